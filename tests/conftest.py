@@ -1,0 +1,156 @@
+"""What every test shares: a check for the device, a temporary cache, reproducible randomness.
+
+Fuzz tests ask for the fixture `fuzz_seed` and run once for each seed:
+
+    def test_passes_keep_the_meaning_of_random_kernels(fuzz_seed: int) -> None:
+        rng = np.random.default_rng(fuzz_seed)
+
+    pytest tests/fuzz --fuzz-count=500                      # 500 seeds from the default one on
+    pytest tests/fuzz --fuzz-seed=random --fuzz-count=500   # 500 seeds never tried before
+    pytest 'tests/fuzz/test_passes.py::test_passes…[seed=123]' --fuzz-seed=123 --fuzz-count=1
+"""
+
+import ctypes
+import os
+import secrets
+import shutil
+import tempfile
+from functools import cache
+from typing import Any
+
+import hypothesis
+import pytest
+
+# A pure function of the tests, so that a red run is red for everybody; exploring is asked for.
+DEFAULT_FUZZ_SEED = 0
+DEFAULT_FUZZ_COUNT = 20
+
+
+def _load_hypothesis_profile() -> None:
+    """Without deadlines, for time depends on the machine; without chance where nobody watches."""
+    slow_machine = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(
+        "tilewright", deadline=None, suppress_health_check=slow_machine
+    )
+    hypothesis.settings.register_profile(
+        "tilewright-ci",
+        deadline=None,
+        suppress_health_check=slow_machine,
+        derandomize=True,
+        database=None,
+        print_blob=True,
+    )
+    in_ci = bool(os.environ.get("CI"))
+    hypothesis.settings.load_profile("tilewright-ci" if in_ci else "tilewright")
+
+
+# At import: pytest's option --hypothesis-profile is applied later and so still wins.
+_load_hypothesis_profile()
+
+
+def _seed_option(text: str) -> int:
+    if text == "random":
+        return secrets.randbelow(2**31)
+    return int(text)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("fuzz", "fuzz tests")
+    group.addoption(
+        "--fuzz-seed",
+        type=_seed_option,
+        default=DEFAULT_FUZZ_SEED,
+        metavar="N|random",
+        help=f"first seed of each fuzz test (default {DEFAULT_FUZZ_SEED})",
+    )
+    group.addoption(
+        "--fuzz-count",
+        type=int,
+        default=DEFAULT_FUZZ_COUNT,
+        metavar="N",
+        help=f"how many seeds each fuzz test tries (default {DEFAULT_FUZZ_COUNT})",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None:
+        _use_temporary_cache(config)
+    else:
+        config.option.fuzz_seed = worker["fuzz_seed"]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give an xdist worker this process's seed: it would draw another from --fuzz-seed=random."""
+    node.workerinput["fuzz_seed"] = node.config.option.fuzz_seed
+
+
+def _use_temporary_cache(config: pytest.Config) -> None:
+    """Point the kernel cache at a temporary folder, one for all workers of the session.
+
+    The workers share it on purpose: a cache that many processes may use is what users have. They
+    inherit the variable from the process that started them, which alone makes and removes it.
+    """
+    before = os.environ.get("TILEWRIGHT_CACHE_DIR")
+    folder = tempfile.mkdtemp(prefix="tilewright-test-cache-")
+    os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+
+    def restore() -> None:
+        if before is None:
+            del os.environ["TILEWRIGHT_CACHE_DIR"]
+        else:
+            os.environ["TILEWRIGHT_CACHE_DIR"] = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+    config.add_cleanup(restore)
+
+
+def _fuzz_seeds(config: pytest.Config) -> range:
+    first: int = config.option.fuzz_seed
+    count: int = config.option.fuzz_count
+    return range(first, first + count)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    seeds = _fuzz_seeds(config)
+    return f"fuzz: --fuzz-seed={seeds.start} --fuzz-count={len(seeds)}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "fuzz_seed" in metafunc.fixturenames:
+        seeds = _fuzz_seeds(metafunc.config)
+        metafunc.parametrize("fuzz_seed", seeds, ids=lambda seed: f"seed={seed}", indirect=True)
+
+
+@pytest.fixture
+def fuzz_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this case; a failure shows the command that runs the case again."""
+    seed: int = request.param
+    print(f"rerun: pytest '{request.node.nodeid}' --fuzz-seed={seed} --fuzz-count=1")
+    return seed
+
+
+@cache
+def missing_cuda_device() -> str | None:
+    """Why no CUDA device can be used, or None where one can: asked of the driver, without torch."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "needs a CUDA device: libcuda.so.1 cannot be loaded"
+    status = driver.cuInit(0)
+    if status != 0:
+        return f"needs a CUDA device: cuInit failed with CUDA error {status}"
+    count = ctypes.c_int(0)
+    status = driver.cuDeviceGetCount(ctypes.byref(count))
+    if status != 0 or count.value == 0:
+        return f"needs a CUDA device: the driver sees none (CUDA error {status})"
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") is None:
+        return
+    reason = missing_cuda_device()
+    if reason is not None:
+        pytest.skip(reason)

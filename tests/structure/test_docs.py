@@ -1,0 +1,148 @@
+"""The documents keep their word, and settings are read in one place."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+# What a user types first, and what .ci/run runs as it stands.
+README_COMMANDS = [
+    "pip install . && python examples/fused_softmax.py",
+    "pip install torch==2.13.0 '.[test]' && pytest",
+]
+
+FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+INLINE_CODE = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)", re.DOTALL)
+LINK = re.compile(
+    r"\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]]+\]:\s*(\S+)", re.MULTILINE
+)
+HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)[ \t]*#*$", re.MULTILINE)
+ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+def _first_code_block(text: str) -> list[str]:
+    block = FENCED.search(text)
+    return block.group(2).splitlines() if block else []
+
+
+def test_readme_starts_with_the_two_commands() -> None:
+    assert _first_code_block((ROOT / "README.md").read_text("utf-8")) == README_COMMANDS
+
+
+def _documents(root: Path) -> Iterator[Path]:
+    """The Markdown files of the checkout, without those of environments and tools."""
+    yield from sorted(root.glob("*.md"))
+    for folder in ("docs", "examples", "tests", "tilewright", "benchmarks"):
+        yield from sorted((root / folder).rglob("*.md"))
+
+
+def _anchors(text: str) -> set[str]:
+    """The `#anchor` of each heading, by GitHub's rule; a repeated heading gets a number."""
+    anchors: set[str] = set()
+    for heading in HEADING.findall(FENCED.sub("", text)):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        numbered = (f"{slug}-{i}" for i in range(1, len(anchors) + 1))
+        anchors.add(next(a for a in (slug, *numbered) if a not in anchors))
+    return anchors
+
+
+def link_faults(root: Path) -> list[str]:
+    """The relative links in the documents below `root` that lead nowhere."""
+    faults: list[str] = []
+    for document in _documents(root):
+        prose = INLINE_CODE.sub("", FENCED.sub("", document.read_text("utf-8")))
+        for inline, reference in LINK.findall(prose):
+            link = inline or reference
+            if ELSEWHERE.match(link):
+                continue
+            path, _, anchor = unquote(link).partition("#")
+            target = (document.parent / path).resolve() if path else document
+            if not target.exists():
+                faults.append(f"{document.relative_to(root)}: {link}: no such file")
+            elif anchor and target.suffix == ".md" and anchor not in _anchors(target.read_text()):
+                faults.append(f"{document.relative_to(root)}: {link}: no such heading")
+    return faults
+
+
+def test_relative_links_resolve() -> None:
+    faults = link_faults(ROOT)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "page.md").write_text("# A page\n## What's `new`?\n## A page\n")
+    (tmp_path / "README.md").write_text(
+        "[good](docs/page.md) [good](docs/page.md#whats-new) [good](docs/page.md#a-page-1)\n"
+        "[good](docs) [good](https://example.org/x) `[code](not/read)` [own](#title)\n"
+        "```\n[code](not/read)\n# Not a heading\n```\n"
+        "[file](docs/missing.md) [anchor](docs/page.md#missing) [own](#not-a-heading)\n\n"
+        "# Title\n[reference]: docs/absent.md\n"
+    )
+    assert link_faults(tmp_path) == [
+        "README.md: docs/missing.md: no such file",
+        "README.md: docs/page.md#missing: no such heading",
+        "README.md: #not-a-heading: no such heading",
+        "README.md: docs/absent.md: no such file",
+    ]
+
+
+KNOBS = "base/knobs.py"
+ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
+
+
+def _environment_uses(tree: ast.AST) -> Iterator[int]:
+    """The lines on which the module touches the environment of the process."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(attr=name) if name in ENVIRONMENT:
+                yield node.lineno
+            case ast.ImportFrom(module="os" | "posix", names=names) if ENVIRONMENT & {
+                alias.name for alias in names
+            }:
+                yield node.lineno
+            case _:
+                pass
+
+
+def environment_faults(root: Path) -> list[str]:
+    """Where the package in `root` reads or sets the environment without going through the knobs."""
+    return [
+        f"{path.relative_to(root).as_posix()}:{line}: only {KNOBS} reads the environment"
+        for path in sorted(root.rglob("*.py"))
+        if path.relative_to(root).as_posix() != KNOBS
+        for line in _environment_uses(ast.parse(path.read_text("utf-8")))
+    ]
+
+
+def test_only_knobs_read_the_environment() -> None:
+    root = ROOT / "tilewright"
+    assert (root / KNOBS).exists()
+    faults = environment_faults(root)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nx = os.environ['HOME']",
+        "import os as o\nx = o.getenv('HOME')",
+        "import os\ndef f(): os.putenv('A', 'b')",
+        "from os import environ as e",
+        "from os import path, getenv",
+    ],
+)
+def test_reading_the_environment_elsewhere_is_found(text: str, tmp_path: Path) -> None:
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "knobs.py").write_text(text)
+    assert environment_faults(tmp_path) == []
+    (tmp_path / "base" / "other.py").write_text(text)
+    faults = environment_faults(tmp_path)
+    assert len(faults) == 1
+    assert faults[0].startswith("base/other.py:")

@@ -1,0 +1,326 @@
+"""What may import what: the order of the layers, and the few places for a foreign package.
+
+The rules are the tables below. `import_faults` reads a package with `ast`, without importing it,
+and lists each fault as `file:line: what may not be`. Faults planted in small packages show that
+each kind is found.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = "tilewright"
+
+# Lowest first. A folder imports from lower rows and from itself; folders in one row are siblings,
+# which may not import each other. Modules directly in the package are above them all.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("base",),
+    ("layout",),
+    ("ir",),
+    ("ops",),
+    ("autodiff", "language", "rewrites"),
+    ("frontend",),
+    ("passes",),
+    ("lowering",),
+    ("targets",),
+    ("compiler",),
+    ("runtime",),
+    ("interop", "tools"),
+)
+TOP = "the package's top level"
+RANK = {name: rank for rank, row in enumerate((*LAYERS, (TOP,))) for name in row}
+
+# Foreign package -> the files that may import it. What is in neither this table nor the standard
+# library may be imported nowhere.
+NUMPY_PLACES = (
+    "ir/interpret.py",
+    "ir/types.py",
+    *(f"{name}/*" for row in LAYERS[RANK["ops"] :] for name in row),
+    "*.py",
+)
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "numpy": NUMPY_PLACES,
+    "ml_dtypes": NUMPY_PLACES,
+    "llvmlite": ("lowering/emit.py", "targets/*/emit.py", "runtime/devices/cpu.py"),
+}
+
+# Only here may an import stand inside a function: optional packages, and tools that start fast.
+# A single module that must load something late gets a line of its own, with its reason.
+LATE_IMPORTS = ("interop/*", "tools/*")
+
+# Folders that are closer than their layer -> the layers they may import besides themselves.
+CLOSED = {"runtime/devices": ("base",)}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module or name, `parts` being its absolute dotted name."""
+
+    line: int
+    parts: tuple[str, ...]
+    late: bool
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.parts)
+
+
+def _matches(file: str, patterns: tuple[str, ...]) -> bool:
+    """Like a shell's glob: in a pattern `*.py` or `targets/*/emit.py`, `*` does not cross a `/`.
+
+    A pattern that ends in `/*` stands for the whole tree below the folder.
+    """
+    for pattern in patterns:
+        if pattern.endswith("/*"):
+            if file.startswith(pattern[:-1]):
+                return True
+        elif file.count("/") == pattern.count("/") and fnmatch(file, pattern):
+            return True
+    return False
+
+
+def _dynamic_import(call: ast.Call) -> tuple[str, ...] | None:
+    """The name that `import_module("a.b")` or `__import__("a.b")` imports; `?` where computed."""
+    function = call.func
+    called = function.attr if isinstance(function, ast.Attribute) else None
+    called = function.id if isinstance(function, ast.Name) else called
+    if called not in ("import_module", "__import__"):
+        return None
+    match call.args:
+        case [ast.Constant(value=str(name)), *_]:
+            return tuple(name.split("."))
+        case _:
+            return ("?",)
+
+
+def _names_of(node: ast.AST, package: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The absolute names that a statement or call in a module of `package` imports."""
+    match node:
+        case ast.Import(names=names):
+            return [tuple(alias.name.split(".")) for alias in names]
+        case ast.ImportFrom(module=module, names=names, level=level):
+            start = package[: len(package) - level + 1] if level else ()
+            origin = start + tuple(module.split(".") if module else ())
+            return [(*origin, alias.name) for alias in names]
+        case ast.Call():
+            name = _dynamic_import(node)
+            return [] if name is None else [name]
+        case _:
+            return []
+
+
+def _imports(tree: ast.AST, package: tuple[str, ...], late: bool = False) -> Iterator[Import]:
+    """Every import in the module, also those under `if TYPE_CHECKING` and inside functions."""
+    for node in ast.iter_child_nodes(tree):
+        # A call that imports is as good as an import statement inside a function.
+        hidden = late or isinstance(node, ast.Call)
+        for name in _names_of(node, package):
+            yield Import(getattr(node, "lineno", 0), name, hidden)
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from _imports(node, package, late or function)
+
+
+def _layer(parts: tuple[str, ...], root: Path) -> str:
+    """The folder of the package that `parts` (without the package's own name) lie in."""
+    return parts[0] if parts and (root / parts[0]).is_dir() else TOP
+
+
+def _target(parts: tuple[str, ...], root: Path) -> str | None:
+    """The `a` of targets/a, None for what all targets share."""
+    if len(parts) < 2 or parts[0] != "targets" or not (root / "targets" / parts[1]).is_dir():
+        return None
+    return parts[1]
+
+
+def _foreign_fault(file: str, imported: Import) -> str | None:
+    module = imported.parts[0]
+    if module in sys.stdlib_module_names:
+        return None
+    if module == "?":
+        return "may not import a computed name"
+    if module not in FOREIGN:
+        return f"may not import {module}, which is no dependency of the package"
+    if not _matches(file, FOREIGN[module]):
+        return f"may not import {module}, which only {', '.join(FOREIGN[module])} may"
+    return None
+
+
+def _closed_fault(file: str, parts: tuple[str, ...], layer: str) -> str | None:
+    for folder, allowed in CLOSED.items():
+        inside = f"{'/'.join(parts)}/".startswith(f"{folder}/")
+        if file.startswith(f"{folder}/") and not inside and layer not in allowed:
+            return f"{folder} imports only {', '.join(allowed)}"
+    return None
+
+
+def _internal_fault(file: str, parts: tuple[str, ...], root: Path) -> str | None:
+    """What is wrong with importing `parts` of the package into `file`."""
+    source = tuple(file.removesuffix(".py").split("/"))
+    here, there = _layer(source, root), _layer(parts, root)
+    if there not in RANK:
+        return f"the folder {there} has no place in LAYERS"
+    if here != there and RANK[there] == RANK[here]:
+        return f"{here} may not import its sibling {there}"
+    if RANK[there] > RANK[here]:
+        return f"{here} may not import {there}, which is above it"
+    mine, other = _target(source, root), _target(parts, root)
+    if other not in (None, mine) and file != "targets/__init__.py":
+        return f"{f'targets/{mine}' if mine else file} may not import targets/{other}"
+    return _closed_fault(file, parts, there)
+
+
+def _file_faults(path: Path, root: Path) -> Iterator[tuple[int, str]]:
+    file = path.relative_to(root).as_posix()
+    package = (PACKAGE, *path.relative_to(root).parts[:-1])
+    layer = _layer(package[1:], root)
+    if layer not in RANK:
+        yield 1, f"the folder {layer} has no place in LAYERS"
+        return
+    for imported in _imports(ast.parse(path.read_text("utf-8")), package):
+        name, parts = imported.name, imported.parts
+        if imported.late and not _matches(file, LATE_IMPORTS):
+            yield imported.line, f"{name} is imported inside a function or by a call"
+        if parts[0] == PACKAGE:
+            fault = _internal_fault(file, parts[1:], root)
+        else:
+            fault = _foreign_fault(file, imported)
+        if fault is not None:
+            yield imported.line, f"{fault} ({name})"
+
+
+def import_faults(root: Path) -> list[str]:
+    """The faults of the package whose folder is `root`, as `file:line: fault`, in order."""
+    return [
+        f"{path.relative_to(root).as_posix()}:{line}: {fault}"
+        for path in sorted(root.rglob("*.py"))
+        for line, fault in _file_faults(path, root)
+    ]
+
+
+def test_package_keeps_the_layers() -> None:
+    root = ROOT / PACKAGE
+    assert any(root.rglob("*.py")), f"no package in {root}"
+    faults = import_faults(root)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+# A small package with every kind of neighbour; the tests add one faulty file each.
+SOUND = {
+    "__init__.py": "from tilewright.runtime import jit\n",
+    "base/knobs.py": "import os\n",
+    "ir/__init__.py": "",
+    "ir/core.py": "from tilewright.base import knobs\nfrom . import types\n",
+    "ir/types.py": "import ml_dtypes\nimport numpy as np\n",
+    "ir/interpret.py": "import numpy as np\n",
+    "ops/arith.py": "import numpy as np\nfrom ..ir.core import Op\n",
+    "language/core.py": "from tilewright import ops\n",
+    "rewrites/arith.py": "import tilewright.ops.arith\n",
+    "frontend/expr.py": "from tilewright.language import core\n",
+    "passes/cse.py": "from tilewright.rewrites import arith\n",
+    "lowering/emit.py": "import llvmlite.binding\n",
+    "targets/__init__.py": "from tilewright.targets import cpu, nvidia\n",
+    "targets/protocol.py": "",
+    "targets/cpu/__init__.py": "from tilewright.targets import protocol\nfrom . import emit\n",
+    "targets/cpu/emit.py": "import llvmlite.binding as llvm\n",
+    "targets/nvidia/__init__.py": "from ..protocol import Target\n",
+    "runtime/jit.py": "from .devices import cpu\n",
+    "runtime/devices/cpu.py": "import llvmlite\nfrom tilewright.base import knobs\n",
+    "interop/torch.py": "def late():\n    from tilewright.runtime import jit\n",
+}
+
+
+def _package(folder: Path, files: dict[str, str]) -> Path:
+    root = folder / PACKAGE
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    return root
+
+
+def test_sound_package_has_no_faults(tmp_path: Path) -> None:
+    assert import_faults(_package(tmp_path, SOUND)) == []
+
+
+PLANTED = {
+    "upward": ("ir/bad.py", "from tilewright.ops import arith", "ir may not import ops"),
+    "upward, relative": ("ir/bad.py", "from ..ops import arith", "ir may not import ops"),
+    "upward, package first": ("ir/bad.py", "from tilewright import ops", "ir may not import ops"),
+    "upward, relative package": ("ir/bad.py", "from .. import ops", "ir may not import ops"),
+    "upward, plain": ("base/bad.py", "import tilewright.ir.core", "base may not import ir"),
+    "upward, to the top": ("runtime/bad.py", "import tilewright", "may not import the package's"),
+    "upward, in try": ("ir/bad.py", "try:\n import tilewright.ops\nfinally: ...", "import ops"),
+    "sibling": ("rewrites/bad.py", "from tilewright.language import core", "its sibling language"),
+    "inside a function": ("passes/bad.py", "def f():\n import json", "inside a function"),
+    "inside a method": ("passes/bad.py", "class C:\n def f(self):\n  import json", "inside a fun"),
+    "inside a coroutine": ("passes/bad.py", "async def f():\n import json", "inside a function"),
+    "by a call": ("passes/bad.py", "import_module('tilewright.runtime')", "passes may not import"),
+    "by __import__": ("passes/bad.py", "f = lambda: __import__('json')", "or by a call"),
+    "by a computed name": ("passes/bad.py", "importlib.import_module(x)", "a computed name"),
+    "late and upward": ("tools/bad.py", "def f():\n import tilewright", "may not import the pack"),
+    "TYPE_CHECKING": (
+        "ir/bad.py",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n from tilewright.ops import arith",
+        "ir may not import ops",
+    ),
+    "numpy too low": ("base/bad.py", "import numpy", "may not import numpy"),
+    "numpy elsewhere in ir": ("ir/bad.py", "from numpy import array", "may not import numpy"),
+    "ml_dtypes too low": ("layout/bad.py", "import ml_dtypes", "may not import ml_dtypes"),
+    "llvmlite in lowering": ("lowering/bad.py", "import llvmlite", "may not import llvmlite"),
+    "llvmlite in a target": ("targets/cpu/bad.py", "import llvmlite", "may not import llvmlite"),
+    "llvmlite below a target": ("targets/cpu/x/emit.py", "import llvmlite", "import llvmlite"),
+    "llvmlite in another device": ("runtime/devices/cuda.py", "import llvmlite", "import llvmlite"),
+    "torch": ("interop/bad.py", "def f():\n import torch", "may not import torch"),
+    "jax": ("tools/bad.py", "import jax.numpy", "may not import jax"),
+    "unknown package": ("tools/bad.py", "import requests", "may not import requests"),
+    "another target": (
+        "targets/cpu/bad.py",
+        "from tilewright.targets.nvidia import target",
+        "targets/cpu may not import targets/nvidia",
+    ),
+    "another target, package first": (
+        "targets/cpu/bad.py",
+        "from .. import nvidia",
+        "targets/cpu may not import targets/nvidia",
+    ),
+    "a target from shared code": (
+        "targets/bad.py",
+        "from . import cpu",
+        "targets/bad.py may not import targets/cpu",
+    ),
+    "device on the IR": (
+        "runtime/devices/bad.py",
+        "from tilewright.ir import core",
+        "runtime/devices imports only base",
+    ),
+    "device on the runtime": (
+        "runtime/devices/bad.py",
+        "from .. import jit",
+        "runtime/devices imports only base",
+    ),
+    "folder without a rank": ("utils/bad.py", "", "the folder utils has no place in LAYERS"),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_fault_is_found(kind: str, tmp_path: Path) -> None:
+    file, text, message = PLANTED[kind]
+    root = _package(tmp_path, {**SOUND, file: text + "\n"})
+    faults = import_faults(root)
+    assert faults, "not found"
+    assert all(fault.startswith(f"{file}:") for fault in faults), faults
+    assert any(message in fault for fault in faults), faults
+
+
+def test_fault_names_the_line(tmp_path: Path) -> None:
+    text = "import os\n\nfrom tilewright.ops import (\n    arith,\n)\n"
+    root = _package(tmp_path, {**SOUND, "ir/bad.py": text})
+    assert import_faults(root) == [
+        "ir/bad.py:3: ir may not import ops, which is above it (tilewright.ops.arith)"
+    ]

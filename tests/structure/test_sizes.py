@@ -1,0 +1,109 @@
+"""Functions and files stay short enough to be read in one go.
+
+What is too long stands in `EXCEPTIONS` with its exact size. Such an entry may not grow, and when
+the thing shrinks the entry follows, until it goes: a number that is not today's is a fault.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("tilewright", "tests", "examples")
+
+MAX_STATEMENTS = 60  # of a function, those of the functions inside it included
+MAX_LINES = 700  # of a file
+
+# "file" -> lines, or "file::Class.function" -> statements.
+EXCEPTIONS: dict[str, int] = {}
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _statements(function: ast.AST) -> int:
+    """How many statements stand in the function; a docstring is none."""
+    nodes = list(ast.walk(function))[1:]
+    return sum(isinstance(node, ast.stmt) and not _is_docstring(node) for node in nodes)
+
+
+def _functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield prefix + node.name, _statements(node)
+        name = getattr(node, "name", None) if isinstance(node, ast.stmt) else None
+        yield from _functions(node, f"{prefix}{name}." if name else prefix)
+
+
+def _sizes(root: Path) -> Iterator[tuple[str, int, int]]:
+    """Each file and function with its size and its limit."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            file = path.relative_to(root).as_posix()
+            text = path.read_text("utf-8")
+            yield file, len(text.splitlines()), MAX_LINES
+            for name, statements in _functions(ast.parse(text)):
+                yield f"{file}::{name}", statements, MAX_STATEMENTS
+
+
+def size_faults(root: Path, exceptions: dict[str, int]) -> list[str]:
+    """What is too long below `root`, and which of the exceptions no longer fit."""
+    faults: list[str] = []
+    unused = dict(exceptions)
+    for name, size, limit in _sizes(root):
+        if size <= limit:
+            continue
+        allowed = unused.pop(name, None)
+        if allowed is None:
+            faults.append(f"{name}: {size}, where {limit} is the limit")
+        elif size != allowed:
+            verb = "grew" if size > allowed else "shrank, so lower its exception"
+            faults.append(f"{name}: {verb}, from {allowed} to {size}")
+    faults += [f"{name}: needs no exception any more" for name in unused]
+    return faults
+
+
+def test_functions_and_files_are_short() -> None:
+    faults = size_faults(ROOT, EXCEPTIONS)
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def _tree(root: Path, statements: int, lines: int) -> Path:
+    """A method of so many statements, a third of them in a function inside it, and a tall file."""
+    folder = root / "tilewright"
+    folder.mkdir()
+    inner = statements // 3
+    text = 'class C:\n    def f(self):\n        """Words."""\n        def g():\n'
+    text += "            x = 1\n" * inner + "        y = 2\n" * (statements - 1 - inner)
+    (folder / "long.py").write_text(text)
+    (folder / "tall.py").write_text("\n" * lines)
+    return root
+
+
+def test_sizes_at_the_limit_pass(tmp_path: Path) -> None:
+    assert size_faults(_tree(tmp_path, MAX_STATEMENTS, MAX_LINES), {}) == []
+
+
+def test_sizes_above_the_limit_are_faults(tmp_path: Path) -> None:
+    root = _tree(tmp_path, MAX_STATEMENTS + 1, MAX_LINES + 1)
+    function, file = "tilewright/long.py::C.f", "tilewright/tall.py"
+    assert size_faults(root, {}) == [
+        f"{function}: 61, where 60 is the limit",
+        f"{file}: 701, where 700 is the limit",
+    ]
+    assert size_faults(root, {function: 61, file: 701}) == []
+
+
+def test_exceptions_must_shrink(tmp_path: Path) -> None:
+    root = _tree(tmp_path, MAX_STATEMENTS + 5, MAX_LINES + 5)
+    function, file = "tilewright/long.py::C.f", "tilewright/tall.py"
+    assert size_faults(root, {function: 64, file: 706, "tilewright/gone.py": 900}) == [
+        f"{function}: grew, from 64 to 65",
+        f"{file}: shrank, so lower its exception, from 706 to 705",
+        "tilewright/gone.py: needs no exception any more",
+    ]

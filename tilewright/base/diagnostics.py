@@ -1,0 +1,114 @@
+"""Source locations and the error classes that users meet.
+
+The text of a :class:`CompilationError` is fixed: ``at LINE:COLUMN:``, the kernel's source up to the
+offending line, a caret, then the message. Lines count from the kernel's ``def`` line as 1, so the
+text does not change when a kernel moves within its file.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+CONTEXT_LINES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Loc:
+    """A place in a user's source: file, line and column (both from 1), and the function there.
+
+    `caller` is the call site when the function was inlined.
+    """
+
+    file: str
+    line: int
+    column: int
+    function: str = ""
+    caller: Loc | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.file}:{self.line}:{self.column}"
+        return f"{text} (called from {self.caller})" if self.caller else text
+
+
+class TritonError(Exception):
+    """Base of every error that a kernel can cause."""
+
+
+TilewrightError = TritonError
+
+
+def _excerpt(src: str, line: int, column: int) -> str:
+    lines = src.split("\n")
+    shown = lines[max(0, line - CONTEXT_LINES) : line]
+    return "\n".join([*shown, " " * column + "^"])
+
+
+class CompilationError(TritonError):
+    """A kernel that does not compile: what is wrong, and where in its source.
+
+    Args:
+        src: the source of the function, from its ``def`` line; None when there is none.
+        node: the syntax node at fault (anything with `lineno` and `col_offset`).
+        error_message: what is wrong; None when the cause says it.
+    """
+
+    def __init__(self, src: str | None, node: ast.AST, error_message: str | None = None) -> None:
+        self.src = src
+        self.node = node
+        self.error_message = error_message
+        self.message = self._format()
+        super().__init__(self.message)
+
+    def _format(self) -> str:
+        line = getattr(self.node, "lineno", 1)
+        column = getattr(self.node, "col_offset", 0)
+        source = " <source unavailable>" if self.src is None else _excerpt(self.src, line, column)
+        text = f"at {line}:{column}:\n{source}" if self.src is not None else (
+            f"at {line}:{column}:{source}"
+        )
+        return f"{text}\n{self.error_message}" if self.error_message else text
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.src, self.node, self.error_message)
+
+
+class CompileTimeAssertionFailure(CompilationError):
+    """A `static_assert` whose condition is false."""
+
+
+class UnsupportedLanguageConstruct(CompilationError):
+    """Python that the kernel language does not have."""
+
+
+class InterpreterError(TritonError):
+    """A kernel failed while it was interpreted, or a check of the interpreter fired."""
+
+
+class OutOfResources(TritonError):
+    """A kernel asks for more of something than the device has."""
+
+    def __init__(self, required: int, limit: int, name: str) -> None:
+        self.required = required
+        self.limit = limit
+        self.name = name
+        super().__init__(required, limit, name)
+
+    def __str__(self) -> str:
+        return (
+            f"out of resource: {self.name}, Required: {self.required}, Hardware limit: "
+            f"{self.limit}. Reducing block sizes or `num_stages` may help."
+        )
+
+
+class IRError(TritonError):
+    """Tile IR that breaks a rule. `code` is a short stable name of the rule."""
+
+    def __init__(self, code: str, message: str, loc: Loc | None = None) -> None:
+        self.code = code
+        self.loc = loc
+        super().__init__(f"{loc}: {message} [{code}]" if loc else f"{message} [{code}]")

@@ -1,0 +1,56 @@
+"""Insertion of ops: a place, and the source location that new ops get."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from tilewright.base.diagnostics import Loc
+from tilewright.ir.core import Op, Region, Value
+
+AnyOp = TypeVar("AnyOp", bound=Op)
+
+
+class Builder:
+    """Appends ops to a region, or inserts them before an op."""
+
+    def __init__(self, region: Region | None = None) -> None:
+        self.region = region
+        self.anchor: Op | None = None
+        self.loc: Loc | None = None
+
+    def insert(self, op: AnyOp) -> AnyOp:
+        """Insert the op here. It gets the current location unless it has one."""
+        assert self.region is not None, "the builder is nowhere"
+        if op.loc is None:
+            op.loc = self.loc
+        if self.anchor is None:
+            self.region.append(op)
+        else:
+            self.region.insert_before(op, self.anchor)
+        return op
+
+    def value(self, op: Op) -> Value:
+        """Insert the op and return its only result."""
+        return self.insert(op).result
+
+    @contextmanager
+    def at_end(self, region: Region) -> Iterator[Region]:
+        """Append to `region` within the block, then return to the present place."""
+        saved = self.region, self.anchor
+        self.region, self.anchor = region, None
+        try:
+            yield region
+        finally:
+            self.region, self.anchor = saved
+
+    @contextmanager
+    def before(self, op: Op) -> Iterator[None]:
+        """Insert before `op` within the block, with its location."""
+        saved = self.region, self.anchor, self.loc
+        self.region, self.anchor, self.loc = op.parent, op, op.loc
+        try:
+            yield
+        finally:
+            self.region, self.anchor, self.loc = saved

@@ -1,0 +1,367 @@
+"""Values, ops, regions, functions, modules.
+
+A :class:`Region` is one list of ops with arguments: control flow is structured, so there are no
+branches between blocks. Ops of a region are a doubly linked list; every value knows its users.
+The invariants are checked by `ir/verify.py`:
+
+- a value is used only after its definition, in its region or in one nested within it;
+- a region ends with exactly one terminator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tilewright.ir.types import Type
+
+if TYPE_CHECKING:
+    from tilewright.base.diagnostics import Loc
+    from tilewright.ir.define import Field
+
+
+class Value:
+    """A typed SSA value: a result of an op, or an argument of a region."""
+
+    __slots__ = ("index", "owner", "type", "users")
+    __match_args__ = ("op",)
+
+    def __init__(self, type: Type, owner: Op | Region, index: int) -> None:
+        self.type = type
+        self.owner = owner
+        self.index = index
+        self.users: dict[Op, int] = {}  # op -> number of its operands that are this value
+
+    @property
+    def op(self) -> Op | None:
+        """The op that defines the value; None for a region's argument."""
+        return self.owner if isinstance(self.owner, Op) else None
+
+    @property
+    def region(self) -> Region | None:
+        """The region in which the value is defined; None for a result of a detached op."""
+        return self.owner if isinstance(self.owner, Region) else self.owner.parent
+
+    def replace_with(self, other: Value) -> None:
+        """Make every user of this value use `other` instead."""
+        for user in list(self.users):
+            user.replace_operand(self, other)
+
+    def __repr__(self) -> str:
+        where = self.owner.name if isinstance(self.owner, Op) else "argument"
+        return f"<Value {self.index} of {where}: {self.type}>"
+
+
+class Op:
+    """An operation. Subclasses declare their fields; see `ir/define.py` and `docs/add-an-op.md`."""
+
+    name: ClassVar[str] = ""
+    fields: ClassVar[tuple[Field, ...]] = ()
+    attr_names: ClassVar[tuple[str, ...]] = ()
+    elementwise: ClassVar[bool] = False
+    commutative: ClassVar[bool] = False
+    terminator: ClassVar[bool] = False
+    per_program: ClassVar[bool] = False
+    reads_memory: ClassVar[bool] = False
+    writes_memory: ClassVar[bool] = False
+    no_evaluate: ClassVar[str] = ""  # why the op has no NumPy meaning of its own
+
+    operands: list[Value]
+    results: list[Value]
+    regions: list[Region]
+    spans: tuple[int, ...]  # operands taken by each operand field
+    loc: Loc | None
+    parent: Region | None
+    prev: Op | None
+    next: Op | None
+
+    # -- facets that subclasses give ------------------------------------------------------------
+
+    def result_types(self) -> tuple[Type, ...]:
+        """Types of the results, from the operands and attributes."""
+        return (self.result_type(),)
+
+    def result_type(self) -> Type:
+        """Type of the only result."""
+        raise NotImplementedError(f"{self.name} gives no result type")
+
+    def verify(self) -> None:
+        """Raise `IRError` (with `require`) unless the op is well formed."""
+
+    def evaluate(self, *args: Any) -> Any:
+        """The meaning of the op on NumPy arrays; a tuple when there are several results."""
+        raise NotImplementedError(f"{self.name} has no meaning by itself: {self.no_evaluate}")
+
+    def execute(self, state: Any, *args: Any) -> Any:
+        """The meaning of an op that needs the machine: memory, program ids, nested regions."""
+        return self.evaluate(*args)
+
+    def reads(self) -> bool:
+        """Whether the op, or one nested in it, reads memory."""
+        return self.reads_memory or any(op.reads() for r in self.regions for op in r)
+
+    def writes(self) -> bool:
+        """Whether the op, or one nested in it, writes memory or has another visible effect."""
+        return self.writes_memory or any(op.writes() for r in self.regions for op in r)
+
+    @property
+    def pure(self) -> bool:
+        return not (self.reads() or self.writes())
+
+    # -- structure ------------------------------------------------------------------------------
+
+    @property
+    def result(self) -> Value:
+        """The only result."""
+        assert len(self.results) == 1, f"{self.name} has {len(self.results)} results"
+        return self.results[0]
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.attr_names}
+
+    def set_operand(self, index: int, value: Value) -> None:
+        old = self.operands[index]
+        if old is value:
+            return
+        _drop_use(old, self)
+        self.operands[index] = value
+        value.users[self] = value.users.get(self, 0) + 1
+
+    def replace_operand(self, old: Value, new: Value) -> None:
+        for i, operand in enumerate(self.operands):
+            if operand is old:
+                self.set_operand(i, new)
+
+    def drop_operands(self) -> None:
+        for operand in self.operands:
+            _drop_use(operand, self)
+        self.operands = []
+
+    def remove(self) -> None:
+        """Take the op out of its region; it keeps its operands and may be inserted elsewhere."""
+        region = self.parent
+        assert region is not None
+        if self.prev is None:
+            region.first = self.next
+        else:
+            self.prev.next = self.next
+        if self.next is None:
+            region.last = self.prev
+        else:
+            self.next.prev = self.prev
+        self.parent = self.prev = self.next = None
+
+    def erase(self) -> None:
+        """Remove the op and all that is in it. Its results must have no users."""
+        assert not any(r.users for r in self.results), f"{self.name} still has users"
+        if self.parent is not None:
+            self.remove()
+        for region in self.regions:
+            region.clear()
+        self.drop_operands()
+
+    def clone(self, mapping: dict[Value, Value]) -> Op:
+        """A detached copy with operands, nested ones too, replaced as `mapping` says.
+
+        The results of the copy are added to `mapping`.
+        """
+        new = object.__new__(type(self))
+        new.operands = []
+        new.spans = self.spans
+        new.loc = self.loc
+        new.parent = new.prev = new.next = None
+        for name in self.attr_names:
+            setattr(new, name, getattr(self, name))
+        new.add_operands([mapping.get(v, v) for v in self.operands])
+        new.regions = [region.clone(mapping) for region in self.regions]
+        for region in new.regions:
+            region.parent = new
+        new.results = [Value(r.type, new, i) for i, r in enumerate(self.results)]
+        for old, value in zip(self.results, new.results, strict=True):
+            mapping[old] = value
+        return new
+
+    def add_operands(self, values: Sequence[Value]) -> None:
+        for value in values:
+            self.operands.append(value)
+            value.users[self] = value.users.get(self, 0) + 1
+
+    def walk(self) -> Iterator[Op]:
+        """This op, then all within it, in order."""
+        yield self
+        for region in self.regions:
+            yield from region.walk()
+
+    def parent_op(self) -> Op | None:
+        return self.parent.parent if self.parent is not None else None
+
+    def __repr__(self) -> str:
+        return f"<{self.name} at {self.loc}>"
+
+
+def _drop_use(value: Value, user: Op) -> None:
+    count = value.users[user]
+    if count == 1:
+        del value.users[user]
+    else:
+        value.users[user] = count - 1
+
+
+class Region:
+    """A list of ops with arguments. `parent` is the op that holds it; None in a function's body."""
+
+    __slots__ = ("args", "first", "last", "parent")
+
+    def __init__(self, arg_types: Sequence[Type] = ()) -> None:
+        self.parent: Op | None = None
+        self.args = [Value(t, self, i) for i, t in enumerate(arg_types)]
+        self.first: Op | None = None
+        self.last: Op | None = None
+
+    def add_arg(self, type: Type) -> Value:
+        arg = Value(type, self, len(self.args))
+        self.args.append(arg)
+        return arg
+
+    def __iter__(self) -> Iterator[Op]:
+        """The ops in order. The current op may be erased and ops inserted before it meanwhile."""
+        op = self.first
+        while op is not None:
+            following = op.next
+            yield op
+            op = following
+
+    def reversed(self) -> Iterator[Op]:
+        op = self.last
+        while op is not None:
+            before = op.prev
+            yield op
+            op = before
+
+    def walk(self) -> Iterator[Op]:
+        for op in self:
+            yield from op.walk()
+
+    @property
+    def terminator(self) -> Op:
+        assert self.last is not None and self.last.terminator, "region has no terminator"
+        return self.last
+
+    def append(self, op: Op) -> None:
+        assert op.parent is None
+        op.parent = self
+        op.prev = self.last
+        op.next = None
+        if self.last is None:
+            self.first = op
+        else:
+            self.last.next = op
+        self.last = op
+
+    def insert_before(self, op: Op, anchor: Op) -> None:
+        assert op.parent is None and anchor.parent is self
+        op.parent = self
+        op.next = anchor
+        op.prev = anchor.prev
+        if anchor.prev is None:
+            self.first = op
+        else:
+            anchor.prev.next = op
+        anchor.prev = op
+
+    def insert_after(self, op: Op, anchor: Op) -> None:
+        if anchor.next is None:
+            self.append(op)
+        else:
+            self.insert_before(op, anchor.next)
+
+    def clear(self) -> None:
+        """Erase all ops, last first."""
+        for op in self.reversed():
+            for result in op.results:
+                result.users.clear()
+            op.erase()
+
+    def clone(self, mapping: dict[Value, Value]) -> Region:
+        new = Region([a.type for a in self.args])
+        for old, arg in zip(self.args, new.args, strict=True):
+            mapping[old] = arg
+        for op in self:
+            new.append(op.clone(mapping))
+        return new
+
+    def is_within(self, other: Region) -> bool:
+        """Whether this region is `other` or nested in it."""
+        region: Region | None = self
+        while region is not None:
+            if region is other:
+                return True
+            region = region.parent.parent if region.parent is not None else None
+        return False
+
+
+class Function:
+    """A function: a kernel when it is the module's entry, a device function otherwise.
+
+    `arg_attrs` holds, per argument, facts that the caller promises: ``divisibility`` (an int: of
+    the integer, or of the address in bytes), ``alias`` (an int: two pointers with different
+    classes never reach the same byte).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arg_types: Sequence[Type],
+        result_types: Sequence[Type] = (),
+        arg_attrs: Sequence[dict[str, Any]] | None = None,
+        loc: Loc | None = None,
+        arg_names: Sequence[str] | None = None,
+    ) -> None:
+        self.name = name
+        self.body = Region(arg_types)
+        self.result_types = list(result_types)
+        self.arg_attrs = [dict(a) for a in arg_attrs] if arg_attrs else [{} for _ in arg_types]
+        self.arg_names = list(arg_names) if arg_names else []
+        self.attrs: dict[str, Any] = {}
+        self.loc = loc
+
+    @property
+    def args(self) -> list[Value]:
+        return self.body.args
+
+    def walk(self) -> Iterator[Op]:
+        return self.body.walk()
+
+    def clone(self) -> Function:
+        new = Function(
+            self.name, [], self.result_types, self.arg_attrs, self.loc, self.arg_names
+        )
+        new.arg_attrs = [dict(a) for a in self.arg_attrs]
+        new.attrs = dict(self.attrs)
+        new.body = self.body.clone({})
+        return new
+
+
+class Module:
+    """Functions by name. The first is the entry."""
+
+    def __init__(self, functions: Sequence[Function] = ()) -> None:
+        self.functions: dict[str, Function] = {}
+        for function in functions:
+            self.add(function)
+
+    def add(self, function: Function) -> None:
+        assert function.name not in self.functions, f"function @{function.name} is defined twice"
+        self.functions[function.name] = function
+
+    @property
+    def entry(self) -> Function:
+        return next(iter(self.functions.values()))
+
+    def walk(self) -> Iterator[Op]:
+        for function in self.functions.values():
+            yield from function.walk()
+
+    def clone(self) -> Module:
+        return Module([f.clone() for f in self.functions.values()])

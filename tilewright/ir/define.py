@@ -1,0 +1,206 @@
+"""Declaring an op: fields of a class, from which all the rest is derived.
+
+    class Sum(Op, name="tile.sum", traits=PURE):
+        \"\"\"Sum of `src` along `axis`.
+
+            %1 = tile.sum %0, axis=1 : 4x8xfp32 -> 4xfp32
+        \"\"\"
+
+        src: Value = operand()
+        axis: int = attr()
+
+gives ``Sum(src, axis=1)``, ``op.src``, ``op.axis``, matching with ``case Sum(src, axis)``, the
+printer, the parser, cloning and the key for cse. Operand fields come first, in the order in which
+they are printed; `optional` ones may be None, a `variadic` one holds any number.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, dataclass_transform
+
+from tilewright.base.diagnostics import IRError
+from tilewright.ir.core import Op as CoreOp
+from tilewright.ir.core import Region, Value
+from tilewright.ir.traits import Trait
+
+if TYPE_CHECKING:
+    from tilewright.base.diagnostics import Loc
+
+REGISTRY: dict[str, type[Op]] = {}
+_MISSING: Any = object()
+
+
+class Field(NamedTuple):
+    """One declared field of an op."""
+
+    name: str
+    kind: str  # operand, optional, variadic, attr, region
+    default: Any
+    index: int  # among the operand fields, or among the regions
+
+
+class _Spec(NamedTuple):
+    kind: str
+    default: Any
+
+
+def operand() -> Any:
+    """A required operand."""
+    return _Spec("operand", _MISSING)
+
+
+def optional() -> Any:
+    """An operand that may be None."""
+    return _Spec("optional", None)
+
+
+def variadic() -> Any:
+    """Any number of operands; the field is a list."""
+    return _Spec("variadic", ())
+
+
+def attr(default: Any = _MISSING) -> Any:
+    """A compile-time attribute: int, float, str, bool, None, a type, or a tuple of these."""
+    return _Spec("attr", default)
+
+
+def region() -> Any:
+    """A nested region."""
+    return _Spec("region", _MISSING)
+
+
+class _FixedOperand:
+    """The operand at a fixed position."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+    def __get__(self, op: CoreOp | None, owner: Any = None) -> Any:
+        return self if op is None else op.operands[self.position]
+
+
+class _SpanOperand:
+    """An operand field of an op in which some field is optional or variadic."""
+
+    def __init__(self, index: int, kind: str) -> None:
+        self.index = index
+        self.kind = kind
+
+    def __get__(self, op: CoreOp | None, owner: Any = None) -> Any:
+        if op is None:
+            return self
+        start = sum(op.spans[: self.index])
+        found = op.operands[start : start + op.spans[self.index]]
+        if self.kind == "variadic":
+            return found
+        return found[0] if found else None
+
+
+class _RegionField:
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __get__(self, op: CoreOp | None, owner: Any = None) -> Any:
+        return self if op is None else op.regions[self.index]
+
+
+def _collect_fields(cls: type[Op]) -> tuple[Field, ...]:
+    fields: dict[str, Field] = {}
+    counts = {"operand": 0, "region": 0, "attr": 0}
+    for base in reversed(cls.__mro__):
+        specs: dict[str, _Spec] = base.__dict__.get("_specs", {})
+        for name, spec in specs.items():
+            group = spec.kind if spec.kind in ("attr", "region") else "operand"
+            fields[name] = Field(name, spec.kind, spec.default, counts[group])
+            counts[group] += 1
+    return tuple(fields.values())
+
+
+def _install_accessors(cls: type[Op]) -> None:
+    operands = [f for f in cls.fields if f.kind in ("operand", "optional", "variadic")]
+    fixed = all(f.kind == "operand" for f in operands)
+    for f in operands:
+        accessor = _FixedOperand(f.index) if fixed else _SpanOperand(f.index, f.kind)
+        setattr(cls, f.name, accessor)
+    for f in cls.fields:
+        if f.kind == "region":
+            setattr(cls, f.name, _RegionField(f.index))
+        elif f.kind == "attr" and f.name in cls.__dict__:
+            delattr(cls, f.name)
+
+
+@dataclass_transform(field_specifiers=(operand, optional, variadic, attr, region))
+class Op(CoreOp):
+    """Base of declared ops. See the module's documentation."""
+
+    def __init_subclass__(cls, *, name: str = "", traits: Trait = Trait.NONE) -> None:
+        cls._specs = {  # pyright: ignore[reportAttributeAccessIssue]
+            k: v for k, v in cls.__dict__.items() if isinstance(v, _Spec)
+        }
+        cls.fields = _collect_fields(cls)
+        cls.attr_names = tuple(f.name for f in cls.fields if f.kind == "attr")
+        cls.__match_args__ = tuple(f.name for f in cls.fields)
+        _install_accessors(cls)
+        if not name:  # an abstract base shared by several ops
+            return
+        cls.name = name
+        cls.elementwise = Trait.ELEMENTWISE in traits
+        cls.commutative = Trait.COMMUTATIVE in traits
+        cls.terminator = Trait.TERMINATOR in traits
+        cls.per_program = Trait.PER_PROGRAM in traits
+        cls.reads_memory = Trait.READS in traits
+        cls.writes_memory = Trait.WRITES in traits
+        assert name not in REGISTRY, f"op {name} is declared twice"
+        REGISTRY[name] = cls
+
+    def __init__(self, *args: Any, loc: Loc | None = None, **kwargs: Any) -> None:
+        self.operands = []
+        self.regions = []
+        self.loc = loc
+        self.parent = self.prev = self.next = None
+        spans: list[int] = []
+        for i, f in enumerate(self.fields):
+            value = args[i] if i < len(args) else kwargs.pop(f.name, f.default)
+            if value is _MISSING:
+                raise TypeError(f"{self.name} needs {f.name}")
+            self._set_field(f, value, spans)
+        if kwargs or len(args) > len(self.fields):
+            raise TypeError(f"{self.name} takes {[f.name for f in self.fields]}, got {kwargs}")
+        self.spans = tuple(spans)
+        self.results = [Value(t, self, i) for i, t in enumerate(self.result_types())]
+
+    def _set_field(self, f: Field, value: Any, spans: list[int]) -> None:
+        if f.kind == "attr":
+            setattr(self, f.name, value)
+        elif f.kind == "region":
+            assert isinstance(value, Region) and value.parent is None
+            value.parent = self
+            self.regions.append(value)
+        else:
+            values: Sequence[Value] = (
+                value if f.kind == "variadic" else () if value is None else (value,)
+            )
+            assert all(isinstance(v, Value) for v in values), (
+                f"{self.name}.{f.name} takes values, got {value!r}"
+            )
+            spans.append(len(values))
+            self.add_operands(values)
+
+
+def require(condition: object, op: CoreOp, code: str, message: str, **facts: object) -> None:
+    """Raise `IRError` with this code unless the condition holds. `message` is a format string."""
+    if not condition:
+        raise IRError(code, f"{op.name}: {message.format(**facts)}", op.loc)
+
+
+_EXAMPLE = re.compile(r"^ *(%\w+.* = )?(arith|math|tile|mem|atomic|program|control)\.[a-z_0-9]+ ", re.M)
+
+
+def example_of(cls: type[CoreOp]) -> str:
+    """The IR of the op's docstring: from its first line of IR to the end."""
+    doc = cls.__doc__ or ""
+    found = _EXAMPLE.search(doc)
+    return textwrap.dedent(doc[found.start() :]).strip() if found else ""

@@ -1,0 +1,150 @@
+"""Passes and how a list of them runs.
+
+A pass is a function over a module's functions; it holds no printing, timing or verification:
+these are observers of :func:`run`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from tilewright.base.diagnostics import Loc
+from tilewright.ir.core import Function, Module
+from tilewright.ir.verify import verify_module
+
+
+@dataclass
+class PassContext:
+    """What a pass may know and report.
+
+    Attributes:
+        features: names of what the target has, which `Step.when` tests.
+        options: compile options of the kernel, such as ``enable_fp_fusion``.
+        counts: how often each thing was done, by pass.
+        missed: what was refused and why: (pass, reason, location).
+    """
+
+    features: frozenset[str] = frozenset()
+    options: dict[str, Any] = field(default_factory=lambda: {})
+    counts: Counter[str] = field(default_factory=lambda: Counter[str]())
+    missed_remarks: list[tuple[str, str, Loc | None]] = field(default_factory=lambda: [])
+    module: Module | None = None
+
+    def count(self, what: str, by: int = 1) -> None:
+        self.counts[what] += by
+
+    def missed(self, pass_name: str, reason: str, loc: Loc | None) -> None:
+        self.missed_remarks.append((pass_name, reason, loc))
+
+
+PassFunction = Callable[[Function, PassContext], bool]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A registered pass: its name on the command line, and the function."""
+
+    name: str
+    apply: PassFunction
+
+    def __call__(self, fn: Function, ctx: PassContext) -> bool:
+        return self.apply(fn, ctx)
+
+
+PASSES: dict[str, Pass] = {}
+
+
+def compiler_pass(name: str) -> Callable[[PassFunction], Pass]:
+    """Register a pass over functions. It returns whether it changed anything."""
+
+    def register(fn: PassFunction) -> Pass:
+        assert name not in PASSES, f"pass {name} is declared twice"
+        PASSES[name] = Pass(name, fn)
+        return PASSES[name]
+
+    return register
+
+
+@dataclass(frozen=True)
+class Step:
+    """One entry of a pipeline.
+
+    Attributes:
+        when: a feature that the target must have for the step to run; "" for always.
+        optional: whether the step may be left out without making the code wrong.
+    """
+
+    pass_: Pass
+    when: str = ""
+    optional: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.pass_.name
+
+
+class Observer(Protocol):
+    """Sees the module before and after each step."""
+
+    def before(self, step: Step, module: Module) -> None: ...
+    def after(self, step: Step, module: Module, changed: bool) -> None: ...
+
+
+class Verifier:
+    """An observer that verifies the module after each step that changed it."""
+
+    def before(self, step: Step, module: Module) -> None:
+        pass
+
+    def after(self, step: Step, module: Module, changed: bool) -> None:
+        if changed:
+            verify_module(module)
+
+
+class Timer:
+    """An observer that adds up seconds by step."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._start = 0.0
+
+    def before(self, step: Step, module: Module) -> None:
+        self._start = time.perf_counter()
+
+    def after(self, step: Step, module: Module, changed: bool) -> None:
+        self.seconds[step.name] += time.perf_counter() - self._start
+
+
+def run(
+    module: Module,
+    steps: Iterable[Step],
+    ctx: PassContext,
+    observers: Sequence[Observer] = (),
+) -> None:
+    """Run the steps in order on every function of the module."""
+    ctx.module = module
+    for step in steps:
+        if step.when and step.when not in ctx.features:
+            continue
+        for observer in observers:
+            observer.before(step, module)
+        changed = False
+        for function in list(module.functions.values()):
+            if function.name in module.functions:
+                changed |= step.pass_(function, ctx)
+        for observer in reversed(observers):
+            observer.after(step, module, changed)
+
+
+def check_order(steps: Sequence[Step], order: Sequence[tuple[Pass, Pass, str]]) -> None:
+    """Raise AssertionError where a pipeline breaks a (first, then, reason) constraint."""
+    for first, then, reason in order:
+        firsts = [i for i, s in enumerate(steps) if s.pass_ is first]
+        thens = [i for i, s in enumerate(steps) if s.pass_ is then]
+        assert not (firsts and thens) or firsts[0] < thens[0], (
+            f"{first.name} must run before {then.name}: {reason}"
+        )

@@ -1,0 +1,146 @@
+"""IR as text, in one generic syntax for all ops; `ir/parser.py` reads exactly this.
+
+    func @scale(%0: ptr<fp32> {divisibility=16}, %1: i32) {
+      %2 = tile.arange start=0, end=64 : () -> 64xi32
+      %3, %4 = control.for %1, %5, %6, [%7, %8] : (i32, i32, i32, fp32, fp32) -> (fp32, fp32) {
+        (%9: i32, %10: fp32, %11: fp32)
+        control.yield [%10, %11] : (fp32, fp32) -> ()
+      }
+    }
+
+An operand field that may be absent prints as ``_`` when it is; one that takes any number prints
+in brackets. After the colon come the types of the operands, then those of the results.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tilewright.base.diagnostics import Loc
+from tilewright.ir.core import Function, Module, Op, Region, Value
+from tilewright.ir.types import DType, Pointer, Tile, Type, text_of
+
+
+class _Printer:
+    def __init__(self, locations: bool) -> None:
+        self.locations = locations
+        self.names: dict[Value, str] = {}
+        self.lines: list[str] = []
+
+    def name(self, value: Value) -> str:
+        name = self.names.get(value)
+        if name is None:
+            name = self.names[value] = f"%{len(self.names)}"
+        return name
+
+    def function(self, fn: Function) -> None:
+        self.names.clear()
+        args = ", ".join(
+            f"{self.name(a)}: {text_of(a.type)}{_attr_dict(attrs)}"
+            for a, attrs in zip(fn.args, fn.arg_attrs, strict=True)
+        )
+        results = f" -> {_types(fn.result_types)}" if fn.result_types else ""
+        attrs = f" attributes{_attr_dict(fn.attrs)}" if fn.attrs else ""
+        self.lines.append(f"func @{fn.name}({args}){results}{attrs} {{{self.loc(fn.loc)}")
+        for op in fn.body:
+            self.op(op, "  ")
+        self.lines.append("}")
+
+    def loc(self, loc: Loc | None) -> str:
+        if not self.locations or loc is None:
+            return ""
+        caller = f" from{self.loc(loc.caller)}" if loc.caller else ""
+        return f' loc("{loc.file}":{loc.line}:{loc.column} in {loc.function or "_"}{caller})'
+
+    def op(self, op: Op, indent: str) -> None:
+        results = ", ".join([self.name(r) for r in op.results])
+        head = f"{indent}{results} = {op.name}" if results else f"{indent}{op.name}"
+        fields = ", ".join(self.fields(op))
+        types = _types([v.type for v in op.operands])
+        outs = _types([r.type for r in op.results])
+        line = f"{head} {fields} : {types} -> {outs}" if fields else f"{head} : {types} -> {outs}"
+        if not op.regions:
+            self.lines.append(line + self.loc(op.loc))
+            return
+        self.lines.append(f"{line}{self.loc(op.loc)} {{")
+        for i, region in enumerate(op.regions):
+            if i:
+                self.lines.append(f"{indent}}} {{")
+            self.region(region, indent + "  ")
+        self.lines.append(f"{indent}}}")
+
+    def region(self, region: Region, indent: str) -> None:
+        if region.args:
+            args = ", ".join(f"{self.name(a)}: {text_of(a.type)}" for a in region.args)
+            self.lines.append(f"{indent}({args})")
+        for op in region:
+            self.op(op, indent)
+
+    def fields(self, op: Op) -> list[str]:
+        parts: list[str] = []
+        start = 0
+        for f in op.fields:
+            if f.kind == "attr":
+                parts.append(f"{f.name}={attr_text(getattr(op, f.name))}")
+            elif f.kind != "region":
+                count = op.spans[f.index]
+                names = [self.name(v) for v in op.operands[start : start + count]]
+                start += count
+                if f.kind == "variadic":
+                    parts.append(f"[{', '.join(names)}]")
+                else:
+                    parts.append(names[0] if names else "_")
+        return parts
+
+
+def attr_text(value: Any) -> str:
+    """How IR text writes an attribute's value."""
+    if isinstance(value, bool) or value is None:
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else {"inf": "+inf"}.get(s := str(value), s)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, DType | Pointer | Tile):
+        return text_of(value)
+    if isinstance(value, tuple):
+        return "(" + "".join(attr_text(v) + ", " for v in value).rstrip() + ")"
+    raise TypeError(f"{value!r} can't be an attribute")
+
+
+def _attr_dict(attrs: dict[str, Any]) -> str:
+    if not attrs:
+        return ""
+    return " {" + ", ".join(f"{k}={attr_text(v)}" for k, v in sorted(attrs.items())) + "}"
+
+
+def _types(types: list[Type]) -> str:
+    if len(types) == 1:
+        return text_of(types[0])
+    return "(" + ", ".join([text_of(t) for t in types]) + ")"
+
+
+def print_function(fn: Function, *, locations: bool = False) -> str:
+    """The text of one function."""
+    printer = _Printer(locations)
+    printer.function(fn)
+    return "\n".join(printer.lines) + "\n"
+
+
+def print_module(module: Module, *, locations: bool = False) -> str:
+    """The text of all functions, the entry first.
+
+    Args:
+        locations: also print each op's source location.
+    """
+    return "\n".join(print_function(f, locations=locations) for f in module.functions.values())
+
+
+def print_op(op: Op) -> str:
+    """One op with what is nested in it, with value names of its own: for messages."""
+    printer = _Printer(False)
+    printer.op(op, "")
+    return "\n".join(printer.lines)

@@ -1,0 +1,168 @@
+"""Local rewrites: small named functions, tried on each op until none applies.
+
+    @rewrite(Mul)
+    def mul_by_one(op: Mul, rw: Rewriter) -> Value | None:
+        \"\"\"x * 1 = x\"\"\"
+
+A rule returns the value that replaces the op's only result (or a tuple, one per result), or None
+when it does not apply. Laws: the right side is never more costly and each rule brings the op
+nearer to a canonical form, so the driver ends; a rule makes ops only through `rw` and erases none;
+a rule is exact, bit for bit, for all inputs, unless it says ``inexact=True``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+from tilewright.ir.core import Function, Op, Region, Value
+
+AnyOp = TypeVar("AnyOp", bound=Op)
+Replacement = Value | tuple[Value, ...] | None
+
+
+class Rule(NamedTuple):
+    """A registered rewrite."""
+
+    name: str
+    root: type[Op]
+    apply: Callable[[Any, Rewriter], Replacement]
+    inexact: bool
+
+    @property
+    def equation(self) -> str:
+        return (self.apply.__doc__ or "").strip()
+
+
+RULES: dict[type[Op], list[Rule]] = {}
+
+
+def rewrite(
+    root: type[AnyOp], *, inexact: bool = False
+) -> Callable[[Callable[[AnyOp, Rewriter], Replacement]], Callable[[AnyOp, Rewriter], Replacement]]:
+    """Register a rewrite of ops of this class."""
+
+    def register(fn: Callable[[AnyOp, Rewriter], Replacement]) -> Any:
+        assert fn.__doc__, f"rewrite {fn.__name__} states no equation"
+        rule = Rule(fn.__name__, root, fn, inexact)
+        RULES.setdefault(root, []).append(rule)
+        return fn
+
+    return register
+
+
+def all_rules() -> Iterator[Rule]:
+    for rules in RULES.values():
+        yield from rules
+
+
+class Rewriter:
+    """What a rule may do: insert ops before the op it looks at."""
+
+    def __init__(self, on_new: Callable[[Op], None] | None = None) -> None:
+        self.anchor: Op | None = None
+        self.on_new = on_new
+
+    def insert_op(self, op: AnyOp) -> AnyOp:
+        """Insert the op before the present one, with its source location."""
+        anchor = self.anchor
+        assert anchor is not None and anchor.parent is not None
+        if op.loc is None:
+            op.loc = anchor.loc
+        anchor.parent.insert_before(op, anchor)
+        if self.on_new is not None:
+            self.on_new(op)
+        return op
+
+    def insert(self, op: Op) -> Value:
+        """Insert the op and return its only result."""
+        return self.insert_op(op).result
+
+    @contextmanager
+    def before(self, op: Op) -> Iterator[None]:
+        """Insert before another op within the block."""
+        saved, self.anchor = self.anchor, op
+        try:
+            yield
+        finally:
+            self.anchor = saved
+
+
+def apply_greedily(
+    fn: Function,
+    rules: dict[type[Op], list[Rule]],
+    count: Callable[[str], None],
+    *,
+    allow_inexact: bool = False,
+    limit_per_op: int = 64,
+) -> bool:
+    """Apply rules until none applies; returns whether any did. Calls `count` with a rule's name.
+
+    Ops that lose their last user and have no effects are erased on the way.
+    """
+    queue: deque[Op] = deque(fn.walk())
+    queued: set[Op] = set(queue)
+
+    def push(op: Op) -> None:
+        if op not in queued:
+            queued.add(op)
+            queue.append(op)
+
+    rewriter = Rewriter(push)
+    changed = False
+    budget = limit_per_op * (len(queue) + 16)
+    while queue:
+        op = queue.popleft()
+        queued.discard(op)
+        if op.parent is None:
+            continue
+        if not op.terminator and not any(r.users for r in op.results) and op.pure:
+            _erase_dead(op, push)
+            changed = True
+            continue
+        for rule in rules.get(type(op), ()):
+            if rule.inexact and not allow_inexact:
+                continue
+            rewriter.anchor = op
+            replacement = rule.apply(op, rewriter)
+            if replacement is None:
+                continue
+            count(rule.name)
+            changed = True
+            _replace(op, replacement, push)
+            budget -= 1
+            assert budget > 0, f"the rewrites do not end; the last one was {rule.name}"
+            break
+    return changed
+
+
+def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op], None]) -> None:
+    values = (replacement,) if isinstance(replacement, Value) else replacement
+    for old, new in zip(op.results, values, strict=True):
+        assert old.type == new.type, f"{op.name}: {old.type} was rewritten as {new.type}"
+        for user in old.users:
+            push(user)
+        if new.op is not None:
+            push(new.op)
+        old.replace_with(new)
+    if not op.writes():
+        _erase_dead(op, push)
+
+
+def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:
+    feeding = [v.op for inner in op.walk() for v in inner.operands]
+    op.erase()
+    for source in feeding:
+        if source is not None and source.parent is not None:
+            push(source)
+
+
+def move_ops_before(source: Region, anchor: Op) -> None:
+    """Move all ops of a region, its terminator excepted, to before `anchor`."""
+    assert anchor.parent is not None
+    for op in source:
+        if not op.terminator:
+            op.remove()
+            anchor.parent.insert_before(op, anchor)

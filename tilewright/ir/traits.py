@@ -1,0 +1,26 @@
+"""What passes may assume of an op, declared with its class.
+
+Effects are explicit: an op is free of effects only if it says `PURE`. cse, dce, licm and the order
+of memory accesses are all derived from these flags.
+"""
+
+from enum import Flag, auto
+
+
+class Trait(Flag):
+    NONE = 0
+    READS = auto()  # reads memory
+    WRITES = auto()  # writes memory, or does anything else that the outside can see
+    COMMUTATIVE = auto()  # the first two operands may be swapped
+    ELEMENTWISE = auto()  # result element i depends on element i of the operands only
+    TERMINATOR = auto()  # ends a region
+    PER_PROGRAM = auto()  # the value is fixed within a program, but differs between programs
+
+
+PURE = Trait.NONE
+ELEMENTWISE = Trait.ELEMENTWISE
+COMMUTATIVE = Trait.COMMUTATIVE
+READS = Trait.READS
+WRITES = Trait.WRITES
+TERMINATOR = Trait.TERMINATOR
+PER_PROGRAM = Trait.PER_PROGRAM

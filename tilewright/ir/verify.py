@@ -1,0 +1,63 @@
+"""Checks that a function is well formed: structure, visibility of values, types, each op's rules."""
+
+from __future__ import annotations
+
+from tilewright.base.diagnostics import IRError
+from tilewright.ir.core import Function, Module, Op, Region, Value
+from tilewright.ir.types import text_of
+
+
+def verify_module(module: Module) -> None:
+    """Raise `IRError` at the first op that breaks a rule."""
+    for function in module.functions.values():
+        verify_function(function)
+
+
+def verify_function(fn: Function) -> None:
+    """Raise `IRError` at the first op of the function that breaks a rule."""
+    if len(fn.arg_attrs) != len(fn.args):
+        raise IRError("arg-attrs", f"@{fn.name} has {len(fn.args)} arguments but attributes for "
+                      f"{len(fn.arg_attrs)}", fn.loc)
+    _verify_region(fn.body, set(), fn.name)
+
+
+def _verify_region(region: Region, visible: set[Value], where: str) -> None:
+    defined: list[Value] = list(region.args)
+    visible.update(region.args)
+    for i, arg in enumerate(region.args):
+        if arg.owner is not region or arg.index != i:
+            raise IRError("structure", f"argument {i} of a region in {where} is not its own")
+    for op in region:
+        _verify_op(op, region, visible)
+        for nested in op.regions:
+            if nested.parent is not op:
+                raise IRError("structure", f"{op.name}: a region has another parent", op.loc)
+            _verify_region(nested, visible, op.name)
+        visible.update(op.results)
+        defined.extend(op.results)
+    if region.last is None or not region.last.terminator:
+        loc = region.last.loc if region.last else (region.parent.loc if region.parent else None)
+        raise IRError("terminator", f"a region of {where} does not end with a terminator", loc)
+    visible.difference_update(defined)
+
+
+def _verify_op(op: Op, region: Region, visible: set[Value]) -> None:
+    if op.parent is not region:
+        raise IRError("structure", f"{op.name}: is listed in a region that is not its own", op.loc)
+    if op.terminator and op.next is not None:
+        raise IRError("terminator", f"{op.name}: ends the region before its last op", op.loc)
+    for i, operand in enumerate(op.operands):
+        if operand not in visible:
+            raise IRError("dominance", f"{op.name}: operand {i} is not defined here", op.loc)
+        if op not in operand.users:
+            raise IRError("structure", f"{op.name}: operand {i} does not know it is used", op.loc)
+    op.verify()
+    expected = op.result_types()
+    actual = tuple(r.type for r in op.results)
+    if expected != actual:
+        raise IRError(
+            "result-type",
+            f"{op.name}: results are {[text_of(t) for t in actual]}, the op's rule gives "
+            f"{[text_of(t) for t in expected]}",
+            op.loc,
+        )

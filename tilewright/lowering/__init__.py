@@ -1,0 +1,1 @@
+"""Lowering of tile IR to LLVM: what all targets share."""

@@ -1,0 +1,517 @@
+"""Constants, integer and float arithmetic, comparison, selection, casts.
+
+Operands of a binary op have one type: promotion and broadcasting are made explicit before. Every
+op is total, so that it may be moved freely: integer arithmetic wraps, a division by zero gives 0,
+a shift by the width or more shifts everything out, a float too large for an integer saturates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
+from tilewright.ir.types import (
+    I1,
+    U64,
+    DType,
+    Pointer,
+    Scalar,
+    Type,
+    dtype_of,
+    element_of,
+    is_float,
+    is_int,
+    numpy_of,
+    shape_of,
+    text_of,
+    with_element,
+)
+from tilewright.ops.numeric import (
+    Array,
+    float_to_float,
+    float_to_int,
+    truncating_divide,
+    truncating_remainder,
+)
+
+
+class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
+    """A compile-time number; every element of a tile has it.
+
+    `value` is a Python bool, int or float that the element type holds exactly.
+
+        %0 = arith.constant value=1.5, type=4x8xfp32 : () -> 4x8xfp32
+    """
+
+    value: bool | int | float = attr()
+    type: Type = attr()
+
+    def result_type(self) -> Type:
+        return self.type
+
+    def verify(self) -> None:
+        element = element_of(self.type)
+        if isinstance(element, Pointer) or element.is_int():
+            bounds = U64 if isinstance(element, Pointer) else element
+            ok = isinstance(self.value, int) and (
+                bounds.get_int_min_value() <= self.value <= bounds.get_int_max_value()
+            )
+        else:
+            ok = isinstance(self.value, float)
+        require(ok, self, "constant-range", "{value!r} is not a value of {type}",
+                value=self.value, type=text_of(element))
+
+    def evaluate(self) -> Array:
+        return np.full(shape_of(self.type), self.value, numpy_of(self.type))
+
+
+class _Binary(Op):
+    """Two operands of one type, a result of the same type."""
+
+    lhs: Value = operand()
+    rhs: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.lhs.type
+
+    def verify(self) -> None:
+        require(self.lhs.type == self.rhs.type, self, "operand-types",
+                "operands are {a} and {b}; they must be of one type",
+                a=text_of(self.lhs.type), b=text_of(self.rhs.type))
+        self.verify_element(element_of(self.lhs.type))
+
+    def verify_element(self, element: Scalar) -> None:
+        require(element.is_floating() or element.is_int(), self, "element-type",
+                "does not take {t}", t=text_of(element))
+
+
+class _IntBinary(_Binary):
+    def verify_element(self, element: Scalar) -> None:
+        require(element.is_int(), self, "element-type", "takes integers, not {t}",
+                t=text_of(element))
+
+
+class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
+    """Sum. Integers wrap; floats round to nearest even.
+
+    %2 = arith.add %0, %1 : (4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.logical_xor(lhs, rhs) if lhs.dtype == np.bool_ else np.add(lhs, rhs)
+
+
+class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
+    """Difference. Integers wrap.
+
+    %2 = arith.sub %0, %1 : (i32, i32) -> i32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.logical_xor(lhs, rhs) if lhs.dtype == np.bool_ else np.subtract(lhs, rhs)
+
+
+class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
+    """Product. Integers wrap.
+
+    %2 = arith.mul %0, %1 : (4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.multiply(lhs, rhs)
+
+
+class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
+    """Float quotient. With `ieee` it is correctly rounded on every target; without, a target may be
+    off by 2 ulp.
+
+    %2 = arith.div %0, %1, ieee=False : (4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    ieee: bool = attr(False)
+
+    def verify_element(self, element: Scalar) -> None:
+        require(element.is_floating(), self, "element-type", "takes floats, not {t}",
+                t=text_of(element))
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.divide(lhs, rhs)
+
+
+class IntDiv(_IntBinary, name="arith.idiv", traits=ELEMENTWISE):
+    """Integer quotient, truncated toward zero. x // 0 is 0; the smallest number // -1 wraps.
+
+    %2 = arith.idiv %0, %1 : (i32, i32) -> i32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.logical_and(lhs, rhs) if lhs.dtype == np.bool_ else truncating_divide(lhs, rhs)
+
+
+class Rem(_Binary, name="arith.rem", traits=ELEMENTWISE):
+    """Remainder with the sign of the dividend: C's % on integers, fmod on floats. x % 0 is 0 on
+    integers, NaN on floats.
+
+    %2 = arith.rem %0, %1 : (i32, i32) -> i32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        if lhs.dtype == np.bool_:
+            return np.zeros_like(lhs)
+        if is_float(self.lhs.type):
+            return np.fmod(lhs.astype(np.float64), rhs.astype(np.float64)).astype(lhs.dtype)
+        return truncating_remainder(lhs, rhs)
+
+
+class And(_IntBinary, name="arith.and", traits=ELEMENTWISE | COMMUTATIVE):
+    """Bitwise and; logical and of bools.
+
+    %2 = arith.and %0, %1 : (4xi1, 4xi1) -> 4xi1
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.bitwise_and(lhs, rhs)
+
+
+class Or(_IntBinary, name="arith.or", traits=ELEMENTWISE | COMMUTATIVE):
+    """Bitwise or; logical or of bools.
+
+    %2 = arith.or %0, %1 : (4xi1, 4xi1) -> 4xi1
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.bitwise_or(lhs, rhs)
+
+
+class Xor(_IntBinary, name="arith.xor", traits=ELEMENTWISE | COMMUTATIVE):
+    """Bitwise exclusive or; inequality of bools.
+
+    %2 = arith.xor %0, %1 : (4xi32, 4xi32) -> 4xi32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return np.bitwise_xor(lhs, rhs)
+
+
+def _shift_count(rhs: Array, bits: int) -> tuple[Array, Array]:
+    """The count as an unsigned number below the width, and where it was too large."""
+    count = rhs.view(f"u{rhs.dtype.itemsize}") if rhs.dtype.kind == "i" else rhs
+    too_large = count >= bits
+    return np.where(too_large, 0, count).astype(rhs.dtype), too_large
+
+
+class Shl(_IntBinary, name="arith.shl", traits=ELEMENTWISE):
+    """Shift left. A count of the width or more, read as unsigned, gives 0.
+
+    %2 = arith.shl %0, %1 : (i32, i32) -> i32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        if lhs.dtype == np.bool_:
+            return lhs & ~rhs
+        count, too_large = _shift_count(rhs, lhs.dtype.itemsize * 8)
+        return np.where(too_large, np.zeros_like(lhs), np.left_shift(lhs, count))
+
+
+class Shr(_IntBinary, name="arith.shr", traits=ELEMENTWISE):
+    """Shift right: arithmetic on signed types, logical on unsigned ones. A count of the width or
+    more, read as unsigned, leaves the sign (or 0).
+
+    %2 = arith.shr %0, %1 : (i32, i32) -> i32
+    """
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        if lhs.dtype == np.bool_:
+            return lhs & ~rhs
+        count, too_large = _shift_count(rhs, lhs.dtype.itemsize * 8)
+        out = (lhs < 0) * np.array(-1).astype(lhs.dtype) if lhs.dtype.kind == "i" else 0 * lhs
+        return np.where(too_large, out, np.right_shift(lhs, count)).astype(lhs.dtype)
+
+
+class Min(_Binary, name="arith.min", traits=ELEMENTWISE | COMMUTATIVE):
+    """The smaller. Of a number and a NaN, the number, or NaN with `propagate_nan`. -0.0 counts as
+    below 0.0.
+
+    %2 = arith.min %0, %1, propagate_nan=False : (4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    propagate_nan: bool = attr(False)
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        if lhs.dtype == np.bool_:
+            return lhs & rhs
+        return _extremum(self, lhs, rhs, np.less)
+
+
+class Max(_Binary, name="arith.max", traits=ELEMENTWISE | COMMUTATIVE):
+    """The larger. Of a number and a NaN, the number, or NaN with `propagate_nan`. 0.0 counts as
+    above -0.0.
+
+    %2 = arith.max %0, %1, propagate_nan=False : (4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    propagate_nan: bool = attr(False)
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        if lhs.dtype == np.bool_:
+            return lhs | rhs
+        return _extremum(self, lhs, rhs, np.greater)
+
+
+def _extremum(op: Min | Max, a: Array, b: Array, better: np.ufunc) -> Array:
+    if not is_float(op.lhs.type):
+        return np.where(better(a, b), a, b)
+    sign_a, sign_b = np.signbit(a), np.signbit(b)
+    tie = (sign_a & ~sign_b) if isinstance(op, Min) else (~sign_a & sign_b)
+    pick_a = better(a, b) | ((a == b) & tie)
+    picked = np.where(pick_a, a, b)
+    a_nan, b_nan = a != a, b != b
+    if op.propagate_nan:
+        return np.where(a_nan, a, np.where(b_nan, b, picked))
+    return np.where(b_nan, a, np.where(a_nan, b, picked))
+
+
+PREDICATES = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+}
+
+
+class Cmp(Op, name="arith.cmp", traits=ELEMENTWISE):
+    """Comparison: eq, ne, lt, le, gt or ge. With a NaN all are false but ne, which is true.
+
+    %2 = arith.cmp %0, %1, predicate="lt" : (4xi32, 4xi32) -> 4xi1
+    """
+
+    lhs: Value = operand()
+    rhs: Value = operand()
+    predicate: str = attr()
+
+    def result_type(self) -> Type:
+        return with_element(self.lhs.type, I1)
+
+    def verify(self) -> None:
+        require(self.lhs.type == self.rhs.type, self, "operand-types",
+                "operands are {a} and {b}; they must be of one type",
+                a=text_of(self.lhs.type), b=text_of(self.rhs.type))
+        require(self.predicate in PREDICATES, self, "predicate", "there is no comparison {p!r}",
+                p=self.predicate)
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        return PREDICATES[self.predicate](lhs, rhs)
+
+
+class Select(Op, name="arith.select", traits=ELEMENTWISE):
+    """`on_true` where `condition` holds, `on_false` elsewhere.
+
+    %3 = arith.select %0, %1, %2 : (4xi1, 4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    condition: Value = operand()
+    on_true: Value = operand()
+    on_false: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.on_true.type
+
+    def verify(self) -> None:
+        a, b = self.on_true.type, self.on_false.type
+        require(a == b, self, "operand-types", "branches are {a} and {b}; they must be of one type",
+                a=text_of(a), b=text_of(b))
+        require(self.condition.type == with_element(a, I1), self, "condition",
+                "the condition is {c}, it must be {want}", c=text_of(self.condition.type),
+                want=text_of(with_element(a, I1)))
+
+    def evaluate(self, condition: Array, on_true: Array, on_false: Array) -> Array:
+        return np.where(condition, on_true, on_false)
+
+
+class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
+    """Negation: flips a float's sign bit; integers wrap.
+
+    %1 = arith.neg %0 : 4xfp32 -> 4xfp32
+    """
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        require(is_float(self.src.type) or is_int(self.src.type), self, "element-type",
+                "does not take {t}", t=text_of(element_of(self.src.type)))
+
+    def evaluate(self, src: Array) -> Array:
+        return src.copy() if src.dtype == np.bool_ else np.negative(src)
+
+
+class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
+    """Absolute value: clears a float's sign bit; the smallest integer wraps to itself.
+
+    %1 = arith.abs %0 : 4xfp32 -> 4xfp32
+    """
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        require(is_float(self.src.type) or is_int(self.src.type), self, "element-type",
+                "does not take {t}", t=text_of(element_of(self.src.type)))
+
+    def evaluate(self, src: Array) -> Array:
+        if not is_float(self.src.type):
+            return np.abs(src)
+        bits = f"u{src.dtype.itemsize}"
+        mask = np.array((1 << (src.dtype.itemsize * 8 - 1)) - 1, bits)
+        return (np.atleast_1d(src).view(bits) & mask).view(src.dtype).reshape(src.shape)
+
+
+class Fma(Op, name="arith.fma", traits=ELEMENTWISE):
+    """x * y + z with one rounding.
+
+    %3 = arith.fma %0, %1, %2 : (4xfp32, 4xfp32, 4xfp32) -> 4xfp32
+    """
+
+    x: Value = operand()
+    y: Value = operand()
+    z: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.x.type
+
+    def verify(self) -> None:
+        require(self.x.type == self.y.type == self.z.type and is_float(self.x.type), self,
+                "operand-types", "takes three floats of one type")
+
+    def evaluate(self, x: Array, y: Array, z: Array) -> Array:
+        # long double carries fp32 products exactly; for fp64 it is the best NumPy offers
+        wide = np.longdouble if x.dtype == np.float64 else np.float64
+        out = x.astype(wide) * y.astype(wide) + z.astype(wide)
+        target = dtype_of(self.x.type)
+        return out.astype(x.dtype) if wide is np.longdouble else float_to_float(out, target, "rtne")
+
+
+class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
+    """High half of the product of the two bit patterns, read as unsigned.
+
+    %2 = arith.mulhi %0, %1 : (4xu32, 4xu32) -> 4xu32
+    """
+
+    def verify_element(self, element: Scalar) -> None:
+        require(element.is_int() and element.primitive_bitwidth in (32, 64), self, "element-type",
+                "takes integers of 32 or 64 bits, not {t}", t=text_of(element))
+
+    def evaluate(self, lhs: Array, rhs: Array) -> Array:
+        bits = lhs.dtype.itemsize * 8
+        a, b = lhs.view(f"u{bits // 8}"), rhs.view(f"u{bits // 8}")
+        if bits == 32:
+            high = ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32)
+            return high.view(lhs.dtype)
+        return _mulhi64(a, b).view(lhs.dtype)
+
+
+def _mulhi64(a: Array, b: Array) -> Array:
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    a0, a1, b0, b1 = a & low, a >> shift, b & low, b >> shift
+    middle = a1 * b0 + ((a0 * b0) >> shift)
+    other = a0 * b1 + (middle & low)
+    return a1 * b1 + (middle >> shift) + (other >> shift)
+
+
+class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
+    """Conversion of values to another number type.
+
+    To a narrower float it rounds ("rtne", or "rtz" toward zero); from a float to an integer it
+    truncates and saturates, NaN gives 0; to i1 it is ``x != 0``; between integers it truncates or
+    extends by the sign of the source.
+
+        %1 = arith.cast %0, to=bf16, rounding="rtne" : 4xfp32 -> 4xbf16
+    """
+
+    src: Value = operand()
+    to: DType = attr()
+    rounding: str = attr("rtne")
+
+    def result_type(self) -> Type:
+        return with_element(self.src.type, self.to)
+
+    def verify(self) -> None:
+        source = element_of(self.src.type)
+        require(source.is_floating() or source.is_int(), self, "element-type", "does not take {t}",
+                t=text_of(source))
+        require(self.rounding in ("rtne", "rtz"), self, "rounding", "there is no rounding {r!r}",
+                r=self.rounding)
+
+    def evaluate(self, src: Array) -> Array:
+        source, to = dtype_of(self.src.type), self.to
+        if to.is_bool():
+            return src != np.zeros((), src.dtype)
+        if source.is_floating() and to.is_floating():
+            return float_to_float(src, to, self.rounding)
+        if source.is_floating():
+            return float_to_int(src, to)
+        if to.is_floating() and to.primitive_bitwidth < 32:
+            return float_to_float(src.astype(np.float64), to, "rtne")
+        return src.astype(to.numpy)
+
+
+class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
+    """The same bits as another type of the same width; pointers count as 64 bits.
+
+    %1 = arith.bitcast %0, to=i32 : 4xfp32 -> 4xi32
+    """
+
+    src: Value = operand()
+    to: Scalar = attr()
+
+    def result_type(self) -> Type:
+        return with_element(self.src.type, self.to)
+
+    def verify(self) -> None:
+        source = element_of(self.src.type)
+        require(source.primitive_bitwidth == self.to.primitive_bitwidth, self, "width",
+                "{a} and {b} have different widths", a=text_of(source), b=text_of(self.to))
+
+    def evaluate(self, src: Array) -> Array:
+        return np.atleast_1d(src).view(numpy_of(self.to)).reshape(src.shape)
+
+
+class Hint(Op, name="arith.hint", traits=ELEMENTWISE):
+    """`src`, with facts about its values that the author promises, per axis (0: none).
+
+    `divisibility`: the first element of each contiguous run is a multiple of it; `contiguity`:
+    values come in runs of so many consecutive numbers; `constancy`: in runs of equal ones.
+
+        %1 = arith.hint %0, divisibility=(16,), contiguity=(0,), constancy=(0,) : 64xi32 -> 64xi32
+    """
+
+    src: Value = operand()
+    divisibility: tuple[int, ...] = attr()
+    contiguity: tuple[int, ...] = attr()
+    constancy: tuple[int, ...] = attr()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        rank = max(1, len(shape_of(self.src.type)))
+        for facts in (self.divisibility, self.contiguity, self.constancy):
+            require(len(facts) == rank, self, "rank", "{n} values for {rank} axes", n=len(facts),
+                    rank=rank)
+
+    def evaluate(self, src: Array) -> Array:
+        return src
+
+
+def constant_value(value: Value) -> bool | int | float | None:
+    """The number that every element of the value is, when it is known at compile time."""
+    op = value.op
+    return op.value if isinstance(op, Constant) else None

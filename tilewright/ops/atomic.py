@@ -1,0 +1,87 @@
+"""Read-modify-write of memory. The result is what was there before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.traits import READS, WRITES
+from tilewright.ir.types import Type, element_of, text_of, with_element
+from tilewright.ops.memory import pointee_of, split_optional, verify_mask, verify_pointer
+from tilewright.ops.numeric import Array
+
+KINDS = ("add", "max", "min", "and", "or", "xor", "xchg")
+SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
+SCOPES = ("cta", "gpu", "sys")
+
+
+def _verify_order(op: Op, sem: str, scope: str) -> None:
+    require(sem in SEMANTICS, op, "semantics", "there is no memory order {s!r}", s=sem)
+    require(scope in SCOPES, op, "scope", "there is no scope {s!r}", s=scope)
+
+
+class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
+    """Combines memory with `value` by `kind`: add, max, min, and, or, xor, xchg. Lanes act one
+    after the other, in row-major order within the tile; masked-off lanes give 0.
+
+        %3 = atomic.rmw %0, %1, %2, kind="add", sem="acq_rel", scope="gpu"
+          : (4xptr<fp32>, 4xfp32, 4xi1) -> 4xfp32
+    """
+
+    ptr: Value = operand()
+    value: Value = operand()
+    mask: Value | None = optional()
+    kind: str = attr()
+    sem: str = attr("acq_rel")
+    scope: str = attr("gpu")
+
+    def result_type(self) -> Type:
+        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+
+    def verify(self) -> None:
+        verify_pointer(self, self.ptr)
+        verify_mask(self, self.ptr, self.mask)
+        _verify_order(self, self.sem, self.scope)
+        require(self.kind in KINDS, self, "kind", "there is no atomic {k!r}", k=self.kind)
+        want = self.result_type()
+        require(self.value.type == want, self, "operand-types", "combines {v}, it must be {w}",
+                v=text_of(self.value.type), w=text_of(want))
+        bitwise = self.kind in ("and", "or", "xor")
+        require(not (bitwise and element_of(want).is_floating()), self, "element-type",
+                "{k} takes integers, not {t}", k=self.kind, t=text_of(element_of(want)))
+
+    no_evaluate = "it changes memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        ptr, value, mask = split_optional(self, args)
+        return state.memory.atomic(self, ptr, value, mask)
+
+
+class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
+    """Writes `value` where memory equals `expected`, bit for bit.
+
+    %3 = atomic.cas %0, %1, %2, sem="acq_rel", scope="gpu" : (4xptr<i32>, 4xi32, 4xi32) -> 4xi32
+    """
+
+    ptr: Value = operand()
+    expected: Value = operand()
+    value: Value = operand()
+    sem: str = attr("acq_rel")
+    scope: str = attr("gpu")
+
+    def result_type(self) -> Type:
+        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+
+    def verify(self) -> None:
+        verify_pointer(self, self.ptr)
+        _verify_order(self, self.sem, self.scope)
+        want = self.result_type()
+        require(self.value.type == want and self.expected.type == want, self, "operand-types",
+                "compares {e} and writes {v}, both must be {w}", e=text_of(self.expected.type),
+                v=text_of(self.value.type), w=text_of(want))
+
+    no_evaluate = "it changes memory; see execute"
+
+    def execute(self, state: Any, ptr: Array, expected: Array, value: Array) -> Array:
+        return state.memory.compare_and_swap(self, ptr, expected, value)

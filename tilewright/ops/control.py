@@ -1,0 +1,254 @@
+"""Programs, structured control flow, calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.core import Region, Value
+from tilewright.ir.define import Op, attr, operand, region, require, variadic
+from tilewright.ir.traits import PER_PROGRAM, PURE, TERMINATOR, WRITES
+from tilewright.ir.types import I1, I32, Type, element_of, is_int, text_of
+from tilewright.ops.numeric import Array
+
+
+class ProgramId(Op, name="program.id", traits=PER_PROGRAM):
+    """This program's index along an axis of the grid.
+
+    %0 = program.id axis=0 : () -> i32
+    """
+
+    axis: int = attr()
+
+    def result_type(self) -> Type:
+        return I32
+
+    def verify(self) -> None:
+        require(self.axis in (0, 1, 2), self, "axis-range", "a grid has axes 0, 1 and 2, not {a}",
+                a=self.axis)
+
+    no_evaluate = "it depends on the program; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        return np.array(state.program_id[self.axis], np.int32)
+
+
+class NumPrograms(Op, name="program.count", traits=PER_PROGRAM):
+    """The grid's extent along an axis.
+
+    %0 = program.count axis=0 : () -> i32
+    """
+
+    axis: int = attr()
+
+    def result_type(self) -> Type:
+        return I32
+
+    def verify(self) -> None:
+        require(self.axis in (0, 1, 2), self, "axis-range", "a grid has axes 0, 1 and 2, not {a}",
+                a=self.axis)
+
+    no_evaluate = "it depends on the launch; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        return np.array(state.grid[self.axis], np.int32)
+
+
+class Barrier(Op, name="program.barrier", traits=WRITES):
+    """All that the program did before, in memory too, is done before anything after it.
+
+    program.barrier : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()
+
+
+class Yield(Op, name="control.yield", traits=TERMINATOR):
+    """Ends a region with its values.
+
+    control.yield [%0, %1] : (fp32, 4xi32) -> ()
+    """
+
+    values: list[Value] = variadic()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    no_evaluate = "the op that holds the region takes its operands"
+
+
+class Return(Op, name="control.return", traits=TERMINATOR):
+    """Ends a function with its results.
+
+    control.return [%0] : fp32 -> ()
+    """
+
+    values: list[Value] = variadic()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    no_evaluate = "the caller takes its operands"
+
+
+class Condition(Op, name="control.condition", traits=TERMINATOR):
+    """Ends the first region of a `while`: whether to go on, and with what.
+
+    control.condition %0, [%1] : (i1, fp32) -> ()
+    """
+
+    condition: Value = operand()
+    values: list[Value] = variadic()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(self.condition.type == I1, self, "condition", "the condition is {t}, not i1",
+                t=text_of(self.condition.type))
+
+    no_evaluate = "the loop takes its operands"
+
+
+class For(Op, name="control.for", traits=PURE):
+    """A counted loop: `body` runs with i = start, start + step, … while i < stop.
+
+    The body takes i and the carried values, and yields the next ones; the results are the last.
+    `step` must be positive. With a trip count of 0 the results are `inits`. `num_stages`, `unroll`
+    and the flags are hints.
+
+        %4 = control.for %0, %1, %2, [%3], num_stages=0, unroll=0, hints=()
+          : (i32, i32, i32, fp32) -> fp32 {
+          (%i: i32, %x: fp32)
+          %y = arith.add %x, %x : (fp32, fp32) -> fp32
+          control.yield [%y] : fp32 -> ()
+        }
+    """
+
+    start: Value = operand()
+    stop: Value = operand()
+    step: Value = operand()
+    inits: list[Value] = variadic()
+    num_stages: int = attr(0)
+    unroll: int = attr(0)
+    hints: tuple[str, ...] = attr(())
+    body: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(v.type for v in self.inits)
+
+    def verify(self) -> None:
+        t = self.start.type
+        require(is_int(t) and t == self.stop.type == self.step.type and t == element_of(t), self,
+                "bounds", "start, stop and step must be integers of one type")
+        want = [t, *self.result_types()]
+        require([a.type for a in self.body.args] == want, self, "carried",
+                "the body's arguments don't fit the carried values")
+        require([v.type for v in self.body.terminator.operands] == want[1:], self, "carried",
+                "the body yields other types than it carries")
+
+    no_evaluate = "it runs a nested region; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
+        start, stop, step, *carried = args
+        dtype = start.dtype
+        for i in range(int(start), int(stop), max(1, int(step))):
+            carried = state.run(self.body, [np.array(i, dtype), *carried])
+        return tuple(carried)
+
+
+class While(Op, name="control.while", traits=PURE):
+    """Runs `before`; while its condition holds, runs `body` on what it passed on.
+
+    %1 = control.while [%0] : i32 -> i32 {
+      (%a: i32)
+      %c = arith.cmp %a, %a, predicate="ne" : (i32, i32) -> i1
+      control.condition %c, [%a] : (i1, i32) -> ()
+    } {
+      (%b: i32)
+      control.yield [%b] : i32 -> ()
+    }
+    """
+
+    inits: list[Value] = variadic()
+    before: Region = region()
+    body: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(v.type for v in self.before.terminator.operands[1:])
+
+    def verify(self) -> None:
+        end = self.before.terminator
+        require(isinstance(end, Condition), self, "condition", "needs a control.condition")
+        require([a.type for a in self.before.args] == [v.type for v in self.inits], self,
+                "carried", "the condition's arguments don't fit the carried values")
+        passed = list(self.result_types())
+        require([a.type for a in self.body.args] == passed, self, "carried",
+                "the body's arguments don't fit what the condition passes on")
+        require([v.type for v in self.body.terminator.operands] == [v.type for v in self.inits],
+                self, "carried", "the body yields other types than it carries")
+
+    no_evaluate = "it runs nested regions; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
+        carried = list(args)
+        while True:
+            go_on, *passed = state.run(self.before, carried)
+            if not go_on:
+                return tuple(passed)
+            carried = state.run(self.body, passed)
+
+
+class If(Op, name="control.if", traits=PURE):
+    """Runs one of two regions; the results are what it yields.
+
+    %1 = control.if %0 : i1 -> fp32 {
+      %a = arith.constant value=1.0, type=fp32 : () -> fp32
+      control.yield [%a] : fp32 -> ()
+    } {
+      %b = arith.constant value=2.0, type=fp32 : () -> fp32
+      control.yield [%b] : fp32 -> ()
+    }
+    """
+
+    condition: Value = operand()
+    then: Region = region()
+    otherwise: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(v.type for v in self.then.terminator.operands)
+
+    def verify(self) -> None:
+        require(self.condition.type == I1, self, "condition", "the condition is {t}, not i1",
+                t=text_of(self.condition.type))
+        require([v.type for v in self.otherwise.terminator.operands] == list(self.result_types()),
+                self, "branches", "the two branches yield different types")
+
+    no_evaluate = "it runs a nested region; see execute"
+
+    def execute(self, state: Any, condition: Any) -> tuple[Any, ...]:
+        return tuple(state.run(self.then if condition else self.otherwise, []))
+
+
+class Call(Op, name="control.call", traits=WRITES):
+    """Calls a function of the module. `types` are its results'.
+
+    %1 = control.call [%0], callee="f", types=(fp32,) : fp32 -> fp32
+    """
+
+    args: list[Value] = variadic()
+    callee: str = attr()
+    types: tuple[Type, ...] = attr(())
+
+    def result_types(self) -> tuple[Type, ...]:
+        return self.types
+
+    no_evaluate = "it runs another function; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
+        return tuple(state.call(self.callee, list(args)))

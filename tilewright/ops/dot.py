@@ -1,0 +1,75 @@
+"""Matrix product of tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.traits import PURE
+from tilewright.ir.types import FP16, FP32, FP64, I32, Tile, Type, dtype_of, shape_of, text_of
+from tilewright.ops.numeric import Array, float_to_float
+
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+
+
+class Dot(Op, name="tile.dot", traits=PURE):
+    """acc + lhs @ rhs, over the last two axes; axes before them are a batch.
+
+    int8 accumulates in i32; floats of 16 bits or fewer in fp16 or fp32. `precision` says how fp32
+    operands may be rounded: "ieee" not at all, "tf32" to 10 mantissa bits, the others by splitting.
+
+        %3 = tile.dot %0, %1, %2, precision="ieee", max_imprecise=0
+          : (4x8xfp16, 8x16xfp16, 4x16xfp32) -> 4x16xfp32
+    """
+
+    lhs: Value = operand()
+    rhs: Value = operand()
+    acc: Value = operand()
+    precision: str = attr("ieee")
+    max_imprecise: int = attr(0)
+
+    def result_type(self) -> Type:
+        return self.acc.type
+
+    def verify(self) -> None:
+        a, b, c = (shape_of(v.type) for v in (self.lhs, self.rhs, self.acc))
+        fits = (
+            len(a) == len(b) == len(c) >= 2
+            and a[:-2] == b[:-2] == c[:-2]
+            and a[-1] == b[-2]
+            and c[-2:] == (a[-2], b[-1])
+        )
+        require(fits, self, "shape", "{a} @ {b} does not give {c}", a=a, b=b, c=c)
+        require(self.precision in PRECISIONS, self, "precision", "there is no precision {p!r}",
+                p=self.precision)
+        left, right, acc = (dtype_of(v.type) for v in (self.lhs, self.rhs, self.acc))
+        if left.is_int():
+            ok = left == right and left.primitive_bitwidth == 8 and acc == I32
+        elif left.is_fp8():
+            ok = right.is_fp8() and acc in (FP16, FP32)
+        elif left.primitive_bitwidth == 16:
+            ok = left == right and acc in ((FP16, FP32) if left == FP16 else (FP32,))
+        else:
+            ok = left == right == acc and left in (FP32, FP64)
+        require(ok, self, "element-type", "{a} @ {b} into {c} is not a product that exists",
+                a=text_of(left), b=text_of(right), c=text_of(acc))
+
+    def evaluate(self, lhs: Array, rhs: Array, acc: Array) -> Array:
+        assert isinstance(self.acc.type, Tile)
+        if self.acc.type.element == I32:
+            return acc + np.matmul(lhs.astype(np.int32), rhs.astype(np.int32))
+        if self.precision == "tf32" and dtype_of(self.lhs.type) == FP32:
+            lhs, rhs = _round_tf32(lhs), _round_tf32(rhs)
+        product = np.matmul(lhs.astype(np.float64), rhs.astype(np.float64))
+        total = product + acc.astype(np.float64)
+        return float_to_float(total, dtype_of(self.acc.type), "rtne")
+
+
+def _round_tf32(x: Array) -> Array:
+    """Round fp32 to 10 mantissa bits, to nearest even."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0xFFF) + ((bits >> np.uint32(13)) & np.uint32(1))) & np.uint32(
+        0xFFFFE000
+    )
+    return np.where(np.isfinite(x), rounded.view(np.float32), x)

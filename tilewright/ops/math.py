@@ -1,0 +1,173 @@
+"""Elementary functions of floats, element by element. Accuracy is stated in `docs/ops`.
+
+The NumPy meaning computes fp32 in fp64 and rounds once, so it is correctly rounded but for rare
+double roundings; fp64 has the accuracy of NumPy's own functions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.traits import ELEMENTWISE
+from tilewright.ir.types import Type, dtype_of, element_of, is_float, text_of
+from tilewright.ops.numeric import Array, float_to_float
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+class MathFunction(Op):
+    """A function of one float; the result has the operand's type."""
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        require(is_float(self.src.type), self, "element-type", "takes floats, not {t}",
+                t=text_of(element_of(self.src.type)))
+
+    @staticmethod
+    def function(x: Any) -> Any:
+        """The function on fp64 arrays."""
+        raise NotImplementedError
+
+    def evaluate(self, src: Array) -> Array:
+        if src.dtype == np.float64:
+            return np.asarray(self.function(src), np.float64)
+        wide = np.asarray(self.function(src.astype(np.float64)), np.float64)
+        return float_to_float(wide, dtype_of(self.src.type), "rtne")
+
+
+class Exp(MathFunction, name="math.exp", traits=ELEMENTWISE):
+    """e to the power of x.
+
+    %1 = math.exp %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.exp)
+
+
+class Exp2(MathFunction, name="math.exp2", traits=ELEMENTWISE):
+    """2 to the power of x.
+
+    %1 = math.exp2 %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.exp2)
+
+
+class Expm1(MathFunction, name="math.expm1", traits=ELEMENTWISE):
+    """exp(x) - 1, accurate near 0.
+
+    %1 = math.expm1 %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.expm1)
+
+
+class Log(MathFunction, name="math.log", traits=ELEMENTWISE):
+    """Natural logarithm. log(0) is -inf; of a negative number, NaN.
+
+    %1 = math.log %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.log)
+
+
+class Log2(MathFunction, name="math.log2", traits=ELEMENTWISE):
+    """Logarithm to base 2.
+
+    %1 = math.log2 %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.log2)
+
+
+class Log1p(MathFunction, name="math.log1p", traits=ELEMENTWISE):
+    """log(1 + x), accurate near 0.
+
+    %1 = math.log1p %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.log1p)
+
+
+class Sin(MathFunction, name="math.sin", traits=ELEMENTWISE):
+    """Sine of an angle in radians.
+
+    %1 = math.sin %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.sin)
+
+
+class Cos(MathFunction, name="math.cos", traits=ELEMENTWISE):
+    """Cosine of an angle in radians.
+
+    %1 = math.cos %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.cos)
+
+
+class Tanh(MathFunction, name="math.tanh", traits=ELEMENTWISE):
+    """Hyperbolic tangent.
+
+    %1 = math.tanh %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.tanh)
+
+
+class Erf(MathFunction, name="math.erf", traits=ELEMENTWISE):
+    """Error function.
+
+    %1 = math.erf %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(_erf)
+
+
+class Sqrt(MathFunction, name="math.sqrt", traits=ELEMENTWISE):
+    """Square root. With `ieee` it is correctly rounded on every target.
+
+    %1 = math.sqrt %0, ieee=False : 4xfp32 -> 4xfp32
+    """
+
+    ieee: bool = attr(False)
+    function = staticmethod(np.sqrt)
+
+
+class Rsqrt(MathFunction, name="math.rsqrt", traits=ELEMENTWISE):
+    """1 / sqrt(x). rsqrt(0) is inf, with the sign of the zero.
+
+    %1 = math.rsqrt %0 : 4xfp32 -> 4xfp32
+    """
+
+    @staticmethod
+    def function(x: Array) -> Array:
+        return 1.0 / np.sqrt(x)
+
+
+class Floor(MathFunction, name="math.floor", traits=ELEMENTWISE):
+    """The largest integer not above x.
+
+    %1 = math.floor %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.floor)
+
+
+class Ceil(MathFunction, name="math.ceil", traits=ELEMENTWISE):
+    """The smallest integer not below x.
+
+    %1 = math.ceil %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.ceil)

@@ -1,0 +1,145 @@
+"""Pointers, loads and stores. A pointer counts in elements; a masked-off lane touches nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.traits import ELEMENTWISE, READS, WRITES
+from tilewright.ir.types import (
+    I1,
+    Pointer,
+    Scalar,
+    Type,
+    element_of,
+    is_int,
+    is_pointer,
+    shape_of,
+    text_of,
+    with_element,
+)
+from tilewright.ops.numeric import Array
+
+
+def pointee_of(type: Type) -> Scalar:
+    """What a pointer, or a tile of pointers, points to."""
+    element = element_of(type)
+    assert isinstance(element, Pointer)
+    return element.element_ty
+
+
+class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
+    """A pointer moved by `offset` elements. Signed offsets are sign-extended to 64 bits.
+
+    %2 = mem.addptr %0, %1 : (4xptr<fp32>, 4xi32) -> 4xptr<fp32>
+    """
+
+    ptr: Value = operand()
+    offset: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.ptr.type
+
+    def verify(self) -> None:
+        require(is_pointer(self.ptr.type), self, "operand-types", "{t} is not a pointer",
+                t=text_of(self.ptr.type))
+        require(is_int(self.offset.type) and shape_of(self.ptr.type) == shape_of(self.offset.type),
+                self, "operand-types", "the offset {b} does not fit the pointer {a}",
+                a=text_of(self.ptr.type), b=text_of(self.offset.type))
+
+    def evaluate(self, ptr: Array, offset: Array) -> Array:
+        size = pointee_of(self.ptr.type).nbytes_in_memory
+        wide = offset.astype(np.int64 if offset.dtype.kind == "i" else np.uint64)
+        return ptr + wide.astype(np.uint64) * np.uint64(size)
+
+
+def verify_mask(op: Op, ptr: Value, mask: Value | None) -> None:
+    """The mask of a memory op is i1 in the shape of the pointer."""
+    want = with_element(ptr.type, I1)
+    require(mask is None or mask.type == want, op, "mask-type", "the mask is {m}, it must be {w}",
+            m=text_of(mask.type) if mask else "", w=text_of(want))
+
+
+def verify_pointer(op: Op, ptr: Value) -> None:
+    require(is_pointer(ptr.type), op, "operand-types", "{t} is not a pointer", t=text_of(ptr.type))
+
+
+class Load(Op, name="mem.load", traits=READS):
+    """What `ptr` points to. Lanes where `mask` is false give `other`, or 0 without it.
+
+    `cache`, `evict`: advice on caching. `volatile`: may not be removed, repeated or merged.
+
+        %3 = mem.load %0, %1, %2, cache="", evict="", volatile=False
+          : (4xptr<fp32>, 4xi1, 4xfp32) -> 4xfp32
+    """
+
+    ptr: Value = operand()
+    mask: Value | None = optional()
+    other: Value | None = optional()
+    cache: str = attr("")
+    evict: str = attr("")
+    volatile: bool = attr(False)
+
+    def result_type(self) -> Type:
+        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+
+    def writes(self) -> bool:
+        return self.volatile
+
+    def verify(self) -> None:
+        verify_pointer(self, self.ptr)
+        verify_mask(self, self.ptr, self.mask)
+        if self.other is not None:
+            require(self.mask is not None, self, "other-without-mask", "`other` needs a mask")
+            require(self.other.type == self.result_type(), self, "operand-types",
+                    "`other` is {o}, it must be {w}", o=text_of(self.other.type),
+                    w=text_of(self.result_type()))
+
+    no_evaluate = "it reads memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        ptr, mask, other = split_optional(self, args)
+        return state.memory.load(self, ptr, mask, other)
+
+
+class Store(Op, name="mem.store", traits=WRITES):
+    """Writes `value` where `ptr` points, in lanes where `mask` is true. Of lanes that write the
+    same address, the last in row-major order wins.
+
+        mem.store %0, %1, %2, cache="", evict="" : (4xptr<fp32>, 4xfp32, 4xi1) -> ()
+    """
+
+    ptr: Value = operand()
+    value: Value = operand()
+    mask: Value | None = optional()
+    cache: str = attr("")
+    evict: str = attr("")
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        verify_pointer(self, self.ptr)
+        verify_mask(self, self.ptr, self.mask)
+        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
+        require(self.value.type == want, self, "operand-types", "stores {v}, it must be {w}",
+                v=text_of(self.value.type), w=text_of(want))
+        element = element_of(self.ptr.type)
+        require(not (isinstance(element, Pointer) and element.const), self, "const-pointer",
+                "stores through a constant pointer")
+
+    no_evaluate = "it writes memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[()]:
+        ptr, value, mask = split_optional(self, args)
+        state.memory.store(self, ptr, value, mask)
+        return ()
+
+
+def split_optional(op: Op, args: tuple[Any, ...]) -> list[Any]:
+    """Operand arrays by field, with None for the optional ones that are absent."""
+    remaining = iter(args)
+    return [next(remaining) if count else None for count in op.spans]

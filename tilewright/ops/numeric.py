@@ -1,0 +1,87 @@
+"""NumPy pieces that several ops' meanings share: integer division, conversions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir.types import FP16, FP32, FP64, DType
+
+Array = NDArray[Any]
+
+
+def truncating_divide(a: Array, b: Array) -> Array:
+    """Integer quotient rounded toward zero. x / 0 is 0; MIN / -1 wraps to MIN."""
+    divisor = np.where(b == 0, np.ones_like(b), b)
+    quotient = a // divisor
+    if a.dtype.kind == "i":
+        inexact = (a - quotient * divisor) != 0
+        quotient = quotient + (inexact & ((a < 0) != (divisor < 0))).astype(a.dtype)
+    return np.where(b == 0, np.zeros_like(a), quotient).astype(a.dtype)
+
+
+def truncating_remainder(a: Array, b: Array) -> Array:
+    """a - trunc(a / b) * b, with the sign of `a`. x % 0 is 0."""
+    quotient = truncating_divide(a, b)
+    return np.where(b == 0, np.zeros_like(a), a - quotient * b).astype(a.dtype)
+
+
+def float_to_int(x: Array, to: DType) -> Array:
+    """Truncate toward zero, saturate at the ends of `to`; NaN gives 0."""
+    wide = np.trunc(x.astype(np.float64))
+    low, high = to.get_int_min_value(), to.get_int_max_value()
+    clipped = np.clip(wide, float(low), float(high))
+    # float(high) may round up past the largest integer: those lanes are set apart
+    safe = np.where(np.isnan(wide) | (wide >= float(high)), 0.0, clipped).astype(to.numpy)
+    return np.where(wide >= float(high), np.array(high, to.numpy), safe).astype(to.numpy)
+
+
+def _next_toward_zero(rounded: Array, exact: Array) -> Array:
+    bits = rounded.view(np.dtype(f"u{rounded.dtype.itemsize}")).copy()
+    over = np.abs(rounded.astype(np.float64)) > np.abs(exact.astype(np.float64))
+    bits[over] -= 1
+    return bits.view(rounded.dtype)
+
+
+def float_to_float(x: Array, to: DType, rounding: str) -> Array:
+    """Convert between float types. `rounding` is "rtne" or "rtz".
+
+    From fp64 to a 16- or 8-bit type the value is rounded once, not first to fp32. fp8 types
+    without infinities saturate to their largest finite value.
+    """
+    if x.dtype == to.numpy:
+        return x
+    source = np.atleast_1d(x)
+    if to.is_fp8():
+        limit = float(np.array(_largest_finite(to)).astype(np.float64))
+        wide = source.astype(np.float64)
+        source = np.clip(wide, -limit, limit)
+        rounded = _round_once(source, to)
+    else:
+        rounded = _round_once(source, to)
+    if rounding == "rtz":
+        rounded = _next_toward_zero(rounded, source)
+    return rounded.reshape(x.shape)
+
+
+def _round_once(x: Array, to: DType) -> Array:
+    if to in (FP16, FP32, FP64) or x.dtype != np.float64:
+        return x.astype(to.numpy)
+    # ml_dtypes converts fp64 through fp32: round to odd first, so that the second rounding is right
+    narrow = x.astype(np.float32)
+    back = narrow.astype(np.float64)
+    bits = narrow.view(np.uint32).copy()
+    inexact = np.isfinite(back) & (back != x)
+    toward_zero = inexact & (np.abs(back) > np.abs(x))
+    bits[toward_zero] -= 1
+    bits[inexact] |= 1
+    overflow = np.isinf(back) & np.isfinite(x)
+    bits[overflow] = (bits[overflow] & 0x80000000) | 0x7F7FFFFF
+    return bits.view(np.float32).astype(to.numpy)
+
+
+def _largest_finite(t: DType) -> Any:
+    limits = {"fp8e5": 57344.0, "fp8e4nv": 448.0, "fp8e4b8": 240.0, "fp8e5b16": 57344.0}
+    return limits[t.short]

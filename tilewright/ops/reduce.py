@@ -1,0 +1,135 @@
+"""Reductions and scans along an axis with a combine function.
+
+The `combine` region takes 2N scalars, N of the left element and N of the right, and yields N. It
+must be associative and free of effects; a reduction may also swap its operands.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.core import Op as CoreOp
+from tilewright.ir.core import Region, Value
+from tilewright.ir.define import Op, attr, region, require, variadic
+from tilewright.ir.traits import PURE
+from tilewright.ir.types import Type, element_of, shape_of, with_shape
+from tilewright.ops.numeric import Array
+
+
+class _Combining(Op):
+    srcs: list[Value] = variadic()
+    axis: int = attr()
+
+    @property
+    def combine_region(self) -> Region:
+        return self.regions[0]
+
+    def verify(self) -> None:
+        require(len(self.srcs) > 0, self, "operand-types", "takes at least one tile")
+        shapes = {shape_of(s.type) for s in self.srcs}
+        require(len(shapes) == 1, self, "shape", "operands differ in shape")
+        rank = len(shape_of(self.srcs[0].type))
+        require(0 <= self.axis < rank, self, "axis-range",
+                "axis {axis} is outside a tile of rank {rank}", axis=self.axis, rank=rank)
+        elements = [element_of(s.type) for s in self.srcs]
+        args = [a.type for a in self.combine_region.args]
+        require(args == elements * 2, self, "combine", "the combine region's arguments don't fit")
+        end = self.combine_region.terminator
+        require([v.type for v in end.operands] == elements, self, "combine",
+                "the combine region yields other types than it takes")
+        require(all(op.pure for op in self.combine_region), self, "combine",
+                "the combine region has effects")
+
+    def apply(self, state: Any, left: list[Array], right: list[Array]) -> list[Array]:
+        """Run the combine region on whole arrays, element by element."""
+        return state.run_vectorised(self.combine_region, [*left, *right], left[0].shape)
+
+
+class Reduce(_Combining, name="tile.reduce", traits=PURE):
+    """Combines all elements along `axis`, which disappears; a scalar remains of a 1-D tile.
+
+    The order is that of a balanced tree over adjacent elements.
+
+        %1 = tile.reduce [%0], axis=1 : 4x8xfp32 -> 4xfp32 {
+          (%a: fp32, %b: fp32)
+          %c = arith.add %a, %b : (fp32, fp32) -> fp32
+          control.yield [%c] : fp32 -> ()
+        }
+    """
+
+    combine: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        found: list[Type] = []
+        for s in self.srcs:
+            shape = shape_of(s.type)
+            found.append(with_shape(s.type, shape[: self.axis] + shape[self.axis + 1 :]))
+        return tuple(found)
+
+    no_evaluate = "it runs a nested region; see execute"
+
+    def execute(self, state: Any, *args: Array) -> tuple[Array, ...]:
+        current = [np.moveaxis(a, self.axis, 0) for a in args]
+        while (n := len(current[0])) > 1:
+            pairs = n // 2
+            left = [c[0 : 2 * pairs : 2] for c in current]
+            right = [c[1 : 2 * pairs : 2] for c in current]
+            combined = self.apply(state, left, right)
+            if n % 2:
+                combined = [
+                    np.concatenate([c, rest[-1:]])
+                    for c, rest in zip(combined, current, strict=True)
+                ]
+            current = combined
+        return tuple(np.asarray(c[0]) for c in current)
+
+
+class Scan(_Combining, name="tile.scan", traits=PURE):
+    """Inclusive prefix combination along `axis`; from the end with `reverse`.
+
+    %1 = tile.scan [%0], axis=0, reverse=False : 8xi32 -> 8xi32 {
+      (%a: i32, %b: i32)
+      %c = arith.add %a, %b : (i32, i32) -> i32
+      control.yield [%c] : i32 -> ()
+    }
+    """
+
+    reverse: bool = attr(False)
+    combine: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return tuple(s.type for s in self.srcs)
+
+    no_evaluate = "it runs a nested region; see execute"
+
+    def execute(self, state: Any, *args: Array) -> tuple[Array, ...]:
+        moved = [np.moveaxis(a, self.axis, 0) for a in args]
+        if self.reverse:
+            moved = [m[::-1] for m in moved]
+        outs = [m.copy() for m in moved]
+        running = [m[0] for m in moved]
+        for i in range(1, len(moved[0])):
+            running = self.apply(state, running, [m[i] for m in moved])
+            for out, value in zip(outs, running, strict=True):
+                out[i] = value
+        if self.reverse:
+            outs = [o[::-1] for o in outs]
+        return tuple(np.moveaxis(o, 0, self.axis) for o in outs)
+
+
+def simple_combine(op: CoreOp) -> CoreOp | None:
+    """The one op that a combine region of two arguments consists of, such as an add or a max.
+
+    None when the region is anything else.
+    """
+    body = op.regions[0]
+    inner = body.first
+    if inner is None or inner.next is not body.last or len(body.args) != 2:
+        return None
+    yielded = body.terminator.operands
+    same_operands = inner.operands == body.args or (
+        inner.commutative and inner.operands == body.args[::-1]
+    )
+    return inner if same_operands and yielded == inner.results else None
