@@ -5,9 +5,10 @@
         \"\"\"x * 1 = x\"\"\"
 
 A rule returns the value that replaces the op's only result (or a tuple, one per result), or None
-when it does not apply. Laws: the right side is never more costly and each rule brings the op
-nearer to a canonical form, so the driver ends; a rule makes ops only through `rw` and erases none;
-a rule is exact, bit for bit, for all inputs, unless it says ``inexact=True``.
+when it does not apply. The driver then erases the op: what replaces it has all its effects. Laws:
+the right side is never more costly and each rule brings the op nearer to a canonical form, so the
+driver ends; a rule makes ops only through `rw` and erases none; a rule is exact, bit for bit, for
+all inputs, unless it says ``inexact=True``.
 """
 
 from __future__ import annotations
@@ -80,6 +81,13 @@ class Rewriter:
         """Insert the op and return its only result."""
         return self.insert_op(op).result
 
+    def replace(self, old: Value, new: Value) -> None:
+        """Make every user of `old` use `new`; the rules look at these users again."""
+        if self.on_new is not None:
+            for user in old.users:
+                self.on_new(user)
+        old.replace_with(new)
+
     @contextmanager
     def before(self, op: Op) -> Iterator[None]:
         """Insert before another op within the block."""
@@ -118,7 +126,7 @@ def apply_greedily(
         queued.discard(op)
         if op.parent is None:
             continue
-        if not op.terminator and not any(r.users for r in op.results) and op.pure:
+        if not (op.terminator or op.writes() or any(r.users for r in op.results)):
             _erase_dead(op, push)
             changed = True
             continue
@@ -147,8 +155,7 @@ def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op]
         if new.op is not None:
             push(new.op)
         old.replace_with(new)
-    if not op.writes():
-        _erase_dead(op, push)
+    _erase_dead(op, push)
 
 
 def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:

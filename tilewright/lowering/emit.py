@@ -256,7 +256,7 @@ class Module:
 
     __slots__ = (
         "_attributes", "_declarations", "_functions", "_globals", "_header", "_metadata",
-        "_metadata_ids", "_named", "_serial", "name",
+        "_metadata_ids", "_named", "name",
     )  # fmt: skip
 
     def __init__(self, name: str, triple: str = "", data_layout: str = "") -> None:
@@ -273,7 +273,6 @@ class Module:
         self._metadata: list[str] = []
         self._metadata_ids: dict[str, str] = {}
         self._named: dict[str, list[str]] = {}
-        self._serial = 0
 
     def function(
         self,
@@ -368,11 +367,6 @@ class Module:
     def named_metadata(self, name: str, node: str) -> None:
         """Append a node id to the named metadata ``!name``."""
         self._named.setdefault(name, []).append(node)
-
-    def fresh(self) -> int:
-        """A number not given before in this module, for names of helper functions."""
-        self._serial += 1
-        return self._serial
 
     def defines(self, name: str) -> bool:
         """Whether a function of that name is defined here."""
@@ -641,13 +635,6 @@ class Builder:
         self._effect(instruction)
         self.current.closed = True
         self._lines = _CLOSED
-
-    def raw(self, instruction: str, type: LType) -> V | None:
-        """An instruction written by hand; its value, or None for VOID."""
-        if type is VOID:
-            self._effect(instruction)
-            return None
-        return self._value(instruction, type)
 
     # Arithmetic on integers -------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
 from tilewright.ir.types import (
+    FP8E4B8,
+    FP8E5B16,
     I1,
     U64,
     DType,
@@ -32,6 +34,7 @@ from tilewright.ops.numeric import (
     Array,
     float_to_float,
     float_to_int,
+    fused_multiply_add,
     truncating_divide,
     truncating_remainder,
 )
@@ -93,34 +96,43 @@ class _IntBinary(_Binary):
                 t=text_of(element))
 
 
+def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
+    """Wrapping or rounded arithmetic. fp8 is computed in fp32 and converted back, so saturates."""
+    element = dtype_of(op.lhs.type)
+    if element.is_fp8():
+        wide = function(lhs.astype(np.float32), rhs.astype(np.float32))
+        return float_to_float(wide, element, "rtne")
+    return function(lhs, rhs)
+
+
 class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
-    """Sum. Integers wrap; floats round to nearest even.
+    """Sum. Integers wrap; floats round to nearest even, and fp8 saturates.
 
     %2 = arith.add %0, %1 : (4xfp32, 4xfp32) -> 4xfp32
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return np.logical_xor(lhs, rhs) if lhs.dtype == np.bool_ else np.add(lhs, rhs)
+        return _compute(self, np.add if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
 
 
 class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
-    """Difference. Integers wrap.
+    """Difference. Integers wrap; floats round to nearest even, and fp8 saturates.
 
     %2 = arith.sub %0, %1 : (i32, i32) -> i32
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return np.logical_xor(lhs, rhs) if lhs.dtype == np.bool_ else np.subtract(lhs, rhs)
+        return _compute(self, np.subtract if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
 
 
 class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
-    """Product. Integers wrap.
+    """Product. Integers wrap; floats round to nearest even, and fp8 saturates.
 
     %2 = arith.mul %0, %1 : (4xfp32, 4xfp32) -> 4xfp32
     """
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return np.multiply(lhs, rhs)
+        return _compute(self, np.multiply, lhs, rhs)
 
 
 class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
@@ -137,7 +149,7 @@ class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
                 t=text_of(element))
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
-        return np.divide(lhs, rhs)
+        return _compute(self, np.divide, lhs, rhs)
 
 
 class IntDiv(_IntBinary, name="arith.idiv", traits=ELEMENTWISE):
@@ -371,7 +383,10 @@ class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
             return np.abs(src)
         bits = f"u{src.dtype.itemsize}"
         mask = np.array((1 << (src.dtype.itemsize * 8 - 1)) - 1, bits)
-        return (np.atleast_1d(src).view(bits) & mask).view(src.dtype).reshape(src.shape)
+        cleared = (np.atleast_1d(src).view(bits) & mask).view(src.dtype).reshape(src.shape)
+        if dtype_of(self.src.type) in (FP8E4B8, FP8E5B16):  # their only NaN has the sign bit
+            return np.where(src != src, src, cleared)
+        return cleared
 
 
 class Fma(Op, name="arith.fma", traits=ELEMENTWISE):
@@ -392,11 +407,7 @@ class Fma(Op, name="arith.fma", traits=ELEMENTWISE):
                 "operand-types", "takes three floats of one type")
 
     def evaluate(self, x: Array, y: Array, z: Array) -> Array:
-        # long double carries fp32 products exactly; for fp64 it is the best NumPy offers
-        wide = np.longdouble if x.dtype == np.float64 else np.float64
-        out = x.astype(wide) * y.astype(wide) + z.astype(wide)
-        target = dtype_of(self.x.type)
-        return out.astype(x.dtype) if wide is np.longdouble else float_to_float(out, target, "rtne")
+        return fused_multiply_add(x, y, z, dtype_of(self.x.type))
 
 
 class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
@@ -431,7 +442,8 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
 
     To a narrower float it rounds ("rtne", or "rtz" toward zero); from a float to an integer it
     truncates and saturates, NaN gives 0; to i1 it is ``x != 0``; between integers it truncates or
-    extends by the sign of the source.
+    extends by the sign of the source. Conversions to fp8 saturate, infinities too. Integers become
+    floats of 16 bits or fewer by way of fp64.
 
         %1 = arith.cast %0, to=bf16, rounding="rtne" : 4xfp32 -> 4xbf16
     """
@@ -447,6 +459,8 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
         source = element_of(self.src.type)
         require(source.is_floating() or source.is_int(), self, "element-type", "does not take {t}",
                 t=text_of(source))
+        require(isinstance(self.to, DType) and not self.to.is_void(), self, "target-type",
+                "does not give {t!r}", t=self.to)
         require(self.rounding in ("rtne", "rtz"), self, "rounding", "there is no rounding {r!r}",
                 r=self.rounding)
 
@@ -477,6 +491,8 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
 
     def verify(self) -> None:
         source = element_of(self.src.type)
+        require(isinstance(self.to, DType | Pointer), self, "target-type", "does not give {t!r}",
+                t=self.to)
         require(source.primitive_bitwidth == self.to.primitive_bitwidth, self, "width",
                 "{a} and {b} have different widths", a=text_of(source), b=text_of(self.to))
 

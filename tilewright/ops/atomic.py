@@ -37,10 +37,10 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
     scope: str = attr("gpu")
 
     def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
         return with_element(self.ptr.type, pointee_of(self.ptr.type))
 
     def verify(self) -> None:
-        verify_pointer(self, self.ptr)
         verify_mask(self, self.ptr, self.mask)
         _verify_order(self, self.sem, self.scope)
         require(self.kind in KINDS, self, "kind", "there is no atomic {k!r}", k=self.kind)
@@ -71,10 +71,10 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
     scope: str = attr("gpu")
 
     def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
         return with_element(self.ptr.type, pointee_of(self.ptr.type))
 
     def verify(self) -> None:
-        verify_pointer(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         want = self.result_type()
         require(self.value.type == want and self.expected.type == want, self, "operand-types",

@@ -7,7 +7,18 @@ import numpy as np
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.traits import PURE
-from tilewright.ir.types import FP16, FP32, FP64, I32, Tile, Type, dtype_of, shape_of, text_of
+from tilewright.ir.types import (
+    FP16,
+    FP32,
+    FP64,
+    I32,
+    Tile,
+    Type,
+    dtype_of,
+    is_pointer,
+    shape_of,
+    text_of,
+)
 from tilewright.ops.numeric import Array, float_to_float
 
 PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
@@ -43,6 +54,8 @@ class Dot(Op, name="tile.dot", traits=PURE):
         require(fits, self, "shape", "{a} @ {b} does not give {c}", a=a, b=b, c=c)
         require(self.precision in PRECISIONS, self, "precision", "there is no precision {p!r}",
                 p=self.precision)
+        require(not any(is_pointer(v.type) for v in (self.lhs, self.rhs, self.acc)), self,
+                "element-type", "does not take pointers")
         left, right, acc = (dtype_of(v.type) for v in (self.lhs, self.rhs, self.acc))
         if left.is_int():
             ok = left == right and left.primitive_bitwidth == 8 and acc == I32

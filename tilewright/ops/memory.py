@@ -84,13 +84,13 @@ class Load(Op, name="mem.load", traits=READS):
     volatile: bool = attr(False)
 
     def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
         return with_element(self.ptr.type, pointee_of(self.ptr.type))
 
     def writes(self) -> bool:
         return self.volatile
 
     def verify(self) -> None:
-        verify_pointer(self, self.ptr)
         verify_mask(self, self.ptr, self.mask)
         if self.other is not None:
             require(self.mask is not None, self, "other-without-mask", "`other` needs a mask")

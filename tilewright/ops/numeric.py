@@ -1,13 +1,15 @@
-"""NumPy pieces that several ops' meanings share: integer division, conversions."""
+"""NumPy pieces that several ops' meanings share: integer division, conversions, fma."""
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.ir.types import FP16, FP32, FP64, DType
+from tilewright.ir.types import FP8E4B8, FP8E5B16, FP16, FP32, FP64, DType
 
 Array = NDArray[Any]
 
@@ -38,18 +40,20 @@ def float_to_int(x: Array, to: DType) -> Array:
     return np.where(wide >= float(high), np.array(high, to.numpy), safe).astype(to.numpy)
 
 
-def _next_toward_zero(rounded: Array, exact: Array) -> Array:
+def _next_toward_zero(rounded: Array, exact: Array, to: DType) -> Array:
     bits = rounded.view(np.dtype(f"u{rounded.dtype.itemsize}")).copy()
     over = np.abs(rounded.astype(np.float64)) > np.abs(exact.astype(np.float64))
     bits[over] -= 1
+    if to in (FP8E4B8, FP8E5B16):  # no -0: its pattern is the NaN
+        bits[over & (bits == 0x80)] = 0
     return bits.view(rounded.dtype)
 
 
 def float_to_float(x: Array, to: DType, rounding: str) -> Array:
     """Convert between float types. `rounding` is "rtne" or "rtz".
 
-    From fp64 to a 16- or 8-bit type the value is rounded once, not first to fp32. fp8 types
-    without infinities saturate to their largest finite value.
+    From fp64 to a 16- or 8-bit type the value is rounded once, not first to fp32. What is too
+    large for an fp8 type, or infinite, becomes its largest finite value.
     """
     if x.dtype == to.numpy:
         return x
@@ -62,7 +66,7 @@ def float_to_float(x: Array, to: DType, rounding: str) -> Array:
     else:
         rounded = _round_once(source, to)
     if rounding == "rtz":
-        rounded = _next_toward_zero(rounded, source)
+        rounded = _next_toward_zero(rounded, source, to)
     return rounded.reshape(x.shape)
 
 
@@ -80,6 +84,41 @@ def _round_once(x: Array, to: DType) -> Array:
     overflow = np.isinf(back) & np.isfinite(x)
     bits[overflow] = (bits[overflow] & 0x80000000) | 0x7F7FFFFF
     return bits.view(np.float32).astype(to.numpy)
+
+
+def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
+    """x * y + z, of floats of type `to`, rounded once.
+
+    For fp64 by exact fractions. Below, the product is exact in fp64 and the sum is rounded to odd
+    (to the neighbour whose last bit is 1 unless it is exact), after which rounding again to a type
+    with at least two bits less gives what rounding once does (Boldo and Melquiond, 2008).
+    """
+    if to == FP64:
+        return np.frompyfunc(_exact_fma, 3, 1)(x, y, z).astype(np.float64)
+    a = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
+    b = z.astype(np.float64)
+    total = np.asarray(a + b)
+    shifted = total - a
+    error = (a - (total - shifted)) + (b - shifted)  # exact: Knuth's TwoSum
+    bits = total.view(np.uint64)
+    inexact = np.isfinite(total) & (error != 0)
+    above = np.signbit(error) != np.signbit(total)
+    odd = np.where(inexact, (bits - above.astype(np.uint64)) | np.uint64(1), bits)
+    return float_to_float(odd.view(np.float64), to, "rtne").reshape(x.shape)
+
+
+def _exact_fma(x: float, y: float, z: float) -> float:
+    if not (math.isfinite(x) and math.isfinite(y)):
+        return x * y + z
+    if not math.isfinite(z):
+        return z
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    if exact == 0:
+        return x * y + z  # for the sign of the zero
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def _largest_finite(t: DType) -> Any:

@@ -147,12 +147,9 @@ class Permute(Op, name="tile.permute", traits=PURE):
 
     def result_type(self) -> Type:
         shape = shape_of(self.src.type)
+        require(sorted(self.order) == list(range(len(shape))) and shape, self, "order",
+                "{order} is not a permutation of {rank} axes", order=self.order, rank=len(shape))
         return with_shape(self.src.type, tuple(shape[i] for i in self.order))
-
-    def verify(self) -> None:
-        rank = len(shape_of(self.src.type))
-        require(sorted(self.order) == list(range(rank)) and rank > 0, self, "order",
-                "{order} is not a permutation of {rank} axes", order=self.order, rank=rank)
 
     def evaluate(self, src: Array) -> Array:
         return np.transpose(src, self.order)
@@ -211,11 +208,6 @@ class Cat(Op, name="tile.cat", traits=PURE):
     axis: int = attr()
 
     def result_type(self) -> Type:
-        shape = list(shape_of(self.lhs.type))
-        shape[self.axis] += shape_of(self.rhs.type)[self.axis]
-        return with_shape(self.lhs.type, tuple(shape))
-
-    def verify(self) -> None:
         a, b = shape_of(self.lhs.type), shape_of(self.rhs.type)
         require(element_of(self.lhs.type) == element_of(self.rhs.type), self, "operand-types",
                 "element types differ")
@@ -224,6 +216,8 @@ class Cat(Op, name="tile.cat", traits=PURE):
         require(len(a) == len(b) and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True))
                                          if i != self.axis), self, "shape",
                 "{a} and {b} differ outside axis {axis}", a=a, b=b, axis=self.axis)
+        length = a[self.axis] + b[self.axis]
+        return with_shape(self.lhs.type, (*a[: self.axis], length, *a[self.axis + 1 :]))
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return np.concatenate([lhs, rhs], self.axis)

@@ -1,0 +1,25 @@
+"""All rewrite rules. Importing this package fills the registry; one file a family of ops."""
+
+from tilewright.rewrites import (
+    arith,
+    control,
+    dot,
+    elementwise,
+    math,
+    memory,
+    reduce,
+    select,
+    shape,
+)
+
+__all__ = [
+    "arith",
+    "control",
+    "dot",
+    "elementwise",
+    "math",
+    "memory",
+    "reduce",
+    "select",
+    "shape",
+]

@@ -1,0 +1,1 @@
+"""Targets under the names that users import."""

@@ -1,0 +1,389 @@
+"""Every setting, in one table, and the only place that reads the environment.
+
+    from tilewright.base import knobs
+
+    knobs.runtime.debug                       # an override, else the environment, else the default
+    knobs.compilation.always_compile = True   # override
+    del knobs.compilation.always_compile      # back to the environment
+    with knobs.cache.scope():                 # everything set inside is undone at the end
+        knobs.cache.dir = "/tmp/kernels"
+
+A setting's variable begins with `TILEWRIGHT_`; the same name with `TRITON_` is understood too where
+the table says so, and the first of the two that is set counts. An empty variable counts as unset.
+Booleans are true as 1, true, y, yes or on in any case, and otherwise false.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar, cast, overload
+
+T = TypeVar("T")
+
+_TRUE = frozenset({"1", "true", "y", "yes", "on"})
+
+
+class _Environment:
+    """Assigned to a knob, it undoes the override: ``knobs.runtime.debug = knobs.env``."""
+
+    def __repr__(self) -> str:
+        return "knobs.env"
+
+
+env: Final = _Environment()
+
+
+def _parse_bool(text: str) -> bool:
+    return text.strip().lower() in _TRUE
+
+
+def _parse_optional_str(text: str) -> str | None:
+    return text
+
+
+# os.environ decodes, checks and copies on every read; the mapping below it does not. Knobs are read
+# on the launch path, so the reader goes there where CPython has it.
+_raw: dict[Any, Any] | None = getattr(os.environ, "_data", None)
+_encode: Callable[[str], Any] | None = getattr(os.environ, "encodekey", None)
+
+
+def _is_set(key: Any, name: str) -> bool:
+    return key in _raw if _raw is not None else name in os.environ
+
+
+class Knob(Generic[T]):
+    """One setting: a descriptor on its group.
+
+    Args:
+        default: its value when nothing sets it.
+        names: environment variables, the first that is set and not empty counts.
+        parse: value of a variable's text; raises ValueError for a text that it does not know.
+        doc: what it does.
+        keyed: whether it changes compiled code, and so enters the cache key.
+        check: raises ValueError for a value that is not allowed, also for an assigned one.
+    """
+
+    def __init__(
+        self,
+        default: T,
+        names: tuple[str, ...],
+        parse: Callable[[str], T],
+        doc: str,
+        keyed: bool = False,
+        check: Callable[[T], None] | None = None,
+    ) -> None:
+        self.default = default
+        self.names = names
+        self.parse = parse
+        self.doc = doc
+        self.keyed = keyed
+        self.check = check
+        self.name = ""
+        self._keys = [(_encode(name) if _encode else name, name) for name in names]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Knob[T]: ...
+    @overload
+    def __get__(self, group: Group, owner: type) -> T: ...
+    def __get__(self, group: Group | None, owner: type) -> Knob[T] | T:
+        if group is None:
+            return self
+        overrides = group.__dict__
+        if self.name in overrides:
+            return cast(T, overrides[self.name])
+        for key, name in self._keys:
+            if _is_set(key, name) and (text := os.environ.get(name)):
+                return self._parsed(name, text)
+        return self.default
+
+    def _parsed(self, name: str, text: str) -> T:
+        try:
+            value = self.parse(text)
+            if self.check:
+                self.check(value)
+        except ValueError as error:
+            raise ValueError(f"environment variable {name}={text!r}: {error}") from None
+        return value
+
+    def __set__(self, group: Group, value: T | _Environment) -> None:
+        if isinstance(value, _Environment):
+            self.__delete__(group)
+            return
+        if self.check:
+            self.check(value)
+        group.__dict__[self.name] = value
+
+    def __delete__(self, group: Group) -> None:
+        group.__dict__.pop(self.name, None)
+
+
+def _names(name: str, triton: bool) -> tuple[str, ...]:
+    return (f"TILEWRIGHT_{name}", f"TRITON_{name}") if triton else (f"TILEWRIGHT_{name}",)
+
+
+def _switch(
+    name: str, doc: str, *, default: bool = False, keyed: bool = False, triton: bool = False
+) -> Knob[bool]:
+    return Knob(default, _names(name, triton), _parse_bool, doc, keyed)
+
+
+def _text(name: str, doc: str, *, keyed: bool = False, triton: bool = False) -> Knob[str | None]:
+    return Knob(None, _names(name, triton), _parse_optional_str, doc, keyed)
+
+
+def _parse_int(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError("expected a whole number") from None
+
+
+def _check_not_negative(value: int) -> None:
+    if value < 0:
+        raise ValueError("expected 0 or more")
+
+
+PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+
+
+def _check_precision(value: str | None) -> None:
+    if value is not None and value not in PRECISIONS:
+        raise ValueError(f"expected one of {', '.join(PRECISIONS)}")
+
+
+# --------------------------------------------------------------------------------------------
+# Groups
+# --------------------------------------------------------------------------------------------
+
+
+class Group:
+    """Settings of one part of the system. Unknown names are an AttributeError, set or read."""
+
+    @classmethod
+    def table(cls) -> dict[str, Knob[Any]]:
+        """The group's knobs by name, in the order of their definition."""
+        return {name: knob for name, knob in vars(cls).items() if isinstance(knob, Knob)}
+
+    @property
+    def knobs(self) -> dict[str, Any]:
+        """The values that hold now, by name."""
+        return {name: getattr(self, name) for name in self.table()}
+
+    def copy(self) -> Group:
+        """Another group of the same kind with the same overrides; setting it changes only it."""
+        twin = type(self)()
+        twin.__dict__.update(self.__dict__)
+        return twin
+
+    def reset(self) -> Group:
+        """Undo every override; gives the group."""
+        self.__dict__.clear()
+        return self
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Undo, at the end, whatever is set inside."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        finally:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not isinstance(getattr(type(self), name, None), Knob):
+            raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}")
+        object.__setattr__(self, name, value)
+
+
+class Runtime(Group):
+    """Running kernels."""
+
+    interpret = _switch(
+        "INTERPRET", "Interpret kernels in NumPy; read where a kernel is decorated.", triton=True
+    )
+    debug = _switch(
+        "DEBUG", "Compile `device_assert` and overflow checks in.", keyed=True, triton=True
+    )
+    override_arch = _text(
+        "OVERRIDE_ARCH", "Compile for this GPU, such as `sm90`.", keyed=True, triton=True
+    )
+    default_backend = _text(
+        "DEFAULT_BACKEND", "Device of kernels without tensor arguments.", triton=True
+    )
+    cpu_threads: Knob[int] = Knob(
+        0,
+        _names("CPU_THREADS", False),
+        _parse_int,
+        "Threads of a launch on the CPU, the caller counted; 0: every core that the process may "
+        "use.",
+        check=_check_not_negative,
+    )
+
+
+class Cache(Group):
+    """Where compiled kernels are kept."""
+
+    home_dir: Knob[str | None] = Knob(
+        None,
+        _names("HOME", True),
+        _parse_optional_str,
+        "Folder that takes the place of the home folder for what is kept below it.",
+    )
+    dir = _text("CACHE_DIR", "Folder of compiled kernels.", triton=True)
+    dump_dir = _text(
+        "DUMP_DIR", "Folder that gets the stages of every kernel that is compiled.", triton=True
+    )
+    override_dir = _text(
+        "OVERRIDE_DIR", "Folder of stages that replace the compiler's own.", triton=True
+    )
+    xdg_cache_home: Knob[str | None] = Knob(
+        None,
+        ("XDG_CACHE_HOME",),
+        _parse_optional_str,
+        "The user's folder for caches, as the XDG base directory specification has it.",
+    )
+
+    def folder(self) -> Path:
+        """Where compiled kernels are: `dir`, else `tilewright` below `home_dir`/.cache, else below
+        `$XDG_CACHE_HOME`, else below ~/.cache.
+
+        Raises:
+            RuntimeError: none is set, and the user has no home folder.
+        """
+        if self.dir:
+            return Path(self.dir).expanduser()
+        if self.home_dir:
+            return Path(self.home_dir).expanduser() / ".cache" / "tilewright"
+        # The specification has a relative path ignored.
+        if self.xdg_cache_home and Path(self.xdg_cache_home).is_absolute():
+            return Path(self.xdg_cache_home) / "tilewright"
+        return Path.home() / ".cache" / "tilewright"
+
+
+class Compilation(Group):
+    """Compiling kernels."""
+
+    always_compile = _switch(
+        "ALWAYS_COMPILE", "Compile even what the disk cache has.", triton=True
+    )
+    store_binary_only = _switch(
+        "STORE_BINARY_ONLY", "Keep only the last stage on disk.", triton=True
+    )
+    dump = _switch(
+        "KERNEL_DUMP", "Write the stages of compiled kernels to `cache.dump_dir`.", triton=True
+    )
+    override = _switch(
+        "KERNEL_OVERRIDE",
+        "Take stages from `cache.override_dir` where it has them.",
+        keyed=True,
+        triton=True,
+    )
+    verify = _switch("VERIFY", "Verify the IR after each pass.")
+    reproducer_dir = _text(
+        "REPRODUCER_DIR", "Folder for files that replay a failure of the compiler itself."
+    )
+    front_end_debugging = _switch(
+        "FRONT_END_DEBUGGING", "Show the compiler's own frames in errors of kernels.", triton=True
+    )
+    allow_non_constexpr_globals = _switch(
+        "ALLOW_NON_CONSTEXPR_GLOBALS",
+        "Let kernels read global variables that are not constexpr.",
+        triton=True,
+    )
+    disable_line_info = _switch(
+        "DISABLE_LINE_INFO", "Leave source lines out of compiled code.", keyed=True, triton=True
+    )
+    cpu_name = _text(
+        "CPU_NAME",
+        "Processor to compile for, by LLVM's name, such as `znver4`; unset: this one.",
+        keyed=True,
+    )
+    cpu_features = _text(
+        "CPU_FEATURES",
+        "Processor features added or removed, such as `+avx2,-avx512f`.",
+        keyed=True,
+    )
+
+
+class Language(Group):
+    """What operations mean where a kernel leaves it open."""
+
+    fp32_default: Knob[str | None] = Knob(
+        None,
+        _names("F32_DEFAULT", True),
+        _parse_optional_str,
+        f"Precision of `dot` on fp32 operands: {', '.join(PRECISIONS)}.",
+        keyed=True,
+        check=_check_precision,
+    )
+    default_fp_fusion = _switch(
+        "DEFAULT_FP_FUSION",
+        "Default of the option `enable_fp_fusion`.",
+        default=True,
+        keyed=True,
+        triton=True,
+    )
+    force_disable_fp_fusion = _switch(
+        "FORCE_DISABLE_FP_FUSION",
+        "Never contract a multiplication and an addition, whatever a launch asks for.",
+        keyed=True,
+        triton=True,
+    )
+
+
+class Autotuning(Group):
+    """Choosing configurations by measuring."""
+
+    print = _switch("PRINT_AUTOTUNING", "Tell what is measured and what wins.", triton=True)
+    cache = _switch("CACHE_AUTOTUNING", "Keep measured times on disk.", triton=True)
+
+
+runtime = Runtime()
+cache = Cache()
+compilation = Compilation()
+language = Language()
+autotuning = Autotuning()
+
+GROUPS: Final[dict[str, Group]] = {
+    "runtime": runtime,
+    "cache": cache,
+    "compilation": compilation,
+    "language": language,
+    "autotuning": autotuning,
+}
+
+
+def cache_key_values() -> dict[str, Any]:
+    """The values that hold now of all knobs that change compiled code, as ``group.name``."""
+    return {
+        f"{group_name}.{name}": getattr(group, name)
+        for group_name, group in GROUPS.items()
+        for name, knob in group.table().items()
+        if knob.keyed
+    }
+
+
+def render_docs() -> str:
+    """The text of docs/knobs.md."""
+    lines = [
+        "# Settings",
+        "",
+        "Made from `tilewright/base/knobs.py`; change it there. A setting is read from an override "
+        "(`knobs.runtime.debug = True`), else from the environment, else it has its default. "
+        "Settings marked *keyed* change compiled code and enter the key of the cache.",
+    ]
+    for group_name, group in GROUPS.items():
+        lines += ["", f"## knobs.{group_name}", "", (type(group).__doc__ or "").strip(), ""]
+        lines += ["| setting | variables | default | keyed | effect |", "|---|---|---|---|---|"]
+        for name, knob in group.table().items():
+            variables = ", ".join(f"`{variable}`" for variable in knob.names)
+            keyed = "yes" if knob.keyed else ""
+            lines.append(f"| `{name}` | {variables} | `{knob.default!r}` | {keyed} | {knob.doc} |")
+    return "\n".join(lines) + "\n"

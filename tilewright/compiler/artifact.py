@@ -1,0 +1,256 @@
+"""The compiled kernel: its forms of code and its metadata.
+
+It is made of plain data, so that it can be stored, sent and pickled. How it is loaded and launched
+is the runtime's business, which registers itself with `install_launcher`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from tilewright.targets.protocol import GPUTarget, Stage
+from tilewright.targets.registry import target as find_target
+
+METADATA_FILE = "metadata.json"
+STAGE_ALIASES = {"tile": "ttir"}
+
+
+class Launch(Protocol):
+    """A loaded kernel, ready to run."""
+
+    def __call__(self, grid: Sequence[int], values: Sequence[Any]) -> None:
+        """Run the programs of `grid`, one to three extents.
+
+        `values` holds one value for each argument passed at run time, tuples leaf by leaf.
+        """
+        ...
+
+    @property
+    def handle(self) -> Any:
+        """What the device calls the function: on the CPU, its address."""
+        ...
+
+
+_launcher: Callable[[CompiledKernel], Launch] | None = None
+
+
+def install_launcher(launcher: Callable[[CompiledKernel], Launch]) -> None:
+    """Say how kernels are loaded; called once, by the runtime."""
+    global _launcher
+    _launcher = launcher
+
+
+class Metadata(Mapping[str, Any]):
+    """An unchangeable record, read as attributes or as a mapping."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        object.__setattr__(self, "_values", dict(values))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(f"the kernel's metadata has no {name!r}") from None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("metadata can't be changed")
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Metadata({self._values!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Metadata, (self._values,)
+
+
+class Stages(Mapping[str, Stage]):
+    """The forms of a kernel's code by name. Some are made when they are first asked for."""
+
+    def __init__(self, stages: Mapping[str, Stage], metadata: Metadata) -> None:
+        self._stages = dict(stages)
+        self._metadata = metadata
+
+    def __getitem__(self, name: str) -> Stage:
+        name = STAGE_ALIASES.get(name, name)
+        if name not in self._stages:
+            target = find_target(self._metadata.target)
+            self._stages[name] = target.derive(name, self._stages, self._metadata)
+        return self._stages[name]
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            self[str(name)]
+        except KeyError:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stages)
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def __repr__(self) -> str:
+        return f"<stages {', '.join(self._stages)}>"
+
+
+class CompiledKernel:
+    """A kernel in its compiled forms.
+
+        compiled = tilewright.compile(ASTSource(...))
+        print(compiled.asm["llir"], compiled.metadata.name)
+        compiled[(4, 1, 1)](x, y, n, BLOCK)
+
+    Attributes:
+        asm: the forms of the code: ``source``, ``ttir`` (tile IR after the tile passes), then
+            those of the target, such as ``llir``, ``asm`` and ``obj`` of the CPU.
+        metadata: `name`, `hash`, `target`, the options, the types of the arguments, and what the
+            target says.
+        hash: what names the kernel in the disk cache.
+        src: what it was compiled from; None when it came by pickle.
+    """
+
+    def __init__(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], src: Any = None
+    ) -> None:
+        values = dict(metadata)
+        if not isinstance(values["target"], GPUTarget):
+            values["target"] = GPUTarget(*values["target"])
+        self.metadata = Metadata(values)
+        self.asm = Stages(stages, self.metadata)
+        self.src = src
+        self._binary = next(reversed(stages), None)
+        self._launch: Launch | None = None
+        self._failure: Exception | None = None
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The symbol of the kernel."""
+        return self.metadata.name
+
+    @property
+    def hash(self) -> str:
+        return self.metadata.hash
+
+    @property
+    def kernel(self) -> Stage:
+        """The last stage: what is loaded."""
+        return self.asm[self._binary or ""]
+
+    @property
+    def n_regs(self) -> int:
+        """Registers a thread uses, where the target says so."""
+        return self.metadata.n_regs
+
+    @property
+    def n_spills(self) -> int:
+        """Registers that were spilled, where the target says so."""
+        return self.metadata.n_spills
+
+    @property
+    def n_max_threads(self) -> int:
+        """The most threads a program may have, where the target says so."""
+        return self.metadata.n_max_threads
+
+    def __repr__(self) -> str:
+        return f"<CompiledKernel {self.name} for {self.metadata.target.backend}: {self.asm!r}>"
+
+    # -- running --------------------------------------------------------------------------------
+
+    @property
+    def run(self) -> Launch:
+        """The loaded kernel. A failure to load is raised again each time."""
+        if self._launch is None:
+            self._init_handles()
+        assert self._launch is not None
+        return self._launch
+
+    @property
+    def function(self) -> Any:
+        """The device's handle of the loaded kernel."""
+        return self.run.handle
+
+    def _init_handles(self) -> None:
+        """Load the kernel without launching it."""
+        if self._failure is not None:
+            raise self._failure
+        assert _launcher is not None, "import tilewright.runtime before launching"
+        try:
+            self._launch = _launcher(self)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+        """A function that launches on `grid` with all the kernel's arguments in order.
+
+        Compile-time arguments are passed too, and ignored.
+        """
+        paths = [tuple(path) for path, _ in self.metadata.arguments]
+        expected = len(self.metadata.signature)
+
+        def launch(*args: Any, stream: Any = None) -> None:
+            if len(args) != expected:
+                raise TypeError(f"{self.name} takes {expected} arguments, not {len(args)}")
+            self.run(grid, [_at(args, path) for path in paths])
+
+        return launch
+
+    # -- storing --------------------------------------------------------------------------------
+
+    def files(self) -> dict[str, bytes]:
+        """All there is to the kernel as named bytes; `from_files` takes them back."""
+        stages = {name: self.asm[name] for name in self.asm}
+        header = {
+            "metadata": {k: _plain(v) for k, v in self.metadata.items()},
+            "stages": [[name, isinstance(stage, str)] for name, stage in stages.items()],
+        }
+        files = {
+            name: stage.encode() if isinstance(stage, str) else stage
+            for name, stage in stages.items()
+        }
+        return {METADATA_FILE: json.dumps(header).encode(), **files}
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], src: Any = None) -> CompiledKernel:
+        """A kernel from what `files` gave.
+
+        Raises:
+            ValueError, KeyError, TypeError: the data is something else.
+        """
+        header = json.loads(files[METADATA_FILE])
+        stages: dict[str, Stage] = {
+            name: files[name].decode() if is_text else files[name]
+            for name, is_text in header["stages"]
+        }
+        return cls(stages, header["metadata"], src)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CompiledKernel.from_files, (self.files(),)
+
+
+def _at(values: Any, path: Sequence[int]) -> Any:
+    for index in path:
+        values = values[index]
+    return values
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON has it."""
+    if isinstance(value, GPUTarget):
+        return [value.backend, value.arch, value.warp_size]
+    return value

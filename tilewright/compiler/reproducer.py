@@ -1,0 +1,142 @@
+"""Reproducers: when a pass fails, the IR before it and all that is needed to run it again.
+
+A reproducer is tile IR text that begins with comments:
+
+    # tilewright reproducer: python -m tilewright rerun FILE
+    # {"kernel": "softmax", "target": ["cpu", "", 1], "options": {...}, "steps": ["licm", "dce"], …}
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.diagnostics import TritonError
+from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.printer import print_module
+from tilewright.targets.protocol import GPUTarget
+
+SUFFIX = ".repro.ir"
+COMMAND = "python -m tilewright rerun"
+
+
+class InternalCompilerError(TritonError):
+    """The compiler itself failed; the cause is what went wrong.
+
+    Attributes:
+        kernel: the kernel that was compiled.
+        step: the pass, or the target, that failed.
+        reproducer: a file that repeats the failure; None when it could not be written.
+    """
+
+    def __init__(
+        self, kernel: str, step: str, problem: str, reproducer: Path | None, why: str = ""
+    ) -> None:
+        self.kernel = kernel
+        self.step = step
+        self.problem = problem
+        self.reproducer = reproducer
+        self.why = why
+        super().__init__(kernel, step, problem, reproducer, why)
+
+    def __str__(self) -> str:
+        text = (
+            f"compiling {self.kernel} failed in {self.step!r}: {self.problem}\n"
+            "This is a fault of tilewright, not of the kernel."
+        )
+        if self.reproducer is None:
+            return f"{text} No reproducer could be written: {self.why}"
+        return f"{text} Please report it with this file, which repeats it:\n  {COMMAND} {self.reproducer}"
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """A step of the compiler and what it was given.
+
+    Attributes:
+        kernel: name of the kernel.
+        target: what to compile for.
+        options: the kernel's options by name.
+        steps: names of the tile passes that were still to run, the failing one first; none when
+            the target failed.
+        module: the IR before the first of these.
+        error: what was raised.
+        versions: of what could make a difference.
+    """
+
+    kernel: str
+    target: GPUTarget
+    options: Mapping[str, Any]
+    steps: Sequence[str]
+    module: Module
+    error: str = ""
+    versions: Mapping[str, str] = field(default_factory=lambda: {})
+
+    @property
+    def failing(self) -> str:
+        return self.steps[0] if self.steps else self.target.backend
+
+    def text(self) -> str:
+        target = [self.target.backend, self.target.arch, self.target.warp_size]
+        facts = {
+            "kernel": self.kernel,
+            "target": target,
+            "options": dict(self.options),
+            "steps": list(self.steps),
+            "error": self.error,
+            "versions": {"python": platform.python_version(), **self.versions},
+        }
+        header = json.dumps(facts, default=repr)
+        ir = print_module(self.module, locations=True)
+        return f"# tilewright reproducer: {COMMAND} FILE\n# {header}\n{ir}"
+
+    def write(self, folder: Path | None) -> Path:
+        """Write it to a new file in `folder`, or in the system's folder for temporary files."""
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        name = "".join(c if c.isalnum() or c in "_-" else "_" for c in self.kernel)[:100]
+        with tempfile.NamedTemporaryFile(
+            "w",
+            encoding="utf-8",
+            prefix=f"{name}-{self.failing}-",
+            suffix=SUFFIX,
+            dir=folder,
+            delete=False,
+        ) as file:
+            file.write(self.text())
+        return Path(file.name)
+
+    @classmethod
+    def read(cls, path: Path) -> Reproducer:
+        """The reproducer in a file.
+
+        Raises:
+            ValueError: the file is something else.
+            IRError: its IR is not valid text.
+        """
+        text = path.read_text("utf-8")
+        lines = text.split("\n", 2)
+        if len(lines) < 3 or "reproducer" not in lines[0] or not lines[1].startswith("# {"):
+            raise ValueError(f"{path} is not a reproducer: it does not begin as one")
+        facts = json.loads(lines[1][2:])
+        options = {k: _tuples(v) for k, v in facts["options"].items()}
+        return cls(
+            facts["kernel"],
+            GPUTarget(*facts["target"]),
+            options,
+            facts["steps"],
+            parse_module(text, str(path)),
+            facts["error"],
+            facts["versions"],
+        )
+
+
+def _tuples(value: Any) -> Any:
+    """The value with tuples where JSON has lists: options are hashable."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

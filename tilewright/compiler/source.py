@@ -1,0 +1,222 @@
+"""What can be compiled: a kernel with the types of its arguments, or tile IR in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.source import SourceFunction
+from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.types import Pointer, Tile, Type
+from tilewright.ir.verify import verify_module
+
+CONSTEXPR = "constexpr"
+IR_EXTENSIONS = (".ttir", ".ir")
+MAX_NAME = 150  # characters of a kernel's name that file names take
+
+ArgPath = tuple[int, ...]
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def digest(*parts: str) -> str:
+    """A hash of strings that depends on where one ends and the next begins."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+def runtime_arguments(signature: Sequence[Any], prefix: ArgPath = ()) -> Iterator[tuple[ArgPath, str]]:
+    """Path and type string of each argument that is passed at run time, tuples leaf by leaf.
+
+    >>> list(runtime_arguments(["*fp32", "constexpr", ("i32", "fp32")]))
+    [((0,), '*fp32'), ((2, 0), 'i32'), ((2, 1), 'fp32')]
+    """
+    for i, type in enumerate(signature):
+        if isinstance(type, tuple | list):
+            yield from runtime_arguments(type, (*prefix, i))
+        elif type != CONSTEXPR:
+            yield (*prefix, i), type
+
+
+def describe(value: Any) -> str:
+    """A text that is equal for equal compile-time values and different for different ones."""
+    if isinstance(value, tuple):
+        return f"{type(value).__qualname__}({', '.join(map(describe, value))})"
+    key = getattr(value, "cache_key", None)  # of functions of the language
+    if isinstance(key, str):
+        return f"function {key}"
+    inner = getattr(value, "value", value)  # of a constexpr
+    if inner is not value and type(value).__name__ == CONSTEXPR:
+        return describe(inner)
+    return f"{type(value).__qualname__} {value!r}"
+
+
+class ASTSource:
+    """A kernel with the types of its arguments and the values of its compile-time ones.
+
+        ASTSource(kernel, {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 128})
+
+    Args:
+        fn: what `jit` made of the kernel.
+        signature: type string of each parameter, by name; "constexpr" (or absent, when
+            `constexprs` has it) for one that is fixed at compile time; a tuple for a tuple.
+        constexprs: values by name, or by path (index of the parameter, index in the tuple, …).
+        attrs: facts of arguments by path, such as ``{(0,): [["tt.divisibility", 16]]}``.
+
+    Raises:
+        TypeError: a key of the signature is no string, a parameter has neither type nor value.
+        ValueError: a name that the kernel does not have.
+    """
+
+    ext = "ttir"
+    language = "tilewright"
+
+    def __init__(
+        self,
+        fn: SourceFunction,
+        signature: Mapping[str, Any],
+        constexprs: Mapping[str | ArgPath, Any] | None = None,
+        attrs: Mapping[ArgPath, list[Any]] | None = None,
+    ) -> None:
+        if not isinstance(fn, SourceFunction):
+            raise TypeError(f"{fn!r} is not a kernel: decorate it with @jit")
+        for name in signature:
+            if not isinstance(name, str):
+                raise TypeError("Signature keys must be string")
+        self.fn = fn
+        self.name = fn.__name__
+        names = list(fn.arg_names)
+        self.constants = self._by_path(constexprs or {}, names)
+        self.constexprs = self.constants
+        self.signature = self._complete(signature, names)
+        self.attrs: dict[ArgPath, list[Any]] = dict(attrs or {})
+
+    def _by_path(self, given: Mapping[str | ArgPath, Any], names: list[str]) -> dict[ArgPath, Any]:
+        found: dict[ArgPath, Any] = {}
+        for key, value in given.items():
+            if isinstance(key, str):
+                self._require_known(key, names)
+                found[names.index(key),] = value
+            else:
+                found[key] = value
+        return found
+
+    def _complete(self, given: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+        for name in given:
+            self._require_known(name, names)
+        complete: dict[str, Any] = {}
+        for i, param in enumerate(self.fn.params):
+            if (i,) in self.constants:
+                complete[param.name] = CONSTEXPR
+            elif param.name in given and given[param.name] != CONSTEXPR:
+                complete[param.name] = given[param.name]
+            elif param.is_constexpr and param.has_default:
+                self.constants[i,] = param.default
+                complete[param.name] = CONSTEXPR
+            else:
+                what = "value" if param.is_constexpr or param.name in given else "type"
+                raise TypeError(f"{self.name}: the parameter {param.name!r} has no {what}")
+        return complete
+
+    def _require_known(self, name: str, names: list[str]) -> None:
+        if name not in names:
+            raise ValueError(f"{self.name} has no parameter {name!r}; it has {', '.join(names)}")
+
+    @property
+    def text(self) -> str:
+        """The kernel's own source, from `def` on."""
+        return self.fn.src
+
+    def hash(self) -> str:
+        """Hash of all that the module built from this depends on, but for the options."""
+        constants = sorted((k, describe(v)) for k, v in self.constants.items())
+        attrs = sorted((k, str(v)) for k, v in self.attrs.items())
+        return digest(self.fn.cache_key, str(self.signature), str(constants), str(attrs))
+
+    def cacheable(self) -> bool:
+        """Whether the hash means the same in another process."""
+        # A default repr names an address, where another process may have another object.
+        return not any(_ADDRESS.search(describe(v)) for v in self.constants.values())
+
+    def make_ir(self, options: FrontendOptions) -> Module:
+        """Run the front end.
+
+        Raises:
+            CompilationError: the kernel is wrong.
+        """
+        return build_module(self.fn, self.signature, self.constants, self.attrs, options)
+
+    def parse_options(self) -> dict[str, Any]:
+        """Options that the source itself states: none."""
+        return {}
+
+
+class IRSource:
+    """Tile IR text, in a file `*.ttir` or `*.ir`; its first function is the kernel.
+
+    Args:
+        path: the file.
+        context, backend: accepted for the sake of existing callers, and not needed.
+
+    Raises:
+        ValueError: the file's extension is another one.
+        IRError: the text is not valid tile IR.
+    """
+
+    language = "tilewright"
+
+    def __init__(self, path: str | Path, context: Any = None, backend: Any = None) -> None:
+        self.path = Path(path)
+        if self.path.suffix not in IR_EXTENSIONS:
+            raise ValueError(
+                f"{self.path}: compiling starts from a kernel or from tile IR "
+                f"({', '.join('*' + e for e in IR_EXTENSIONS)}), not from {self.path.suffix!r}"
+            )
+        self.ext = self.path.suffix[1:]
+        self.text = self.path.read_text("utf-8")
+        entry = self._parse().entry
+        self.name = entry.name
+        self.signature = {
+            entry.arg_names[i] if entry.arg_names else f"arg{i}": signature_type(arg.type)
+            for i, arg in enumerate(entry.args)
+        }
+        self.constants: dict[ArgPath, Any] = {}
+        self.constexprs = self.constants
+
+    def _parse(self) -> Module:
+        module = parse_module(self.text, str(self.path))
+        verify_module(module)
+        return module
+
+    def hash(self) -> str:
+        return digest(self.text)
+
+    def cacheable(self) -> bool:
+        return True
+
+    def make_ir(self, options: FrontendOptions) -> Module:
+        return self._parse()
+
+    def parse_options(self) -> dict[str, Any]:
+        return {}
+
+
+Source = ASTSource | IRSource
+
+
+def signature_type(type: Type) -> str:
+    """The type string of a kernel's signature for an IR type: ``ptr<fp32>`` is ``*fp32``."""
+    if isinstance(type, Tile):
+        raise ValueError(f"a kernel takes scalars and pointers, not {type}")
+    if isinstance(type, Pointer):
+        return f"*{'k' if type.const else ''}{signature_type(type.element_ty)}"
+    return "u1" if type.is_bool() else type.short

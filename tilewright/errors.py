@@ -1,0 +1,21 @@
+"""The errors that a kernel can cause, by the names users import."""
+
+from tilewright.base.diagnostics import (
+    CompilationError,
+    CompileTimeAssertionFailure,
+    InterpreterError,
+    OutOfResources,
+    TilewrightError,
+    TritonError,
+    UnsupportedLanguageConstruct,
+)
+
+__all__ = [
+    "CompilationError",
+    "CompileTimeAssertionFailure",
+    "InterpreterError",
+    "OutOfResources",
+    "TilewrightError",
+    "TritonError",
+    "UnsupportedLanguageConstruct",
+]

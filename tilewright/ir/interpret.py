@@ -1,0 +1,366 @@
+"""Runs tile IR on NumPy, through each op's `evaluate` or `execute`: what targets must agree with.
+
+    x, y = np.arange(8.0, dtype=np.float32), np.zeros(8, np.float32)
+    interpret(module, grid=(2,), args=[x, y, 8])
+
+Programs run one after the other, each from its start to its end. So a program that waits for a
+later one waits for ever; no kernel may rely on programs running at the same time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.base.diagnostics import InterpreterError
+from tilewright.ir.core import Function, Module, Op, Region
+from tilewright.ir.memory import Buffer, Checks, Memory
+from tilewright.ir.types import (
+    DType,
+    Pointer,
+    Tile,
+    Type,
+    dtype_of,
+    numpy_of,
+    shape_of,
+    text_of,
+)
+
+__all__ = ["Buffer", "Checks", "State", "evaluate_function", "interpret"]
+
+Array = NDArray[Any]
+
+
+class _Out(NamedTuple):
+    """Where a result goes, and what it must be."""
+
+    slot: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+
+class _Step(NamedTuple):
+    op: Op
+    call: Callable[..., Any]
+    takes_state: bool
+    inputs: tuple[int, ...]
+    outputs: tuple[_Out, ...]
+
+
+class _Code(NamedTuple):
+    """A region made ready: its arguments' slots, its ops but the terminator, what it yields."""
+
+    params: tuple[int, ...]
+    steps: tuple[_Step, ...]
+    yields: tuple[int, ...]
+    vectorises: bool
+
+
+class _Once:
+    """An op without operands: its value is computed once for all programs."""
+
+    def __init__(self, evaluate: Callable[[], Any]) -> None:
+        self.evaluate = evaluate
+        self.value: Any = None
+
+    def __call__(self) -> Any:
+        if self.value is None:
+            self.value = self.evaluate()
+        return self.value
+
+
+class State:
+    """What `execute` sees of the machine.
+
+    Attributes:
+        program_id: this program's index on each of the three axes.
+        grid: the launch's extent on each of the three axes.
+        memory: see `ir/memory.py`.
+    """
+
+    def __init__(
+        self, module: Module, memory: Memory | None = None, grid: Sequence[int] = (1, 1, 1)
+    ) -> None:
+        self.module = module
+        self.memory = memory or Memory()
+        self.grid = tuple(grid)
+        self.program_id: tuple[int, int, int] = (0, 0, 0)
+        self._codes: dict[Region, _Code] = {}
+        self._sizes: dict[str, int] = {}
+        self._frame: list[Any] = []
+
+    # -- what ops call --------------------------------------------------------------------------
+
+    def run(self, region: Region, args: Sequence[Any]) -> list[Array]:
+        """Run a region; returns the values of its terminator's operands."""
+        code = self._codes[region]
+        frame = self._frame
+        for slot, arg in zip(code.params, args, strict=True):
+            frame[slot] = arg
+        self._execute(code, check_shapes=True)
+        return [frame[slot] for slot in code.yields]
+
+    def run_vectorised(
+        self, region: Region, arrays: Sequence[Array], shape: tuple[int, ...]
+    ) -> list[Array]:
+        """Run a region of scalars on each element of arrays of this shape.
+
+        One NumPy operation an op where all are elementwise; else element after element.
+        """
+        code = self._codes[region]
+        if not code.vectorises:
+            return self._run_each(region, arrays, shape)
+        frame = self._frame
+        for slot, array in zip(code.params, arrays, strict=True):
+            frame[slot] = array
+        self._execute(code, check_shapes=False)
+        return [np.broadcast_to(frame[slot], shape) for slot in code.yields]
+
+    def call(self, name: str, args: Sequence[Any]) -> list[Array]:
+        """Run a function of the module; returns its results."""
+        function = self.module.functions.get(name)
+        if function is None:
+            raise LookupError(f"there is no function @{name} to call")
+        if name not in self._sizes:
+            self._prepare(function)
+        saved = self._frame
+        self._frame = [None] * self._sizes[name]
+        try:
+            return self.run(function.body, args)
+        finally:
+            self._frame = saved
+
+    # -- execution ------------------------------------------------------------------------------
+
+    def _execute(self, code: _Code, check_shapes: bool) -> None:
+        frame = self._frame
+        step = None
+        try:
+            for step in code.steps:
+                _, call, takes_state, inputs, outputs = step
+                operands = [frame[slot] for slot in inputs]
+                got = call(self, *operands) if takes_state else call(*operands)
+                if type(got) is not tuple:
+                    got = (got,)
+                for (slot, dtype, shape), value in zip(outputs, got, strict=True):
+                    array = np.asarray(value)
+                    if array.dtype != dtype or (check_shapes and array.shape != shape):
+                        raise TypeError(
+                            f"its meaning gives {array.dtype} of shape {array.shape}, its type is "
+                            f"{dtype} of shape {shape}"
+                        )
+                    frame[slot] = array
+        except InterpreterError:
+            raise
+        except Exception as error:
+            assert step is not None
+            operands = [frame[slot] for slot in step.inputs]
+            raise self._failure(step.op, operands, error) from error
+
+    def _run_each(
+        self, region: Region, arrays: Sequence[Array], shape: tuple[int, ...]
+    ) -> list[Array]:
+        outs = [np.zeros(shape, numpy_of(v.type)) for v in region.terminator.operands]
+        for index in np.ndindex(shape):
+            found = self.run(region, [np.asarray(a[index]) for a in arrays])
+            for out, value in zip(outs, found, strict=True):
+                out[index] = value
+        return outs
+
+    def _failure(self, op: Op, operands: list[Any], error: Exception) -> InterpreterError:
+        reason = str(error) or type(error).__name__
+        lines = [f"{op.loc}: {op.name}: {reason}" if op.loc else f"{op.name}: {reason}"]
+        lines.append(f"  in program {self.program_id} of the grid {self.grid}")
+        for i, (value, array) in enumerate(zip(op.operands, operands, strict=True)):
+            lines.append(f"  operand {i}: {text_of(value.type)} = {_excerpt(array)}")
+        return InterpreterError("\n".join(lines))
+
+    # -- preparation ----------------------------------------------------------------------------
+
+    def _prepare(self, function: Function) -> None:
+        """Number the function's values and list the steps of its regions."""
+        slots: dict[Any, int] = {}
+        self._prepare_region(function.body, slots)
+        self._sizes[function.name] = len(slots)
+
+    def _prepare_region(self, region: Region, slots: dict[Any, int]) -> None:
+        for arg in region.args:
+            slots[arg] = len(slots)
+        steps: list[_Step] = []
+        for op in region:
+            for nested in op.regions:
+                self._prepare_region(nested, slots)
+            for result in op.results:
+                slots[result] = len(slots)
+            if not op.terminator:
+                steps.append(self._step(op, slots))
+        self._codes[region] = _Code(
+            params=tuple(slots[a] for a in region.args),
+            steps=tuple(steps),
+            yields=tuple(slots[v] for v in region.terminator.operands),
+            vectorises=all(_is_scalar_elementwise(step.op) for step in steps),
+        )
+
+    def _step(self, op: Op, slots: dict[Any, int]) -> _Step:
+        # the state is passed at each call, not bound here: a cycle would keep the arguments alive
+        takes_state = _needs_machine(op)
+        call = op.execute if takes_state else op.evaluate if op.operands else _Once(op.evaluate)
+        outputs = tuple(_Out(slots[r], numpy_of(r.type), shape_of(r.type)) for r in op.results)
+        return _Step(op, call, takes_state, tuple(slots[v] for v in op.operands), outputs)
+
+
+def _needs_machine(op: Op) -> bool:
+    return type(op).execute is not Op.execute
+
+
+def _is_scalar_elementwise(op: Op) -> bool:
+    tiles = any(isinstance(r.type, Tile) for r in op.results)
+    return op.elementwise and not (tiles or op.regions or _needs_machine(op))
+
+
+def _excerpt(array: Any) -> str:
+    """The value in a line or two, for messages."""
+    text = np.array2string(np.asarray(array), threshold=8, edgeitems=3, max_line_width=1000)
+    return " ".join(text.split())
+
+
+def interpret(
+    module: Module,
+    grid: int | Sequence[int],
+    args: Sequence[Any],
+    *,
+    checks: Checks | None = None,
+    seed: int | None = None,
+    reachable: Sequence[Any] = (),
+) -> None:
+    """Run the module's entry for every program of the grid, x fastest.
+
+    Args:
+        module: verified tile IR at any stage.
+        grid: the extent on one to three axes.
+        args: one for each argument of the entry. For a pointer: an array, of which the pointer
+            is the address of the first element, whatever its strides; a `Buffer`; or an int, the
+            address of memory of unknown extent (0 is null). Else a number, or an array of the
+            argument's type and shape. Arrays are written in place.
+        checks: what to look for besides; by default accesses out of bounds.
+        seed: run the programs in an order shuffled by it, to find kernels that rely on order.
+        reachable: further arrays or buffers, reached through pointers that lie in memory.
+
+    Raises:
+        InterpreterError: an op failed or a check found something; the message names the source
+            line, the program and the operands.
+        TypeError: the arguments do not fit the entry.
+    """
+    extents = _grid(grid)
+    programs = list(_programs(extents))
+    if seed is not None:
+        random.Random(seed).shuffle(programs)
+    values, buffers = _bind(module.entry, args, reachable)
+    state = State(module, Memory(buffers, checks, extents), extents)
+    with np.errstate(all="ignore"):
+        for x, y, z in programs:
+            state.program_id = x, y, z
+            state.memory.begin_program((x, y, z))
+            state.call(module.entry.name, values)
+
+
+def evaluate_function(
+    fn: Function, args: Sequence[Any], *, module: Module | None = None
+) -> list[Array]:
+    """The results of one call of a function, as the only program of its grid.
+
+    Args:
+        fn: the function; it may read and write memory, too.
+        args: as for `interpret`.
+        module: where the functions are that it calls.
+
+    >>> from tilewright.ir.parser import parse_module
+    >>> from tilewright.ops import arith
+    >>> text = '''func @twice(%0: i32) -> i32 {
+    ...   %1 = arith.add %0, %0 : (i32, i32) -> i32
+    ...   control.return [%1] : i32 -> ()
+    ... }'''
+    >>> evaluate_function(parse_module(text).entry, [21])
+    [array(42, dtype=int32)]
+    """
+    values, buffers = _bind(fn, args, ())
+    state = State(module or Module([fn]), Memory(buffers))
+    with np.errstate(all="ignore"):
+        return state.call(fn.name, values)
+
+
+def _grid(grid: int | Sequence[int]) -> tuple[int, int, int]:
+    axes = (grid,) if isinstance(grid, int) else tuple(grid)
+    if not 1 <= len(axes) <= 3 or any(n < 0 for n in axes):
+        raise TypeError(f"a grid has one to three extents of 0 or more, not {axes}")
+    x, y, z = (*axes, 1, 1)[:3]
+    return int(x), int(y), int(z)
+
+
+def _programs(grid: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
+    for z, y, x in product(range(grid[2]), range(grid[1]), range(grid[0])):
+        yield x, y, z
+
+
+def _bind(
+    fn: Function, args: Sequence[Any], reachable: Sequence[Any]
+) -> tuple[list[Array], list[Buffer]]:
+    """The entry's arguments as arrays, and the memory they point to."""
+    if len(args) != len(fn.args):
+        raise TypeError(f"@{fn.name} takes {len(fn.args)} arguments, not {len(args)}")
+    names = fn.arg_names or [""] * len(args)
+    values: list[Array] = []
+    buffers = [a if isinstance(a, Buffer) else Buffer.of(a) for a in reachable]
+    for i, (value, arg) in enumerate(zip(args, fn.args, strict=True)):
+        name = f"argument {i} `{names[i]}`" if names[i] else f"argument {i}"
+        if isinstance(arg.type, Pointer):
+            buffer = _buffer(value, arg.type, name)
+            if buffer is not None:
+                buffers.append(buffer)
+            values.append(np.array(buffer.address if buffer else 0, np.uint64))
+        else:
+            values.append(_number(value, arg.type, name))
+    return values, buffers
+
+
+def _buffer(value: Any, type: Pointer, name: str) -> Buffer | None:
+    if isinstance(value, Buffer):
+        return value
+    if isinstance(value, int | np.integer):
+        return Buffer(int(value), name=name) if value else None
+    if not isinstance(value, np.ndarray):
+        raise TypeError(
+            f"{name} is {text_of(type)}: takes an array, a Buffer or an address, not {value!r}"
+        )
+    size = type.element_ty.nbytes_in_memory
+    if value.dtype.itemsize != size:
+        raise TypeError(
+            f"{name} is {text_of(type)}, whose elements have {size} bytes; those of "
+            f"the array, {value.dtype}, have {value.dtype.itemsize}"
+        )
+    return Buffer.of(value, name=name)
+
+
+def _number(value: Any, type: Type, name: str) -> Array:
+    """A value of the type, from a Python number, a NumPy number or an array that fits exactly."""
+    shape, dtype = shape_of(type), numpy_of(type)
+    if isinstance(value, np.ndarray):
+        if value.dtype != dtype or value.shape != shape:
+            raise TypeError(f"{name} is {text_of(type)}, not {value.dtype} of shape {value.shape}")
+        return value
+    if shape or not isinstance(value, bool | int | float | np.generic):
+        raise TypeError(f"{name} is {text_of(type)}, not {value!r}")
+    if not dtype_of(type).is_floating():
+        _require_integer(value, dtype_of(type), name)
+    return np.array(value, dtype)
+
+
+def _require_integer(value: Any, type: DType, name: str) -> None:
+    integral = isinstance(value, bool | int | np.bool_ | np.integer)
+    if not integral or not type.get_int_min_value() <= int(value) <= type.get_int_max_value():
+        raise TypeError(f"{name} is {text_of(type)}, which does not hold {value!r}")

@@ -1,0 +1,456 @@
+"""The interpreter's memory: the bytes of the kernel's arguments, found by address.
+
+A pointer is an integer, as on a device, so pointer arithmetic, casts and pointers kept in memory
+need no special care. The bytes are the caller's own: a store is seen in the caller's array at once.
+What a device would not notice can be checked here (see :class:`Checks`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewright.ir.core import Op
+from tilewright.ir.races import History, Races, bytes_of
+from tilewright.ir.types import numpy_of
+
+Array = NDArray[Any]
+
+# Below this lies no memory that a process could own: an address there is an offset from null.
+NULL_PAGE = 4096
+
+
+class MemoryFault(Exception):
+    """An access that must not happen; the message says which lane, what and where.
+
+    The interpreter turns it into an `InterpreterError` with the source line and the program.
+    """
+
+
+@dataclass(frozen=True)
+class Checks:
+    """What the interpreter looks for besides computing.
+
+    Attributes:
+        out_of_bounds: an access outside all arguments. Without it, and near an argument whose
+            extent is unknown, the process's memory is accessed as it is.
+        uninitialised: a read of bytes that were never written, of buffers that the caller declared
+            so (`Buffer.initialised`).
+        races: two programs that touch the same byte, at least one by a plain store, where no
+            atomic operation orders the two.
+    """
+
+    out_of_bounds: bool = True
+    uninitialised: bool = False
+    races: bool = False
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a kernel may reach.
+
+    Attributes:
+        address: what the kernel's pointer holds, in bytes.
+        extent: the lowest address of the memory and the one past its end; None if unknown.
+        writable: whether a store is allowed.
+        initialised: False if it holds nothing yet that a kernel may read.
+        name: what messages call it.
+        owner: what keeps the memory alive.
+    """
+
+    address: int
+    extent: tuple[int, int] | None = None
+    writable: bool = True
+    initialised: bool = True
+    name: str = "a buffer"
+    owner: Any = None
+
+    @classmethod
+    def of(cls, array: Array, *, initialised: bool = True, name: str = "a buffer") -> Buffer:
+        """The bytes of an array's own elements, whatever its strides; not those of its base.
+
+        >>> reverse = Buffer.of(np.zeros(4, np.float32)[::-1])
+        >>> [end - reverse.address for end in reverse.extent]
+        [-12, 4]
+        """
+        low, high = np.lib.array_utils.byte_bounds(array)
+        return cls(
+            address=array.__array_interface__["data"][0],
+            extent=(low, high if array.size else low),
+            writable=array.flags.writeable,
+            initialised=initialised,
+            name=name,
+            owner=array,
+        )
+
+
+class _Allocation:
+    """Adjoining bytes: one buffer, or several that overlap."""
+
+    def __init__(self, start: int, stop: int, buffers: list[Buffer], checks: Checks) -> None:
+        self.start = start
+        self.stop = stop
+        self.writable = any(b.writable for b in buffers)
+        self._raw: Any = (ctypes.c_uint8 * (stop - start)).from_address(start)
+        self._elements: dict[int, Array] = {}
+        self.written: Array | None = None
+        if checks.uninitialised and not all(b.initialised for b in buffers):
+            self.written = np.zeros(stop - start, np.bool_)
+            for b in buffers:
+                if b.initialised and b.extent is not None:
+                    self.written[b.extent[0] - start : b.extent[1] - start] = True
+        self.history = History(stop - start) if checks.races else None
+
+    def elements(self, size: int) -> Array:
+        """A view whose item i is the element of `size` bytes at byte i, aligned or not."""
+        view = self._elements.get(size)
+        if view is None:
+            count = self.stop - self.start - size + 1
+            view = np.ndarray((count,), f"u{size}", self._raw, 0, (1,))
+            self._elements[size] = view
+        return view
+
+
+def _merge(buffers: Sequence[Buffer], checks: Checks) -> list[_Allocation]:
+    """Allocations in the order of their addresses; buffers that overlap share one."""
+    known = sorted(
+        ((b.extent, b) for b in buffers if b.extent is not None), key=lambda found: found[0]
+    )
+    groups: list[tuple[int, int, list[Buffer]]] = []
+    for (start, stop), buffer in known:
+        if groups and start < groups[-1][1]:
+            first, last, members = groups[-1]
+            groups[-1] = first, max(last, stop), [*members, buffer]
+        elif start < stop:
+            groups.append((start, stop, [buffer]))
+    return [_Allocation(*group, checks) for group in groups]
+
+
+class _Access(NamedTuple):
+    """One memory op at work, for messages."""
+
+    op: Op
+    verb: str
+    shape: tuple[int, ...]
+    mask: Array | None
+    addresses: Array  # of the active lanes, in row-major order
+    size: int
+    chosen: Array | None = None  # of the active lanes, which ones `addresses` holds; None: all
+
+    def only(self, chosen: Array) -> _Access:
+        """The same access by some of the active lanes."""
+        return self._replace(addresses=self.addresses[chosen], chosen=chosen)
+
+    def lane(self, i: int) -> str:
+        """Names the lane of the i-th address."""
+        if not self.shape:
+            return "it"
+        if self.chosen is not None:
+            i = int(self.chosen[i])
+        flat = i if self.mask is None else int(np.flatnonzero(self.mask)[i])
+        index = tuple(int(k) for k in np.unravel_index(flat, self.shape))
+        return f"lane {index}"
+
+
+class Memory:
+    """What loads, stores and atomics of the interpreter act on.
+
+    Args:
+        buffers: the memory that exists.
+        checks: what to look for.
+        grid: the extent of the launch; only the check for races uses it.
+    """
+
+    def __init__(
+        self,
+        buffers: Sequence[Buffer] = (),
+        checks: Checks | None = None,
+        grid: tuple[int, int, int] = (1, 1, 1),
+    ) -> None:
+        self.buffers = list(buffers)
+        self.checks = checks or Checks()
+        self._allocations = _merge(buffers, self.checks)
+        self._starts = [a.start for a in self._allocations]
+        unknown = any(b.extent is None for b in buffers)
+        self._open = unknown or not self.checks.out_of_bounds
+        self._grid = grid
+        self._races = Races(prod(grid)) if self.checks.races else None
+
+    def begin_program(self, program: tuple[int, int, int]) -> None:
+        """From here on the accesses are those of this program."""
+        if self._races is not None:
+            width, height, _ = self._grid
+            x, y, z = program
+            self._races.begin_program(x + width * (y + height * z))
+
+    # -- what the ops call ----------------------------------------------------------------------
+
+    def load(self, op: Op, ptr: Array, mask: Array | None, other: Array | None) -> Array:
+        """What `ptr` points to; lanes where `mask` is false give `other`, or 0 without it.
+
+        A bool is true when its byte is not 0.
+        """
+        dtype = numpy_of(op.result.type)
+        access = _access(op, "reads", ptr, mask, dtype.itemsize)
+        found = _decode(self._gather(access), dtype)
+        if mask is None:
+            return found.reshape(ptr.shape)
+        out = np.zeros(ptr.shape, dtype) if other is None else np.array(other)
+        out[mask] = found
+        return out
+
+    def store(self, op: Op, ptr: Array, value: Array, mask: Array | None) -> None:
+        """Write `value`; of lanes with the same address the last in row-major order wins."""
+        access = _access(op, "writes", ptr, mask, value.dtype.itemsize)
+        self._scatter(access, _encode(value.ravel() if mask is None else value[mask]))
+
+    def atomic(self, op: Any, ptr: Array, value: Array, mask: Array | None) -> Array:
+        """Combine by `op.kind`, lane after lane in row-major order; returns what was before.
+
+        Masked-off lanes give 0. Float minima and maxima take the number of a number and a NaN,
+        and -0.0 as below 0.0, as `arith.min` does.
+        """
+        combine = _COMBINE[op.kind]
+        access = _access(op, "updates", ptr, mask, value.dtype.itemsize)
+        values = value.ravel() if mask is None else value[mask]
+        old = np.zeros(values.shape, value.dtype)
+        self._begin_atomic(access, op.sem)
+        for lanes in _waves(access.addresses):
+            part = access.only(lanes)
+            old[lanes] = _decode(self._gather(part), value.dtype)
+            self._scatter(part, _encode(combine(old[lanes], values[lanes])))
+        self._end_atomic(access, op.sem)
+        if mask is None:
+            return old.reshape(ptr.shape)
+        out = np.zeros(ptr.shape, value.dtype)
+        out[mask] = old
+        return out
+
+    def compare_and_swap(self, op: Any, ptr: Array, expected: Array, value: Array) -> Array:
+        """Write `value` where memory equals `expected` bit for bit; returns what was before."""
+        access = _access(op, "updates", ptr, None, value.dtype.itemsize)
+        wanted, new = _encode(expected.ravel()), _encode(value.ravel())
+        old = np.zeros_like(new)
+        self._begin_atomic(access, op.sem)
+        for lanes in _waves(access.addresses):
+            part = access.only(lanes)
+            old[lanes] = self._gather(part)
+            self._scatter(part, np.where(old[lanes] == wanted[lanes], new[lanes], old[lanes]))
+        self._end_atomic(access, op.sem)
+        return _decode(old, value.dtype).reshape(ptr.shape)
+
+    # -- bytes ----------------------------------------------------------------------------------
+
+    def _gather(self, access: _Access) -> Array:
+        """The bits at the addresses, as unsigned integers."""
+        bits = np.empty(len(access.addresses), f"u{access.size}")
+        for allocation, lanes, addresses in self._places(access):
+            if allocation is None:
+                raw = b"".join(ctypes.string_at(a, access.size) for a in addresses.tolist())
+                bits[lanes] = np.frombuffer(raw, bits.dtype)
+            else:
+                offsets = (addresses - np.uint64(allocation.start)).astype(np.int64)
+                self._check_read(access, allocation, lanes, offsets)
+                bits[lanes] = allocation.elements(access.size)[offsets]
+        return bits
+
+    def _scatter(self, access: _Access, bits: Array) -> None:
+        for allocation, lanes, addresses in self._places(access):
+            part = bits[lanes]
+            if allocation is None:
+                for address, item in zip(addresses.tolist(), part, strict=True):
+                    ctypes.memmove(address, item.tobytes(), access.size)
+            else:
+                offsets = (addresses - np.uint64(allocation.start)).astype(np.int64)
+                self._check_write(access, allocation, lanes, offsets)
+                # of repeated indices NumPy keeps the last
+                allocation.elements(access.size)[offsets] = part
+
+    def _places(self, access: _Access) -> Iterator[tuple[_Allocation | None, Any, Array]]:
+        """The active lanes by allocation: (allocation or None, lanes, their addresses)."""
+        addresses, size = access.addresses, access.size
+        if len(addresses) == 0:
+            return
+        low, high = int(addresses.min()), int(addresses.max())
+        first = bisect_right(self._starts, low) - 1
+        if first >= 0 and high + size <= self._allocations[first].stop:
+            yield self._allocations[first], slice(None), addresses
+            return
+        places = np.searchsorted(np.array(self._starts, np.uint64), addresses, "right") - 1
+        stops = np.array([a.stop for a in self._allocations] or [0], np.uint64)[places]
+        inside = (places >= 0) & (addresses < stops) & (stops - addresses >= np.uint64(size))
+        outside = np.flatnonzero(~inside)
+        if len(outside):
+            self._check_bounds(access, outside)
+            yield None, outside, addresses[outside]
+        for place in np.unique(places[inside]):
+            lanes = np.flatnonzero(inside & (places == place))
+            yield self._allocations[place], lanes, addresses[lanes]
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _check_bounds(self, access: _Access, outside: Array) -> None:
+        addresses = access.addresses[outside]
+        bad = addresses < np.uint64(NULL_PAGE) if self._open else np.ones(len(outside), np.bool_)
+        if not bad.any():
+            return
+        i = int(np.flatnonzero(bad)[0])
+        address = int(addresses[i])
+        count = int(bad.sum())
+        others = f" ({count} lanes do so)" if count > 1 else ""
+        raise MemoryFault(
+            f"out of bounds: {access.lane(int(outside[i]))} {access.verb} {access.size} bytes at "
+            f"{address:#x}, {self.where(address, access.size)}{others}"
+        )
+
+    def where(self, address: int, size: int = 1) -> str:
+        """An address in words: within a buffer, or how far from the nearest."""
+        if address < NULL_PAGE:
+            return "a null pointer"
+        known = [(*b.extent, b.name) for b in self.buffers if b.extent is not None]
+        if not known:
+            return "where no argument is"
+        start, stop, name = min(known, key=lambda b: max(b[0] - address, address + size - b[1], 0))
+        extent = f"{name} ({stop - start} bytes)"
+        if address < start:
+            return f"{start - address} bytes before the start of {extent}"
+        if address >= stop:
+            past = f"{address - stop} bytes" if address > stop else "just"
+            return f"{past} past the end of {extent}"
+        if address + size > stop:
+            return f"{stop - address} bytes before the end of {extent}"
+        return f"byte {address - start} of {extent}"
+
+    def _check_read(
+        self, access: _Access, allocation: _Allocation, lanes: Any, offsets: Array
+    ) -> None:
+        if allocation.written is not None:
+            ready = allocation.written[bytes_of(offsets, access.size)].all(1)
+            if not ready.all():
+                i = int(np.flatnonzero(~ready)[0])
+                raise MemoryFault(
+                    f"uninitialised: {access.lane(_position(lanes, i))} reads "
+                    f"{self.where(allocation.start + int(offsets[i]))}, which was never written"
+                )
+        if self._races is not None and access.verb == "reads":
+            self._check_race(access, allocation, lanes, offsets)
+
+    def _check_write(
+        self, access: _Access, allocation: _Allocation, lanes: Any, offsets: Array
+    ) -> None:
+        if not allocation.writable:
+            raise MemoryFault(
+                f"read-only: {access.lane(_position(lanes, 0))} {access.verb} "
+                f"{self.where(allocation.start + int(offsets[0]))}"
+            )
+        if self._races is not None:
+            self._check_race(access, allocation, lanes, offsets)
+        if allocation.written is not None:
+            allocation.written[bytes_of(offsets, access.size)] = True
+
+    def _check_race(
+        self, access: _Access, allocation: _Allocation, lanes: Any, offsets: Array
+    ) -> None:
+        assert self._races is not None
+        assert allocation.history is not None
+        found = self._races.record(
+            access.op, access.verb == "writes", allocation.history, bytes_of(offsets, access.size)
+        )
+        if found is None:
+            return
+        i, number, op = found
+        width, height, _ = self._grid
+        program = number % width, number // width % height, number // (width * height)
+        raise MemoryFault(
+            f"race: {access.lane(_position(lanes, i))} {access.verb} "
+            f"{self.where(allocation.start + int(offsets[i]))}, which program {program} accessed "
+            f"by {op.name} at {op.loc or 'an unknown line'}; nothing orders the two"
+        )
+
+    def _begin_atomic(self, access: _Access, sem: str) -> None:
+        misaligned = access.addresses % np.uint64(access.size) != 0
+        if misaligned.any():
+            i = int(np.flatnonzero(misaligned)[0])
+            raise MemoryFault(
+                f"misaligned: {access.lane(i)} {access.verb} {access.size} bytes at "
+                f"{int(access.addresses[i]):#x}, which is no multiple of {access.size}"
+            )
+        if self._races is not None and sem in ("acquire", "acq_rel"):
+            self._races.acquire(access.addresses.tolist())
+
+    def _end_atomic(self, access: _Access, sem: str) -> None:
+        if self._races is not None and sem in ("release", "acq_rel"):
+            self._races.release(access.addresses.tolist(), acquired=sem == "acq_rel")
+
+
+def _position(lanes: Any, i: int) -> int:
+    """Which active lane the i-th of the chosen `lanes` is."""
+    return i if isinstance(lanes, slice) else int(lanes[i])
+
+
+def _access(op: Op, verb: str, ptr: Array, mask: Array | None, size: int) -> _Access:
+    addresses = ptr.ravel() if mask is None else ptr[mask]
+    return _Access(op, verb, ptr.shape, mask, addresses, size)
+
+
+def _encode(values: Array) -> Array:
+    return (
+        values.astype(np.uint8)
+        if values.dtype == np.bool_
+        else values.view(f"u{values.dtype.itemsize}")
+    )
+
+
+def _decode(bits: Array, dtype: np.dtype[Any]) -> Array:
+    return bits != 0 if dtype == np.bool_ else bits.view(dtype)
+
+
+def _waves(addresses: Array) -> Iterator[Any]:
+    """Lanes in groups without a repeated address; of equal ones each group has the next."""
+    order = np.argsort(addresses, kind="stable")
+    ordered = addresses[order]
+    starts = np.r_[True, ordered[1:] != ordered[:-1]] if len(ordered) else np.zeros(0, np.bool_)
+    if starts.all():
+        if len(ordered):
+            yield np.arange(len(ordered))
+        return
+    positions = np.arange(len(ordered))
+    rank = np.empty_like(positions)
+    rank[order] = positions - np.maximum.accumulate(np.where(starts, positions, 0))
+    by_rank = np.argsort(rank, kind="stable")
+    ends = np.cumsum(np.bincount(rank))
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        yield by_rank[begin:end]
+
+
+def _lesser(a: Array, b: Array, sign: float) -> Array:
+    """Whether `a` is to be kept as the minimum (sign 1) or maximum (sign -1) of two floats."""
+    below = a < b if sign > 0 else a > b
+    zero = (a == b) & (np.signbit(a) if sign > 0 else ~np.signbit(a))
+    return (b != b) | ((a == a) & (below | zero))
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    return np.minimum(a, b) if a.dtype.kind in "iub" else np.where(_lesser(a, b, 1), a, b)
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    return np.maximum(a, b) if a.dtype.kind in "iub" else np.where(_lesser(a, b, -1), a, b)
+
+
+_COMBINE: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "max": _maximum,
+    "min": _minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda old, new: new,
+}

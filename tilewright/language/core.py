@@ -1,0 +1,799 @@
+"""The primitives of the language, each a thin function over `language/semantic`.
+
+All take compile-time values where it says so, and are called inside kernels only.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from tilewright.ir.types import shape_of
+from tilewright.language.semantic import arith, atomic, convert, memory, shape
+from tilewright.language.semantic import dot as products
+from tilewright.language.semantic import reduce as reductions
+from tilewright.language.semantic.context import Semantic, StaticAssertionError
+from tilewright.language.semantic.convert import to_tensor as _to_tensor
+from tilewright.language.types import (
+    TRITON_MAX_TENSOR_NUMEL,
+    block_type,
+    constexpr_type,
+    dtype,
+    get_int_dtype,
+    pointer_type,
+    str_to_ty,
+    tuple_type,
+    void,
+)
+from tilewright.language.values import (
+    TRITON_BUILTIN,
+    base_value,
+    builtin,
+    const,
+    constexpr,
+    is_builtin,
+    slice,
+    tensor,
+    tensor_method,
+    tuple,
+    unwrap,
+)
+from tilewright.ops.arith import Hint
+from tilewright.ops.control import Barrier
+
+__all__ = [
+    "TRITON_BUILTIN",
+    "TRITON_MAX_TENSOR_NUMEL",
+    "PropagateNan",
+    "add",
+    "arange",
+    "associative_scan",
+    "assume",
+    "atomic_add",
+    "atomic_and",
+    "atomic_cas",
+    "atomic_max",
+    "atomic_min",
+    "atomic_or",
+    "atomic_xchg",
+    "atomic_xor",
+    "base_value",
+    "block_type",
+    "broadcast",
+    "broadcast_to",
+    "builtin",
+    "cast",
+    "cat",
+    "clamp",
+    "const",
+    "constexpr",
+    "constexpr_type",
+    "debug_barrier",
+    "dot",
+    "dtype",
+    "expand_dims",
+    "flip",
+    "full",
+    "gather",
+    "get_int_dtype",
+    "interleave",
+    "is_builtin",
+    "item",
+    "join",
+    "load",
+    "max_constancy",
+    "max_contiguous",
+    "maximum",
+    "minimum",
+    "mul",
+    "multiple_of",
+    "must_use_result",
+    "num_programs",
+    "permute",
+    "pointer_type",
+    "program_id",
+    "range",
+    "ravel",
+    "reduce",
+    "reshape",
+    "slice",
+    "split",
+    "squeeze",
+    "static_assert",
+    "static_print",
+    "static_range",
+    "store",
+    "str_to_ty",
+    "sub",
+    "tensor",
+    "to_tensor",
+    "trans",
+    "tuple",
+    "tuple_type",
+    "unsqueeze",
+    "view",
+    "void",
+    "where",
+    "zeros",
+    "zeros_like",
+]  # fmt: skip
+
+
+class PropagateNan(Enum):
+    """What `minimum`, `maximum` and `clamp` give for a NaN: NONE the number, ALL the NaN."""
+
+    NONE = 0
+    ALL = 0xFFFF
+
+
+def must_use_result(message: Any = "") -> Any:
+    """Make it a compile error to drop the function's result; usable with or without a message."""
+    if callable(message):
+        setattr(message, "_must_use_result", True)  # noqa: B010
+        return message
+
+    def mark(fn: Any) -> Any:
+        fn._must_use_result = message
+        return fn
+
+    return mark
+
+
+# -- programming model -----------------------------------------------------------------------------
+
+
+@builtin
+def program_id(axis: Any, *, _semantic: Semantic) -> tensor:
+    """This program's index along `axis` (0, 1 or 2) of the grid, a scalar int32."""
+    return shape.program_id(_semantic, axis)
+
+
+@builtin
+def num_programs(axis: Any, *, _semantic: Semantic) -> tensor:
+    """The grid's extent along `axis` (0, 1 or 2), a scalar int32."""
+    return shape.num_programs(_semantic, axis)
+
+
+class range:
+    """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop, with hints for it.
+
+    Args:
+        num_stages: how many iterations of loads are in flight.
+        loop_unroll_factor: copies of the body per iteration.
+        disallow_acc_multi_buffer, flatten, warp_specialize, disable_licm: hints for GPU targets.
+    """
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: Any = None,
+        loop_unroll_factor: Any = None,
+        disallow_acc_multi_buffer: Any = False,
+        flatten: Any = False,
+        warp_specialize: Any = False,
+        disable_licm: Any = False,
+        **others: Any,
+    ) -> None:
+        others.pop("_semantic", None)
+        if others:
+            raise TypeError(f"range() got an unexpected keyword argument {next(iter(others))!r}")
+        second = unwrap(arg2) if isinstance(arg2, constexpr) else arg2
+        self.start = constexpr(0) if second is None else arg1
+        self.stop = arg1 if second is None else arg2
+        self.step = constexpr(1) if step is None else step
+        self.num_stages = unwrap(num_stages) or 0
+        self.unroll = unwrap(loop_unroll_factor) or 0
+        flags = {
+            "disallow_acc_multi_buffer": disallow_acc_multi_buffer,
+            "flatten": flatten,
+            "warp_specialize": warp_specialize,
+            "disable_licm": disable_licm,
+        }
+        self.hints = builtins.tuple(n for n, on in flags.items() if unwrap(on))
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
+
+    def __next__(self) -> Any:
+        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
+
+
+class static_range(range):
+    """``static_range(start, stop, step)``: a loop that is unrolled; all must be constexpr."""
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **others: Any) -> None:
+        for name, value in (("start", arg1), ("end", arg2), ("step", step)):
+            if isinstance(value, tensor):
+                raise TypeError(f"{value} used as tl.static_range {name} value is not a constexpr")
+        super().__init__(arg1, arg2, step, **others)
+
+    def values(self) -> builtins.range:
+        """The compile-time indices."""
+        return builtins.range(unwrap(self.start), unwrap(self.stop), unwrap(self.step))
+
+
+# -- creation --------------------------------------------------------------------------------------
+
+
+@builtin
+def arange(start: Any, end: Any, *, _semantic: Semantic) -> tensor:
+    """The integers start, …, end - 1 as a 1-D int32 tile; their number is a power of two."""
+    return shape.arange(_semantic, start, end)
+
+
+@builtin
+def full(shape_: Any, value: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+    """A tile of the shape filled with one value, cast to `dtype`; shape () gives a scalar."""
+    return shape.full(_semantic, shape_, value, dtype)
+
+
+@builtin
+def zeros(shape_: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+    """A tile of zeros."""
+    return shape.full(_semantic, shape_, 0, dtype)
+
+
+@builtin
+def zeros_like(input: Any, *, _semantic: Semantic) -> tensor:
+    """Zeros in the shape and dtype of `input`."""
+    return shape.zeros_like(_semantic, input)
+
+
+@tensor_method
+@builtin
+def cast(
+    input: Any,
+    dtype: Any,
+    fp_downcast_rounding: Any = None,
+    bitcast: Any = False,
+    *,
+    _semantic: Semantic,
+) -> tensor:
+    """Convert to `dtype`, or with `bitcast` reinterpret the bits.
+
+    Args:
+        fp_downcast_rounding: "rtne" (default) or "rtz", for a float to a narrower float only.
+
+    Raises:
+        ValueError: a bitcast between different widths, or a rounding that does not fit.
+    """
+    return convert.cast_any(_semantic, input, dtype, fp_downcast_rounding, bitcast)
+
+
+tensor_method(cast, "to")
+
+
+@builtin
+def to_tensor(input: Any, *, _semantic: Semantic) -> tensor:
+    """A scalar tensor from a Python number; a tensor is itself."""
+    return _to_tensor(_semantic, input)
+
+
+@builtin
+def cat(
+    input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Semantic
+) -> tensor:
+    """`input`, then `other`, along `dim`; both have one shape. Elements keep their order."""
+    return shape.cat(_semantic, input, other, dim)
+
+
+# -- shape -----------------------------------------------------------------------------------------
+
+
+@builtin
+def broadcast(input: Any, other: Any, *, _semantic: Semantic) -> tuple:
+    """The pair in its common shape."""
+    x, y = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
+    return tuple(convert.broadcast(_semantic, x, y))
+
+
+@tensor_method
+@builtin
+def broadcast_to(input: Any, *shape_: Any, _semantic: Semantic) -> tensor:
+    """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
+    sizes = shape.shape_argument(shape_)
+    return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
+
+
+@tensor_method
+@builtin
+def expand_dims(input: Any, axis: Any, *, _semantic: Semantic) -> tensor:
+    """New axes of length 1 at one or more positions of the result."""
+    return shape.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
+
+
+@tensor_method
+@builtin
+def unsqueeze(input: Any, dim: Any, *, _semantic: Semantic) -> tensor:
+    """A new axis of length 1 at position `dim`."""
+    return shape.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
+
+
+@tensor_method
+@builtin
+def squeeze(input: tensor, dim: Any, *, _semantic: Semantic) -> tensor:
+    """Without the axis `dim`, which must have length 1."""
+    return shape.squeeze(_semantic, input, dim)
+
+
+@tensor_method
+@builtin
+def permute(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
+    """Axes reordered: axis i of the result is axis ``dims[i]``."""
+    return shape.permute(_semantic, input, shape.shape_argument(dims))
+
+
+@tensor_method
+@builtin
+def trans(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
+    """Axes reordered; without `dims`, the last two are swapped."""
+    return shape.trans(_semantic, input, dims)
+
+
+@builtin
+def _transposed(input: tensor, *, _semantic: Semantic) -> tensor:
+    """``x.T``: a 2-D tile transposed."""
+    return shape.permute(_semantic, input, (1, 0))
+
+
+tensor_method(_transposed, "T")
+
+
+@tensor_method
+@builtin
+def reshape(
+    input: Any, *shape_: Any, can_reorder: Any = False, _semantic: Semantic
+) -> tensor:
+    """The same elements in row-major order under another shape; () gives a scalar."""
+    sizes = shape.shape_argument(shape_)
+    return shape.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+
+
+@tensor_method
+@builtin
+def view(input: Any, *shape_: Any, _semantic: Semantic) -> tensor:
+    """Like `reshape`."""
+    sizes = shape.shape_argument(shape_)
+    return shape.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+
+
+@tensor_method
+@builtin
+def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Semantic) -> tensor:
+    """All elements as a 1-D tile, in row-major order."""
+    return shape.reshape(_semantic, input, (input.numel.value,))
+
+
+@builtin
+def join(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
+    """The two side by side along a new last axis of length 2."""
+    return shape.join(_semantic, a, b)
+
+
+@tensor_method
+@builtin
+def split(a: tensor, *, _semantic: Semantic) -> tuple:
+    """The two halves of a last axis of length 2."""
+    return shape.split(_semantic, a)
+
+
+@builtin
+def interleave(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
+    """a0, b0, a1, b1, … along the last axis."""
+    return shape.interleave(_semantic, a, b)
+
+
+@tensor_method
+@builtin
+def flip(x: tensor, dim: Any = None, *, _semantic: Semantic) -> tensor:
+    """The elements in reverse order along `dim`, the last axis by default."""
+    return shape.flip(_semantic, x, dim)
+
+
+@tensor_method
+@builtin
+def item(self: tensor, *, _semantic: Semantic) -> tensor:
+    """The only element of the tensor as a scalar."""
+    return shape.item(_semantic, self)
+
+
+@tensor_method
+@builtin
+def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Semantic) -> tensor:
+    """``out[.., k, ..] = src[.., index[.., k, ..], ..]`` along `axis`."""
+    return shape.gather(_semantic, src, index, axis)
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@builtin
+def load(
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: Any = "",
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+    volatile: Any = False,
+    *,
+    _semantic: Semantic,
+) -> tensor:
+    """What `pointer` points to, in the common shape of `pointer`, `mask` and `other`.
+
+    Args:
+        pointer: a scalar pointer or a tile of pointers.
+        mask: int1; lanes where it is false touch no memory.
+        other: the value of those lanes.
+        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching.
+        eviction_policy: "", "evict_first", "evict_last", "evict_normal": advice too.
+        volatile: whether the load may not be removed, repeated or merged.
+        boundary_check, padding_option: for block pointers only.
+
+    Raises:
+        ValueError: an argument does not fit the pointer.
+    """
+    return memory.load(
+        _semantic, pointer, mask, other, boundary_check, padding_option, cache_modifier,
+        eviction_policy, volatile,
+    )  # fmt: skip
+
+
+@tensor_method
+@builtin
+def store(
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+    *,
+    _semantic: Semantic,
+) -> None:
+    """Write `value`, cast to the pointee and broadcast to the pointer, where `mask` is true.
+
+    Raises:
+        ValueError: an argument does not fit the pointer, or it points to constants.
+    """
+    memory.store(_semantic, pointer, value, mask, cache_modifier, eviction_policy)
+
+
+def _atomic(kind: str, meaning: str) -> Any:
+    @builtin
+    def function(
+        pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, *,
+        _semantic: Semantic,
+    ) -> tensor:  # fmt: skip
+        return atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
+
+    function.__name__ = function.__qualname__ = f"atomic_{kind}"
+    function.__doc__ = f"""Atomically {meaning}; the result is what was there before.
+
+    Args:
+        pointer: a scalar pointer or a tile of pointers.
+        val: cast to the pointee and broadcast to the pointer.
+        mask: int1; lanes where it is false do nothing.
+        sem: "acquire", "release", "acq_rel" (default) or "relaxed".
+        scope: "gpu" (default), "cta" or "sys".
+
+    Raises:
+        ValueError, TypeError: the operation does not exist on the element type.
+    """
+    return tensor_method(function)
+
+
+atomic_add = _atomic("add", "add `val` to memory")
+atomic_max = _atomic("max", "replace memory by the larger of it and `val`")
+atomic_min = _atomic("min", "replace memory by the smaller of it and `val`")
+atomic_and = _atomic("and", "and `val` into memory")
+atomic_or = _atomic("or", "or `val` into memory")
+atomic_xor = _atomic("xor", "exclusive-or `val` into memory")
+atomic_xchg = _atomic("xchg", "replace memory by `val`")
+
+
+@tensor_method
+@builtin
+def atomic_cas(
+    pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, *, _semantic: Semantic
+) -> tensor:
+    """Atomically write `val` where memory equals `cmp`; the result is what was there before.
+
+    `cmp` and `val` must have the pointer's shape and element type already.
+    """
+    return atomic.atomic_cas(_semantic, pointer, cmp, val, sem, scope)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+@builtin
+def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+    """``x + y``."""
+    return arith.add(_semantic, x, y)
+
+
+@builtin
+def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+    """``x - y``."""
+    return arith.sub(_semantic, x, y)
+
+
+@builtin
+def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+    """``x * y``."""
+    return arith.mul(_semantic, x, y)
+
+
+@builtin
+def minimum(
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+) -> tensor:
+    """The smaller, element by element."""
+    return arith.minimum(_semantic, x, y, arith.propagates(propagate_nan))
+
+
+@builtin
+def maximum(
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+) -> tensor:
+    """The larger, element by element."""
+    return arith.maximum(_semantic, x, y, arith.propagates(propagate_nan))
+
+
+@builtin
+def clamp(
+    x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+) -> tensor:
+    """`x` limited to [min, max]; undefined where ``min > max``."""
+    return arith.clamp(_semantic, x, min, max, arith.propagates(propagate_nan))
+
+
+@builtin
+def where(condition: Any, x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+    """`x` where `condition` holds, `y` elsewhere; both are evaluated, all three broadcast."""
+    return arith.where(_semantic, condition, x, y)
+
+
+@tensor_method
+@builtin
+def logical_and(input: Any, other: Any, *, _semantic: Semantic) -> tensor:
+    """Whether both of two int1 hold."""
+    return arith.logical_and(_semantic, input, other)
+
+
+@tensor_method
+@builtin
+def logical_or(input: Any, other: Any, *, _semantic: Semantic) -> tensor:
+    """Whether one of two int1 holds."""
+    return arith.logical_or(_semantic, input, other)
+
+
+@builtin
+def dot(
+    input: Any,
+    other: Any,
+    acc: Any = None,
+    input_precision: Any = None,
+    allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None,
+    out_dtype: Any = None,
+    *,
+    _semantic: Semantic,
+) -> tensor:
+    """``acc + input @ other`` over the last two axes; earlier axes are a batch.
+
+    Args:
+        input, other: tiles [.., M, K] and [.., K, N] of one dtype: int8, fp16, bf16, fp32, fp64,
+            or any of fp8.
+        acc: tile [.., M, N] of the result's dtype; zeros without it.
+        input_precision: how fp32 operands may be rounded: "tf32", "tf32x3", "ieee", …
+        allow_tf32: the older spelling of "tf32" or "ieee".
+        max_num_imprecise_acc: for fp8, steps of K that may be accumulated with less precision.
+        out_dtype: fp32 (default) or fp16, for operands of fp16 and fp8.
+
+    Raises:
+        AssertionError, ValueError: the operands don't fit.
+    """
+    summand = None if unwrap(acc) is None else _to_tensor(_semantic, acc)
+    lhs, rhs = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
+    return products.dot(
+        _semantic, lhs, rhs, summand, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype
+    )
+
+
+# -- reductions ------------------------------------------------------------------------------------
+
+
+def _inputs(input: Any, semantic: Semantic) -> list[tensor]:
+    values = input.values if isinstance(input, tuple) else [input]
+    return [_to_tensor(semantic, v) for v in values]
+
+
+def _like_inputs(input: Any, results: list[tensor]) -> Any:
+    return tuple(results) if isinstance(input, tuple) else results[0]
+
+
+@tensor_method
+@builtin
+def reduce(
+    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, *, _semantic: Semantic
+) -> Any:
+    """Combine all elements along `axis` (all there are when None) with a jit function.
+
+    Args:
+        input: a tile, or a tuple of N tiles of one shape.
+        combine_fn: takes 2 N scalars, N of the left element and N of the right, and returns N; it
+            must be associative, and may see its operands swapped.
+        keep_dims: whether the axis stays with length 1.
+    """
+    combine = reductions.combine_with(_semantic, unwrap(combine_fn))
+    srcs = _inputs(input, _semantic)
+    found = reductions.reduce(_semantic, srcs, axis, combine, bool(unwrap(keep_dims)))
+    return _like_inputs(input, found)
+
+
+@tensor_method
+@builtin
+def associative_scan(
+    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, *, _semantic: Semantic
+) -> Any:
+    """Inclusive prefixes along `axis`, combined with a jit function; from the end if `reverse`."""
+    combine = reductions.combine_with(_semantic, unwrap(combine_fn))
+    srcs = _inputs(input, _semantic)
+    return _like_inputs(input, reductions.scan(_semantic, srcs, axis, combine, reverse))
+
+
+# -- hints -----------------------------------------------------------------------------------------
+
+
+def _hint(kind: str, name: str, meaning: str) -> Any:
+    @builtin
+    def function(input: Any, values: Any, *, _semantic: Semantic) -> Any:
+        if not isinstance(input, tensor):
+            return input
+        facts = _hint_values(name, values, input)
+        none = (0,) * len(facts)
+        by_kind = {"divisibility": none, "contiguity": none, "constancy": none, kind: facts}
+        return _semantic.emit(Hint(input.handle, **by_kind))
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""Promise that {meaning}; the result is `input`.
+
+    Args:
+        values: a compile-time integer for each axis.
+    """
+    return function
+
+
+def _hint_values(name: str, values: Any, input: tensor) -> builtins.tuple[int, ...]:
+    given = values.values if isinstance(values, tuple) else values
+    given = given.value if isinstance(given, constexpr) else given
+    facts = list(given) if isinstance(given, list | builtins.tuple) else [given]
+    for i, fact in enumerate(facts):
+        if isinstance(fact, tensor):
+            raise TypeError(f"values element {i} must have type `constexpr`")
+        if not isinstance(unwrap(fact), int):
+            raise TypeError(
+                f"values element {i} must have type `constexpr[int]`, got `{unwrap(fact)}`"
+            )
+    if len(facts) != max(1, len(shape_of(input.type))):
+        raise ValueError(f"Shape of input to {name} does not match the length of values")
+    return builtins.tuple(unwrap(f) for f in facts)
+
+
+multiple_of = _hint(
+    "divisibility", "multiple_of",
+    "the first element of each contiguous group along an axis is a multiple of its value",
+)  # fmt: skip
+max_contiguous = _hint(
+    "contiguity", "max_contiguous",
+    "along an axis, elements come in runs of so many consecutive integers",
+)  # fmt: skip
+max_constancy = _hint(
+    "constancy", "max_constancy", "along an axis, elements come in runs of so many equal ones"
+)
+
+
+@builtin
+def assume(cond: Any, *, _semantic: Semantic) -> None:
+    """Promise that a scalar condition holds. Nothing is checked."""
+
+
+@builtin
+def debug_barrier(*, _semantic: Semantic) -> None:
+    """All that the program did before, in memory too, is done before anything after."""
+    _semantic.builder.insert(Barrier())
+
+
+# -- compile time ----------------------------------------------------------------------------------
+
+
+@builtin
+def static_print(
+    *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False,
+    _semantic: Semantic,
+) -> None:  # fmt: skip
+    """Print while the kernel is compiled; compile-time values print as themselves."""
+    texts = [unwrap(v) for v in values]
+    print(*texts, sep=unwrap(sep), end=unwrap(end), file=unwrap(file), flush=bool(unwrap(flush)))
+
+
+@builtin
+def static_assert(cond: Any, msg: Any = "", *, _semantic: Semantic) -> None:
+    """Fail to compile unless the compile-time condition holds."""
+    if isinstance(cond, tensor):
+        raise NotImplementedError(
+            "Assertion condition could not be determined at compile-time. Make sure that it "
+            "depends only on `constexpr` values"
+        )
+    if not unwrap(cond):
+        raise StaticAssertionError(str(unwrap(msg)))
+
+
+# -- operators of tensors --------------------------------------------------------------------------
+
+Binary = Callable[[Semantic, Any, Any], tensor]
+
+BINARY_OPERATORS: dict[str, Binary] = {
+    "add": arith.add,
+    "sub": arith.sub,
+    "mul": arith.mul,
+    "truediv": arith.truediv,
+    "floordiv": arith.floordiv,
+    "mod": arith.mod,
+    "and": arith.bit_and,
+    "or": arith.bit_or,
+    "xor": arith.bit_xor,
+    "lshift": arith.shl,
+    "rshift": arith.shr,
+}
+COMPARISONS: dict[str, Binary] = {
+    "eq": arith.eq,
+    "ne": arith.ne,
+    "lt": arith.lt,
+    "le": arith.le,
+    "gt": arith.gt,
+    "ge": arith.ge,
+}
+UNARY_OPERATORS: dict[str, Callable[[Semantic, tensor], tensor]] = {
+    "neg": arith.neg,
+    "invert": arith.invert,
+    "not": arith.logical_not,
+}
+
+
+def _install_operators() -> None:
+    """Give `tensor` its operators as primitives, for code that builds with ``_semantic=``."""
+
+    def install(name: str, apply: Callable[..., tensor], swapped: bool = False) -> None:
+        @builtin
+        def operator(self: tensor, *other: Any, _semantic: Semantic) -> tensor:
+            args = (*other, self) if swapped else (self, *other)
+            return apply(_semantic, *args)
+
+        operator.__name__ = f"__{name}__"
+        setattr(tensor, operator.__name__, operator)
+
+    for name, apply in BINARY_OPERATORS.items():
+        install(name, apply)
+        install(f"r{name}", apply, swapped=True)
+    for table in (COMPARISONS, UNARY_OPERATORS):
+        for name, apply in table.items():
+            install(name, apply)
+
+
+_install_operators()
+
+
+@builtin
+def _getitem(self: tensor, slices: Any, *, _semantic: Semantic) -> tensor:
+    """``x[:, None]``: new axes of length 1."""
+    return shape.subscript(_semantic, self, slices)
+
+
+tensor_method(_getitem, "__getitem__")

@@ -1,0 +1,106 @@
+"""Elementary functions, element by element, of fp32 and fp64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.language.semantic import arith
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.values import builtin, constexpr, tensor, tensor_method
+from tilewright.ops import math as ops
+
+__all__ = [
+    "abs", "cdiv", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log",
+    "log2", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "umulhi",
+]  # fmt: skip
+
+
+def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) -> Any:
+    @builtin
+    def function(x: Any, *, _semantic: Semantic) -> tensor:
+        return arith.unary_math(_semantic, op, x, **attrs)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"""{meaning}, element by element.
+
+    Args:
+        x: fp32 or fp64; a Python number counts as fp32.
+
+    Raises:
+        ValueError: another dtype.
+    """
+    return tensor_method(function)
+
+
+exp = _unary("exp", ops.Exp, "e to the power of x")
+exp2 = _unary("exp2", ops.Exp2, "2 to the power of x")
+log = _unary("log", ops.Log, "Natural logarithm")
+log2 = _unary("log2", ops.Log2, "Logarithm to base 2")
+cos = _unary("cos", ops.Cos, "Cosine of an angle in radians")
+sin = _unary("sin", ops.Sin, "Sine of an angle in radians")
+sqrt = _unary("sqrt", ops.Sqrt, "Square root, which a target may approximate", ieee=False)
+rsqrt = _unary("rsqrt", ops.Rsqrt, "1 / sqrt(x)")
+erf = _unary("erf", ops.Erf, "Error function")
+floor = _unary("floor", ops.Floor, "The largest integer not above x")
+ceil = _unary("ceil", ops.Ceil, "The smallest integer not below x")
+
+
+@tensor_method
+@builtin
+def sqrt_rn(x: Any, *, _semantic: Semantic) -> tensor:
+    """Correctly rounded square root of fp32."""
+    if isinstance(x, tensor):
+        arith.check_dtype(x.dtype, ("fp32",))
+    return arith.unary_math(_semantic, ops.Sqrt, x, ieee=True)
+
+
+@tensor_method
+@builtin
+def abs(x: Any, *, _semantic: Semantic) -> tensor:
+    """Absolute value of any number; the smallest signed integer wraps to itself."""
+    return arith.absolute(_semantic, x)
+
+
+@builtin
+def fdiv(
+    x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, *, _semantic: Semantic
+) -> tensor:
+    """Float quotient; correctly rounded with `ieee_rounding`, fastest with `approx`.
+
+    Raises:
+        TypeError: the operands are integers.
+    """
+    ieee, fast = bool(constexpr(ieee_rounding)), bool(constexpr(approx))
+    return arith.fdiv(_semantic, x, y, ieee, fast)
+
+
+@builtin
+def div_rn(x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+    """Correctly rounded quotient of fp32."""
+    return arith.div_rn(_semantic, x, y)
+
+
+@builtin
+def fma(x: Any, y: Any, z: Any, *, _semantic: Semantic) -> tensor:
+    """x * y + z with one rounding."""
+    return arith.fma(_semantic, x, y, z)
+
+
+@builtin
+def umulhi(x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+    """High half of the unsigned product of two integers of 32 or 64 bits."""
+    return arith.umulhi(_semantic, x, y)
+
+
+@tensor_method
+@builtin
+def cdiv(x: Any, div: Any, *, _semantic: Semantic) -> Any:
+    """``x / div`` rounded up, of non-negative integers."""
+    return arith.cdiv(_semantic, x, div)
+
+
+@tensor_method
+@builtin
+def sigmoid(x: Any, *, _semantic: Semantic) -> tensor:
+    """1 / (1 + exp(-x))."""
+    return arith.sigmoid(_semantic, x)

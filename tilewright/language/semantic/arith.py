@@ -1,0 +1,342 @@
+"""Arithmetic, comparison, bit and logical operators, elementary functions, selection."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.types import (
+    FP32,
+    FP64,
+    I1,
+    I64,
+    DType,
+    Pointer,
+    element_of,
+    int_type,
+    shape_of,
+)
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
+from tilewright.language.semantic.convert import arithmetic_operands, cast, constant, to_tensor
+from tilewright.language.values import constexpr, tensor
+from tilewright.ops import arith as ops
+from tilewright.ops.math import Exp, MathFunction
+from tilewright.ops.memory import AddPtr
+
+
+def _is_pointer(x: Any) -> bool:
+    return isinstance(x, tensor) and isinstance(x.dtype, Pointer)
+
+
+# -- operators -------------------------------------------------------------------------------------
+
+
+def add(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a + b``; a pointer plus an integer moves the pointer by elements."""
+    if _is_pointer(a) or _is_pointer(b):
+        if _is_pointer(a) and _is_pointer(b):
+            raise TypeError("cannot add pointers together")
+        return _move_pointer(s, a, b, 1) if _is_pointer(a) else _move_pointer(s, b, a, 1)
+    x, y = arithmetic_operands(s, a, b)
+    return s.emit(ops.Add(x.handle, y.handle))
+
+
+def sub(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a - b``; a pointer minus an integer moves the pointer back."""
+    if _is_pointer(a) and not _is_pointer(b):
+        return _move_pointer(s, a, b, -1)
+    x, y = arithmetic_operands(s, a, b)
+    return s.emit(ops.Sub(x.handle, y.handle))
+
+
+def _move_pointer(s: Semantic, ptr: tensor, offset: Any, sign: int) -> tensor:
+    if not isinstance(offset, tensor):
+        plain = offset.value if isinstance(offset, constexpr) else offset
+        if not isinstance(plain, int):
+            raise IncompatibleTypeErrorImpl(ptr.type, type(plain).__name__)
+        dtype = convert.natural_type(sign * plain)
+        distance = constant(s, sign * plain, dtype, shape_of(ptr.type))
+    else:
+        if not offset.dtype.is_int():
+            raise IncompatibleTypeErrorImpl(ptr.type, offset.type)
+        ptr, distance = convert.broadcast(s, ptr, offset)
+        sign = sign if sign > 0 else 0
+    element = distance.dtype
+    assert isinstance(element, DType)
+    if element.is_int_unsigned() and element.primitive_bitwidth < 64:
+        distance = cast(s, distance, I64)
+    if sign == 0:
+        distance = s.emit(ops.Neg(distance.handle))
+    return s.emit(AddPtr(ptr.handle, distance.handle))
+
+
+def mul(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a * b``."""
+    x, y = arithmetic_operands(s, a, b)
+    return s.emit(ops.Mul(x.handle, y.handle))
+
+
+def truediv(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a / b``: integers are converted to fp32 first."""
+    x, y = arithmetic_operands(s, a, b, div_or_mod=True)
+    if x.dtype.is_int():
+        x, y = cast(s, x, FP32), cast(s, y, FP32)
+    return s.emit(ops.Div(x.handle, y.handle, False))
+
+
+def floordiv(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a // b`` on integers, truncating toward zero."""
+    x, y = arithmetic_operands(s, a, b, div_or_mod=True)
+    if not x.dtype.is_int():
+        raise TypeError(f"unexpected type {x.dtype}")
+    return s.emit(ops.IntDiv(x.handle, y.handle))
+
+
+def mod(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a % b`` with the sign of `a`."""
+    x, y = arithmetic_operands(s, a, b, div_or_mod=True)
+    return s.emit(ops.Rem(x.handle, y.handle))
+
+
+def _bit_operands(s: Semantic, a: Any, b: Any) -> tuple[tensor, tensor]:
+    for value in (a, b):
+        element: Any = value.dtype if isinstance(value, tensor) else None
+        if element is None:
+            element = convert.natural_type(value.value if isinstance(value, constexpr) else value)
+        if not element.is_int():
+            raise IncompatibleTypeErrorImpl(_type_text(a), _type_text(b))
+    return arithmetic_operands(s, a, b)
+
+
+def _type_text(value: Any) -> str:
+    if isinstance(value, tensor):
+        return str(value.type)
+    return str(convert.natural_type(value.value if isinstance(value, constexpr) else value))
+
+
+def bit_and(s: Semantic, a: Any, b: Any) -> tensor:
+    x, y = _bit_operands(s, a, b)
+    return s.emit(ops.And(x.handle, y.handle))
+
+
+def bit_or(s: Semantic, a: Any, b: Any) -> tensor:
+    x, y = _bit_operands(s, a, b)
+    return s.emit(ops.Or(x.handle, y.handle))
+
+
+def bit_xor(s: Semantic, a: Any, b: Any) -> tensor:
+    x, y = _bit_operands(s, a, b)
+    return s.emit(ops.Xor(x.handle, y.handle))
+
+
+def _check_shift_count(dtype: Any, count: Any) -> None:
+    plain = count.value if isinstance(count, constexpr) else count
+    if isinstance(plain, int) and not 0 <= plain < dtype.primitive_bitwidth:
+        warnings.warn(
+            f"Value {plain} exceeds the maximum bitwidth ({dtype.primitive_bitwidth}) for type "
+            f"'{dtype}'. This may result in undefined behavior.",
+            stacklevel=2,
+        )
+
+
+def shl(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a << b``."""
+    x, y = _bit_operands(s, a, b)
+    _check_shift_count(x.dtype, b)
+    return s.emit(ops.Shl(x.handle, y.handle))
+
+
+def shr(s: Semantic, a: Any, b: Any) -> tensor:
+    """``a >> b``: arithmetic if the type of `a` is signed, else logical."""
+    x, y = _bit_operands(s, a, b)
+    _check_shift_count(x.dtype, b)
+    promoted = x.dtype
+    assert isinstance(promoted, DType)
+    own = a.dtype if isinstance(a, tensor) else promoted
+    signed = own.is_int_signed()
+    if signed == promoted.is_int_signed():
+        return s.emit(ops.Shr(x.handle, y.handle))
+    kind = int_type(promoted.primitive_bitwidth, signed)
+    x, y = convert.bitcast(s, x, kind), convert.bitcast(s, y, kind)
+    return convert.bitcast(s, s.emit(ops.Shr(x.handle, y.handle)), promoted)
+
+
+def _comparison(predicate: str) -> Callable[[Semantic, Any, Any], tensor]:
+    def compare(s: Semantic, a: Any, b: Any) -> tensor:
+        x, y = arithmetic_operands(s, a, b)
+        return s.emit(ops.Cmp(x.handle, y.handle, predicate))
+
+    compare.__doc__ = f"Whether `a` {predicate} `b`, as int1."
+    return compare
+
+
+eq, ne = _comparison("eq"), _comparison("ne")
+lt, le = _comparison("lt"), _comparison("le")
+gt, ge = _comparison("gt"), _comparison("ge")
+
+
+def neg(s: Semantic, x: tensor) -> tensor:
+    """``-x``."""
+    if isinstance(x.dtype, Pointer):
+        raise ValueError(f"wrong type argument to unary minus ({x.type})")
+    return s.emit(ops.Neg(x.handle))
+
+
+def invert(s: Semantic, x: tensor) -> tensor:
+    """``~x``; of int1, the logical not."""
+    element = x.dtype
+    if not element.is_int():
+        raise ValueError(f"wrong type argument to unary invert ({x.type})")
+    ones = True if element.is_bool() else -1
+    mask = constant(s, ones, element, shape_of(x.type))
+    return s.emit(ops.Xor(x.handle, mask.handle))
+
+
+def logical_not(s: Semantic, x: tensor) -> tensor:
+    """``not x`` of an int1."""
+    return invert(s, convert.bitcast(s, x, I1))
+
+
+def _logical_operands(s: Semantic, a: Any, b: Any) -> tuple[tensor, tensor]:
+    x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
+    return convert.bitcast(s, x, I1), convert.bitcast(s, y, I1)
+
+
+def logical_and(s: Semantic, a: Any, b: Any) -> tensor:
+    x, y = _logical_operands(s, a, b)
+    return s.emit(ops.And(x.handle, y.handle))
+
+
+def logical_or(s: Semantic, a: Any, b: Any) -> tensor:
+    x, y = _logical_operands(s, a, b)
+    return s.emit(ops.Or(x.handle, y.handle))
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def propagates(mode: Any) -> bool:
+    """Whether a `PropagateNan` (or its constexpr) asks that NaN wins."""
+    return getattr(mode.value if isinstance(mode, constexpr) else mode, "name", "") == "ALL"
+
+
+def minimum(s: Semantic, a: Any, b: Any, propagate_nan: bool = False) -> tensor:
+    x, y = arithmetic_operands(s, a, b)
+    return s.emit(ops.Min(x.handle, y.handle, propagate_nan))
+
+
+def maximum(s: Semantic, a: Any, b: Any, propagate_nan: bool = False) -> tensor:
+    x, y = arithmetic_operands(s, a, b)
+    return s.emit(ops.Max(x.handle, y.handle, propagate_nan))
+
+
+def clamp(s: Semantic, x: Any, low: Any, high: Any, propagate_nan: bool = False) -> tensor:
+    """``min(max(x, low), high)``; only a NaN in `x` can propagate."""
+    value, lo, hi = convert.ternary_operands(s, x, low, high)
+    raised = s.emit(ops.Max(value.handle, lo.handle, False))
+    clamped = s.emit(ops.Min(raised.handle, hi.handle, False))
+    if not propagate_nan or not value.dtype.is_floating():
+        return clamped
+    is_nan = s.emit(ops.Cmp(value.handle, value.handle, "ne"))
+    return s.emit(ops.Select(is_nan.handle, value.handle, clamped.handle))
+
+
+def where(s: Semantic, condition: Any, a: Any, b: Any) -> tensor:
+    """`a` where the condition holds, `b` elsewhere; all three broadcast."""
+    test = to_tensor(s, condition)
+    if element_of(test.type) is not I1:
+        warnings.warn(
+            "tl.where with a non-boolean condition is deprecated and will error out in a future "
+            f"triton release. Got {test.dtype}",
+            stacklevel=2,
+        )
+        test = convert.as_condition(s, test)
+    if _is_pointer(a) or _is_pointer(b):
+        if not (_is_pointer(a) and _is_pointer(b) and a.dtype == b.dtype):
+            raise IncompatibleTypeErrorImpl(_type_text(a), _type_text(b))
+        x, y = a, b
+    else:
+        x, y = arithmetic_operands(s, a, b)
+    test, x, y = convert.broadcast_all(s, (test, x, y))
+    return s.emit(ops.Select(test.handle, x.handle, y.handle))
+
+
+def absolute(s: Semantic, x: Any) -> tensor:
+    value = to_tensor(s, x)
+    element = value.dtype
+    if isinstance(element, DType) and element.is_int_unsigned():
+        return value
+    if isinstance(element, Pointer):
+        raise TypeError(f"Unexpected dtype {element}")
+    return s.emit(ops.Abs(value.handle))
+
+
+def fma(s: Semantic, x: Any, y: Any, z: Any) -> tensor:
+    """x * y + z with one rounding."""
+    a, b, c = convert.ternary_operands(s, x, y, z)
+    if not a.dtype.is_floating():
+        raise TypeError(f"fma takes floats, not {a.dtype}")
+    return s.emit(ops.Fma(a.handle, b.handle, c.handle))
+
+
+def umulhi(s: Semantic, x: Any, y: Any) -> tensor:
+    """High half of the unsigned product of the bit patterns."""
+    a, b = arithmetic_operands(s, x, y)
+    check_dtype(a.dtype, ("int32", "int64", "uint32", "uint64"))
+    return s.emit(ops.MulHi(a.handle, b.handle))
+
+
+def fdiv(s: Semantic, x: Any, y: Any, ieee: bool, approx: bool = False) -> tensor:
+    """Float quotient; with `ieee` correctly rounded."""
+    if approx and ieee:
+        raise ValueError("approx and ieee_rounding cannot both be True")
+    a, b = arithmetic_operands(s, x, y, div_or_mod=True)
+    if not a.dtype.is_floating():
+        raise TypeError("fdiv requires floating-point operands after type promotion")
+    if approx and a.dtype is not FP32:
+        raise TypeError("approx division requires float32 operands")
+    return s.emit(ops.Div(a.handle, b.handle, ieee))
+
+
+def div_rn(s: Semantic, x: Any, y: Any) -> tensor:
+    """Correctly rounded fp32 quotient."""
+    a, b = arithmetic_operands(s, x, y)
+    check_dtype(a.dtype, ("fp32",))
+    return s.emit(ops.Div(a.handle, b.handle, True))
+
+
+def check_dtype(element: Any, allowed: tuple[str, ...]) -> None:
+    """Raise ValueError unless the element type's name is among `allowed`."""
+    if element.name not in allowed:
+        raise ValueError(f"Expected dtype {list(allowed)} but got {element}")
+
+
+def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> tensor:
+    """An elementary function of fp32 or fp64; a Python number is converted to a float first."""
+    if not isinstance(x, tensor):
+        plain = x.value if isinstance(x, constexpr) else x
+        if isinstance(plain, bool | int):
+            x = constant(s, float(plain), FP32)
+    value = to_tensor(s, x)
+    if value.dtype is not FP32 and value.dtype is not FP64:
+        check_dtype(value.dtype, ("fp32", "fp64"))
+    return s.emit(op(value.handle, **attrs))
+
+
+def sigmoid(s: Semantic, x: Any) -> tensor:
+    """1 / (1 + exp(-x))."""
+    value = to_tensor(s, x)
+    check_dtype(value.dtype, ("fp32", "fp64"))
+    e = unary_math(s, Exp, neg(s, value))
+    return truediv(s, 1.0, add(s, e, 1.0))
+
+
+def cdiv(s: Semantic, x: Any, div: Any) -> Any:
+    """``(x + (div - 1)) // div``; a constexpr if both are."""
+    if not isinstance(x, tensor) and not isinstance(div, tensor):
+        a, b = constexpr(x).value, constexpr(div).value
+        return constexpr((a + (b - 1)) // b)
+    less = sub(s, div, 1) if isinstance(div, tensor) else constexpr(div) - 1
+    return floordiv(s, add(s, x, less), div)

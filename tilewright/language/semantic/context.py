@@ -1,0 +1,84 @@
+"""What the primitives of the language build with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op
+from tilewright.ir.types import DType
+from tilewright.language.values import tensor
+
+MinDotSize = tuple[int, int, int] | Callable[[DType, DType], tuple[int, int, int]]
+
+
+class LanguageOptions(Protocol):
+    """What the primitives must know of the target and of the compile options."""
+
+    @property
+    def supported_fp8_dtypes(self) -> tuple[str, ...]: ...
+    @property
+    def deprecated_fp8_dot_operand_dtypes(self) -> tuple[str, ...]: ...
+    @property
+    def default_dot_input_precision(self) -> str: ...
+    @property
+    def allowed_dot_input_precisions(self) -> tuple[str, ...]: ...
+    @property
+    def max_num_imprecise_acc_default(self) -> int: ...
+    @property
+    def min_dot_size(self) -> MinDotSize: ...
+
+
+class IncompatibleTypeErrorImpl(Exception):
+    """Two operands whose types no operation joins."""
+
+    def __init__(self, type_a: Any, type_b: Any) -> None:
+        self.type_a = type_a
+        self.type_b = type_b
+        self.message = f"invalid operands of type {type_a!s} and {type_b!s}"
+        super().__init__(self.message)
+
+
+class StaticAssertionError(Exception):
+    """A condition on compile-time values that a primitive needs does not hold.
+
+    The front end reports it as `CompileTimeAssertionFailure` at the call.
+    """
+
+
+def static_assert(condition: object, message: str) -> None:
+    """Raise StaticAssertionError unless the condition holds."""
+    if not condition:
+        raise StaticAssertionError(message)
+
+
+Inline = Callable[[Any, Sequence[Any]], Any]
+
+
+def _no_inlining(fn: Any, args: Sequence[Any]) -> Any:
+    raise TypeError(f"{fn} can't be called here: there is no front end")
+
+
+class Semantic:
+    """Where ops go, for which target, and how a jit function is inlined there.
+
+    Attributes:
+        builder: the insertion point and the source location.
+        options: see `LanguageOptions`.
+        inline: ``inline(fn, args)`` compiles the body of a jit function at the insertion point and
+            returns its result; the front end gives it.
+    """
+
+    __slots__ = ("builder", "inline", "options")
+
+    def __init__(
+        self, builder: Builder, options: LanguageOptions, inline: Inline = _no_inlining
+    ) -> None:
+        self.builder = builder
+        self.options = options
+        self.inline = inline
+
+    def emit(self, op: Op) -> tensor:
+        """Insert an op and return its only result."""
+        return tensor(self.builder.insert(op).results[0])

@@ -1,0 +1,179 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tilewright.ir.types import BF16, FP16, FP32, FP64, I8, I32, U8, DType, Scalar, Tile, shape_of
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.semantic.memory import plain
+from tilewright.language.semantic.shape import reshape
+from tilewright.language.values import tensor
+from tilewright.ops import dot as ops
+
+OPERAND_TYPES = (I8, U8, FP16, BF16, FP32, FP64)
+
+
+def _check_operand_types(lhs: tensor, rhs: tensor) -> None:
+    for side, x in (("lhs", lhs), ("rhs", rhs)):
+        element = x.dtype
+        assert element in OPERAND_TYPES or element.is_fp8(), f"Unsupported {side} dtype {element}"
+    if lhs.dtype.is_fp8() and rhs.dtype.is_fp8():
+        return
+    assert lhs.dtype == rhs.dtype, (
+        f"Both operands must be same dtype. Got {lhs.dtype} and {rhs.dtype}"
+    )
+    assert lhs.dtype is not U8, "only int8 supported!"
+
+
+def _upcast_deprecated(s: Semantic, x: tensor) -> tensor:
+    """fp8 operands of a kind that the target no longer multiplies become fp16."""
+    if x.dtype.name not in s.options.deprecated_fp8_dot_operand_dtypes:
+        return x
+    warnings.warn(
+        f"{x.dtype} is deprecated as an operand of dot on this architecture and is upcast to "
+        "fp16; it may become an error",
+        stacklevel=2,
+    )
+    return convert.cast(s, x, FP16)
+
+
+def _precision(s: Semantic, input_precision: Any, allow_tf32: Any) -> str:
+    """How fp32 operands may be rounded."""
+    given, flag = plain(input_precision), plain(allow_tf32)
+    assert given is None or flag is None, (
+        "Only one of input_precision and allow_tf32 can be specified"
+    )
+    allowed = s.options.allowed_dot_input_precisions
+    if given is None:
+        default = s.options.default_dot_input_precision
+        if flag is None:
+            given = default
+        else:
+            given = "tf32" if flag and "tf32" in allowed else "ieee"
+    by_name = {p.lower(): p for p in allowed}
+    if str(given).lower() not in by_name:
+        raise ValueError(f"input_precision must be one of {tuple(allowed)}. Got {given}")
+    return by_name[str(given).lower()]
+
+
+def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    assert len(a) == len(b) >= 2, (
+        f"input and other must have equal ranks >= 2; got shapes {list(a)} and {list(b)}"
+    )
+    assert a[:-2] == b[:-2], (
+        f"input and other must have equal batch shapes; got shapes {list(a)} and {list(b)}"
+    )
+    assert a[-1] == b[-2], (
+        "input and other must have equal reduction dimensions; First input shape "
+        f"({list(a)}) and second input shape {list(b)} are not compatible for matmul (second "
+        f"index of first shape ({a[-1]}) must be equal to first index of second shape ({b[-2]})"
+    )
+
+
+def _check_min_size(s: Semantic, lhs: tensor, rhs: tensor) -> None:
+    size = s.options.min_dot_size
+    assert isinstance(lhs.dtype, DType) and isinstance(rhs.dtype, DType)
+    m, n, k = size(lhs.dtype, rhs.dtype) if callable(size) else size
+    a, b = shape_of(lhs.type), shape_of(rhs.type)
+    assert a[-2] >= m and a[-1] >= k and b[-1] >= n, (
+        f"Input shapes should have M >= {m}, N >= {n} and K >= {k}"
+    )
+
+
+def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
+    """The element type in which the product is accumulated."""
+    wanted = plain(out_dtype)
+    if wanted is not None:
+        wanted = convert.as_dtype(wanted)
+    elif acc is not None:
+        wanted = acc.dtype
+    else:
+        wanted = FP32
+    if wanted is BF16:
+        raise ValueError(
+            "out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast "
+            "with `.to(tl.bfloat16)`"
+        )
+    if element is I8:
+        return I32
+    if element is FP64:
+        return FP64
+    if element is FP32 or element is BF16:
+        return FP32
+    assert wanted in (FP16, FP32), f"out_dtype is fp16 or fp32, not {wanted}"
+    return wanted
+
+
+def _accumulator(
+    s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType
+) -> tensor:
+    if acc is None:
+        return convert.constant(s, 0, element, shape)
+    assert shape_of(acc.type) == shape, (
+        f"accumulator shape is incompatible: expected accumulator shape {list(shape)}, got "
+        f"{list(shape_of(acc.type))}"
+    )
+    assert acc.dtype == element, (
+        f"expected accumulator dtype {element}, got {acc.dtype}; the accumulator must have the "
+        "type of the result, see `out_dtype`"
+    )
+    return acc
+
+
+def _imprecise(s: Semantic, given: Any, lhs: tensor, rhs: tensor) -> int:
+    """K steps that may be accumulated in reduced precision: fp8 only."""
+    k = shape_of(lhs.type)[-1]
+    limit = plain(given)
+    both = lhs.dtype.is_fp8() and rhs.dtype.is_fp8()
+    if limit is None:
+        return s.options.max_num_imprecise_acc_default if both else 0
+    if both and limit > k:
+        raise ValueError(f"max_num_imprecise_acc ({limit}) must be <= K ({k})")
+    return limit if both else 0
+
+
+def _flat_batch(s: Semantic, xs: Sequence[tensor]) -> list[tensor]:
+    """All but the last two axes as one."""
+    flat: list[tensor] = []
+    for x in xs:
+        shape = shape_of(x.type)
+        flat.append(reshape(s, x, (prod(shape[:-2]), *shape[-2:])))
+    return flat
+
+
+def dot(
+    s: Semantic,
+    lhs: tensor,
+    rhs: tensor,
+    acc: tensor | None,
+    input_precision: Any,
+    allow_tf32: Any,
+    max_num_imprecise_acc: Any,
+    out_dtype: Any,
+) -> tensor:
+    """``acc + lhs @ rhs`` over the last two axes; without `acc` it starts from zero."""
+    assert isinstance(lhs.type, Tile) and isinstance(rhs.type, Tile), (
+        "dot operands must be block tensors (not scalars)"
+    )
+    _check_operand_types(lhs, rhs)
+    lhs, rhs = _upcast_deprecated(s, lhs), _upcast_deprecated(s, rhs)
+    if lhs.dtype.is_fp8() != rhs.dtype.is_fp8():  # one of the two was upcast
+        lhs, rhs = convert.cast(s, lhs, FP16), convert.cast(s, rhs, FP16)
+    precision = _precision(s, input_precision, allow_tf32)
+    a, b = shape_of(lhs.type), shape_of(rhs.type)
+    _check_shapes(a, b)
+    _check_min_size(s, lhs, rhs)
+    element = _result_type(lhs.dtype, acc, out_dtype)
+    shape = (*a[:-1], b[-1])
+    acc = _accumulator(s, acc, shape, element)
+    imprecise = _imprecise(s, max_num_imprecise_acc, lhs, rhs)
+    if len(a) > 3:
+        lhs, rhs, acc = _flat_batch(s, (lhs, rhs, acc))
+    precision = precision if lhs.dtype is FP32 else "ieee"
+    product = s.emit(ops.Dot(lhs.handle, rhs.handle, acc.handle, precision, imprecise))
+    return reshape(s, product, shape)

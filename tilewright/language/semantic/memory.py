@@ -1,0 +1,165 @@
+"""Loads and stores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.types import I1, I8, Pointer, Scalar, element_of, shape_of
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.values import constexpr, tensor
+from tilewright.ops import memory as ops
+
+CACHE_MODIFIERS = ("ca", "cg", "cs", "cv", "wb", "wt")
+EVICTION_POLICIES = ("evict_first", "evict_last", "evict_normal")
+
+
+def plain(value: Any) -> Any:
+    """The Python value of a constexpr."""
+    return value.value if isinstance(value, constexpr) else value
+
+
+def optional_tensor(s: Semantic, value: Any) -> tensor | None:
+    """A tensor, or None for None."""
+    return None if plain(value) is None else to_tensor(s, value)
+
+
+def cache_modifier(value: Any) -> str:
+    """The modifier without its dot: "", "ca", "cg", "cs", "cv", "wb" or "wt"."""
+    text = plain(value) or ""
+    if text and text.removeprefix(".") not in CACHE_MODIFIERS:
+        raise ValueError(f"Unsupported cache modifier '{text}'")
+    return text.removeprefix(".")
+
+
+def eviction_policy(value: Any) -> str:
+    """The policy as the IR has it: "", "evict_first" or "evict_last"."""
+    text = plain(value) or ""
+    if text and text not in EVICTION_POLICIES:
+        raise ValueError(f"Unsupported eviction policy '{text}'")
+    return "" if text == "evict_normal" else text
+
+
+def check_pointer(ptr: Any, function: str) -> Scalar:
+    """The pointee type.
+
+    Raises:
+        ValueError: it is no pointer.
+    """
+    element = ptr.dtype if isinstance(ptr, tensor) else None
+    if not isinstance(element, Pointer):
+        shown = ptr.type if isinstance(ptr, tensor) else plain(ptr)
+        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`")
+    return element.element_ty
+
+
+def check_mask(mask: tensor | None) -> None:
+    if mask is not None and element_of(mask.type) is not I1:
+        raise ValueError("Mask must have boolean scalar type")
+
+
+def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
+    """A scalar pointer takes no tile as mask or value."""
+    if shape_of(ptr.type):
+        return
+    for name, value in others.items():
+        if value is not None and shape_of(value.type):
+            raise ValueError(
+                f"{name.capitalize()} argument cannot be block type if pointer argument is not a "
+                "block"
+            )
+
+
+def _check_block_pointer_options(boundary_check: Any, padding_option: Any) -> None:
+    if plain(padding_option) or (plain(boundary_check) not in (None, ()) and len(boundary_check)):
+        raise ValueError(
+            "`padding_option` or `boundary_check` argument is not supported for a tensor of "
+            "pointers or a scalar pointer: its bounds are not known. They need block pointers; "
+            "pass a `mask` instead"
+        )
+
+
+def as_bytes(s: Semantic, ptr: tensor, pointee: Scalar) -> tensor:
+    """A pointer to bools as one to int8, as which they lie in memory; others are themselves."""
+    if pointee is not I1:
+        return ptr
+    element = ptr.dtype
+    assert isinstance(element, Pointer)
+    return convert.bitcast(s, ptr, Pointer(I8, element.const, element.address_space))
+
+
+def load(
+    s: Semantic,
+    pointer: Any,
+    mask: Any,
+    other: Any,
+    boundary_check: Any,
+    padding_option: Any,
+    cache: Any,
+    evict: Any,
+    volatile: Any,
+) -> tensor:
+    """What the pointer points to, in the common shape of pointer, mask and other."""
+    pointee = check_pointer(pointer, "load")
+    mask, other = optional_tensor(s, mask), optional_tensor(s, other)
+    if mask is None and other is not None:
+        raise ValueError("`other` cannot be provided without `mask`")
+    _check_block_pointer_options(boundary_check, padding_option)
+    check_mask(mask)
+    check_scalar_pointer(pointer, mask=mask, other=other)
+    modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
+    ptr = as_bytes(s, pointer, pointee)
+    stored = I8 if pointee is I1 else pointee
+    if mask is not None:
+        if other is not None:
+            other = convert.cast(s, other, pointee)
+            other = convert.cast(s, other, stored) if pointee is I1 else other
+            ptr, mask, other = convert.broadcast_all(s, (ptr, mask, other))
+        else:
+            ptr, mask = convert.broadcast(s, ptr, mask)
+    op = ops.Load(
+        ptr.handle,
+        None if mask is None else mask.handle,
+        None if other is None else other.handle,
+        *modifiers,
+    )
+    found = s.emit(op)
+    return convert.cast(s, found, I1) if pointee is I1 else found
+
+
+def store_value(s: Semantic, value: Any, pointee: Scalar) -> tensor:
+    """The value as it lies in memory: cast to the pointee, bools as int8."""
+    cast_value = convert.cast(s, to_tensor(s, value), pointee)
+    return convert.cast(s, cast_value, I8) if pointee is I1 else cast_value
+
+
+def check_writable(ptr: tensor) -> None:
+    if ptr.dtype.is_const():
+        raise ValueError("Cannot store to a constant pointer")
+
+
+def to_pointer_shape(s: Semantic, ptr: tensor, value: tensor) -> tensor:
+    """Broadcast to the pointer's shape, which itself is never broadcast."""
+    want = shape_of(ptr.type)
+    common = convert.common_shape(want, shape_of(value.type))
+    if common != want:
+        raise ValueError(
+            f"Expected pointer argument to have shape {list(common)} but got {list(want)}"
+        )
+    return convert.extend_to(s, value, want)
+
+
+def store(s: Semantic, pointer: Any, value: Any, mask: Any, cache: Any, evict: Any) -> None:
+    """Write the value, cast and broadcast to the pointer, where the mask is true."""
+    pointee = check_pointer(pointer, "store")
+    check_writable(pointer)
+    lanes = optional_tensor(s, mask)
+    check_mask(lanes)
+    check_scalar_pointer(pointer, value=value if isinstance(value, tensor) else None, mask=lanes)
+    modifiers = cache_modifier(cache), eviction_policy(evict)
+    written = to_pointer_shape(s, pointer, store_value(s, value, pointee))
+    lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
+    ptr = as_bytes(s, pointer, pointee)
+    handle = None if lanes is None else lanes.handle
+    s.builder.insert(ops.Store(ptr.handle, written.handle, handle, *modifiers))

@@ -1,0 +1,202 @@
+"""Reductions and scans, generic and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.ir.core import Region
+from tilewright.ir.types import FP32, FP64, I32, U32, DType, Scalar, shape_of
+from tilewright.language.semantic import arith, convert
+from tilewright.language.semantic.context import Semantic, static_assert
+from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.semantic.shape import index_along, plain, reshape
+from tilewright.language.values import tensor, tuple, type_of
+from tilewright.ops.control import Yield
+from tilewright.ops.reduce import Reduce, Scan
+
+Combine = Callable[[Sequence[tensor]], Sequence[tensor]]
+
+
+def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Region:
+    """The region that combines two elements of each source."""
+    elements = [x.dtype for x in srcs]
+    region = Region([*elements, *elements])
+    with s.builder.at_end(region):
+        combined = combine([tensor(a) for a in region.args])
+        if [c.type for c in combined] != elements:
+            raise TypeError(
+                f"the combine function returns {[str(c.type) for c in combined]}, it must return "
+                f"{[str(e) for e in elements]}, the types of the elements"
+            )
+        s.builder.insert(Yield([c.handle for c in combined]))
+    return region
+
+
+def combine_with(s: Semantic, fn: Any) -> Combine:
+    """A jit function as a combine function."""
+
+    def combine(args: Sequence[tensor]) -> Sequence[tensor]:
+        result = s.inline(fn, args)
+        values = result.values if isinstance(result, tuple) else [result]
+        if 2 * len(values) != len(args):
+            raise TypeError(
+                f"the combine function returns {len(values)} values for {len(args) // 2} inputs"
+            )
+        for v in values:
+            if not isinstance(v, tensor | bool | int | float) and not convert.is_number(v):
+                raise TypeError(f"the combine function returns {type_of(v)}, no number")
+        return [
+            convert.cast(s, to_tensor(s, v), a.dtype) if not isinstance(v, tensor) else v
+            for v, a in zip(values, args, strict=False)
+        ]
+
+    return combine
+
+
+def _same_shape(srcs: Sequence[tensor], what: str) -> None:
+    if any(shape_of(x.type) != shape_of(srcs[0].type) for x in srcs):
+        raise ValueError(f"all {what} inputs must have the same shape")
+
+
+def reduce(
+    s: Semantic, srcs: Sequence[tensor], axis: Any, combine: Combine, keep_dims: bool = False
+) -> list[tensor]:
+    """Combine all elements along `axis`, or all there are when it is None."""
+    axis = plain(axis)
+    shape = shape_of(srcs[0].type)
+    if axis is None:
+        count = 1
+        for d in shape:
+            count *= d
+        flat = [reshape(s, x, (count,)) for x in srcs]
+        results = _reduce_axis(s, flat, 0, combine)
+        kept = (1,) * len(shape)
+    else:
+        rank = len(shape)
+        if not -rank <= axis < rank:
+            raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
+        axis %= rank
+        results = _reduce_axis(s, srcs, axis, combine)
+        kept = (*shape[:axis], 1, *shape[axis + 1 :])
+    return [reshape(s, r, kept) for r in results] if keep_dims and shape else results
+
+
+def _reduce_axis(
+    s: Semantic, srcs: Sequence[tensor], axis: int, combine: Combine
+) -> list[tensor]:
+    _same_shape(srcs, "reduction")
+    region = _combine_region(s, srcs, combine)
+    op = s.builder.insert(Reduce([x.handle for x in srcs], axis, region))
+    return [tensor(r) for r in op.results]
+
+
+def scan(
+    s: Semantic, srcs: Sequence[tensor], axis: Any, combine: Combine, reverse: Any = False
+) -> list[tensor]:
+    """Inclusive prefix combination along `axis`, from the end with `reverse`."""
+    axis = plain(axis)
+    rank = len(shape_of(srcs[0].type))
+    if not -rank <= axis < rank:
+        raise ValueError(f"scan axis {axis} must be < inputs rank ({rank})")
+    _same_shape(srcs, "scan")
+    region = _combine_region(s, srcs, combine)
+    flag = bool(plain(reverse))
+    op = s.builder.insert(Scan([x.handle for x in srcs], axis % rank, flag, region))
+    return [tensor(r) for r in op.results]
+
+
+# -- named -----------------------------------------------------------------------------------------
+
+Pairwise = Callable[[Semantic, Any, Any], tensor]
+
+
+def pairwise(s: Semantic, function: Pairwise) -> Combine:
+    """A function of two scalars as a combine function."""
+    return lambda args: [function(s, args[0], args[1])]
+
+
+def sum_dtype(element: Scalar) -> Scalar:
+    """The type in which elements are added: at least 32 bits for integers."""
+    if isinstance(element, DType) and element.is_int() and element.primitive_bitwidth < 32:
+        return I32 if element.is_int_signed() else U32
+    return element
+
+
+def _for_sum(s: Semantic, x: tensor, dtype: Any) -> tensor:
+    target = sum_dtype(x.dtype) if plain(dtype) is None else convert.as_dtype(dtype)
+    return convert.cast(s, x, target)
+
+
+def total(s: Semantic, x: tensor, axis: Any, keep_dims: Any, dtype: Any) -> tensor:
+    """`tl.sum`."""
+    return reduce(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.add), plain(keep_dims))[0]
+
+
+def xor_sum(s: Semantic, x: tensor, axis: Any, keep_dims: Any) -> tensor:
+    static_assert(x.dtype.is_int(), "xor_sum only supported for integers")
+    return reduce(s, [x], axis, pairwise(s, arith.bit_xor), plain(keep_dims))[0]
+
+
+def reduce_or(s: Semantic, x: tensor, axis: Any, keep_dims: Any) -> tensor:
+    static_assert(x.dtype.is_int(), "reduce_or only supported for integers")
+    return reduce(s, [x], axis, pairwise(s, arith.bit_or), plain(keep_dims))[0]
+
+
+def cumsum(s: Semantic, x: tensor, axis: Any, reverse: Any, dtype: Any) -> tensor:
+    return scan(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.add), reverse)[0]
+
+
+def cumprod(s: Semantic, x: tensor, axis: Any, reverse: Any, dtype: Any) -> tensor:
+    return scan(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.mul), reverse)[0]
+
+
+def _widened(s: Semantic, x: tensor) -> tensor:
+    """Elements narrower than 32 bits as fp32 or int32."""
+    element = x.dtype
+    if element.primitive_bitwidth >= 32:
+        return x
+    return convert.cast(s, x, FP32 if element.is_floating() else I32)
+
+
+def extremum(
+    s: Semantic, x: tensor, axis: Any, keep_dims: Any, function: Pairwise
+) -> tensor:
+    """`tl.max` or `tl.min` without indices."""
+    return reduce(s, [_widened(s, x)], axis, pairwise(s, function), plain(keep_dims))[0]
+
+
+def extremum_with_index(
+    s: Semantic, x: tensor, axis: Any, keep_dims: Any, better: Pairwise, tie_break_left: Any
+) -> list[tensor]:
+    """The extremum along `axis` and its index; of equal ones the first with `tie_break_left`."""
+    where = plain(axis)
+    shape = shape_of(x.type)
+    if not isinstance(where, int):
+        raise ValueError("an index along an axis needs `axis`, a compile-time integer")
+    rank = len(shape)
+    if not -rank <= where < rank:
+        raise ValueError(f"invalid axis {where}. Expected {-rank} <= axis < {rank}")
+    index = index_along(s, shape, where % rank)
+    left = bool(plain(tie_break_left))
+
+    def combine(args: Sequence[tensor]) -> Sequence[tensor]:
+        value1, index1, value2, index2 = args
+        first = better(s, value1, value2)
+        if left:
+            tie = arith.bit_and(s, arith.eq(s, value1, value2), arith.lt(s, index1, index2))
+            first = arith.bit_or(s, first, tie)
+        value = arith.where(s, first, value1, value2)
+        return [value, arith.where(s, first, index1, index2)]
+
+    return reduce(s, [x, index], where, combine, plain(keep_dims))
+
+
+def softmax(s: Semantic, x: tensor, dim: Any, ieee: Any) -> tensor:
+    """exp(x - max) / sum(exp(x - max)) along `dim`, the first axis by default."""
+    if x.dtype not in (FP32, FP64):
+        arith.check_dtype(x.dtype, ("fp32", "fp64"))
+    axis = 0 if plain(dim) is None else plain(dim)
+    top = extremum(s, x, axis, True, arith.maximum)
+    powers = arith.unary_math(s, arith.Exp, arith.sub(s, x, top))
+    return arith.fdiv(s, powers, total(s, powers, axis, True, None), bool(plain(ieee)))

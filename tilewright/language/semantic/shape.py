@@ -1,0 +1,298 @@
+"""Making tiles and changing their shape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from tilewright.ir.types import DType, Scalar, Tile, shape_of
+from tilewright.language.semantic import arith, convert
+from tilewright.language.semantic.context import Semantic, static_assert
+from tilewright.language.semantic.convert import constant, to_tensor
+from tilewright.language.types import validate_block_shape
+from tilewright.language.values import constexpr, slice, tensor, tuple, unwrap_shape
+from tilewright.ops import shape as ops
+from tilewright.ops.control import NumPrograms, ProgramId
+
+Shape = Sequence[Any]
+INT32_RANGE = range(-(2**31), 2**31)
+
+
+def plain(value: Any) -> Any:
+    """The Python value of a constexpr."""
+    return value.value if isinstance(value, constexpr) else value
+
+
+def shape_argument(args: Sequence[Any]) -> Any:
+    """A shape given as one sequence or as separate arguments."""
+    args = list(args)
+    if len(args) == 1 and not isinstance(plain(args[0]), int):
+        return unwrap_shape(args[0])
+    return unwrap_shape(args)
+
+
+def program_id(s: Semantic, axis: Any) -> tensor:
+    axis = plain(axis)
+    if axis not in (0, 1, 2):
+        raise ValueError(f"program_id axis must be 0, 1, or 2 but got {axis}")
+    return s.emit(ProgramId(axis))
+
+
+def num_programs(s: Semantic, axis: Any) -> tensor:
+    axis = plain(axis)
+    if axis not in (0, 1, 2):
+        raise ValueError(f"num_programs axis must be 0, 1, or 2 but got {axis}")
+    return s.emit(NumPrograms(axis))
+
+
+def arange(s: Semantic, start: Any, end: Any) -> tensor:
+    """The integers from start to end - 1 as int32; their number is a power of two."""
+    start, end = plain(start), plain(end)
+    if not isinstance(start, int) or not isinstance(end, int):
+        raise ValueError("arange's arguments must be of type tl.constexpr")
+    if start not in INT32_RANGE or end - 1 not in INT32_RANGE:
+        raise ValueError("arange must fit in int32")
+    if end <= start:
+        raise ValueError("arange's end argument must be greater than the start argument")
+    count = end - start
+    if count & (count - 1):
+        raise ValueError("arange's range must be a power of 2")
+    validate_block_shape((count,))
+    return s.emit(ops.Arange(start, end))
+
+
+def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
+    """A tile of one value."""
+    sizes = unwrap_shape(shape)
+    validate_block_shape(sizes)
+    element = None if plain(dtype) is None else convert.as_dtype(dtype)
+    if isinstance(value, tensor):
+        return convert.broadcast_to(s, _scalar_of(s, value, element), sizes)
+    if element is None:
+        raise ValueError("dtype must be specified when value is not a tensor")
+    number = plain(value)
+    if not isinstance(number, bool | int | float):
+        raise TypeError(f"cannot convert {number} of type {type(number)} to tensor")
+    if element.is_int() and isinstance(number, float) and number != 0:
+        raise TypeError(f"a tensor of {element} can't be filled with the float {number}")
+    return constant(s, number, element, sizes)
+
+
+def _scalar_of(s: Semantic, value: tensor, element: Scalar | None) -> tensor:
+    if prod(shape_of(value.type)) != 1:
+        raise ValueError("only accepts size-1 tensor")
+    scalar = reshape(s, value, ()) if isinstance(value.type, Tile) else value
+    return scalar if element is None else convert.cast(s, scalar, element)
+
+
+def zeros_like(s: Semantic, x: Any) -> tensor:
+    value = to_tensor(s, x)
+    return constant(s, 0, value.dtype, shape_of(value.type))
+
+
+def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
+    """The same elements in row-major order under another shape; () gives a scalar."""
+    sizes = unwrap_shape(shape)
+    validate_block_shape(sizes)
+    own = shape_of(x.type)
+    if prod(sizes) != prod(own):
+        raise ValueError("reshape() cannot change total number of elements in tensor")
+    if own == sizes:
+        return x
+    if not own:
+        return convert.splat(s, x, sizes)
+    return s.emit(ops.Reshape(x.handle, sizes))
+
+
+def normalized_axis(axis: Any, rank: int) -> int:
+    """An axis in [0, rank) from one in [-rank, rank).
+
+    Raises:
+        ValueError: it is outside.
+    """
+    axis = plain(axis)
+    if not isinstance(axis, int):
+        raise ValueError(f"axis must be a compile-time integer, not {axis}")
+    if not -rank <= axis < rank:
+        raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def expand_dims(s: Semantic, x: tensor, axis: Any) -> tensor:
+    """New axes of length 1 at these positions of the result."""
+    axes = list(unwrap_shape(axis))
+    rank = len(shape_of(x.type)) + len(axes)
+    positions = sorted(normalized_axis(a, rank) for a in axes)
+    if len(set(positions)) != len(positions):
+        raise ValueError(
+            f"expand_dims received duplicate axes, normalized axes = {positions}"
+        )
+    for position in positions:
+        if shape_of(x.type):
+            x = s.emit(ops.ExpandDims(x.handle, position))
+        else:
+            x = convert.splat(s, x, (1,))
+    return x
+
+
+def squeeze(s: Semantic, x: tensor, dim: Any) -> tensor:
+    """Without the axis `dim`, whose length is 1."""
+    shape = shape_of(x.type)
+    axis = normalized_axis(dim, len(shape))
+    static_assert(shape[axis] == 1, f"squeeze: axis {axis} of {list(shape)} does not have length 1")
+    return reshape(s, x, shape[:axis] + shape[axis + 1 :])
+
+
+def permute(s: Semantic, x: tensor, dims: Any) -> tensor:
+    """Axes reordered: axis i of the result is axis dims[i]."""
+    order = unwrap_shape(dims)
+    rank = len(shape_of(x.type))
+    if len(order) != rank:
+        raise ValueError(
+            f"permute dims must have the same length as input shape, got {len(order)} and {rank}"
+        )
+    order = [d + rank if isinstance(d, int) and d < 0 else d for d in order]
+    if sorted(order) != list(range(rank)):
+        raise ValueError(
+            f"permute dims must be a permutation of 0, 1, ..., n-1, but were {list(order)}"
+        )
+    if list(order) == list(range(rank)):
+        return x
+    return s.emit(ops.Permute(x.handle, unwrap_shape(order)))
+
+
+def trans(s: Semantic, x: tensor, dims: Sequence[Any]) -> tensor:
+    """Axes reordered; without `dims`, the last two are swapped."""
+    if dims:
+        return permute(s, x, shape_argument(dims))
+    rank = len(shape_of(x.type))
+    if rank < 2:
+        raise ValueError("tl.trans invoked with a 0- or 1-dimensional tensor")
+    return permute(s, x, [*range(rank - 2), rank - 1, rank - 2])
+
+
+def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
+    """`a`, then `b`, along `dim`; their shapes are equal."""
+    first, second = shape_of(a.type), shape_of(b.type)
+    assert len(first) == len(second), (
+        f"tensors must have the same rank, got {len(first)} and {len(second)}"
+    )
+    assert first == second, (
+        f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
+    )
+    axis = normalized_axis(dim, len(first))
+    assert isinstance(a.dtype, DType) and isinstance(b.dtype, DType)
+    if a.dtype != b.dtype:
+        common = convert.computation_type(a.dtype, False, b.dtype, False)
+        a, b = convert.cast(s, a, common), convert.cast(s, b, common)
+    validate_block_shape((*first[:axis], 2 * first[axis], *first[axis + 1 :]))
+    return s.emit(ops.Cat(a.handle, b.handle, axis))
+
+
+def join(s: Semantic, a: Any, b: Any) -> tensor:
+    """The two side by side along a new last axis of length 2."""
+    x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
+    if x.dtype != y.dtype:
+        raise ValueError(f"join takes two tensors of one dtype, got {x.dtype} and {y.dtype}")
+    if shape_of(x.type):
+        validate_block_shape((*shape_of(x.type), 2))
+        return s.emit(ops.Join(x.handle, y.handle))
+    pair = join(s, convert.splat(s, x, (1,)), convert.splat(s, y, (1,)))
+    return reshape(s, pair, (2,))
+
+
+def split(s: Semantic, x: tensor) -> tuple:
+    """The halves of a last axis of length 2; of shape [2], two scalars."""
+    shape = shape_of(x.type)
+    last = shape[-1] if shape else 1
+    if last != 2:
+        raise ValueError(f"expected last dimension to be 2 for split, got {last}")
+    op = s.builder.insert(ops.Split(x.handle))
+    return tuple([tensor(r) for r in op.results])
+
+
+def interleave(s: Semantic, a: Any, b: Any) -> tensor:
+    """a0, b0, a1, b1, … along the last axis."""
+    pair = join(s, a, b)
+    shape = shape_of(pair.type)
+    return pair if len(shape) == 1 else reshape(s, pair, (*shape[:-2], 2 * shape[-2]))
+
+
+def flip(s: Semantic, x: tensor, dim: Any) -> tensor:
+    """Reversed along `dim`, the last axis by default."""
+    rank = len(shape_of(x.type))
+    axis = plain(dim)
+    axis = rank - 1 if axis is None else axis
+    static_assert(-rank <= axis < rank, "flip: dim must be None or in [-rank, rank)")
+    return s.emit(ops.Flip(x.handle, axis % rank))
+
+
+def gather(s: Semantic, src: tensor, index: tensor, axis: Any) -> tensor:
+    """Elements picked along an axis by an index tile of the same rank."""
+    if not index.dtype.is_int():
+        raise ValueError("index must be an integer tensor")
+    have, want = shape_of(src.type), shape_of(index.type)
+    rank = len(have)
+    if len(want) != rank:
+        raise ValueError("source and index tensors must have the same rank")
+    where = plain(axis)
+    if not -rank <= where < rank:
+        raise ValueError(f"gather axis {where} must be < source rank ({rank})")
+    where %= rank
+    for i, (a, b) in enumerate(zip(have, want, strict=True)):
+        if i != where and a != b:
+            raise ValueError(f"index dim {i} must match the corresponding source dim")
+    return s.emit(ops.Gather(src.handle, index.handle, where))
+
+
+def item(s: Semantic, x: tensor) -> tensor:
+    """The only element."""
+    count = prod(shape_of(x.type))
+    if count != 1:
+        raise ValueError(f"item() takes a tensor of one element, got {count}")
+    return reshape(s, x, ())
+
+
+def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
+    """``x[...]`` where each index is None (a new axis) or ``:`` (an axis as it is)."""
+    rank = len(shape_of(x.type))
+    indices = index.values if isinstance(index, tuple) else [index]
+    kept = 0
+    for i, one in enumerate(indices):
+        if plain(one) is None:
+            x = expand_dims(s, x, i)
+        elif isinstance(one, slice) and one.bare:
+            kept += 1
+        else:
+            raise ValueError(f"unsupported tensor index: {one}")
+    if kept > rank:
+        raise ValueError(f"too many indices for tensor of rank {rank}")
+    return x
+
+
+def swizzle2d(s: Semantic, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple:
+    """Indices of a row-major 2-D grid, renumbered so that groups of `size_g` rows go first down.
+
+    With L = i * size_j + j: group = L // (size_g * size_j), first = group * size_g,
+    rows = min(size_i - first, size_g), r = L % (size_g * size_j); the result is
+    (first + r % rows, r // rows).
+    """
+    linear = arith.add(s, arith.mul(s, i, size_j), j)
+    group_size = arith.mul(s, size_g, size_j)
+    group = arith.floordiv(s, linear, group_size)
+    first = arith.mul(s, group, size_g)
+    rows = arith.minimum(s, arith.sub(s, size_i, first), size_g)
+    rest = arith.mod(s, linear, group_size)
+    new_i = arith.add(s, first, arith.mod(s, rest, rows))
+    return tuple([new_i, arith.floordiv(s, rest, rows)])
+
+
+def index_along(s: Semantic, shape: Any, axis: int) -> tensor:
+    """An int32 tile whose elements are their position along `axis`."""
+    sizes = unwrap_shape(shape)
+    line = s.emit(ops.Arange(0, sizes[axis]))
+    line = reshape(s, line, [d if a == axis else 1 for a, d in enumerate(sizes)])
+    return convert.extend_to(s, line, sizes)
+
+

@@ -1,0 +1,242 @@
+"""The types of the language. Scalars, pointers and tiles are the IR's own; this file gives them
+their public names and adds the types of compile-time values and of tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.types import (
+    BF16,
+    BY_SHORT,
+    FP8E4B8,
+    FP8E4NV,
+    FP8E5,
+    FP8E5B16,
+    FP16,
+    FP32,
+    FP64,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    VOID,
+    DType,
+    Pointer,
+    Scalar,
+    Tile,
+    Type,
+    int_type,
+)
+
+TRITON_MAX_TENSOR_NUMEL = 1048576
+
+dtype = DType
+void = VOID
+int1, int8, int16, int32, int64 = I1, I8, I16, I32, I64
+uint8, uint16, uint32, uint64 = U8, U16, U32, U64
+float8e5, float8e5b16, float8e4nv, float8e4b8 = FP8E5, FP8E5B16, FP8E4NV, FP8E4B8
+float16, bfloat16, float32, float64 = FP16, BF16, FP32, FP64
+pi32_t = Pointer(I32)
+
+# Names of element types in array frameworks -> short names in signatures.
+CANONICAL_NAMES = {
+    "bool": "u1",
+    "int1": "u1",
+    "i1": "u1",
+    "B": "u1",
+    "float8_e4m3fn": "fp8e4nv",
+    "float8_e4m3fnuz": "fp8e4b8",
+    "float8_e5m2": "fp8e5",
+    "float8_e5m2fnuz": "fp8e5b16",
+    "float8e4nv": "fp8e4nv",
+    "float8e4b8": "fp8e4b8",
+    "float8e5": "fp8e5",
+    "float8e5b16": "fp8e5b16",
+    "half": "fp16",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float": "fp32",
+    "float32": "fp32",
+    "double": "fp64",
+    "float64": "fp64",
+    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
+}
+
+
+class _PointerTypeMeta(type):
+    def __call__(
+        cls, element_ty: Any, address_space: str | int = "global", const: bool = False
+    ) -> Any:
+        element = getattr(element_ty, "value", element_ty)  # a constexpr dtype is fine
+        if not isinstance(element, DType | Pointer):
+            raise TypeError(f"element_ty has type `{type(element).__name__}`; expected `dtype`.")
+        space = "global" if address_space == 1 else str(address_space)
+        return Pointer(element, bool(getattr(const, "value", const)), space)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Pointer)
+
+
+class pointer_type(metaclass=_PointerTypeMeta):
+    """``pointer_type(element_ty, address_space="global", const=False)``: the type of an address.
+
+    A `const` pointer may not be stored through. Instances are the IR's `Pointer`.
+    """
+
+
+class _BlockTypeMeta(type):
+    def __call__(cls, element_ty: Scalar, shape: Sequence[Any]) -> Any:
+        sizes = tuple(getattr(d, "value", d) for d in shape)
+        if not sizes:
+            raise TypeError("0d block_type is forbidden")
+        validate_block_shape(sizes)
+        return Tile(sizes, element_ty)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, Tile)
+
+
+class block_type(metaclass=_BlockTypeMeta):
+    """``block_type(element_ty, shape)``: the type of a tile. Instances are the IR's `Tile`."""
+
+
+def validate_block_shape(shape: Sequence[Any]) -> int:
+    """The number of elements. Every extent must be a power of two, the total at most 2^20.
+
+    Raises:
+        TypeError: an extent is not an int.
+        ValueError: an extent is not a power of two, or there are too many elements.
+    """
+    numel = 1
+    for i, d in enumerate(shape):
+        if not isinstance(d, int):
+            raise TypeError(
+                f"Shape element {i} must have type `constexpr[int]`, got `{_type_text(d)}`"
+            )
+        if d <= 0 or d & (d - 1):
+            raise ValueError(f"Shape element {i} must be a power of 2")
+        numel *= d
+    if numel > TRITON_MAX_TENSOR_NUMEL:
+        raise ValueError(
+            f"numel ({numel}) exceeds triton maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})"
+        )
+    return numel
+
+
+def _type_text(value: Any) -> str:
+    return str(getattr(value, "type", type(value).__name__))
+
+
+class constexpr_type:
+    """The type of a compile-time value: it holds the value, so equal types have equal values."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, constexpr_type) or type(self.value) is not type(other.value):
+            return False
+        return self.value is other.value or bool(self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((type(self.value), repr(self.value)))
+
+    def __str__(self) -> str:
+        return f"constexpr_type[{self.value}]"
+
+    __repr__ = __str__
+
+    def mangle(self) -> str:
+        return f"c{self.value}"
+
+
+class tuple_type:
+    """The type of a tuple: those of its elements, and its field names if it is a named one."""
+
+    __slots__ = ("fields", "make", "types")
+
+    def __init__(
+        self, types: Sequence[Any], fields: Sequence[str] | None = None, make: Any = None
+    ) -> None:
+        self.types = tuple(types)
+        self.fields = tuple(fields) if fields else None
+        self.make = make  # the NamedTuple class, when there is one
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, tuple_type)
+            and self.types == other.types
+            and self.fields == other.fields
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.types, self.fields))
+
+    def __str__(self) -> str:
+        if self.fields:
+            return f"[{','.join(f'{n}:{t}' for n, t in zip(self.fields, self.types, strict=True))}]"
+        return f"[{','.join(str(t) for t in self.types)}]"
+
+    __repr__ = __str__
+
+    def __iter__(self) -> Any:
+        return iter(self.types)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.types[index]
+
+    def mangle(self) -> str:
+        return "T" + "_".join(t.mangle() for t in self.types) + "T"
+
+
+LanguageType = Type | constexpr_type | tuple_type
+
+
+def canonical_name(name: str) -> str:
+    """The short name of an element type, such as ``fp32``, from any of its spellings.
+
+    Unknown names come back unchanged.
+    """
+    name = name.removeprefix("torch.").removeprefix("tl.").removesuffix("_t")
+    return CANONICAL_NAMES.get(name, name)
+
+
+def str_to_ty(name: str, c: Any = None) -> Type | constexpr_type:
+    """The type that a signature string names: ``"*fp32"``, ``"*ki8"``, ``"u1"``, ``"constexpr"``.
+
+    Args:
+        c: the value of a ``"constexpr"``.
+
+    Raises:
+        ValueError: there is no such type.
+    """
+    if name == "constexpr":
+        return constexpr_type(c)
+    if name.startswith("*"):
+        const = name[1:2] == "k"
+        element = str_to_ty(name[2:] if const else name[1:])
+        assert isinstance(element, DType | Pointer)
+        return Pointer(element, const)
+    found = BY_SHORT.get(canonical_name(name))
+    if found is None:
+        raise ValueError(f"there is no type {name!r}")
+    return found
+
+
+def get_int_dtype(bitwidth: int, signed: bool) -> DType:
+    """The integer type of this width; width 1 is `int1` whatever the sign.
+
+    Raises:
+        ValueError: there is no integer of this width.
+    """
+    return int_type(bitwidth, signed)

@@ -1,0 +1,246 @@
+"""Lowering of the elementwise ops of `ops/arith.py` and `ops/math.py`."""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op
+from tilewright.lowering.convert import cast, narrow, widen
+from tilewright.lowering.emit import F64, I64, I128, Builder, V, const, like
+from tilewright.lowering.math import MATH
+from tilewright.lowering.registry import lowers
+from tilewright.lowering.types import register_type
+from tilewright.ops import arith, math
+
+
+def _element(op: Op) -> ir.DType:
+    """The element type of the op's first operand."""
+    return ir.dtype_of(op.operands[0].type)
+
+
+def _is_float(op: Op) -> bool:
+    return ir.is_float(op.operands[0].type)
+
+
+def _in_float(b: Builder, op: Op, name: str, *args: V) -> V:
+    """A float instruction, done in fp32 for narrow types and rounded after."""
+    element = _element(op)
+    wide = [widen(b, a, element) for a in args]
+    return narrow(b, getattr(b, name)(*wide), element)
+
+
+@lowers(arith.Add)
+def lower_add(b: Builder, op: arith.Add, lhs: V, rhs: V) -> V:
+    return _in_float(b, op, "fadd", lhs, rhs) if _is_float(op) else b.add(lhs, rhs)
+
+
+@lowers(arith.Sub)
+def lower_sub(b: Builder, op: arith.Sub, lhs: V, rhs: V) -> V:
+    return _in_float(b, op, "fsub", lhs, rhs) if _is_float(op) else b.sub(lhs, rhs)
+
+
+@lowers(arith.Mul)
+def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
+    return _in_float(b, op, "fmul", lhs, rhs) if _is_float(op) else b.mul(lhs, rhs)
+
+
+@lowers(arith.Div)
+def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
+    return _in_float(b, op, "fdiv", lhs, rhs)
+
+
+def _safe_divisor(b: Builder, element: ir.DType, lhs: V, rhs: V) -> tuple[V, V]:
+    """A divisor that can't trap, and whether the given one was 0.
+
+    0 becomes 1. So does -1 under the smallest number: MIN // 1 is MIN, what MIN // -1 wraps to.
+    """
+    by_zero = b.icmp("eq", rhs, const(rhs.type, 0))
+    unsafe = by_zero
+    if element.is_int_signed():
+        smallest = b.icmp("eq", lhs, const(lhs.type, element.get_int_min_value()))
+        unsafe = b.or_(by_zero, b.and_(smallest, b.icmp("eq", rhs, const(rhs.type, -1))))
+    return b.select(unsafe, const(rhs.type, 1), rhs), by_zero
+
+
+@lowers(arith.IntDiv)
+def lower_idiv(b: Builder, op: arith.IntDiv, lhs: V, rhs: V) -> V:
+    element = _element(op)
+    if element.is_bool():
+        return b.and_(lhs, rhs)
+    divisor, by_zero = _safe_divisor(b, element, lhs, rhs)
+    divide = b.sdiv if element.is_int_signed() else b.udiv
+    return b.select(by_zero, const(lhs.type, 0), divide(lhs, divisor))
+
+
+@lowers(arith.Rem)
+def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
+    element = _element(op)
+    if element.is_floating():
+        return _fmod(b, element, lhs, rhs)
+    if element.is_bool():
+        return const(lhs.type, 0)
+    divisor, _ = _safe_divisor(b, element, lhs, rhs)
+    return b.srem(lhs, divisor) if element.is_int_signed() else b.urem(lhs, divisor)
+
+
+def _fmod(b: Builder, element: ir.DType, lhs: V, rhs: V) -> V:
+    """fmod, exact for every magnitude: the C library's, lane by lane."""
+    x, y = widen(b, lhs, element), widen(b, rhs, element)
+    name = "fmod" if x.type.element is F64 else "fmodf"
+    if not x.type.lanes:
+        return narrow(b, b.call(name, x.type, [x, y]), element)
+    result = x
+    for i in range(x.type.lanes):
+        lane = b.call(name, x.type.element, [b.extract(x, i), b.extract(y, i)])
+        result = b.insert(result, lane, i)
+    return narrow(b, result, element)
+
+
+@lowers(arith.And)
+def lower_and(b: Builder, op: arith.And, lhs: V, rhs: V) -> V:
+    return b.and_(lhs, rhs)
+
+
+@lowers(arith.Or)
+def lower_or(b: Builder, op: arith.Or, lhs: V, rhs: V) -> V:
+    return b.or_(lhs, rhs)
+
+
+@lowers(arith.Xor)
+def lower_xor(b: Builder, op: arith.Xor, lhs: V, rhs: V) -> V:
+    return b.xor(lhs, rhs)
+
+
+@lowers(arith.Shl)
+def lower_shl(b: Builder, op: arith.Shl, lhs: V, rhs: V) -> V:
+    bits = lhs.type.bits
+    if bits == 1:
+        return b.and_(lhs, b.not_(rhs))
+    inside = b.icmp("ult", rhs, const(rhs.type, bits))
+    count = b.select(inside, rhs, const(rhs.type, 0))
+    return b.select(inside, b.shl(lhs, count), const(lhs.type, 0))
+
+
+@lowers(arith.Shr)
+def lower_shr(b: Builder, op: arith.Shr, lhs: V, rhs: V) -> V:
+    bits = lhs.type.bits
+    if bits == 1:
+        return b.and_(lhs, b.not_(rhs))
+    inside = b.icmp("ult", rhs, const(rhs.type, bits))
+    if _element(op).is_int_signed():
+        return b.ashr(lhs, b.select(inside, rhs, const(rhs.type, bits - 1)))
+    count = b.select(inside, rhs, const(rhs.type, 0))
+    return b.select(inside, b.lshr(lhs, count), const(lhs.type, 0))
+
+
+@lowers(arith.Min, arith.Max)
+def lower_extremum(b: Builder, op: arith.Min | arith.Max, lhs: V, rhs: V) -> V:
+    element = _element(op)
+    largest = isinstance(op, arith.Max)
+    if not element.is_floating():
+        if element.is_bool():
+            return b.or_(lhs, rhs) if largest else b.and_(lhs, rhs)
+        kind = "s" if element.is_int_signed() else "u"
+        name = f"llvm.{kind}{'max' if largest else 'min'}"
+        return b.intrinsic(name, lhs.type, [lhs, rhs], overloads=[lhs.type])
+    x, y = widen(b, lhs, element), widen(b, rhs, element)
+    return narrow(b, _float_extremum(b, x, y, largest, op.propagate_nan), element)
+
+
+def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V:
+    """llvm.maximumnum / llvm.maximum: they order -0.0 below 0.0, as the op does."""
+    stem = "maximum" if largest else "minimum"
+    name = f"llvm.{stem}{'' if propagate else 'num'}"
+    return b.intrinsic(name, x.type, [x, y], overloads=[x.type])
+
+
+
+@lowers(arith.Cmp)
+def lower_cmp(b: Builder, op: arith.Cmp, lhs: V, rhs: V) -> V:
+    element = ir.element_of(op.lhs.type)
+    p = op.predicate
+    if isinstance(element, ir.DType) and element.is_floating():
+        predicate = "une" if p == "ne" else f"o{p}"
+        return b.fcmp(predicate, widen(b, lhs, element), widen(b, rhs, element))
+    if p not in ("eq", "ne"):
+        p = ("s" if isinstance(element, ir.DType) and element.is_int_signed() else "u") + p
+    return b.icmp(p, lhs, rhs)
+
+
+@lowers(arith.Select)
+def lower_select(b: Builder, op: arith.Select, condition: V, on_true: V, on_false: V) -> V:
+    return b.select(condition, on_true, on_false)
+
+
+@lowers(arith.Neg)
+def lower_neg(b: Builder, op: arith.Neg, src: V) -> V:
+    element = _element(op)
+    if not element.is_floating():
+        return src if element.is_bool() else b.neg(src)
+    if src.type.is_float:
+        return b.fneg(src)
+    # bf16 and fp8 live as bits; the fnuz kinds have no -0 and keep their only NaN
+    flipped = b.xor(src, const(src.type, 1 << (src.type.bits - 1)))
+    if element in (ir.FP8E4B8, ir.FP8E5B16):
+        magnitude = b.and_(src, const(src.type, 0x7F))
+        return b.select(b.icmp("eq", magnitude, const(src.type, 0)), src, flipped)
+    return flipped
+
+
+@lowers(arith.Abs)
+def lower_abs(b: Builder, op: arith.Abs, src: V) -> V:
+    element = _element(op)
+    if element.is_floating():
+        if src.type.is_float:
+            return b.intrinsic("llvm.fabs", src.type, [src], overloads=[src.type])
+        return b.and_(src, const(src.type, (1 << (src.type.bits - 1)) - 1))
+    if not element.is_int_signed():
+        return src
+    flag = const(like(src.type.element, src.type), 0)
+    return b.select(b.icmp("slt", src, flag), b.neg(src), src)
+
+
+@lowers(arith.Fma)
+def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
+    element = _element(op)
+    if element.primitive_bitwidth >= 32:
+        return b.fma(x, y, z)
+    # in fp64 the product of narrow floats is exact and the sum rounds far below their last place
+    wide = [cast(b, v, element, ir.FP64) for v in (x, y, z)]
+    return cast(b, b.fadd(b.fmul(wide[0], wide[1]), wide[2]), ir.FP64, element)
+
+
+@lowers(arith.MulHi)
+def lower_mulhi(b: Builder, op: arith.MulHi, lhs: V, rhs: V) -> V:
+    wide = I64 if lhs.type.bits == 32 else I128
+    product = b.mul(b.zext(lhs, wide), b.zext(rhs, wide))
+    return b.trunc(b.lshr(product, lhs.type.bits), lhs.type.element)
+
+
+@lowers(arith.Cast)
+def lower_cast(b: Builder, op: arith.Cast, src: V) -> V:
+    return cast(b, src, _element(op), op.to, op.rounding)
+
+
+@lowers(arith.Bitcast)
+def lower_bitcast(b: Builder, op: arith.Bitcast, src: V) -> V:
+    target = like(register_type(op.to), src.type)
+    if src.type.is_ptr:
+        return src if target.is_ptr else b.ptrtoint(src, target)
+    return b.inttoptr(src, target) if target.is_ptr else b.bitcast(src, target)
+
+
+@lowers(arith.Hint)
+def lower_hint(b: Builder, op: arith.Hint, src: V) -> V:
+    return src
+
+
+@lowers(
+    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log1p, math.Sin, math.Cos,
+    math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil,
+)  # fmt: skip
+def lower_math(b: Builder, op: math.MathFunction, src: V) -> V:
+    element = _element(op)
+    function = MATH[op.name.removeprefix("math.")]
+    return narrow(b, function(b, widen(b, src, element)), element)
+
+

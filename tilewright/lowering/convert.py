@@ -1,0 +1,212 @@
+"""Conversions between number types, exact to the bit on every target.
+
+Narrow floats (fp16, bf16, fp8) widen to fp32 exactly; narrowing rounds to nearest even or toward
+zero by integer arithmetic on the bits, so subnormals and NaN come out as `Cast` says.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import F16, F32, F64, I16, I32, Builder, V, const, like
+from tilewright.lowering.types import register_type
+
+_LARGEST = {ir.FP8E5: 57344.0, ir.FP8E4NV: 448.0, ir.FP8E4B8: 240.0, ir.FP8E5B16: 57344.0}
+
+
+def widen(b: Builder, x: V, element: ir.DType) -> V:
+    """The value in the type arithmetic is done in: narrow floats become fp32, exactly."""
+    if not element.is_floating() or element.primitive_bitwidth >= 32:
+        return x
+    if element == ir.FP16:
+        return b.fpext(x, F32)
+    if element == ir.BF16:
+        wide = b.shl(b.zext(x, I32), 16)
+        return b.bitcast(wide, like(F32, x.type))
+    return _widen_fp8(b, x, element)
+
+
+def narrow(b: Builder, x: V, element: ir.DType) -> V:
+    """Undo `widen`: an fp32 result rounded to nearest even to the element type."""
+    if not element.is_floating() or element.primitive_bitwidth >= 32:
+        return x
+    return _from_f32(b, x, element, "rtne")
+
+
+def cast(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str = "rtne") -> V:
+    """The value converted as `Cast` defines."""
+    if source == to:
+        return x
+    if to.is_bool():
+        return _to_bool(b, x, source)
+    if source.is_floating():
+        if to.is_floating():
+            return _float_to_float(b, x, source, to, rounding)
+        return _float_to_int(b, widen(b, x, source), to)
+    if to.is_floating():
+        return _int_to_float(b, x, source, to)
+    return resize_int(b, x, source, to)
+
+
+def resize_int(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
+    """Truncate, or extend by the sign of the source."""
+    target = register_type(to)
+    if target.bits < x.type.bits:
+        return b.trunc(x, target)
+    if target.bits == x.type.bits:
+        return x
+    return b.sext(x, target) if source.is_int_signed() else b.zext(x, target)
+
+
+def _to_bool(b: Builder, x: V, source: ir.DType) -> V:
+    if not source.is_floating():
+        return b.icmp("ne", x, const(x.type, 0))
+    wide = widen(b, x, source)
+    return b.fcmp("une", wide, const(wide.type, 0.0))
+
+
+def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
+    signed = source.is_int_signed()
+    convert = b.sitofp if signed else b.uitofp
+    if to.primitive_bitwidth >= 32:
+        return convert(x, register_type(to))
+    if source.primitive_bitwidth <= 16:
+        return _from_f32(b, convert(x, F32), to, "rtne")
+    # through fp64: the meaning is that of the NumPy oracle, one rounding from fp64
+    return _from_f64(b, convert(x, F64), to, "rtne")
+
+
+def _float_to_int(b: Builder, x: V, to: ir.DType) -> V:
+    target = like(register_type(to), x.type)
+    name = "llvm.fptosi.sat" if to.is_int_signed() else "llvm.fptoui.sat"
+    return b.intrinsic(name, target, [x], overloads=[target, x.type])
+
+
+def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str) -> V:
+    if source == ir.FP64:
+        if to == ir.FP32:
+            narrowed = b.fptrunc(x, F32)
+            return _toward_zero_f32(b, narrowed, x) if rounding == "rtz" else narrowed
+        return _from_f64(b, x, to, rounding)
+    wide = widen(b, x, source)
+    if to == ir.FP64:
+        return b.fpext(wide, F64)
+    return wide if to == ir.FP32 else _from_f32(b, wide, to, rounding)
+
+
+def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
+    """One rounding: to fp32 with the last bit set when inexact (round to odd), then on."""
+    f = b.fptrunc(x, F32)
+    toward = _toward_zero_f32(b, f, x)
+    back = b.fpext(toward, F64)
+    inexact = b.fcmp("one", back, x)
+    bits = b.bitcast(toward, like(I32, x.type))
+    odd = b.or_(bits, b.zext(inexact, I32))
+    return _from_f32(b, b.bitcast(odd, like(F32, x.type)), to, rounding)
+
+
+def _toward_zero_f32(b: Builder, rounded: V, exact: V) -> V:
+    """The fp32 next to `rounded` toward zero where rounding went away from zero."""
+    back = b.fpext(rounded, F64)
+    over = b.fcmp("ogt", _abs(b, back), _abs(b, exact))
+    bits = b.bitcast(rounded, like(I32, rounded.type))
+    # with exact = inf, `over` is false; a finite number that rounded to inf steps back
+    stepped = b.sub(bits, b.zext(over, I32))
+    return b.bitcast(stepped, rounded.type)
+
+
+def _abs(b: Builder, x: V) -> V:
+    return b.intrinsic("llvm.fabs", x.type, [x], overloads=[x.type])
+
+
+def _from_f32(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
+    if to == ir.FP16:
+        narrowed = b.fptrunc(x, F16)
+        return _toward_zero_f16(b, narrowed, x) if rounding == "rtz" else narrowed
+    if to == ir.BF16:
+        return _to_bf16(b, x, rounding)
+    return _to_fp8(b, x, to, rounding)
+
+
+def _toward_zero_f16(b: Builder, rounded: V, exact: V) -> V:
+    back = b.fpext(rounded, F32)
+    over = b.fcmp("ogt", _abs(b, back), _abs(b, exact))
+    bits = b.bitcast(rounded, like(I16, rounded.type))
+    return b.bitcast(b.sub(bits, b.zext(over, I16)), rounded.type)
+
+
+def _to_bf16(b: Builder, x: V, rounding: str) -> V:
+    """The upper half of the bits, after adding just under (or at) half of its last place."""
+    bits = b.bitcast(x, like(I32, x.type))
+    upper = b.lshr(bits, 16)
+    if rounding == "rtne":
+        bias = b.add(b.and_(upper, 1), 0x7FFF)
+        upper = b.lshr(b.add(bits, bias), 16)
+    quiet = b.or_(b.lshr(bits, 16), 0x40)
+    nan = b.fcmp("uno", x, x)
+    return b.trunc(b.select(nan, quiet, upper), I16)
+
+
+def _exponent_bias(element: ir.DType) -> int:
+    return element.exponent_bias
+
+
+def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
+    """Place sign, exponent and mantissa; subnormals are scaled by a float product."""
+    mantissa = element.fp_mantissa_width
+    bits = b.zext(x, I32)
+    magnitude = b.and_(bits, 0x7F)
+    sign = b.shl(b.and_(bits, 0x80), 24)
+    # the magnitude as an fp32 whose exponent is off by a constant: exact also for subnormals
+    placed = b.bitcast(b.shl(magnitude, 23 - mantissa), like(F32, x.type))
+    scaled = b.fmul(placed, const(placed.type, 2.0 ** (127 - _exponent_bias(element))))
+    result = b.or_(b.bitcast(scaled, like(I32, x.type)), sign)
+    nan = const(result.type, 0x7FC00000)
+    if element == ir.FP8E5:
+        infinite = b.icmp("eq", magnitude, const(magnitude.type, 0x7C))
+        result = b.select(infinite, b.or_(sign, 0x7F800000), result)
+        is_nan = b.icmp("ugt", magnitude, const(magnitude.type, 0x7C))
+    elif element == ir.FP8E4NV:
+        is_nan = b.icmp("eq", magnitude, const(magnitude.type, 0x7F))
+    else:  # the fnuz kinds: the pattern of -0 is the only NaN
+        is_nan = b.icmp("eq", bits, const(bits.type, 0x80))
+    return b.bitcast(b.select(is_nan, nan, result), like(F32, x.type))
+
+
+def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
+    """Clamp to the largest finite value, then round on a grid that the float adder provides."""
+    mantissa, bias = to.fp_mantissa_width, _exponent_bias(to)
+    source = b.bitcast(x, like(I32, x.type))
+    sign = b.and_(b.lshr(source, 24), 0x80)
+    magnitude = _abs(b, x)
+    limit = const(x.type, _LARGEST[to])
+    clamped = b.select(b.fcmp("ogt", magnitude, limit), limit, magnitude)
+    # scale so that the target's subnormals are fp32 subnormals with `mantissa` bits at the top
+    scaled = b.fmul(clamped, const(x.type, 2.0 ** (bias - 127)))
+    bits = b.bitcast(scaled, source.type)
+    drop = 23 - mantissa
+    if rounding == "rtne":
+        bits = _sticky(b, clamped, scaled, bits, bias)
+        half = b.add(b.and_(b.lshr(bits, drop), 1), (1 << (drop - 1)) - 1)
+        bits = b.add(bits, half)
+    packed = b.lshr(bits, drop)
+    zero = b.icmp("eq", packed, const(packed.type, 0))
+    if to in (ir.FP8E4B8, ir.FP8E5B16):  # no -0: its pattern is the NaN
+        sign = b.select(zero, const(sign.type, 0), sign)
+        nan_bits = 0x80
+    else:
+        nan_bits = 0x7F
+    result = b.or_(packed, sign)
+    nan = b.fcmp("uno", x, x)
+    return b.trunc(b.select(nan, const(result.type, nan_bits), result), register_type(to))
+
+
+def _sticky(b: Builder, clamped: V, scaled: V, bits: V, bias: int) -> V:
+    """Set the last bit where scaling into the subnormals of fp32 lost something: rounding to odd
+    there keeps the second rounding right."""
+    back = b.fmul(scaled, const(scaled.type, 2.0 ** (127 - bias)))
+    lost = b.fcmp("one", back, clamped)
+    over = b.fcmp("ogt", back, clamped)
+    toward_zero = b.sub(bits, b.zext(over, I32))
+    return b.or_(toward_zero, b.zext(lost, I32))
+
+

@@ -1,0 +1,35 @@
+"""Tile element types as LLVM types, in registers and in memory.
+
+bf16 and the 8-bit floats are held as their bits, in integers: their arithmetic is done in fp32 and
+rounded by our own code (`lowering/convert.py`), because what LLVM makes of them differs by machine
+(the AVX-512 conversion to bf16 flushes subnormal numbers, for one). A bool is an i1 in registers
+and a byte in memory.
+"""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import F16, F32, F64, I1, I8, PTR, LType, int_type
+
+_FLOATS = {ir.FP16: F16, ir.FP32: F32, ir.FP64: F64}
+
+
+def register_type(type: ir.Type) -> LType:
+    """The LLVM type of one element in a register."""
+    element = ir.element_of(type)
+    if isinstance(element, ir.Pointer):
+        return PTR
+    return _FLOATS.get(element) or (I1 if element.is_bool() else int_type(element.primitive_bitwidth))
+
+
+def memory_type(type: ir.Type) -> LType:
+    """The LLVM type of one element in memory."""
+    found = register_type(type)
+    return I8 if found is I1 else found
+
+
+def compute_type(element: ir.DType) -> LType:
+    """The LLVM type in which arithmetic on the element type is done."""
+    if element.is_floating() and element.primitive_bitwidth < 32:
+        return F32
+    return register_type(element)

@@ -1,0 +1,19 @@
+"""The rewrite rules, all of them, until none applies."""
+
+from __future__ import annotations
+
+import tilewright.rewrites  # noqa: F401  fills the registry of rules
+from tilewright.ir.core import Function
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.rewriter import RULES, apply_greedily
+
+
+@compiler_pass("canonicalize")
+def canonicalize(fn: Function, ctx: PassContext) -> bool:
+    """Bring every op into its canonical form, which stands at the top of each file of rewrites.
+
+    Needs: verified SSA.  Leaves: no op without effects whose results nobody uses; equal ops remain
+    for cse. Inexact rules run only with the option ``allow_inexact``.
+    """
+    inexact = bool(ctx.options.get("allow_inexact", False))
+    return apply_greedily(fn, RULES, ctx.count, allow_inexact=inexact)

@@ -1,0 +1,186 @@
+"""Structured control flow.
+
+Canonical form: no branch or loop whose way is known, no carried value that does not change, no
+result that nobody reads. The measure that falls: number of regions, then of carried values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.rewriter import Rewriter, move_ops_before, rewrite
+from tilewright.ir.types import Tile
+from tilewright.ops.arith import Select
+from tilewright.ops.control import For, If, While, Yield
+from tilewright.rewrites.patterns import known
+
+# -- taking regions apart and building the op anew ------------------------------------------------
+
+
+def take_region(op: Op, index: int) -> Region:
+    """Take the region out of the op, which is left with an empty one."""
+    region = op.regions[index]
+    region.parent = None
+    op.regions[index] = Region()
+    op.regions[index].parent = op
+    return region
+
+
+def set_yields(region: Region, values: Sequence[Value]) -> None:
+    """Make the region's `control.yield` yield these values."""
+    end = region.terminator
+    assert isinstance(end, Yield)
+    end.drop_operands()
+    end.add_operands(list(values))
+    end.spans = (len(values),)
+
+
+def remove_args(region: Region, keep: Sequence[bool]) -> None:
+    """Remove the arguments of the region that are not kept; they must have no users."""
+    assert not any(a.users for a, kept in zip(region.args, keep, strict=True) if not kept)
+    region.args = [a for a, kept in zip(region.args, keep, strict=True) if kept]
+    for i, arg in enumerate(region.args):
+        arg.index = i
+
+
+def spread(values: Sequence[Value], keep: Sequence[bool], other: Sequence[Value]) -> list[Value]:
+    """The values at the kept places, those of `other` elsewhere."""
+    remaining = iter(values)
+    return [next(remaining) if k else o for k, o in zip(keep, other, strict=True)]
+
+
+def for_without(op: For, keep: Sequence[bool]) -> For:
+    """A detached copy of the loop with the body of `op`, without the carried values not kept.
+
+    The body's arguments for these must have no users but the yield.
+    """
+    body = take_region(op, 0)
+    yields = body.terminator.operands
+    set_yields(body, [v for v, kept in zip(yields, keep, strict=True) if kept])
+    remove_args(body, [True, *keep])
+    inits = [v for v, kept in zip(op.inits, keep, strict=True) if kept]
+    return For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
+
+
+def if_without(op: If, keep: Sequence[bool]) -> If:
+    """A detached copy of the `if` with the regions of `op`, without the results not kept."""
+    regions = [take_region(op, 0), take_region(op, 1)]
+    for region in regions:
+        yields = region.terminator.operands
+        set_yields(region, [v for v, kept in zip(yields, keep, strict=True) if kept])
+    return If(op.condition, *regions)
+
+
+# -- if -----------------------------------------------------------------------------------------
+
+
+@rewrite(If)
+def if_known(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
+    """if true {a} {b} = a; if false {a} {b} = b"""
+    choice = known(op.condition)
+    if choice is None:
+        return None
+    taken = op.then if choice else op.otherwise
+    move_ops_before(taken, op)
+    return tuple(taken.terminator.operands)
+
+
+@rewrite(If)
+def if_results_needed(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
+    """if c {…; a, x} {…; b, x} = if c {…; a} {…; b}, x; a result without users goes"""
+    left, right = op.then.terminator.operands, op.otherwise.terminator.operands
+    keep = [bool(r.users) and a is not b for r, a, b in zip(op.results, left, right, strict=True)]
+    if all(keep):
+        return None
+    for result, a, kept in zip(op.results, list(left), keep, strict=True):
+        if not kept:
+            rw.replace(result, a)
+    new = rw.insert_op(if_without(op, keep))
+    return tuple(spread(new.results, keep, op.results))
+
+
+@rewrite(If)
+def if_to_select(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
+    """if c {a} {b} = select(c, a, b) for scalars where neither branch computes anything"""
+    if op.then.first is not op.then.last or op.otherwise.first is not op.otherwise.last:
+        return None
+    left, right = op.then.terminator.operands, op.otherwise.terminator.operands
+    if not left or any(isinstance(v.type, Tile) for v in left):
+        return None
+    return tuple(rw.insert(Select(op.condition, a, b)) for a, b in zip(left, right, strict=True))
+
+
+# -- for ----------------------------------------------------------------------------------------
+
+
+def known_trips(op: For) -> int | None:
+    """How often the body runs, where start, stop and step are constants."""
+    start, stop, step = known(op.start), known(op.stop), known(op.step)
+    if start is None or stop is None or step is None:
+        return None
+    return len(range(int(start), int(stop), max(1, int(step))))
+
+
+def runs_at_least_once(op: For) -> bool:
+    """Whether the body surely runs."""
+    trips = known_trips(op)
+    return trips is not None and trips > 0
+
+
+@rewrite(For)
+def for_few_trips(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
+    """for with no trip = its inits; for with one trip = its body"""
+    trips = known_trips(op)
+    if trips == 0:
+        return tuple(op.inits)
+    if trips != 1:
+        return None
+    for arg, value in zip(op.body.args, [op.start, *op.inits], strict=True):
+        rw.replace(arg, value)
+    results = tuple(op.body.terminator.operands)
+    move_ops_before(op.body, op)
+    return results
+
+
+@rewrite(For)
+def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
+    """A carried value that never changes is its init; one that nobody reads goes; of two that are
+    always equal one remains"""
+    args = op.body.args[1:]
+    dropped: set[int] = set()
+    seen: dict[tuple[Value, Value], int] = {}
+    for i, (arg, init) in enumerate(zip(args, op.inits, strict=True)):
+        out = op.body.terminator.operands[i]
+        same = seen.setdefault((init, out), i)
+        if out is arg or out is init:
+            rw.replace(arg, init)
+            rw.replace(op.results[i], init)
+            dropped.add(i)
+        elif same != i:
+            rw.replace(arg, args[same])
+            rw.replace(op.results[i], op.results[same])
+            dropped.add(i)
+    keep = [
+        i not in dropped and bool(arg.users or op.results[i].users) for i, arg in enumerate(args)
+    ]
+    if all(keep):
+        return None
+    new = rw.insert_op(for_without(op, keep))
+    return tuple(spread(new.results, keep, op.results))
+
+
+# -- while --------------------------------------------------------------------------------------
+
+
+@rewrite(While)
+def while_never(op: While, rw: Rewriter) -> tuple[Value, ...] | None:
+    """while whose condition is false at once = what it passes on"""
+    end = op.before.terminator
+    if known(end.operands[0]) is not False:
+        return None
+    for arg, value in zip(op.before.args, op.inits, strict=True):
+        rw.replace(arg, value)
+    results = tuple(end.operands[1:])
+    move_ops_before(op.before, op)
+    return results

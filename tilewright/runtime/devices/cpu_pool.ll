@@ -1,0 +1,483 @@
+; The thread pool of the CPU device; cpu.py tells how it works, and fills in the names between two @:
+; offsets into the pool (its table _LAYOUT) and what differs between platforms.
+
+declare i32 @pthread_create(ptr, ptr, ptr, ptr)
+declare i32 @pthread_attr_init(ptr)
+declare i32 @pthread_attr_setdetachstate(ptr, i32)
+declare i32 @pthread_attr_setstacksize(ptr, i64)
+declare i32 @pthread_mutex_init(ptr, ptr)
+declare i32 @pthread_mutex_lock(ptr)
+declare i32 @pthread_mutex_unlock(ptr)
+declare i32 @pthread_cond_init(ptr, ptr)
+declare i32 @pthread_cond_wait(ptr, ptr)
+declare i32 @pthread_cond_timedwait(ptr, ptr, ptr)
+declare i32 @pthread_cond_signal(ptr)
+declare i32 @posix_memalign(ptr, i64, i64)
+declare i32 @clock_gettime(i32, ptr)
+declare void @free(ptr)
+declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.umax.i64(i64, i64)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+@PAUSE_DECLARATION@
+
+define internal i64 @clock(i32 %which) {
+  %spec = alloca [2 x i64], align 8
+  %rc = call i32 @clock_gettime(i32 %which, ptr %spec)
+  %s = load i64, ptr %spec
+  %np = getelementptr i8, ptr %spec, i64 8
+  %n = load i64, ptr %np
+  %big = mul i64 %s, 1000000000
+  %t = add i64 %big, %n
+  ret i64 %t
+}
+
+; A new pool without workers, or null when memory is short. It is never freed: a sleeping worker
+; refers to it until the process ends.
+define ptr @pool_new() {
+  %slot = alloca ptr
+  %rc = call i32 @posix_memalign(ptr %slot, i64 128, i64 @SIZE@)
+  %ok = icmp eq i32 %rc, 0
+  br i1 %ok, label %fill, label %fail
+fill:
+  %pool = load ptr, ptr %slot
+  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 @SIZE@, i1 false)
+  %work = getelementptr i8, ptr %pool, i64 @WORK@
+  %done = getelementptr i8, ptr %pool, i64 @DONE@
+  %attr = getelementptr i8, ptr %pool, i64 @ATTR@
+  %r0 = call i32 @pthread_mutex_init(ptr %pool, ptr null)
+  %r1 = call i32 @pthread_cond_init(ptr %work, ptr null)
+  %r2 = call i32 @pthread_cond_init(ptr %done, ptr null)
+  %r3 = call i32 @pthread_attr_init(ptr %attr)
+  %r4 = call i32 @pthread_attr_setdetachstate(ptr %attr, i32 @DETACHED@)
+  %r5 = call i32 @pthread_attr_setstacksize(ptr %attr, i64 @STACK@)
+  ret ptr %pool
+fail:
+  ret ptr null
+}
+
+; Starts one worker; 0 or an errno.
+define i32 @pool_grow(ptr %pool) {
+  %id = alloca ptr
+  %attr = getelementptr i8, ptr %pool, i64 @ATTR@
+  %rc = call i32 @pthread_create(ptr %id, ptr %attr, ptr @worker, ptr %pool)
+  ret i32 %rc
+}
+
+; Runs chunks until none is left (1) or the deadline has passed (0), and records the kernel's time
+; per program, in ns/1024, for the next launch to decide by.
+define internal i64 @drain(ptr %pool, ptr %scratch, i64 %deadline) {
+entry:
+  %next = getelementptr i8, ptr %pool, i64 @NEXT@
+  %fnp = getelementptr i8, ptr %pool, i64 @FN@
+  %fn = load ptr, ptr %fnp
+  %argsp = getelementptr i8, ptr %pool, i64 @ARGS@
+  %args = load ptr, ptr %argsp
+  %grid = getelementptr i8, ptr %pool, i64 @GRID@
+  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
+  %total = load i64, ptr %totalp
+  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
+  %parts = load i64, ptr %partsp
+  %start = call i64 @clock(i32 @MONOTONIC@)
+  br label %loop
+loop:
+  %t = phi i64 [ %start, %entry ], [ %t2, %again ]
+  %wish = phi i64 [ 1, %entry ], [ %wish2, %again ]
+  %ran = phi i64 [ 0, %entry ], [ %ran2, %again ]
+  %taken = load atomic i64, ptr %next monotonic, align 8
+  %some = icmp slt i64 %taken, %total
+  br i1 %some, label %take, label %out
+take:
+  %left = sub i64 %total, %taken
+  %share = udiv i64 %left, %parts
+  %c0 = call i64 @llvm.umin.i64(i64 %wish, i64 %share)
+  %c = call i64 @llvm.umax.i64(i64 %c0, i64 1)
+  %first = atomicrmw add ptr %next, i64 %c monotonic
+  %mine = icmp slt i64 %first, %total
+  br i1 %mine, label %run, label %out
+run:
+  %end = add i64 %first, %c
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %total)
+  call void %fn(ptr %args, ptr %scratch, i64 %first, i64 %last, ptr %grid)
+  %t2 = call i64 @clock(i32 @MONOTONIC@)
+  %dt = sub i64 %t2, %t
+  %count = sub i64 %last, %first
+  %ran2 = add i64 %ran, %count
+  %short = icmp ult i64 %dt, 25000
+  %long = icmp ugt i64 %dt, 100000
+  %double = shl i64 %c, 1
+  %half = lshr i64 %c, 1
+  %shorter = select i1 %long, i64 %half, i64 %c
+  %wish2 = select i1 %short, i64 %double, i64 %shorter
+  %late = icmp sgt i64 %t2, %deadline
+  br i1 %late, label %out, label %again
+again:
+  br label %loop
+out:
+  %result = phi i64 [ 1, %loop ], [ 1, %take ], [ 0, %run ]
+  %until = phi i64 [ %t, %loop ], [ %t, %take ], [ %t2, %run ]
+  %n = phi i64 [ %ran, %loop ], [ %ran, %take ], [ %ran2, %run ]
+  %spent = sub i64 %until, %start
+  call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %n)
+  ret i64 %result
+}
+
+define internal ptr @cost_slot(ptr %pool, ptr %fn) {
+  %a = ptrtoint ptr %fn to i64
+  %h = mul i64 %a, -7046029254386353131
+  %i = lshr i64 %h, 55
+  %o = shl i64 %i, 4
+  %costs = getelementptr i8, ptr %pool, i64 @COSTS@
+  %slot = getelementptr i8, ptr %costs, i64 %o
+  ret ptr %slot
+}
+
+define internal void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %n) {
+  %none = icmp eq i64 %n, 0
+  br i1 %none, label %end, label %put
+put:
+  %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
+  %fine = shl i64 %spent, 10
+  %cost = udiv i64 %fine, %n
+  %costp = getelementptr i8, ptr %slot, i64 8
+  store atomic i64 %cost, ptr %costp monotonic, align 8
+  store atomic ptr %fn, ptr %slot monotonic, align 8
+  br label %end
+end:
+  ret void
+}
+
+; Whether `n` programs of `fn` are expected to take less than 10 µs.
+define internal i1 @is_cheap(ptr %pool, ptr %fn, i64 %n) {
+  %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
+  %who = load atomic ptr, ptr %slot monotonic, align 8
+  %known = icmp eq ptr %who, %fn
+  br i1 %known, label %look, label %no
+look:
+  %costp = getelementptr i8, ptr %slot, i64 8
+  %cost = load atomic i64, ptr %costp monotonic, align 8
+  %positive = call i64 @llvm.umax.i64(i64 %cost, i64 1)
+  %most = udiv i64 10240000, %positive
+  %cheap = icmp ult i64 %n, %most
+  ret i1 %cheap
+no:
+  ret i1 false
+}
+
+; A worker of the pool, for ever. Word `state`: bits 0-15 active, 16-30 limit, 31 open, 32-63 epoch.
+define internal ptr @worker(ptr %pool) {
+entry:
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %work = getelementptr i8, ptr %pool, i64 @WORK@
+  %done = getelementptr i8, ptr %pool, i64 @DONE@
+  %sleepers = getelementptr i8, ptr %pool, i64 @SLEEPERS@
+  %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
+  %wantp = getelementptr i8, ptr %pool, i64 @SCRATCH@
+  %own = alloca ptr
+  store ptr null, ptr %own
+  br label %idle
+idle:
+  %seen = phi i64 [ 0, %entry ], [ %epoch, %skip ], [ %epoch, %finish ], [ %epoch, %notify ]
+  %size = phi i64 [ 0, %entry ], [ %size, %skip ], [ %size2, %finish ], [ %size2, %notify ]
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %idle ], [ %i2, %more ]
+  %s0 = load atomic i64, ptr %state acquire, align 8
+  %e0 = lshr i64 %s0, 32
+  %new0 = icmp ne i64 %e0, %seen
+  br i1 %new0, label %join, label %more
+more:
+  @PAUSE@
+  %i2 = add i64 %i, 1
+  %go = icmp ult i64 %i2, @SPINS@
+  br i1 %go, label %spin, label %sleep
+sleep:
+  %l = call i32 @pthread_mutex_lock(ptr %pool)
+  %old = atomicrmw add ptr %sleepers, i32 1 seq_cst
+  br label %check
+check:
+  %s1 = load atomic i64, ptr %state seq_cst, align 8
+  %e1 = lshr i64 %s1, 32
+  %new1 = icmp ne i64 %e1, %seen
+  br i1 %new1, label %wake, label %doze
+doze:
+  %w = call i32 @pthread_cond_wait(ptr %work, ptr %pool)
+  br label %check
+wake:
+  %old2 = atomicrmw sub ptr %sleepers, i32 1 seq_cst
+  %u = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %join
+join:
+  %s = load atomic i64, ptr %state acquire, align 8
+  %epoch = lshr i64 %s, 32
+  %openbit = and i64 %s, 2147483648
+  %open = icmp ne i64 %openbit, 0
+  %active = and i64 %s, 65535
+  %shifted = lshr i64 %s, 16
+  %limit = and i64 %shifted, 32767
+  %room = icmp ult i64 %active, %limit
+  %may = and i1 %open, %room
+  br i1 %may, label %try, label %skip
+skip:
+  br label %idle
+try:
+  %s3 = add i64 %s, 1
+  %swap = cmpxchg ptr %state, i64 %s, i64 %s3 acq_rel monotonic
+  %joined = extractvalue { i64, i1 } %swap, 1
+  br i1 %joined, label %prepare, label %join
+prepare:
+  %want = load i64, ptr %wantp
+  %fits = icmp ule i64 %want, %size
+  br i1 %fits, label %runs, label %enlarge
+enlarge:
+  %before = load ptr, ptr %own
+  call void @free(ptr %before)
+  store ptr null, ptr %own
+  %rc = call i32 @posix_memalign(ptr %own, i64 64, i64 %want)
+  %got = icmp eq i32 %rc, 0
+  br i1 %got, label %runs, label %without
+without:
+  ; Out of memory: the other threads do this one's share.
+  store ptr null, ptr %own
+  br label %leave
+runs:
+  %size1 = phi i64 [ %size, %prepare ], [ %want, %enlarge ]
+  %scratch = load ptr, ptr %own
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 9223372036854775807)
+  br label %leave
+leave:
+  %size2 = phi i64 [ %size1, %runs ], [ 0, %without ]
+  %last = atomicrmw sub ptr %state, i64 1 seq_cst
+  %lastopen = and i64 %last, 2147549183
+  %isend = icmp eq i64 %lastopen, 1
+  br i1 %isend, label %maybe, label %finish
+maybe:
+  %waits = load atomic i32, ptr %waiting seq_cst, align 4
+  %is = icmp ne i32 %waits, 0
+  br i1 %is, label %notify, label %finish
+notify:
+  %l2 = call i32 @pthread_mutex_lock(ptr %pool)
+  %g2 = call i32 @pthread_cond_signal(ptr %done)
+  %u2 = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %idle
+finish:
+  br label %idle
+}
+
+; Takes part in the job that `ticket` owns: 0 when it has ended, 1 when the time was over before.
+define i64 @pool_help(ptr %pool, i64 %ticket, ptr %scratch, i64 %budget) {
+entry:
+  %spec = alloca [2 x i64], align 8
+  %owner = getelementptr i8, ptr %pool, i64 @OWNER@
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %done = getelementptr i8, ptr %pool, i64 @DONE@
+  %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
+  %who = load atomic i64, ptr %owner acquire, align 8
+  %ours = icmp eq i64 %who, %ticket
+  br i1 %ours, label %work, label %ended
+work:
+  %now = call i64 @clock(i32 @MONOTONIC@)
+  %deadline = add i64 %now, %budget
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %deadline)
+  %some = icmp eq i64 %all, 0
+  br i1 %some, label %later, label %close
+close:
+  %s0 = atomicrmw and ptr %state, i64 -2147483649 seq_cst
+  br label %spin
+spin:
+  %i = phi i64 [ 0, %close ], [ %i2, %more ]
+  %s1 = load atomic i64, ptr %state acquire, align 8
+  %a1 = and i64 %s1, 65535
+  %none1 = icmp eq i64 %a1, 0
+  br i1 %none1, label %release, label %more
+more:
+  @PAUSE@
+  %i2 = add i64 %i, 1
+  %go = icmp ult i64 %i2, @SPINS@
+  br i1 %go, label %spin, label %sleep
+sleep:
+  %real = call i64 @clock(i32 @REALTIME@)
+  %until = add i64 %real, %budget
+  %secs = udiv i64 %until, 1000000000
+  %nanos = urem i64 %until, 1000000000
+  %nanosp = getelementptr i8, ptr %spec, i64 8
+  store i64 %secs, ptr %spec
+  store i64 %nanos, ptr %nanosp
+  %l = call i32 @pthread_mutex_lock(ptr %pool)
+  store atomic i32 1, ptr %waiting seq_cst, align 4
+  br label %check
+check:
+  %s2 = load atomic i64, ptr %state seq_cst, align 8
+  %a2 = and i64 %s2, 65535
+  %none2 = icmp eq i64 %a2, 0
+  br i1 %none2, label %awake, label %doze
+doze:
+  %rc = call i32 @pthread_cond_timedwait(ptr %done, ptr %pool, ptr %spec)
+  %signalled = icmp eq i32 %rc, 0
+  br i1 %signalled, label %check, label %awake
+awake:
+  %finished = phi i1 [ true, %check ], [ false, %doze ]
+  store atomic i32 0, ptr %waiting seq_cst, align 4
+  %u = call i32 @pthread_mutex_unlock(ptr %pool)
+  br i1 %finished, label %release, label %later
+release:
+  store atomic i64 0, ptr %owner release, align 8
+  br label %ended
+ended:
+  ret i64 0
+later:
+  ret i64 1
+}
+
+; Drops the programs of `ticket`'s job that no thread has taken.
+define void @pool_cancel(ptr %pool, i64 %ticket) {
+  %owner = getelementptr i8, ptr %pool, i64 @OWNER@
+  %who = load atomic i64, ptr %owner acquire, align 8
+  %ours = icmp eq i64 %who, %ticket
+  br i1 %ours, label %drop, label %end
+drop:
+  %next = getelementptr i8, ptr %pool, i64 @NEXT@
+  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
+  %total = load i64, ptr %totalp
+  store atomic i64 %total, ptr %next monotonic, align 8
+  br label %end
+end:
+  ret void
+}
+
+; Runs programs first.. of the grid. Returns 0 when all have run, -1 when the pool goes on with them
+; (call pool_help), else the first program that has not run (call again with it).
+define i64 @pool_launch(ptr %pool, ptr %fn, ptr %args, i64 %x, i64 %y, i64 %z, i64 %begin,
+                        ptr %scratch, i64 %bytes, i64 %workers, i64 %ticket, i64 %budget) {
+entry:
+  %grid = alloca [3 x i32], align 4
+  %x32 = trunc i64 %x to i32
+  %y32 = trunc i64 %y to i32
+  %z32 = trunc i64 %z to i32
+  %gy = getelementptr i8, ptr %grid, i64 4
+  %gz = getelementptr i8, ptr %grid, i64 8
+  store i32 %x32, ptr %grid
+  store i32 %y32, ptr %gy
+  store i32 %z32, ptr %gz
+  %xy = mul i64 %x, %y
+  %total = mul i64 %xy, %z
+  %n = sub i64 %total, %begin
+  %one = icmp ult i64 %n, 2
+  br i1 %one, label %single, label %several
+single:
+  call void %fn(ptr %args, ptr %scratch, i64 %begin, i64 %total, ptr %grid)
+  ret i64 0
+several:
+  %start = call i64 @clock(i32 @MONOTONIC@)
+  %deadline = add i64 %start, %budget
+  %soon = add i64 %start, 20000
+  %alone = icmp slt i64 %workers, 1
+  br i1 %alone, label %inline, label %guess
+guess:
+  %cheap = call i1 @is_cheap(ptr %pool, ptr %fn, i64 %n)
+  br i1 %cheap, label %inline, label %share
+inline:
+  %until = phi i64 [ %deadline, %several ], [ %soon, %guess ], [ %deadline, %share ]
+  %from = phi i64 [ %begin, %several ], [ %begin, %guess ], [ %at, %share ]
+  br label %loop
+loop:
+  %first = phi i64 [ %from, %inline ], [ %last, %next ]
+  %c = phi i64 [ 1, %inline ], [ %c2, %next ]
+  %t = phi i64 [ %start, %inline ], [ %t2, %next ]
+  %end = add i64 %first, %c
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %total)
+  call void %fn(ptr %args, ptr %scratch, i64 %first, i64 %last, ptr %grid)
+  %t2 = call i64 @clock(i32 @MONOTONIC@)
+  %rest = icmp ult i64 %last, %total
+  br i1 %rest, label %look, label %complete
+complete:
+  %spent = sub i64 %t2, %start
+  %ran = sub i64 %total, %from
+  call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %ran)
+  ret i64 0
+look:
+  %late = icmp sgt i64 %t2, %until
+  br i1 %late, label %stop, label %next
+next:
+  %dt = sub i64 %t2, %t
+  %short = icmp ult i64 %dt, 1000000
+  %double = shl i64 %c, 1
+  %half = lshr i64 %c, 1
+  %fewer = call i64 @llvm.umax.i64(i64 %half, i64 1)
+  %c2 = select i1 %short, i64 %double, i64 %fewer
+  br label %loop
+stop:
+  ; A launch that was thought cheap and is not goes on in the pool, the others to their next slice.
+  %over = icmp sgt i64 %t2, %deadline
+  br i1 %over, label %pause, label %share
+pause:
+  ret i64 %last
+share:
+  %at = phi i64 [ %begin, %guess ], [ %last, %stop ]
+  %owner = getelementptr i8, ptr %pool, i64 @OWNER@
+  %swap = cmpxchg ptr %owner, i64 0, i64 %ticket acq_rel monotonic
+  %got = extractvalue { i64, i1 } %swap, 1
+  br i1 %got, label %publish, label %inline
+publish:
+  %fnp = getelementptr i8, ptr %pool, i64 @FN@
+  %argsp = getelementptr i8, ptr %pool, i64 @ARGS@
+  %gridx = getelementptr i8, ptr %pool, i64 @GRID@
+  %gridy = getelementptr i8, ptr %gridx, i64 4
+  %gridz = getelementptr i8, ptr %gridx, i64 8
+  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
+  %bytesp = getelementptr i8, ptr %pool, i64 @SCRATCH@
+  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
+  %nextp = getelementptr i8, ptr %pool, i64 @NEXT@
+  %statep = getelementptr i8, ptr %pool, i64 @STATE@
+  %left = sub i64 %total, %at
+  %others = sub i64 %left, 1
+  %useful = call i64 @llvm.umin.i64(i64 %workers, i64 %others)
+  %threads = add i64 %useful, 1
+  %parts = shl i64 %threads, 1
+  store ptr %fn, ptr %fnp
+  store ptr %args, ptr %argsp
+  store i32 %x32, ptr %gridx
+  store i32 %y32, ptr %gridy
+  store i32 %z32, ptr %gridz
+  store i64 %total, ptr %totalp
+  store i64 %bytes, ptr %bytesp
+  store i64 %parts, ptr %partsp
+  store atomic i64 %at, ptr %nextp monotonic, align 8
+  %s = load atomic i64, ptr %statep monotonic, align 8
+  %e = lshr i64 %s, 32
+  %e1 = add i64 %e, 1
+  %high = shl i64 %e1, 32
+  %limit = shl i64 %useful, 16
+  %low = or i64 %limit, 2147483648
+  %s1 = or i64 %high, %low
+  store atomic i64 %s1, ptr %statep seq_cst, align 8
+  call void @wake(ptr %pool, i64 %useful)
+  %r = call i64 @pool_help(ptr %pool, i64 %ticket, ptr %scratch, i64 %budget)
+  %status = sub i64 0, %r
+  ret i64 %status
+}
+
+; Wakes as many sleeping workers as the job can use.
+define internal void @wake(ptr %pool, i64 %useful) {
+entry:
+  %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
+  %work = getelementptr i8, ptr %pool, i64 @WORK@
+  %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4
+  %asleep64 = zext i32 %asleep to i64
+  %n = call i64 @llvm.umin.i64(i64 %asleep64, i64 %useful)
+  %none = icmp eq i64 %n, 0
+  br i1 %none, label %end, label %lock
+lock:
+  %l = call i32 @pthread_mutex_lock(ptr %pool)
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %lock ], [ %i2, %loop ]
+  %rc = call i32 @pthread_cond_signal(ptr %work)
+  %i2 = add i64 %i, 1
+  %go = icmp ult i64 %i2, %n
+  br i1 %go, label %loop, label %unlock
+unlock:
+  %u = call i32 @pthread_mutex_unlock(ptr %pool)
+  br label %end
+end:
+  ret void
+}

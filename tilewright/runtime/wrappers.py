@@ -1,0 +1,118 @@
+"""Stand-ins for tensors: one without memory, and one seen as another element type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.types import DType
+
+
+class MockTensor:
+    """A tensor for `warmup`: an element type and an aligned address, but no memory.
+
+        kernel.warmup(MockTensor(tl.float32), 1000, BLOCK=128, grid=(8,))
+
+    Args:
+        dtype: the element type, of the language, of torch or of NumPy.
+        shape: the extents, for kernels whose launcher asks; (1,) by default.
+    """
+
+    device = "cpu"
+
+    def __init__(self, dtype: Any, shape: Sequence[int] | None = None) -> None:
+        self.dtype = dtype
+        self.shape = list(shape) if shape is not None else [1]
+
+    @staticmethod
+    def wrap_dtype(arg: Any) -> Any:
+        """A mock tensor for an element type of torch, NumPy or the language; else `arg` itself."""
+        kind = type(arg)
+        is_torch = kind.__name__ == "dtype" and kind.__module__ == "torch"
+        is_dtype = isinstance(arg, DType | np.dtype) or is_torch
+        return MockTensor(arg) if is_dtype else arg
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0  # divisible by all, so the kernel is the one for aligned tensors
+
+    @staticmethod
+    def ptr_range() -> int:
+        return 0
+
+    def stride(self) -> tuple[int, ...]:
+        """The strides of a contiguous tensor of the shape, in elements."""
+        return tuple(prod(self.shape[i + 1 :]) for i in range(len(self.shape)))
+
+
+class TensorWrapper:
+    """A tensor's memory seen as elements of a type that the tensor's library may not have.
+
+        tilewright.reinterpret(torch.zeros(64, dtype=torch.int8), tl.float8e5)
+
+    Attributes:
+        base: the tensor.
+        dtype: the language's element type.
+    """
+
+    def __init__(self, base: Any, dtype: Any) -> None:
+        self.base = base
+        self.dtype = dtype
+        self.data = base
+        self.device = getattr(base, "device", "cpu")
+        self.shape = base.shape
+        self.is_cuda = bool(getattr(base, "is_cuda", False))
+
+    def data_ptr(self) -> int:
+        if hasattr(self.base, "data_ptr"):
+            return self.base.data_ptr()
+        return self.base.__array_interface__["data"][0]
+
+    def stride(self, *args: Any) -> Any:
+        """The tensor's strides, in elements."""
+        return self.base.stride(*args)
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        return self.base.element_size()
+
+    def untyped_storage(self) -> Any:
+        return self.base.untyped_storage()
+
+    def cpu(self) -> TensorWrapper:
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+    def copy_(self, other: TensorWrapper) -> None:
+        self.base.copy_(other.base)
+
+    def clone(self) -> TensorWrapper:
+        return TensorWrapper(self.base.clone(), self.dtype)
+
+    def to(self, device: Any) -> TensorWrapper:
+        return TensorWrapper(self.base.to(device), self.dtype)
+
+    def new_empty(self, sizes: Sequence[int]) -> TensorWrapper:
+        return TensorWrapper(self.base.new_empty(sizes), self.dtype)
+
+    def __repr__(self) -> str:
+        return f"TensorWrapper[{self.dtype}]({self.base})"
+
+
+def reinterpret(tensor: Any, dtype: Any) -> Any:
+    """The tensor's memory as elements of another type of the same size.
+
+    Back to the type that a wrapped tensor really has, gives that tensor.
+
+    Raises:
+        TypeError: for what is not a tensor.
+    """
+    if isinstance(tensor, TensorWrapper):
+        if dtype == tensor.base.dtype:
+            return tensor.base
+        return TensorWrapper(tensor.base, dtype)
+    if hasattr(tensor, "data_ptr") or hasattr(tensor, "__array_interface__"):
+        return TensorWrapper(tensor, dtype)
+    raise TypeError(f"Cannot reinterpret a {type(tensor)}.")

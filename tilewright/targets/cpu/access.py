@@ -1,0 +1,239 @@
+"""Loads, stores and buffers at a point: which instruction an access in W lanes becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import (
+    I1,
+    I8,
+    I64,
+    LType,
+    V,
+    const,
+    const_vector,
+    like,
+    vector,
+    zero,
+)
+from tilewright.lowering.types import memory_type, register_type
+from tilewright.ops import memory
+from tilewright.targets.cpu import lanes
+from tilewright.targets.cpu.lanes import ZERO, Lanes
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.evaluate import Coords, Level
+
+STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A tile in memory of the thread, row-major."""
+
+    ptr: V
+    type: ir.Tile
+
+    @property
+    def element(self) -> LType:
+        return memory_type(self.type)
+
+
+def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
+    """What was read, as it is held in registers: a bool's byte becomes an i1."""
+    if register_type(element) is I1:
+        return level.b.icmp("ne", value, const(value.type, 0))
+    return value
+
+
+def _to_memory(level: Level, value: V) -> V:
+    return level.b.zext(value, I8) if value.type.element is I1 else value
+
+
+def pointer_vector(level: Level, x: Lanes) -> V:
+    """A linear or uniform pointer, lane by lane."""
+    steps = const_vector(I64, [k * (x.stride or 0) for k in range(level.width)])
+    if x.stride is None:
+        return x.base
+    return level.b.gep(I8, x.base, steps)
+
+
+def _position(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
+    position = ZERO
+    for n, c in zip(buffer.type.shape, coords, strict=True):
+        if n != 1:
+            scaled = lanes.mul(level.b, position, lanes.index(n), level.width)
+            position = lanes.add(level.b, scaled, c, level.width)
+    return position
+
+
+def _address(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
+    position = _position(level, buffer, coords)
+    size = buffer.element.bits // 8
+    if position.stride is None:
+        return Lanes(level.b.gep(buffer.element, buffer.ptr, position.base), None, position.depth)
+    at = level.b.gep(buffer.element, buffer.ptr, position.base)
+    return Lanes(at, position.stride * size, position.depth)
+
+
+def read_buffer(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
+    """A kept tile at a point."""
+    address = _address(level, buffer, coords)
+    found = _read(level, address, buffer.element, None, None)
+    return Lanes(_to_register(level, found.base, buffer.type.element), found.stride, found.depth)
+
+
+def write_buffer(level: Level, buffer: Buffer, coords: Coords, value: Lanes) -> None:
+    """Put a value into a kept tile at a point."""
+    address = _address(level, buffer, coords)
+    data = value.base if address.uniform else level.vector(value)
+    if not data.type.is_ptr:
+        data = _to_memory(level, data)
+    _write(level, address, data, None)
+
+
+def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
+    """`mem.load` at a point."""
+    pointee = memory.pointee_of(op.ptr.type)
+    element = memory_type(pointee)
+    mask = level.eval(op.mask, coords) if op.mask is not None else None
+    if mask is not None and mask.base.number is not None and mask.base.type is I1:
+        if not mask.base.number:
+            return _other(level, op, coords)
+        mask = None
+    other = _other(level, op, coords) if mask is not None else None
+    ptr = level.eval(op.ptr, coords)
+    if register_type(pointee) is I1 and other is not None:
+        base = other.base if other.uniform else level.vector(other)
+        other = Lanes(_to_memory(level, base), other.stride, other.depth)
+    found = _read(level, ptr, element, mask, other, op.volatile)
+    return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
+
+
+def _other(level: Level, op: memory.Load, coords: Coords) -> Lanes:
+    if op.other is not None:
+        return level.eval(op.other, coords)
+    return Lanes(zero(register_type(memory.pointee_of(op.ptr.type))), 0)
+
+
+def _read(
+    level: Level,
+    ptr: Lanes,
+    element: LType,
+    mask: Lanes | None,
+    other: Lanes | None,
+    volatile: bool = False,
+) -> Lanes:
+    b = level.b
+    depth = max(ptr.depth, mask.depth if mask else 0, other.depth if other else 0)
+    if ptr.uniform and (mask is None or mask.uniform):
+        return _read_scalar(level, ptr, element, mask, other, depth, volatile)
+    type = vector(element, level.width)
+    mask_vector = level.vector(mask) if mask is not None else None
+    passthru = level.vector(other) if other is not None else None
+    size = element.bits // 8
+    if ptr.stride == size:
+        if mask_vector is None:
+            return Lanes(b.load(type, ptr.base, volatile=volatile), None, depth)
+        return Lanes(b.masked_load(type, ptr.base, mask_vector, passthru), None, depth)
+    if ptr.stride is not None and mask_vector is None and ptr.stride % size == 0:
+        step = ptr.stride // size
+        if abs(step) <= STRIDED_LIMIT and step != 0:
+            return Lanes(_read_strided(level, ptr.base, element, step), None, depth)
+    full = const(like(I1, type), 1)
+    pointers = pointer_vector(level, ptr)
+    return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
+
+
+def _read_strided(level: Level, base: V, element: LType, step: int) -> V:
+    """Every `step`-th element, by one load of the span from the first lane to the last."""
+    b, width = level.b, level.width
+    span = (width - 1) * abs(step) + 1
+    start = base if step > 0 else b.gep(element, base, const(I64, -(span - 1)))
+    wide = b.load(vector(element, span), start)
+    first = 0 if step > 0 else span - 1
+    return b.shuffle(wide, None, [first + k * step for k in range(width)])
+
+
+def _read_scalar(
+    level: Level,
+    ptr: Lanes,
+    element: LType,
+    mask: Lanes | None,
+    other: Lanes | None,
+    depth: int,
+    volatile: bool,
+) -> Lanes:
+    b = level.b
+    if mask is None:
+        return Lanes(b.load(element, ptr.base, volatile=volatile), 0, depth)
+    assert other is not None
+    if not other.uniform:
+        read = _guarded_load(level, ptr.base, element, mask.base, zero(element), volatile)
+        chosen = b.select(mask.base, b.splat(read, level.width), level.vector(other))
+        return Lanes(chosen, None, depth)
+    read = _guarded_load(level, ptr.base, element, mask.base, other.base, volatile)
+    return Lanes(read, 0, depth)
+
+
+def _guarded_load(
+    level: Level, ptr: V, element: LType, condition: V, other: V, volatile: bool
+) -> V:
+    """A scalar load under a branch."""
+    b = level.b
+    before, inside, after = b.current, b.block("load"), b.block("loaded")
+    b.cond_br(condition, inside, after)
+    b.at(inside)
+    read = b.load(element, ptr, volatile=volatile)
+    b.br(after)
+    b.at(after)
+    merged = b.phi(element)
+    merged.add(other, before)
+    merged.add(read, inside)
+    return merged.value
+
+
+def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes | None) -> None:
+    """`mem.store` at a point whose operands were evaluated."""
+    if mask is not None and mask.base.number is not None and mask.base.type is I1:
+        if not mask.base.number:
+            return
+        mask = None
+    alone = level.width == 1 or (ptr.uniform and value.uniform)
+    data = value.base if alone and value.uniform else level.vector(value)
+    if not data.type.is_ptr and not data.type.element.is_ptr:
+        data = _to_memory(level, data)
+    _write(level, ptr, data, mask)
+
+
+def _write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> None:
+    b = level.b
+    if ptr.uniform and not data.type.lanes and (mask is None or mask.uniform):
+        _write_scalar(level, ptr.base, data, mask)
+        return
+    if not data.type.lanes:
+        data = b.splat(data, level.width)
+    size = data.type.bits // 8
+    if ptr.stride == size:
+        if mask is None:
+            b.store(data, ptr.base)
+        else:
+            b.masked_store(data, ptr.base, level.vector(mask))
+        return
+    set_mask = level.vector(mask) if mask is not None else const(like(I1, data.type), 1)
+    b.scatter(data, pointer_vector(level, ptr), set_mask)
+
+
+def _write_scalar(level: Level, ptr: V, data: V, mask: Lanes | None) -> None:
+    b = level.b
+    if mask is None:
+        b.store(data, ptr)
+        return
+    inside, after = b.block("store"), b.block("stored")
+    b.cond_br(mask.base, inside, after)
+    b.at(inside)
+    b.store(data, ptr)
+    b.br(after)
+    b.at(after)

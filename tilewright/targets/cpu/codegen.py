@@ -1,0 +1,26 @@
+"""Tile IR to LLVM IR text, without LLVM: the whole of code generation as one function."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Module
+from tilewright.lowering import arith as _arith_lowerings
+from tilewright.targets.cpu import atomics as _atomic_steps
+from tilewright.targets.cpu import control as _control_steps
+from tilewright.targets.cpu import dot as _dot_steps
+from tilewright.targets.cpu import scan as _scan_steps
+from tilewright.targets.cpu.kernel import Kernel
+from tilewright.targets.cpu.machine import Machine
+
+# Importing these registers how their ops are emitted.
+REGISTERED = (_arith_lowerings, _atomic_steps, _control_steps, _dot_steps, _scan_steps)
+
+
+def generate(module: Module, machine: Machine, *, fp_fusion: bool = True) -> tuple[str, int]:
+    """LLVM IR of the module's kernel, and the workspace it needs in bytes.
+
+    Args:
+        fp_fusion: whether a product and a sum may become one fused operation.
+    """
+    kernel = Kernel(module.entry, machine, "contract" if fp_fusion else "")
+    text = kernel.emit()
+    return text, kernel.scratch_bytes

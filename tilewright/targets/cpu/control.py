@@ -1,0 +1,217 @@
+"""Structured control flow: scalars are carried in registers, tiles in buffers."""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Region, Value
+from tilewright.lowering.emit import I64, V, const
+from tilewright.ops import control
+from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.plan import cone, is_lazy, is_tile
+
+
+@emits(control.For)
+def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
+    """A counted loop. The number of iterations is computed first, in 64 bits, so that the index
+    can't run over the end of its type."""
+    b = kernel.b
+    start = level.scalar(op.start)
+    count = _trip_count(level, op)
+    step = b.intrinsic("llvm.smax", start.type, [level.scalar(op.step), const(start.type, 1)],
+                       overloads=[start.type])
+    args = op.body.args[1:]
+    buffers = _carry_tiles(kernel, level, args, op.inits)
+    scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
+    before, head, done = b.current, b.block("for"), b.block("endfor")
+    b.cond_br(b.icmp("sgt", count, const(I64, 0)), head, done)
+    b.at(head)
+    k, i = b.phi(I64), b.phi(start.type)
+    phis = [b.phi(s.type) for s in scalars]
+    kernel.env[op.body.args[0]] = i.value
+    _bind_scalars(kernel, args, [p.value for p in phis])
+    inner = Level(kernel, head)
+    kernel.region(op.body, inner)
+    yielded = op.body.terminator.operands
+    following = _yield_scalars(inner, yielded)
+    _yield_tiles(kernel, inner, op.body, args, yielded, buffers)
+    following_k = b.add(k.value, const(I64, 1))
+    following_i = b.add(i.value, step)
+    latch = b.current
+    b.cond_br(b.icmp("slt", following_k, count), head, done)
+    for phi, first, later in [
+        (k, const(I64, 0), following_k),
+        (i, start, following_i),
+        *zip(phis, scalars, following, strict=True),
+    ]:
+        phi.add(first, before)
+        phi.add(later, latch)
+    b.at(done)
+    results: list[V] = []
+    for first, later in zip(scalars, following, strict=True):
+        merged = b.phi(first.type)
+        merged.add(first, before)
+        merged.add(later, latch)
+        results.append(merged.value)
+    _bind_scalars(kernel, op.results, results)
+    _bind_tiles(kernel, op.results, buffers)
+
+
+def _trip_count(level: Level, op: control.For) -> V:
+    """ceil((stop - start) / step), 0 if negative; a step below 1 counts as 1."""
+    b = level.b
+    element = ir.dtype_of(op.start.type)
+    signed = element.is_int_signed()
+    start, stop, step = (level.scalar(v) for v in (op.start, op.stop, op.step))
+    if element.primitive_bitwidth < 64:
+        extend = b.sext if signed else b.zext
+        start, stop, step = extend(start, I64), extend(stop, I64), extend(step, I64)
+    step = b.intrinsic("llvm.smax", I64, [step, const(I64, 1)], overloads=[I64])
+    less = b.icmp("slt" if signed else "ult", start, stop)
+    span = b.add(b.sub(stop, start), b.sub(step, const(I64, 1)))
+    return b.select(less, b.udiv(span, step), const(I64, 0))
+
+
+def _carry_tiles(
+    kernel: Kernel, level: Level, args: list[Value], inits: list[Value]
+) -> list[Buffer | None]:
+    """Buffers for the carried tiles, filled with their first values; None for scalars."""
+    buffers = [kernel.buffer(a) if is_tile(a) else None for a in args]
+    pairs = [(v, buf) for v, buf in zip(inits, buffers, strict=True) if buf is not None]
+    kernel.copy(level, pairs)
+    _bind_tiles(kernel, args, buffers)
+    kernel.b.at(level.block)
+    return buffers
+
+
+def _bind_tiles(kernel: Kernel, values: list[Value], buffers: list[Buffer | None]) -> None:
+    for value, buffer in zip(values, buffers, strict=True):
+        if buffer is not None:
+            kernel.env[value] = buffer
+
+
+def _bind_scalars(kernel: Kernel, values: list[Value], scalars: list[V]) -> None:
+    remaining = iter(scalars)
+    for value in values:
+        if not is_tile(value):
+            kernel.env[value] = next(remaining)
+
+
+def _yield_scalars(level: Level, yielded: list[Value]) -> list[V]:
+    found = [level.scalar(v) for v in yielded if not is_tile(v)]
+    level.block = level.b.current
+    return found
+
+
+def _yield_tiles(
+    kernel: Kernel,
+    level: Level,
+    body: Region,
+    args: list[Value],
+    yielded: list[Value],
+    buffers: list[Buffer | None],
+) -> None:
+    """Put the next values of the carried tiles into their buffers.
+
+    A value that reads the buffers only element for element where it is written goes straight in;
+    the others are computed into buffers of their own before anything is overwritten.
+    """
+    pairs: list[tuple[Value, Buffer]] = []
+    for arg, value, buffer in zip(args, yielded, buffers, strict=True):
+        if buffer is None or value is arg:
+            continue
+        pairs.append((value, buffer))
+        if value in kernel.env or not _reads_other(kernel, value, arg, set(args)):
+            continue
+        temporary = kernel.buffer(value)
+        kernel.copy(level, [(value, temporary)])
+        kernel.env[value] = temporary
+    kernel.copy(level, pairs)
+    kernel.b.at(level.block)
+
+
+def _reads_other(kernel: Kernel, value: Value, own: Value, carried: set[Value]) -> bool:
+    """Whether a lazy value reads a carried tile other than `own`, or `own` at other elements."""
+    kept = kernel.plan.kept
+    moved = {
+        v
+        for v in cone(value, kept)
+        if v.op is not None and is_lazy(v.op) and not v.op.elementwise and v not in kept
+    }
+    if any(v in carried and v is not own for v in cone(value, kept)):
+        return True
+    return any(own in cone(v, kept) for v in moved)
+
+
+@emits(control.If)
+def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
+    """Two branches that fill the same buffers and merge their scalars."""
+    b = kernel.b
+    condition = level.scalar(op.condition)
+    buffers = [kernel.buffer(r) if is_tile(r) else None for r in op.results]
+    blocks = [b.block("then"), b.block("else")]
+    done = b.block("endif")
+    b.cond_br(condition, *blocks)
+    ends: list[tuple[list[V], object]] = []
+    for block, region in zip(blocks, (op.then, op.otherwise), strict=True):
+        b.at(block)
+        inner = Level(kernel, block)
+        kernel.region(region, inner)
+        yielded = region.terminator.operands
+        scalars = _yield_scalars(inner, yielded)
+        pairs = [(v, buf) for v, buf in zip(yielded, buffers, strict=True) if buf is not None]
+        kernel.copy(inner, pairs)
+        b.at(inner.block)
+        ends.append((scalars, b.current))
+        b.br(done)
+    b.at(done)
+    merged: list[V] = []
+    for x, y in zip(ends[0][0], ends[1][0], strict=True):
+        phi = b.phi(x.type)
+        phi.add(x, ends[0][1])  # pyright: ignore[reportArgumentType]
+        phi.add(y, ends[1][1])  # pyright: ignore[reportArgumentType]
+        merged.append(phi.value)
+    _bind_scalars(kernel, op.results, merged)
+    _bind_tiles(kernel, op.results, buffers)
+
+
+@emits(control.While)
+def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
+    """`before` runs at the head. What it passes on is copied to buffers of its own, so the body
+    may write the carried ones freely."""
+    b = kernel.b
+    carried = _carry_tiles(kernel, level, op.before.args, op.inits)
+    scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
+    entered, head = b.current, b.block("while")
+    body, done = b.block("do"), b.block("endwhile")
+    b.br(head)
+    b.at(head)
+    phis = [b.phi(s.type) for s in scalars]
+    _bind_scalars(kernel, op.before.args, [p.value for p in phis])
+    inner = Level(kernel, head)
+    kernel.region(op.before, inner)
+    condition, *passed = op.before.terminator.operands
+    test = inner.scalar(condition)
+    inner.block = b.current
+    passed_scalars = _yield_scalars(inner, passed)
+    buffers = [kernel.buffer(v) if is_tile(v) else None for v in passed]
+    kernel.copy(inner, [(v, f) for v, f in zip(passed, buffers, strict=True) if f is not None])
+    b.at(inner.block)
+    b.cond_br(test, body, done)
+    for values in (op.body.args, op.results):
+        _bind_scalars(kernel, values, passed_scalars)
+        _bind_tiles(kernel, values, buffers)
+    b.at(body)
+    within = Level(kernel, body)
+    kernel.region(op.body, within)
+    yielded = op.body.terminator.operands
+    following = _yield_scalars(within, yielded)
+    kernel.copy(within, [(v, f) for v, f in zip(yielded, carried, strict=True) if f is not None])
+    b.at(within.block)
+    latch = b.current
+    b.br(head)
+    for phi, first, later in zip(phis, scalars, following, strict=True):
+        phi.add(first, entered)
+        phi.add(later, latch)
+    b.at(done)

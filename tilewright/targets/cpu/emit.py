@@ -1,0 +1,69 @@
+"""LLVM as a library: text in, object code out. All of llvmlite that compiling for the CPU needs."""
+
+from __future__ import annotations
+
+import threading
+
+import llvmlite.binding as llvm
+
+from tilewright.targets.cpu.machine import Machine
+
+_lock = threading.Lock()
+
+
+def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
+    """This machine, or the one that `cpu` and `features` (LLVM's text) describe instead."""
+    with _lock:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+    name = cpu or llvm.get_host_cpu_name()
+    if features is None:
+        found = {k for k, on in llvm.get_host_cpu_features().items() if on}
+    else:
+        found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
+        found = {f for f in found if not f.startswith("-")}
+    return Machine(llvm.get_process_triple(), name, frozenset(found))
+
+
+def version() -> str:
+    """LLVM's version, which changes code."""
+    return ".".join(map(str, llvm.llvm_version_info))
+
+
+def target_machine(machine: Machine) -> llvm.TargetMachine:
+    target = llvm.Target.from_triple(machine.triple)
+    return target.create_target_machine(
+        cpu=machine.cpu,
+        features=machine.feature_text,
+        opt=2,
+        reloc="pic",
+        codemodel="default",
+        jit=True,
+    )
+
+
+def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
+    """Verify, optimise and generate code. Returns the optimised IR and an object file.
+
+    Raises RuntimeError with LLVM's message when the text is not valid IR.
+    """
+    with _lock:
+        tm = target_machine(machine)
+        module = llvm.parse_assembly(text)
+        module.triple = machine.triple
+        module.data_layout = str(tm.target_data)
+        module.verify()
+        options = llvm.create_pipeline_tuning_options(speed_level=2)
+        options.loop_vectorization = False
+        options.slp_vectorization = False
+        options.loop_interleaving = False
+        builder = llvm.create_pass_builder(tm, options)
+        passes = builder.getModulePassManager()
+        passes.run(module, builder)
+        return str(module), tm.emit_object(module)
+
+
+def assembly(text: str, machine: Machine) -> str:
+    """The assembly of optimised IR."""
+    with _lock:
+        return target_machine(machine).emit_assembly(llvm.parse_assembly(text))

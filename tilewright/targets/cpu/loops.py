@@ -1,0 +1,430 @@
+"""Loops over tiles: the nest of a group, its lane loop split where masks are known."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+
+from tilewright.ir.core import Value
+from tilewright.lowering.emit import I64, V, const
+from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
+from tilewright.targets.cpu.sinks import Sink, sinks_of
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.kernel import Kernel
+    from tilewright.targets.cpu.plan import Group
+
+
+@dataclass
+class OpenLoop:
+    """A loop being emitted: set `next` to the carried values of the next iteration."""
+
+    level: Level
+    index: V
+    carried: list[V]
+    next: list[V]
+    results: list[V]
+
+
+@contextmanager
+def loop(
+    level: Level,
+    start: V,
+    stop: V,
+    step: int,
+    carried: Sequence[V] = (),
+    width: int | None = None,
+    assumed: dict[Value, bool] | None = None,
+) -> Generator[OpenLoop]:
+    """A loop over range(start, stop, step) below a level.
+
+    The level's block stays open meanwhile, so that what does not vary in the body can still be
+    emitted before the loop. Tested at the bottom, with one test before the first iteration.
+    """
+    b = level.b
+    head = b.block("loop")
+    b.at(head)
+    index = b.phi(I64)
+    phis = [b.phi(c.type) for c in carried]
+    child = level.child(head, width, assumed)
+    opened = OpenLoop(child, index.value, [p.value for p in phis], [], [])
+    yield opened
+    assert len(opened.next) == len(carried)
+    done = b.block("done")
+    b.at(child.block)
+    following = b.add(index.value, const(I64, step), "nsw")
+    b.cond_br(b.icmp("slt", following, stop), head, done)
+    index.add(following, child.block)
+    for phi, value in zip(phis, opened.next, strict=True):
+        phi.add(value, child.block)
+    b.at(level.block)
+    enter = b.icmp("slt", start, stop)
+    always = enter.number == 1
+    if always:
+        b.br(head)
+    else:
+        b.cond_br(enter, head, done)
+    index.add(start, level.block)
+    for phi, value in zip(phis, carried, strict=True):
+        phi.add(value, level.block)
+    b.at(done)
+    opened.results = opened.next
+    if not always:
+        opened.results = []
+        for before, after in zip(carried, opened.next, strict=True):
+            merged = b.phi(before.type)
+            merged.add(before, level.block)
+            merged.add(after, child.block)
+            opened.results.append(merged.value)
+    level.block = done
+
+
+@contextmanager
+def straight(
+    level: Level, width: int | None = None, assumed: dict[Value, bool] | None = None
+) -> Generator[Level]:
+    """Code that runs once below a level, with a width and assumptions of its own."""
+    b = level.b
+    body = b.block("once")
+    b.at(body)
+    child = level.child(body, width, assumed)
+    yield child
+    b.at(level.block)
+    b.br(body)
+    b.at(child.block)
+    level.block = child.block
+
+
+def emit_group(kernel: Kernel, level: Level, group: Group) -> None:
+    """Emit the loops of a group and bind what it makes."""
+    sinks = sinks_of(kernel, group)
+    run_sinks(kernel, level, group.shape, sinks, group.reduce_axis)
+
+
+def run_sinks(
+    kernel: Kernel,
+    level: Level,
+    shape: tuple[int, ...],
+    sinks: list[Sink],
+    reduce_axis: int | None = None,
+) -> None:
+    """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
+    nest = _Nest(kernel, shape, sinks, reduce_axis)
+    nest.outer(level, nest.outer_axes, {})
+    for sink in sinks:
+        sink.bind()
+
+
+class _Nest:
+    """One loop nest.
+
+    Order: the other axes, then the lane axis; an axis that is reduced, but is not the lane axis,
+    comes innermost, with the accumulators in vector registers.
+    """
+
+    def __init__(
+        self, kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink], reduce_axis: int | None
+    ) -> None:
+        self.kernel = kernel
+        self.shape = shape
+        self.sinks = sinks
+        self.lane = kernel.lane_axis(shape, sinks)
+        self.size = self.shape[self.lane]
+        self.width = min(kernel.lanes, self.size)
+        self.inner = reduce_axis if reduce_axis not in (None, self.lane) else None
+        rank = len(self.shape)
+        self.outer_axes = [a for a in range(rank) if a not in (self.lane, self.inner)]
+        identity = tuple(range(rank))
+        roots = [(v, identity) for sink in sinks for v in sink.operands]
+        self.uses = MaskUses(roots, kernel.plan.kept)
+        for sink in self.sinks:
+            if sink.mask is not None:
+                self.uses.add_mask(sink.mask)
+        self.unroll = self._unroll()
+
+    def _unroll(self) -> int:
+        """Vectors per iteration: several where the body is light and a chain of sums would
+        otherwise wait for itself."""
+        accumulates = any(s.accumulators for s in self.sinks)
+        cost = max([self.kernel.cost(v) for s in self.sinks for v in s.operands], default=0)
+        wanted = 1
+        if accumulates:
+            wanted = 4 if cost <= 8 else 2
+        while wanted > 1 and self.size < 2 * wanted * self.width:
+            wanted //= 2
+        return wanted
+
+    # -- the axes around ------------------------------------------------------------------------
+
+    def outer(self, level: Level, axes: list[int], at: dict[int, Lanes]) -> None:
+        if not axes:
+            self.lanes(level, at)
+            return
+        axis, *rest = axes
+        if self.shape[axis] == 1:
+            self.outer(level, rest, {**at, axis: ZERO})
+            return
+        with loop(level, const(I64, 0), const(I64, self.shape[axis]), 1, width=1) as opened:
+            here = Lanes(opened.index, 0, opened.level.depth)
+            self.outer(opened.level, rest, {**at, axis: here})
+
+    def coords(self, at: dict[int, Lanes], lane: Lanes, inner: Lanes | None = None) -> Coords:
+        found = {**at, self.lane: lane}
+        if self.inner is not None:
+            found[self.inner] = inner if inner is not None else ZERO
+        return tuple(found[a] for a in range(len(self.shape)))
+
+    # -- the lane axis --------------------------------------------------------------------------
+
+    def lanes(self, level: Level, at: dict[int, Lanes]) -> None:
+        """Split the lane axis into a part without masks, a masked part and an empty part."""
+        state = [a.start(self.width) for s in self.sinks for a in s.accumulators]
+        whole = self.size // self.width * self.width
+        if whole == self.width:
+            state = self.one_point(level, at, 0, self.width, state)
+        else:
+            state = self.segments(level, at, whole, state)
+        scalars = self.finish(level, state)
+        if whole < self.size:
+            scalars = self.remainder(level, at, whole, scalars)
+        if self.inner is None:
+            self.store_scalars(level, at, scalars)
+
+    def segments(
+        self, level: Level, at: dict[int, Lanes], whole: int, state: list[list[V]]
+    ) -> list[list[V]]:
+        b = level.b
+        probe = self.coords(at, Lanes(const(I64, 0), 1))
+        open_axes = {self.inner} if self.inner is not None else set[int]()
+        self.prepare(level)
+        bounds = find_bounds(level, self.uses, probe, self.lane, open_axes, self.size)
+        end = const(I64, whole)
+        if bounds is None:
+            return self.run(level, at, const(I64, 0), end, state, None)
+        assumed = dict.fromkeys(bounds.true, True)
+        full = b.intrinsic("llvm.smin", I64, [bounds.full, end], overloads=[I64])
+        full = b.and_(full, const(I64, -self.width))
+        state = self.run(level, at, const(I64, 0), full, state, assumed)
+        empty = self.empty_from(level, bounds, whole)
+        state = self.vectors(level, at, full, empty or end, 1, state, None)
+        if empty is not None:
+            state = self.empty(level, at, empty, whole, bounds, state)
+        return state
+
+    def prepare(self, level: Level) -> None:
+        """Be in the level's block, where what the bounds need is emitted."""
+        level.b.at(level.block)
+
+    def run(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        start: V,
+        stop: V,
+        state: list[list[V]],
+        assumed: dict[Value, bool] | None,
+    ) -> list[list[V]]:
+        """Several vectors an iteration as long as there are, then one."""
+        if self.unroll == 1 or self.inner is not None:
+            return self.vectors(level, at, start, stop, 1, state, assumed)
+        b = level.b
+        chunk = self.unroll * self.width
+        length = b.sub(stop, start)
+        many = b.add(start, b.sub(length, b.urem(length, const(I64, chunk))))
+        copies = [[*s] for s in state for _ in range(self.unroll)]
+        accumulators = [a for s in self.sinks for a in s.accumulators]
+        for i, a in enumerate(accumulators):
+            for k in range(1, self.unroll):
+                copies[i * self.unroll + k] = a.start(self.width)
+        copies = self.vectors(level, at, start, many, self.unroll, copies, assumed)
+        merged: list[list[V]] = []
+        for i, a in enumerate(accumulators):
+            total, *others = copies[i * self.unroll : (i + 1) * self.unroll]
+            for other in others:
+                total = a.combine(level, total, other)
+            merged.append(total)
+        return self.vectors(level, at, many, stop, 1, merged, assumed)
+
+    def vectors(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        start: V,
+        stop: V,
+        points: int,
+        state: list[list[V]],
+        assumed: dict[Value, bool] | None,
+    ) -> list[list[V]]:
+        """A loop over whole vectors, `points` of them an iteration."""
+        if start.number is not None and start.number == stop.number:
+            return state
+        flat = [v for s in state for v in s]
+        step = points * self.width
+        with loop(level, start, stop, step, flat, self.width, assumed) as opened:
+            current = _regroup(opened.carried, state)
+            for k in range(points):
+                index = opened.level.b.add(opened.index, const(I64, k * self.width))
+                lane = Lanes(index, 1, opened.level.depth)
+                mine = current[k::points] if points > 1 else current
+                mine = self.point(opened.level, at, lane, mine)
+                if points > 1:
+                    current[k::points] = mine
+                else:
+                    current = mine
+            opened.next = [v for s in current for v in s]
+        return _regroup(opened.results, state)
+
+    def one_point(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        start: int,
+        width: int,
+        state: list[list[V]],
+    ) -> list[list[V]]:
+        with straight(level, width) as child:
+            lane = Lanes(const(I64, start), 1 if width > 1 else 0, child.depth)
+            return self.point(child, at, lane, state)
+
+    def remainder(
+        self, level: Level, at: dict[int, Lanes], start: int, scalars: list[list[V]]
+    ) -> list[list[V]]:
+        """The last lanes, fewer than a vector."""
+        width = self.size - start
+        accumulators = [a for s in self.sinks for a in s.accumulators]
+        fresh = [a.start(width) for a in accumulators]
+        state = self.one_point(level, at, start, width, fresh)
+        if self.inner is not None:
+            return scalars
+        return [
+            a.combine(level, whole, a.across(level, part))
+            for a, whole, part in zip(accumulators, scalars, state, strict=True)
+        ]
+
+    # -- one point ------------------------------------------------------------------------------
+
+    def point(
+        self, level: Level, at: dict[int, Lanes], lane: Lanes, state: list[list[V]]
+    ) -> list[list[V]]:
+        """All sinks at one vector of lanes; returns the accumulators after it."""
+        if self.inner is not None:
+            return self.reduce_inside(level, at, lane, state)
+        coords = self.coords(at, lane)
+        return self.visit(level, coords, state)
+
+    def visit(self, level: Level, coords: Coords, state: list[list[V]]) -> list[list[V]]:
+        """Everything is evaluated before anything is stored."""
+        for sink in self.sinks:
+            sink.evaluate(level, coords)
+        remaining = iter(state)
+        found: list[list[V]] = []
+        for sink in self.sinks:
+            for a in sink.accumulators:
+                found.append(a.add(level, coords, next(remaining)))
+        for sink in self.sinks:
+            sink.commit(level, coords)
+        return found
+
+    def reduce_inside(
+        self, level: Level, at: dict[int, Lanes], lane: Lanes, state: list[list[V]]
+    ) -> list[list[V]]:
+        """The reduced axis as the innermost loop, then its results at these lanes."""
+        assert self.inner is not None
+        accumulators = [a for s in self.sinks for a in s.accumulators]
+        fresh = [a.start(level.width) for a in accumulators]
+        flat = [v for s in fresh for v in s]
+        stop = const(I64, self.shape[self.inner])
+        with loop(level, const(I64, 0), stop, 1, flat) as opened:
+            inner = Lanes(opened.index, 0, opened.level.depth)
+            coords = self.coords(at, lane, inner)
+            current = self.visit(opened.level, coords, _regroup(opened.carried, fresh))
+            opened.next = [v for s in current for v in s]
+        totals = _regroup(opened.results, fresh)
+        remaining = iter(totals)
+        coords = self.coords(at, lane)
+        for sink in self.sinks:
+            for a in sink.accumulators:
+                a.write(level, coords, next(remaining))
+        return state
+
+    # -- the ends -------------------------------------------------------------------------------
+
+    def finish(self, level: Level, state: list[list[V]]) -> list[list[V]]:
+        """Across the lanes of each accumulator."""
+        if self.inner is not None:
+            return state
+        accumulators = [a for s in self.sinks for a in s.accumulators]
+        return [a.across(level, s) for a, s in zip(accumulators, state, strict=True)]
+
+    def store_scalars(self, level: Level, at: dict[int, Lanes], scalars: list[list[V]]) -> None:
+        remaining = iter(scalars)
+        coords = self.coords(at, ZERO)
+        for sink in self.sinks:
+            for a in sink.accumulators:
+                a.write(level, coords, next(remaining))
+
+    def empty_from(self, level: Level, bounds: Bounds, whole: int) -> V | None:
+        """Where the part begins in which all masks fail, rounded up to a vector; None if there
+        is none that can be skipped."""
+        if bounds.empty is None or self.inner is not None:
+            return None
+        false = set(bounds.false)
+        identity = tuple(range(len(self.shape)))
+        kept = self.kernel.plan.kept
+        for sink in self.sinks:
+            if not sink.may_skip:
+                return None
+            if sink.mask is not None:
+                continue
+            for v in sink.operands:
+                if not same_along(v, identity, self.lane, false, kept):
+                    return None
+        b = level.b
+        up = b.add(bounds.empty, const(I64, self.width - 1))
+        up = b.and_(up, const(I64, -self.width))
+        return b.intrinsic("llvm.smin", I64, [up, const(I64, whole)], overloads=[I64])
+
+    def empty(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        start: V,
+        whole: int,
+        bounds: Bounds,
+        state: list[list[V]],
+    ) -> list[list[V]]:
+        """Past the last mask: fill what is kept with its one value, reduce it at once."""
+        sinks = [s for s in self.sinks if s.mask is None]
+        if not sinks:
+            return state
+        count = level.b.sub(const(I64, whole), start)
+        assumed = dict.fromkeys(bounds.false, False)
+        accumulators = [a for s in sinks for a in s.accumulators]
+        with straight(level, 1, assumed) as child:
+            coords = self.coords(at, ZERO)
+            for sink in sinks:
+                sink.evaluate(child, coords)
+            state = [
+                a.add_repeated(child, coords, s, count, self.width)
+                for a, s in zip(accumulators, state, strict=True)
+            ]
+            values = [s.value for s in sinks if s.fills]
+            fills = [s for s in sinks if s.fills]
+        if fills:
+            with loop(level, start, const(I64, whole), self.width, width=self.width) as opened:
+                lane = Lanes(opened.index, 1, opened.level.depth)
+                for sink, value in zip(fills, values, strict=True):
+                    sink.fill(opened.level, self.coords(at, lane), value)
+        return state
+
+
+def _regroup(flat: Sequence[V], like: Sequence[Sequence[V]]) -> list[list[V]]:
+    remaining = iter(flat)
+    return [[next(remaining) for _ in group] for group in like]
+
+

@@ -1,0 +1,40 @@
+"""What the code generator knows of a CPU: vector width and instructions, by LLVM's feature names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU to compile for.
+
+    Attributes:
+        triple: LLVM target triple.
+        cpu: LLVM's name of the CPU.
+        features: LLVM features that are on, such as ``avx512f``.
+    """
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+
+    @property
+    def feature_text(self) -> str:
+        return ",".join(f"+{f}" for f in sorted(self.features))
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of the widest vector register."""
+        if "avx512f" in self.features:
+            return 64
+        return 32 if "avx" in self.features else 16
+
+    @property
+    def vector_registers(self) -> int:
+        wide = "avx512f" in self.features or self.triple.startswith(("aarch64", "arm64"))
+        return 32 if wide else 16
+
+    @property
+    def has_fma(self) -> bool:
+        return "fma" in self.features or "neon" in self.features

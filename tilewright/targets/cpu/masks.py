@@ -1,0 +1,262 @@
+"""Where along the lanes a group's masks are known: all true, all false, or neither.
+
+A mask is mostly a conjunction of comparisons such as ``offsets < n``. Along the lane axis each is
+linear on one side and fixed on the other, so it holds up to some lane and fails from there. Below
+the least such lane all comparisons are true and the loop needs no masks; past the greatest, all
+masks are false, nothing is loaded or stored, and what is reduced there is one value many times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.lowering.emit import I64, V, const
+from tilewright.ops import arith, memory, shape
+from tilewright.targets.cpu.plan import is_lazy
+from tilewright.targets.cpu.lanes import Lanes
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.evaluate import Coords, Level
+
+Axes = tuple[int | None, ...]  # per coordinate the axis of the group that it is; None: fixed
+_UNKNOWN = -1
+
+
+class MaskUses:
+    """The masks and comparisons that evaluating some values at a point of a group uses."""
+
+    def __init__(self, roots: Iterable[tuple[Value, Axes]], kept: set[Value]) -> None:
+        self.kept = kept
+        self.places: dict[Value, set[Axes]] = {}
+        self.masks: dict[Value, None] = {}
+        for value, axes in roots:
+            self._visit(value, axes)
+
+    def _visit(self, value: Value, axes: Axes) -> None:
+        known = self.places.setdefault(value, set())
+        if axes in known or not isinstance(value.type, ir.Tile):
+            return
+        known.add(axes)
+        op = value.op
+        if op is None or not is_lazy(op) or value in self.kept:
+            return
+        if isinstance(op, memory.Load) and op.mask is not None:
+            self.masks[op.mask] = None
+        inner = _moved_axes(op, axes)
+        for operand in op.operands:
+            self._visit(operand, inner)
+
+    def add_mask(self, mask: Value) -> None:
+        self.masks[mask] = None
+
+    def leaves(self, mask: Value) -> list[Value]:
+        """The comparisons whose conjunction is the mask; others stand as they are."""
+        found: list[Value] = []
+        stack = [mask]
+        while stack:
+            v = stack.pop()
+            op = v.op
+            if isinstance(op, arith.And) and v not in self.kept:
+                stack.extend(op.operands)
+            elif isinstance(op, shape.Broadcast | shape.ExpandDims | shape.Permute | shape.Splat):
+                stack.append(op.operands[0])
+            else:
+                found.append(v)
+        return found
+
+    def place(self, value: Value) -> Axes | None:
+        """The only coordinates at which the value is used; None if there are several."""
+        places = self.places.get(value, set())
+        return next(iter(places)) if len(places) == 1 else None
+
+
+def _moved_axes(op: object, axes: Axes) -> Axes:
+    match op:
+        case shape.ExpandDims(_, axis):
+            return axes[:axis] + axes[axis + 1 :]
+        case shape.Broadcast(src, _):
+            sizes = ir.shape_of(src.type)
+            return tuple(None if n == 1 else a for a, n in zip(axes, sizes, strict=True))
+        case shape.Permute(_, order):
+            source: list[int | None] = [None] * len(axes)
+            for i, axis in enumerate(order):
+                source[axis] = axes[i]
+            return tuple(source)
+        case shape.Splat():
+            return ()
+        case shape.Reshape(src, _) | shape.Flip(src, _) | shape.Split(src):
+            return (_UNKNOWN,) * len(ir.shape_of(src.type))
+        case shape.Join() | shape.Cat() | shape.Gather():
+            return (_UNKNOWN,) * (len(axes) - (1 if isinstance(op, shape.Join) else 0))
+        case _:
+            return axes
+
+
+@dataclass
+class Bounds:
+    """What is known along the lane axis, in lanes from its start.
+
+    Attributes:
+        full: below this, every comparison in `true` holds (an i64).
+        empty: from this on, every mask in `false` fails; None if that is not known.
+    """
+
+    full: V
+    true: list[Value]
+    empty: V | None
+    false: list[Value]
+
+
+def find_bounds(
+    level: Level,
+    uses: MaskUses,
+    coords: Coords,
+    lane_axis: int,
+    open_axes: set[int],
+    size: int,
+) -> Bounds | None:
+    """Analyse the masks of a group before its lane loop.
+
+    Args:
+        coords: the group's coordinates; the lane axis is ``Lanes(0, 1)``.
+        open_axes: axes whose loops run inside the lane loop, so their coordinate is not known.
+        size: length of the lane axis.
+    """
+    if not uses.masks:
+        return None
+    analysed: dict[Value, tuple[V, V | None] | None] = {}
+    full: V = const(I64, size)
+    empty: V | None = const(I64, 0)
+    true: list[Value] = []
+    b = level.b
+    for mask in uses.masks:
+        ends: list[V] = []
+        for leaf in uses.leaves(mask):
+            if leaf not in analysed:
+                analysed[leaf] = _analyse(level, uses, leaf, coords, lane_axis, open_axes, size)
+                known = analysed[leaf]
+                if known is not None:
+                    true.append(leaf)
+                    full = b.intrinsic("llvm.smin", I64, [full, known[0]], overloads=[I64])
+            known = analysed[leaf]
+            if known is not None and known[1] is not None:
+                ends.append(known[1])
+        empty = _later(level, empty, ends)
+    if not true:
+        return None
+    return Bounds(full, true, empty, list(uses.masks))
+
+
+def _later(level: Level, empty: V | None, ends: list[V]) -> V | None:
+    """A mask fails from its first failing comparison on; the group from its last mask on."""
+    if empty is None or not ends:
+        return None
+    end = ends[0]
+    for e in ends[1:]:
+        end = level.b.intrinsic("llvm.smin", I64, [end, e], overloads=[I64])
+    return level.b.intrinsic("llvm.smax", I64, [empty, end], overloads=[I64])
+
+
+def _analyse(
+    level: Level,
+    uses: MaskUses,
+    leaf: Value,
+    coords: Coords,
+    lane_axis: int,
+    open_axes: set[int],
+    size: int,
+) -> tuple[V, V | None] | None:
+    """(lanes for which the leaf holds, lane from which it fails or None), or None if unknown."""
+    axes = uses.place(leaf)
+    if axes is None and isinstance(leaf.type, ir.Tile):
+        return None
+    axes = axes or ()
+    if any(a == _UNKNOWN or a in open_axes for a in axes):
+        return None
+    at = tuple(lanes_index(coords, a) for a in axes)
+    b = level.b
+    op = leaf.op
+    if lane_axis not in axes:
+        holds = level.eval(leaf, at).base
+        n = b.select(holds, const(I64, size), const(I64, 0))
+        return n, n
+    if not isinstance(op, arith.Cmp) or op.predicate in ("eq", "ne") or leaf in uses.kept:
+        return None
+    if not ir.is_int(op.lhs.type):
+        return None
+    x, y = level.eval(op.lhs, at), level.eval(op.rhs, at)
+    predicate = op.predicate
+    if predicate in ("gt", "ge"):
+        x, y, predicate = y, x, {"gt": "lt", "ge": "le"}[predicate]
+    return _linear_bound(level, x, y, predicate, ir.dtype_of(op.lhs.type), size)
+
+
+def lanes_index(coords: Coords, axis: int | None) -> Lanes:
+    return Lanes(const(I64, 0), 0) if axis is None else coords[axis]
+
+
+def _linear_bound(
+    level: Level, x: Lanes, y: Lanes, predicate: str, element: ir.DType, size: int
+) -> tuple[V, V | None] | None:
+    """x + s * i < y (or <=) for i below the bound, with s > 0 and y the same in all lanes."""
+    if x.stride is None or x.stride <= 0 or not y.uniform:
+        return None
+    b = level.b
+    signed = element.is_int_signed()
+    low, high = level.extend(Lanes(x.base), signed).base, level.extend(Lanes(y.base), signed).base
+    if element.primitive_bitwidth == 64 and not signed:
+        return None
+    distance = b.intrinsic("llvm.ssub.sat", I64, [high, low], overloads=[I64])
+    if predicate == "le":
+        distance = b.intrinsic("llvm.sadd.sat", I64, [distance, const(I64, 1)], overloads=[I64])
+    distance = b.intrinsic("llvm.smax", I64, [distance, const(I64, 0)], overloads=[I64])
+    if x.stride != 1:
+        part = b.udiv(distance, const(I64, x.stride))
+        rest = b.urem(distance, const(I64, x.stride))
+        distance = b.add(part, b.zext(b.icmp("ne", rest, const(I64, 0)), I64))
+    bound = b.intrinsic("llvm.smin", I64, [distance, const(I64, size)], overloads=[I64])
+    # past the bound the comparison fails, unless x wraps on the way to the last lane
+    reach = x.stride * (size - 1)
+    limit = element.get_int_max_value() - reach
+    if limit < 0:
+        return bound, None
+    stays = b.icmp("sle", low, const(I64, min(limit, 2**63 - 1)))
+    return bound, b.select(stays, bound, const(I64, size))
+
+
+def fails(value: Value, false: set[Value]) -> bool:
+    """Whether a mask is known to fail where the masks in `false` do."""
+    if value in false:
+        return True
+    op = value.op
+    if isinstance(op, arith.And):
+        return any(fails(v, false) for v in op.operands)
+    if isinstance(op, shape.Broadcast | shape.ExpandDims | shape.Permute):
+        return fails(op.operands[0], false)
+    return False
+
+
+def same_along(value: Value, axes: Axes, lane: int, false: set[Value], kept: set[Value]) -> bool:
+    """Whether the value is the same in all lanes where the masks in `false` fail."""
+    if lane not in axes and _UNKNOWN not in axes:
+        return True
+    if fails(value, false):
+        return True
+    op = value.op
+    if op is None or value in kept or not is_lazy(op) or _UNKNOWN in axes:
+        return False
+    if isinstance(op, shape.Arange):
+        return False
+    operands = list(op.operands)
+    if isinstance(op, memory.Load) and op.mask is not None and fails(op.mask, false):
+        operands = [op.other] if op.other is not None else []
+    elif isinstance(op, arith.Select) and fails(op.condition, false):
+        operands = [op.on_false]
+    inner = _moved_axes(op, axes)
+    return all(same_along(v, inner, lane, false, kept) for v in operands)
+
+

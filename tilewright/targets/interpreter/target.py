@@ -1,0 +1,86 @@
+"""The target whose code is tile IR, which `ir/interpret.py` runs on NumPy.
+
+It is what `TILEWRIGHT_INTERPRET=1` selects. A kernel takes the same way as for any other target,
+front end and tile passes included, so that what is interpreted is what would be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, Step
+from tilewright.ir.printer import print_module
+from tilewright.targets.protocol import Lowered, Stage
+
+CODE = "located"
+
+
+@dataclass(frozen=True, slots=True)
+class InterpreterOptions:
+    """What matters to interpretation. All other options tune machine code and are ignored.
+
+    Attributes:
+        check_races: also look for two programs that touch the same byte without atomics.
+        check_uninitialised: also look for reads of bytes that nothing wrote.
+        seed: run the programs in an order shuffled by this number; None for x fastest.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    debug: bool = False
+    sanitize_overflow: bool = False
+    enable_fp_fusion: bool = True
+    check_races: bool = False
+    check_uninitialised: bool = False
+    seed: int | None = None
+
+
+class InterpreterTarget:
+    """See `targets/protocol.py` for the members."""
+
+    name = "interpreter"
+
+    def __init__(self, arch: int | str = "") -> None:
+        self.arch = arch
+
+    def key(self) -> str:
+        # Constants are folded by NumPy, which therefore is part of what makes the code.
+        return f"interpreter numpy-{np.__version__} ml_dtypes-{ml_dtypes.__version__}"
+
+    def features(self) -> frozenset[str]:
+        return frozenset()
+
+    def parse_options(self, given: Mapping[str, Any]) -> InterpreterOptions:
+        """Options of other targets are dropped: a kernel tuned for one must run here too."""
+        known = {f.name for f in fields(InterpreterOptions)}
+        return InterpreterOptions(**{k: v for k, v in given.items() if k in known})
+
+    def frontend_options(self, options: InterpreterOptions) -> FrontendOptions:
+        return FrontendOptions(
+            backend_name=self.name,
+            debug=options.debug,
+            sanitize_overflow=options.sanitize_overflow,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            enable_fp_fusion=options.enable_fp_fusion,
+        )
+
+    def steps(self) -> Sequence[Step]:
+        return ()
+
+    def compile(
+        self, module: Module, ctx: PassContext, options: InterpreterOptions
+    ) -> Lowered:
+        """The module's text with locations, so that errors name lines of the source."""
+        return Lowered({CODE: print_module(module, locations=True)}, {"name": module.entry.name})
+
+    def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
+        raise KeyError(stage)

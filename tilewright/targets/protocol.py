@@ -1,0 +1,121 @@
+"""What a target's compiler is: the eight members that turn tile IR into code.
+
+A target is named where it is registered (`targets/registry.py`); its launcher and driver are
+apart, in `runtime/devices/`, so that a machine without the device can still compile for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, TypeVar
+
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, Step
+
+Stage = str | bytes
+AnyOptions = TypeVar("AnyOptions")
+
+
+@dataclass(frozen=True, slots=True)
+class GPUTarget:
+    """A device to compile for, as users write it: ``GPUTarget("cuda", 90, 32)``.
+
+    Attributes:
+        backend: the target's name: ``cpu``, ``interpreter``, ``cuda``, …
+        arch: the target's own name of the architecture; for ``cpu``, the LLVM name of the
+            processor, or "" for the present one.
+        warp_size: lanes that run in step; 1 where there is no such thing.
+    """
+
+    backend: str
+    arch: int | str = ""
+    warp_size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """What a target makes of a module.
+
+    Attributes:
+        stages: forms of the code by name, in the order in which they were made; the last is the
+            one that is loaded. Text is str, binaries are bytes.
+        metadata: facts that the launcher needs and `CompiledKernel.metadata` shows. Plain data
+            (None, bool, int, float, str, lists and dicts of these), as it is stored as JSON.
+            Must hold ``name``, the symbol of the kernel in the last stage.
+    """
+
+    stages: dict[str, Stage]
+    metadata: dict[str, Any] = field(default_factory=lambda: {})
+
+
+class Target(Protocol):
+    """The compile side of a backend.
+
+    Instances are made once per architecture and shared between threads, so they hold no state
+    of a compilation.
+    """
+
+    name: str
+
+    def key(self) -> str:
+        """Everything of the target that changes the code: processor, features, LLVM's version."""
+        ...
+
+    def features(self) -> frozenset[str]:
+        """Names of what the target has, which `Step.when` tests."""
+        ...
+
+    def parse_options(self, given: Mapping[str, Any]) -> Any:
+        """The options of a kernel, a frozen dataclass, from what the user gave.
+
+        Raises:
+            KeyError: for a name that the target does not know; `options_from` does it.
+        """
+        ...
+
+    def frontend_options(self, options: Any) -> FrontendOptions:
+        """What the front end must know of the target and the options."""
+        ...
+
+    def steps(self) -> Sequence[Step]:
+        """Tile passes that follow those of `compiler/pipeline.py`."""
+        ...
+
+    def compile(self, module: Module, ctx: PassContext, options: Any) -> Lowered:
+        """Code for a module after the tile passes. May change the module."""
+        ...
+
+    def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
+        """A stage that `compile` did not make because only readers need it, such as assembly.
+
+        Raises:
+            KeyError: when there is no such stage.
+        """
+        ...
+
+
+def unknown_option(name: str) -> KeyError:
+    """The error for a launch keyword that is neither a parameter nor an option."""
+    return KeyError(f"Keyword argument {name} was specified but unrecognised")
+
+
+def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
+    """An instance of an options dataclass from the given values.
+
+        options_from(CpuOptions, {"num_warps": 8})
+
+    Raises:
+        KeyError: for a name that is no field of `cls`.
+        AssertionError: when `num_warps` is not a power of two.
+    """
+    known = {f.name for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    for name in given:
+        if name not in known:
+            raise unknown_option(name)
+    warps = given.get("num_warps")
+    assert warps is None or (warps > 0 and warps & (warps - 1) == 0), (
+        "num_warps must be a power of 2"
+    )
+    return cls(**given)

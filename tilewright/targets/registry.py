@@ -1,0 +1,88 @@
+"""Targets by name. The modules behind them are loaded when a name is first asked for.
+
+A target outside this package registers itself as an entry point of the group
+``tilewright.targets``, whose value is a factory that takes an architecture ("" for the default):
+
+    [project.entry-points."tilewright.targets"]
+    mychip = "mychip.compiler:MyTarget"
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from pkgutil import resolve_name
+from typing import Any
+
+from tilewright.targets.protocol import GPUTarget, Target
+
+GROUP = "tilewright.targets"
+DEFAULT = "cpu"
+
+Factory = Callable[..., Target]
+
+# Names, not imports: a target's compiler (and LLVM with it) loads with the first kernel for it.
+BUILT_IN = {
+    "cpu": "tilewright.targets.cpu.target:CpuTarget",
+    "interpreter": "tilewright.targets.interpreter.target:InterpreterTarget",
+}
+
+_REGISTERED: dict[str, Factory] = {}
+_INSTANCES: dict[tuple[str, int | str], Target] = {}
+_LOCK = threading.Lock()
+
+
+def register(name: str, factory: Factory) -> None:
+    """Add a target of this process; it goes before a built-in one of the same name."""
+    with _LOCK:
+        _REGISTERED[name] = factory
+        for key in [k for k in _INSTANCES if k[0] == name]:
+            del _INSTANCES[key]
+
+
+@cache
+def _plug_ins() -> dict[str, Any]:
+    """Entry points of the group by name."""
+    # Reading the installed distributions costs more than importing this whole package (measured:
+    # 28 ms), so even the module that does it loads only when a name is not built in.
+    entry_points = resolve_name("importlib.metadata:entry_points")
+    return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def names() -> list[str]:
+    """All targets that can be asked for."""
+    return sorted({*BUILT_IN, *_REGISTERED, *_plug_ins()})
+
+
+def _factory(name: str) -> Factory:
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name in BUILT_IN:
+        return resolve_name(BUILT_IN[name])
+    if name in _plug_ins():
+        return _plug_ins()[name].load()
+    raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")
+
+
+def target(which: str | GPUTarget | Target | None = None) -> Target:
+    """The target that is meant: by name, as a `GPUTarget`, as itself, or the default one.
+
+    Raises:
+        ValueError: for a name that is not registered.
+    """
+    if which is None:
+        which = DEFAULT
+    if isinstance(which, str):
+        which = GPUTarget(which)
+    if not isinstance(which, GPUTarget):
+        return which
+    key = which.backend, which.arch
+    found = _INSTANCES.get(key)
+    if found is None:
+        # Made outside the lock, as importing a target may itself ask for another one.
+        factory = _factory(which.backend)
+        made = factory(which.arch) if which.arch != "" else factory()
+        with _LOCK:
+            found = _INSTANCES.setdefault(key, made)
+    return found

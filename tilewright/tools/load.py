@@ -1,0 +1,197 @@
+"""What the verbs share: kernels named on the command line, types, values, IR from files."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.source import ASTSource
+from tilewright.frontend.source import SourceFunction
+from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.verify import verify_module
+
+SIGNATURES = "__tilewright_signatures__"
+
+
+class UsageError(Exception):
+    """The command line asks for something that is not there."""
+
+
+def read_ir(path: Path) -> Module:
+    """The verified module in a file; `-` is standard input."""
+    text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+    module = parse_module(text, str(path))
+    verify_module(module)
+    return module
+
+
+def import_script(path: Path) -> Any:
+    """Import a script as a module, from wherever it lies, without running its main part."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path} is not a Python file")
+    if not path.exists():
+        raise UsageError(f"there is no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    # Dataclasses and pickle look a module up by its name.
+    sys.modules[path.stem] = module
+    # A script finds its neighbours as if it were run.
+    sys.path.insert(0, str(path.parent.resolve()))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    return module
+
+
+def kernels_of(module: Any) -> dict[str, SourceFunction]:
+    """The kernels that a module has, by name; wrappers such as an autotuner are looked through."""
+    found: dict[str, SourceFunction] = {}
+    for name, value in vars(module).items():
+        inner = value
+        while inner is not None and not isinstance(inner, SourceFunction):
+            inner = vars(inner).get("fn") if hasattr(inner, "__dict__") else None
+        if inner is not None:
+            found[name] = inner
+    return found
+
+
+def split_types(text: str) -> list[str]:
+    """The parts between commas that are in no parentheses.
+
+    >>> split_types("x=*fp32, t=(i32,fp32)")
+    ['x=*fp32', 't=(i32,fp32)']
+    """
+    parts, depth = [""], 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += c
+    return [p.strip() for p in parts if p.strip()]
+
+
+def parse_type(text: str, path: tuple[int, ...], attrs: dict[tuple[int, ...], list[Any]]) -> Any:
+    """The type of a parameter: ``*fp32``, ``i32``, a tuple of them; ``:16`` adds to `attrs`."""
+    if text.startswith("(") and text.endswith(")"):
+        leaves = split_types(text[1:-1])
+        return tuple(parse_type(leaf, (*path, i), attrs) for i, leaf in enumerate(leaves))
+    type, colon, hint = text.partition(":")
+    if colon and hint != "16":
+        raise UsageError(f"{text!r}: the only hint is :16, for a multiple of 16")
+    if colon:
+        attrs[path] = [["tt.divisibility", 16]]
+    return type
+
+
+def parse_value(text: str) -> Any:
+    """A Python literal; anything else is a string."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
+    """``name=value`` texts as a dict."""
+    pairs: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise UsageError(f"{what}: write NAME=…, not {item!r}")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any]) -> ASTSource:
+    """The kernel with the types of a text such as ``x=*fp32:16,n=i32``."""
+    names = list(fn.arg_names)
+    attrs: dict[tuple[int, ...], list[Any]] = {}
+    types: dict[str, Any] = {}
+    for name, text in parse_pairs(split_types(signature), "--signature").items():
+        if name not in names:
+            raise UsageError(f"{fn.__name__} has no parameter {name!r}; it has {', '.join(names)}")
+        types[name] = parse_type(text, (names.index(name),), attrs)
+    try:
+        return ASTSource(fn, types, dict(constexprs), attrs)
+    except (TypeError, ValueError) as error:
+        raise UsageError(str(error)) from error
+
+
+def find_kernel(place: str) -> tuple[SourceFunction, Any]:
+    """The kernel at ``FILE::KERNEL`` and the module that has it; the only one for ``FILE``."""
+    file, _, name = place.partition("::")
+    module = import_script(Path(file))
+    kernels = kernels_of(module)
+    if not name and len(kernels) == 1:
+        return next(iter(kernels.values())), module
+    if name not in kernels:
+        has = ", ".join(kernels) or "none"
+        raise UsageError(f"write {file}::KERNEL; the kernels there: {has}")
+    return kernels[name], module
+
+
+def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments that `kernel_source` reads."""
+    parser.add_argument("kernel", metavar="FILE::KERNEL", help="a kernel in a Python file")
+    parser.add_argument(
+        "--signature",
+        "-s",
+        help='types of the arguments, as "x=*fp32:16,n=i32"; :16 promises a multiple of 16',
+    )
+    parser.add_argument(
+        "--constexpr",
+        "-c",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a compile-time parameter",
+    )
+
+
+def kernel_source(args: argparse.Namespace) -> ASTSource:
+    """The source that the arguments of `add_kernel_arguments` name.
+
+    Without a signature, the module's ``__tilewright_signatures__`` gives one by the kernel's name:
+    ``{"add": ("x=*fp32:16,n=i32", {"BLOCK": 1024})}``.
+    """
+    fn, module = find_kernel(args.kernel)
+    given = parse_pairs(args.constexpr, "--constexpr")
+    constexprs: dict[str, Any] = {name: parse_value(text) for name, text in given.items()}
+    signature: str | None = args.signature
+    if signature is None:
+        known = getattr(module, SIGNATURES, {})
+        if fn.__name__ not in known:
+            raise UsageError(
+                f"give the types of {fn.__name__}({', '.join(fn.arg_names)}) with --signature, or "
+                f"in the file: {SIGNATURES} = "
+                f'{{"{fn.__name__}": ("x=*fp32:16,n=i32", {{"BLOCK": 128}})}}'
+            )
+        signature, defaults = known[fn.__name__]
+        constexprs = {**defaults, **constexprs}
+    return source_of(fn, signature or "", constexprs)
+
+
+def parse_options(items: Iterable[str]) -> dict[str, Any]:
+    """Compile options from ``NAME=VALUE`` texts."""
+    return {name: parse_value(text) for name, text in parse_pairs(items, "--option").items()}
+
+
+def add_target_arguments(parser: argparse.ArgumentParser) -> None:
+    """``--target`` and ``--option``."""
+    parser.add_argument("--target", "-t", default="cpu", help="what to compile for (default: cpu)")
+    parser.add_argument(
+        "--option",
+        "-o",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a compile option, such as num_warps=8",
+    )

@@ -1,0 +1,65 @@
+"""Run passes on tile IR in a file and print the result.
+
+    python -m tilewright opt kernel.ir -p canonicalize,cse,dce
+    python -m tilewright opt kernel.ir --diff        (the whole pipeline, pass by pass)
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.passes import PASSES, Observer, PassContext, Step, Timer, Verifier, run
+from tilewright.ir.printer import print_module
+from tilewright.tools.load import UsageError, read_ir
+from tilewright.tools.show import Narrator
+
+HELP = "run passes on tile IR in a file"
+
+
+def named_steps(names: str) -> list[Step]:
+    """Steps of the passes with these names, separated by commas."""
+    steps: list[Step] = []
+    for name in filter(None, (n.strip() for n in names.split(","))):
+        if name not in PASSES:
+            raise UsageError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
+        steps.append(Step(PASSES[name]))
+    return steps
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="tile IR; - for standard input")
+    parser.add_argument(
+        "--passes", "-p", help="names of passes, with commas (default: those of every compilation)"
+    )
+    parser.add_argument("--verify", action="store_true", help="verify the IR after each pass")
+    parser.add_argument("--diff", action="store_true", help="print what each pass changed instead")
+    parser.add_argument("--locations", action="store_true", help="print source locations")
+    parser.add_argument("--time", action="store_true", help="print each pass's time, as comments")
+    parser.add_argument("--counts", action="store_true", help="print what was done, as comments")
+
+
+def execute(args: argparse.Namespace) -> int:
+    steps = list(STEPS) if args.passes is None else named_steps(args.passes)
+    module = read_ir(args.file)
+    timer = Timer()
+    observers: list[Observer] = [timer]
+    narrator = Narrator(module, locations=args.locations)
+    if args.diff:
+        observers.append(narrator)
+    if args.verify:
+        observers.append(Verifier())
+    ctx = PassContext()
+    run(module, steps, ctx, observers)
+    if args.diff:
+        narrator.flush()
+    else:
+        print(print_module(module, locations=args.locations), end="")
+    if args.time:
+        for name, seconds in timer.seconds.items():
+            print(f"# {name}: {seconds * 1e3:.2f} ms")
+    if args.counts:
+        for what, count in sorted(ctx.counts.items()):
+            print(f"# {what}: {count}")
+    return 0

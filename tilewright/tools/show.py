@@ -1,0 +1,98 @@
+"""Show what the compiler makes of a kernel: its IR, then how each pass changed it.
+
+    python -m tilewright show examples/vector_add.py::add_kernel
+    python -m tilewright show k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=1024 --stage llir
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import time
+
+from tilewright.compiler.driver import compile_source, device_of, lower
+from tilewright.compiler.pipeline import pipeline
+from tilewright.ir.core import Module
+from tilewright.ir.passes import Step
+from tilewright.ir.printer import print_module
+from tilewright.targets import registry
+from tilewright.tools.load import (
+    UsageError,
+    add_kernel_arguments,
+    add_target_arguments,
+    kernel_source,
+    parse_options,
+)
+
+HELP = "show a kernel's IR after each pass, or a stage of its code"
+
+
+class Narrator:
+    """An observer that prints what each pass changed, and tells those that changed nothing."""
+
+    def __init__(self, module: Module, context: int = 3, locations: bool = False) -> None:
+        self.context = context
+        self.locations = locations
+        self.text = self._print(module)
+        self.idle: list[str] = []
+        self._start = 0.0
+
+    def _print(self, module: Module) -> str:
+        return print_module(module, locations=self.locations)
+
+    def before(self, step: Step, module: Module) -> None:
+        self._start = time.perf_counter()
+
+    def after(self, step: Step, module: Module, changed: bool) -> None:
+        seconds = time.perf_counter() - self._start
+        text = self._print(module)
+        if text == self.text:
+            self.idle.append(step.name)
+            return
+        self.flush()
+        print(f"\n=== after {step.name} ({seconds * 1e3:.1f} ms)")
+        for line in _difference(self.text, text, self.context):
+            print(line)
+        self.text = text
+
+    def flush(self) -> None:
+        """Print the names of the passes that changed nothing since the last that did."""
+        if self.idle:
+            print(f"\n=== no change by {', '.join(self.idle)}")
+        self.idle = []
+
+
+def _difference(before: str, after: str, context: int) -> list[str]:
+    """A unified diff, without the lines that would name two files."""
+    lines = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), lineterm="", n=context
+    )
+    return list(lines)[2:]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel_arguments(parser)
+    add_target_arguments(parser)
+    parser.add_argument("--stage", help="print only this: source, ttir, or one of the target's")
+    parser.add_argument("--context", type=int, default=3, help="lines around a change (default 3)")
+    parser.add_argument("--locations", action="store_true", help="print source locations")
+
+
+def execute(args: argparse.Namespace) -> int:
+    source = kernel_source(args)
+    target = registry.target(args.target)
+    options = target.parse_options(parse_options(args.option))
+    if args.stage is not None:
+        compiled = compile_source(source, device_of(args.target, target), options)
+        if args.stage not in compiled.asm:
+            raise UsageError(f"there is no stage {args.stage!r}; there are {', '.join(compiled.asm)}")
+        stage = compiled.asm[args.stage]
+        print(stage if isinstance(stage, str) else stage.hex(" ", 4))
+        return 0
+    module = source.make_ir(target.frontend_options(options))
+    print(f"=== {source.name}, from the front end")
+    print(print_module(module, locations=args.locations), end="")
+    narrator = Narrator(module, args.context, args.locations)
+    lower(module, target, options, pipeline(target), [narrator])
+    narrator.flush()
+    return 0
