@@ -231,7 +231,8 @@ def _internal_error(
             problem,
             {"tilewright": VERSION, "target": target.key()},
         )
-        path = reproducer.write(knobs.compilation.reproducer_dir)
+        folder = knobs.compilation.reproducer_dir
+        path = reproducer.write(Path(folder) if folder else None)
     except Exception as second:  # the first error matters more than why it can't be saved
         return InternalCompilerError(source.name, failing, problem, None, repr(second))
     return InternalCompilerError(source.name, failing, problem, path)

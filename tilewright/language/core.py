@@ -11,8 +11,10 @@ from enum import Enum
 from typing import Any
 
 from tilewright.ir.types import shape_of
-from tilewright.language.semantic import arith, atomic, convert, memory, shape
+from tilewright.language.semantic import arith, atomic, convert, memory
 from tilewright.language.semantic import dot as products
+from tilewright.language.semantic import reduce as reductions
+from tilewright.language.semantic import shape as shapes
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
 from tilewright.language.semantic.convert import to_tensor as _to_tensor
@@ -147,13 +149,13 @@ def must_use_result(message: Any = "") -> Any:
 @builtin
 def program_id(axis: Any, *, _semantic: Semantic) -> tensor:
     """This program's index along `axis` (0, 1 or 2) of the grid, a scalar int32."""
-    return shape.program_id(_semantic, axis)
+    return shapes.program_id(_semantic, axis)
 
 
 @builtin
 def num_programs(axis: Any, *, _semantic: Semantic) -> tensor:
     """The grid's extent along `axis` (0, 1 or 2), a scalar int32."""
-    return shape.num_programs(_semantic, axis)
+    return shapes.num_programs(_semantic, axis)
 
 
 class range:
@@ -222,25 +224,25 @@ class static_range(range):
 @builtin
 def arange(start: Any, end: Any, *, _semantic: Semantic) -> tensor:
     """The integers start, …, end - 1 as a 1-D int32 tile; their number is a power of two."""
-    return shape.arange(_semantic, start, end)
+    return shapes.arange(_semantic, start, end)
 
 
 @builtin
-def full(shape_: Any, value: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+def full(shape: Any, value: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
     """A tile of the shape filled with one value, cast to `dtype`; shape () gives a scalar."""
-    return shape.full(_semantic, shape_, value, dtype)
+    return shapes.full(_semantic, shape, value, dtype)
 
 
 @builtin
-def zeros(shape_: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+def zeros(shape: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
     """A tile of zeros."""
-    return shape.full(_semantic, shape_, 0, dtype)
+    return shapes.full(_semantic, shape, 0, dtype)
 
 
 @builtin
 def zeros_like(input: Any, *, _semantic: Semantic) -> tensor:
     """Zeros in the shape and dtype of `input`."""
-    return shape.zeros_like(_semantic, input)
+    return shapes.zeros_like(_semantic, input)
 
 
 @tensor_method
@@ -278,7 +280,7 @@ def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Semantic
 ) -> tensor:
     """`input`, then `other`, along `dim`; both have one shape. Elements keep their order."""
-    return shape.cat(_semantic, input, other, dim)
+    return shapes.cat(_semantic, input, other, dim)
 
 
 # -- shape -----------------------------------------------------------------------------------------
@@ -293,9 +295,9 @@ def broadcast(input: Any, other: Any, *, _semantic: Semantic) -> tuple:
 
 @tensor_method
 @builtin
-def broadcast_to(input: Any, *shape_: Any, _semantic: Semantic) -> tensor:
+def broadcast_to(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
     """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
-    sizes = shape.shape_argument(shape_)
+    sizes = shapes.shape_argument(shape)
     return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
 
 
@@ -303,41 +305,41 @@ def broadcast_to(input: Any, *shape_: Any, _semantic: Semantic) -> tensor:
 @builtin
 def expand_dims(input: Any, axis: Any, *, _semantic: Semantic) -> tensor:
     """New axes of length 1 at one or more positions of the result."""
-    return shape.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
+    return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
 
 
 @tensor_method
 @builtin
 def unsqueeze(input: Any, dim: Any, *, _semantic: Semantic) -> tensor:
     """A new axis of length 1 at position `dim`."""
-    return shape.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
+    return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
 
 
 @tensor_method
 @builtin
 def squeeze(input: tensor, dim: Any, *, _semantic: Semantic) -> tensor:
     """Without the axis `dim`, which must have length 1."""
-    return shape.squeeze(_semantic, input, dim)
+    return shapes.squeeze(_semantic, input, dim)
 
 
 @tensor_method
 @builtin
 def permute(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
     """Axes reordered: axis i of the result is axis ``dims[i]``."""
-    return shape.permute(_semantic, input, shape.shape_argument(dims))
+    return shapes.permute(_semantic, input, shapes.shape_argument(dims))
 
 
 @tensor_method
 @builtin
 def trans(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
     """Axes reordered; without `dims`, the last two are swapped."""
-    return shape.trans(_semantic, input, dims)
+    return shapes.trans(_semantic, input, dims)
 
 
 @builtin
 def _transposed(input: tensor, *, _semantic: Semantic) -> tensor:
     """``x.T``: a 2-D tile transposed."""
-    return shape.permute(_semantic, input, (1, 0))
+    return shapes.permute(_semantic, input, (1, 0))
 
 
 tensor_method(_transposed, "T")
@@ -346,66 +348,66 @@ tensor_method(_transposed, "T")
 @tensor_method
 @builtin
 def reshape(
-    input: Any, *shape_: Any, can_reorder: Any = False, _semantic: Semantic
+    input: Any, *shape: Any, can_reorder: Any = False, _semantic: Semantic
 ) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
-    sizes = shape.shape_argument(shape_)
-    return shape.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+    sizes = shapes.shape_argument(shape)
+    return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
 
 @tensor_method
 @builtin
-def view(input: Any, *shape_: Any, _semantic: Semantic) -> tensor:
+def view(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
     """Like `reshape`."""
-    sizes = shape.shape_argument(shape_)
-    return shape.reshape(_semantic, _to_tensor(_semantic, input), sizes)
+    sizes = shapes.shape_argument(shape)
+    return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
 
 @tensor_method
 @builtin
 def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Semantic) -> tensor:
     """All elements as a 1-D tile, in row-major order."""
-    return shape.reshape(_semantic, input, (input.numel.value,))
+    return shapes.reshape(_semantic, input, (input.numel.value,))
 
 
 @builtin
 def join(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
     """The two side by side along a new last axis of length 2."""
-    return shape.join(_semantic, a, b)
+    return shapes.join(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def split(a: tensor, *, _semantic: Semantic) -> tuple:
     """The two halves of a last axis of length 2."""
-    return shape.split(_semantic, a)
+    return shapes.split(_semantic, a)
 
 
 @builtin
 def interleave(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
     """a0, b0, a1, b1, … along the last axis."""
-    return shape.interleave(_semantic, a, b)
+    return shapes.interleave(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def flip(x: tensor, dim: Any = None, *, _semantic: Semantic) -> tensor:
     """The elements in reverse order along `dim`, the last axis by default."""
-    return shape.flip(_semantic, x, dim)
+    return shapes.flip(_semantic, x, dim)
 
 
 @tensor_method
 @builtin
 def item(self: tensor, *, _semantic: Semantic) -> tensor:
     """The only element of the tensor as a scalar."""
-    return shape.item(_semantic, self)
+    return shapes.item(_semantic, self)
 
 
 @tensor_method
 @builtin
 def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Semantic) -> tensor:
     """``out[.., k, ..] = src[.., index[.., k, ..], ..]`` along `axis`."""
-    return shape.gather(_semantic, src, index, axis)
+    return shapes.gather(_semantic, src, index, axis)
 
 
 # -- memory ----------------------------------------------------------------------------------------
@@ -626,7 +628,7 @@ def reduce(
     """Combine all elements along `axis` (all there are when None) with a jit function.
 
     Args:
-        input: a tile, or a tuple of N tiles of one shape.
+        input: a tile, or a tuple of N tiles of one shapes.
         combine_fn: takes 2 N scalars, N of the left element and N of the right, and returns N; it
             must be associative, and may see its operands swapped.
         keep_dims: whether the axis stays with length 1.
@@ -793,7 +795,7 @@ _install_operators()
 @builtin
 def _getitem(self: tensor, slices: Any, *, _semantic: Semantic) -> tensor:
     """``x[:, None]``: new axes of length 1."""
-    return shape.subscript(_semantic, self, slices)
+    return shapes.subscript(_semantic, self, slices)
 
 
 tensor_method(_getitem, "__getitem__")

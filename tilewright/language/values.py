@@ -100,6 +100,8 @@ class constexpr(base_value):
         return self.value(*args, **kwargs)
 
     def __getitem__(self, index: Any) -> constexpr:
+        if isinstance(index, slice):
+            return constexpr(self.value[index.start : index.stop : index.step])
         return constexpr(self.value[_plain(index)])
 
     def __add__(self, other: Any) -> constexpr:
@@ -219,9 +221,8 @@ class tuple(base_value):
 
     def __getitem__(self, index: Any) -> Any:
         index = _plain(index)
-        if isinstance(index, builtins.slice):
-            parts = (_plain(index.start), _plain(index.stop), _plain(index.step))
-            return tuple(self.values[builtins.slice(*parts)])
+        if isinstance(index, slice):
+            return tuple(self.values[index.start : index.stop : index.step])
         if not isinstance(index, int):
             raise TypeError(
                 f"a tuple is indexed by a compile-time integer, not by {type_of(index)}"

@@ -94,7 +94,7 @@ def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
     with at least two bits less gives what rounding once does (Boldo and Melquiond, 2008).
     """
     if to == FP64:
-        return np.frompyfunc(_exact_fma, 3, 1)(x, y, z).astype(np.float64)
+        return np.asarray(np.frompyfunc(_exact_fma, 3, 1)(x, y, z), np.float64)
     a = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
     b = z.astype(np.float64)
     total = np.asarray(a + b)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ops.control import For, If, While, Yield
-from tilewright.rewrites.control import for_without, if_without
+from tilewright.ops.control import For, If, While
+from tilewright.rewrites.control import drop_yields, rebuilt_for, rebuilt_if
 
 
 @compiler_pass("dce")
@@ -99,25 +99,39 @@ class _Needed:
 
 
 def _sweep(region: Region, needed: _Needed) -> int:
+    """Remove what is dead in the region, users before what they use; returns how much."""
     removed = 0
     for op in region.reversed():
         if op.terminator:
             continue
-        if op not in needed.ops:
-            # What still uses the results is a yield of something not needed: _drop removes it.
-            for result in op.results:
-                result.users.clear()
+        if op in needed.ops:
+            removed += _sweep_within(op, needed)
+        else:
             op.erase()
             removed += 1
-            continue
-        removed += _drop(op, needed)
     return removed
 
 
-def _drop(op: Op, needed: _Needed) -> int:
-    """Remove the results of a loop or `if` that nothing needs, then what is dead within it."""
-    before = len(op.results)
-    if isinstance(op, For | If) and not all(r in needed.values for r in op.results):
-        op = _without(op, needed)
-    dropped = before - len(op.results)
-    return dropped + sum(_sweep(region, needed) for region in op.regions)
+def _sweep_within(op: Op, needed: _Needed) -> int:
+    match op:
+        case For():
+            keep = [arg in needed.values for arg in op.body.args[1:]]
+        case If():
+            keep = [result in needed.values for result in op.results]
+        case _:
+            keep = []
+    if not all(keep):
+        for region in op.regions:
+            drop_yields(region, keep)
+    removed = sum([_sweep(region, needed) for region in op.regions])
+    if all(keep):
+        return removed
+    assert isinstance(op, For | If) and op.parent is not None
+    old = [r for r, kept in zip(op.results, keep, strict=True) if kept]
+    new = rebuilt_for(op, keep) if isinstance(op, For) else rebuilt_if(op)
+    new.loc = op.loc
+    op.parent.insert_before(new, op)
+    for result, value in zip(old, new.results, strict=True):
+        result.replace_with(value)
+    op.erase()
+    return removed + keep.count(False)

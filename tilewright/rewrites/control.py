@@ -50,26 +50,25 @@ def spread(values: Sequence[Value], keep: Sequence[bool], other: Sequence[Value]
     return [next(remaining) if k else o for k, o in zip(keep, other, strict=True)]
 
 
-def for_without(op: For, keep: Sequence[bool]) -> For:
-    """A detached copy of the loop with the body of `op`, without the carried values not kept.
+def drop_yields(region: Region, keep: Sequence[bool]) -> None:
+    """Yield only the kept values."""
+    set_yields(region, [v for v, k in zip(region.terminator.operands, keep, strict=True) if k])
 
-    The body's arguments for these must have no users but the yield.
+
+def rebuilt_for(op: For, keep: Sequence[bool]) -> For:
+    """A detached loop that takes the body of `op` and carries only the kept values.
+
+    The body yields only these already, and uses no other of its arguments.
     """
     body = take_region(op, 0)
-    yields = body.terminator.operands
-    set_yields(body, [v for v, kept in zip(yields, keep, strict=True) if kept])
     remove_args(body, [True, *keep])
     inits = [v for v, kept in zip(op.inits, keep, strict=True) if kept]
     return For(op.start, op.stop, op.step, inits, op.num_stages, op.unroll, op.hints, body)
 
 
-def if_without(op: If, keep: Sequence[bool]) -> If:
-    """A detached copy of the `if` with the regions of `op`, without the results not kept."""
-    regions = [take_region(op, 0), take_region(op, 1)]
-    for region in regions:
-        yields = region.terminator.operands
-        set_yields(region, [v for v, kept in zip(yields, keep, strict=True) if kept])
-    return If(op.condition, *regions)
+def rebuilt_if(op: If) -> If:
+    """A detached `if` that takes the regions of `op`, with a result for each value they yield."""
+    return If(op.condition, take_region(op, 0), take_region(op, 1))
 
 
 # -- if -----------------------------------------------------------------------------------------
@@ -96,7 +95,9 @@ def if_results_needed(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
     for result, a, kept in zip(op.results, list(left), keep, strict=True):
         if not kept:
             rw.replace(result, a)
-    new = rw.insert_op(if_without(op, keep))
+    for region in op.regions:
+        drop_yields(region, keep)
+    new = rw.insert_op(rebuilt_if(op))
     return tuple(spread(new.results, keep, op.results))
 
 
@@ -166,7 +167,8 @@ def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     ]
     if all(keep):
         return None
-    new = rw.insert_op(for_without(op, keep))
+    drop_yields(op.body, keep)
+    new = rw.insert_op(rebuilt_for(op, keep))
     return tuple(spread(new.results, keep, op.results))
 
 

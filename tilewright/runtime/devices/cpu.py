@@ -205,8 +205,8 @@ def _pool_ir() -> str:
 def _compile_pool() -> LoadedCode:
     _shared_linker()  # initialises LLVM's native target
     # For any processor of this architecture, as the pool gains nothing from a newer one; and at
-    # level 1, as it holds no loop that matters.
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic")
+    # level 0, as it holds no loop that matters: 7 ms to make, against 20 ms at level 1.
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=0, reloc="pic")
     module = llvm.parse_assembly(_pool_ir(), llvm.create_context())
     module.triple = machine.triple
     module.verify()

@@ -222,6 +222,10 @@ def _write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> None:
         else:
             b.masked_store(data, ptr.base, level.vector(mask))
         return
+    if ptr.stride == -size and mask is None:
+        last = b.gep(data.type.element, ptr.base, const(I64, 1 - level.width))
+        b.store(b.shuffle(data, None, list(reversed(range(level.width)))), last)
+        return
     set_mask = level.vector(mask) if mask is not None else const(like(I1, data.type), 1)
     b.scatter(data, pointer_vector(level, ptr), set_mask)
 

@@ -1,1 +1,142 @@
-"""todo"""
+"""Atomic read-modify-write, one element after the other in row-major order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op, Value
+from tilewright.lowering.arith import lower_add, lower_extremum
+from tilewright.lowering.emit import I64, Builder, V, const, int_type, zero
+from tilewright.lowering.types import memory_type
+from tilewright.ops import arith, atomic
+from tilewright.targets.cpu import access
+from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.loops import loop
+
+_ORDER = {
+    "relaxed": "monotonic",
+    "acquire": "acquire",
+    "release": "release",
+    "acq_rel": "acq_rel",
+}
+_INT_OPS = {"add": "add", "and": "and", "or": "or", "xor": "xor", "xchg": "xchg"}
+
+Exchange = Callable[[Level, Coords], V]
+
+
+@emits(atomic.AtomicRMW)
+def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
+    def exchange(at: Level, coords: Coords) -> V:
+        ptr, value = at.eval(op.ptr, coords).base, at.eval(op.value, coords).base
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        return _masked(at, mask, value, lambda: _rmw(at.b, op, ptr, value))
+
+    _each(kernel, level, op, op.ptr, exchange)
+
+
+@emits(atomic.AtomicCAS)
+def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
+    def exchange(at: Level, coords: Coords) -> V:
+        b = at.b
+        values = [at.eval(v, coords).base for v in (op.ptr, op.expected, op.value)]
+        ptr, expected, value = values
+        bits = int_type(value.type.bits)
+        old, _ = b.cmpxchg(
+            ptr, b.bitcast(expected, bits), b.bitcast(value, bits), _ORDER[op.sem]
+        )
+        return b.bitcast(old, value.type)
+
+    _each(kernel, level, op, op.ptr, exchange)
+
+
+def _each(kernel: Kernel, level: Level, op: Op, ptr: Value, exchange: Exchange) -> None:
+    """Visit the elements in row-major order; keep the old values if anyone needs them."""
+    b = kernel.b
+    if not isinstance(ptr.type, ir.Tile):
+        kernel.env[op.result] = exchange(level, ())
+        level.block = b.current
+        return
+    buffer = kernel.buffer(op.result) if op.result.users else None
+
+    def visit(at: Level, axes: int, coords: Coords) -> None:
+        if axes == len(ptr.type.shape):
+            old = exchange(at, coords)
+            at.block = b.current
+            if buffer is not None:
+                access.write_buffer(at, buffer, coords, Lanes(old, 0, at.depth))
+            return
+        if ptr.type.shape[axes] == 1:
+            visit(at, axes + 1, (*coords, ZERO))
+            return
+        stop = const(I64, ptr.type.shape[axes])
+        with loop(at, const(I64, 0), stop, 1, width=1) as opened:
+            here = Lanes(opened.index, 0, opened.level.depth)
+            visit(opened.level, axes + 1, (*coords, here))
+
+    visit(level, 0, ())
+    if buffer is not None:
+        kernel.env[op.result] = buffer
+
+
+def _masked(level: Level, mask: V | None, value: V, act: Callable[[], V]) -> V:
+    """Do it where the mask holds; 0 elsewhere."""
+    if mask is None:
+        return act()
+    b = level.b
+    before, inside, after = b.current, b.block("atomic"), b.block("done")
+    b.cond_br(mask, inside, after)
+    b.at(inside)
+    old = act()
+    end = b.current
+    b.br(after)
+    b.at(after)
+    merged = b.phi(value.type)
+    merged.add(zero(value.type), before)
+    merged.add(old, end)
+    return merged.value
+
+
+def _rmw(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V) -> V:
+    element = ir.dtype_of(op.value.type)
+    order = _ORDER[op.sem]
+    if op.kind == "xchg":
+        bits = int_type(value.type.bits)
+        return b.bitcast(b.atomicrmw("xchg", ptr, b.bitcast(value, bits), order), value.type)
+    if not element.is_floating():
+        name = _INT_OPS.get(op.kind) or ("" if element.is_int_signed() else "u") + op.kind
+        return b.atomicrmw(name, ptr, value, order)
+    if op.kind == "add" and element.primitive_bitwidth >= 32:
+        return b.atomicrmw("fadd", ptr, value, order)
+    return _compare_loop(b, op, ptr, value, order)
+
+
+def _compare_loop(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V, order: str) -> V:
+    """What no instruction does: compute the new value, and try until nobody came between."""
+    bits = int_type(memory_type(op.value.type).bits)
+    first = b.load(bits, ptr)
+    before, again, done = b.current, b.block("try"), b.block("swapped")
+    b.br(again)
+    b.at(again)
+    old = b.phi(bits)
+    old.add(first, before)
+    current = b.bitcast(old.value, value.type)
+    wanted = b.bitcast(_combined(b, op, current, value), bits)
+    found, ok = b.cmpxchg(ptr, old.value, wanted, order)
+    old.add(found, b.current)
+    b.cond_br(ok, done, again)
+    b.at(done)
+    return current
+
+
+def _combined(b: Builder, op: atomic.AtomicRMW, old: V, value: V) -> V:
+    if op.kind == "add":
+        like = arith.Add(op.value, op.value)
+        result = lower_add(b, like, old, value)
+    else:
+        like = (arith.Max if op.kind == "max" else arith.Min)(op.value, op.value)
+        result = lower_extremum(b, like, old, value)
+    like.drop_operands()
+    return result

@@ -122,7 +122,7 @@ def _yield_tiles(
         if buffer is None or value is arg:
             continue
         pairs.append((value, buffer))
-        if value in kernel.env or not _reads_other(kernel, value, arg, set(args)):
+        if value in kernel.env or not _reads_other(kernel, value, buffer, buffers):
             continue
         temporary = kernel.buffer(value)
         kernel.copy(level, [(value, temporary)])
@@ -131,17 +131,23 @@ def _yield_tiles(
     kernel.b.at(level.block)
 
 
-def _reads_other(kernel: Kernel, value: Value, own: Value, carried: set[Value]) -> bool:
-    """Whether a lazy value reads a carried tile other than `own`, or `own` at other elements."""
-    kept = kernel.plan.kept
-    moved = {
-        v
-        for v in cone(value, kept)
-        if v.op is not None and is_lazy(v.op) and not v.op.elementwise and v not in kept
-    }
-    if any(v in carried and v is not own for v in cone(value, kept)):
-        return True
-    return any(own in cone(v, kept) for v in moved)
+def _reads_other(
+    kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer | None]
+) -> bool:
+    """Whether a lazy value reads a carried buffer other than `own`, or `own` at other elements.
+
+    Buffers are compared, not values: what was computed in place has its operand's buffer.
+    """
+    others = {b.ptr.text for b in carried if b is not None and b is not own}
+    for v in cone(value, kernel.plan.kept):
+        bound = kernel.env.get(v)
+        if isinstance(bound, Buffer) and bound.ptr.text in others:
+            return True
+        if bound is None and v.op is not None and is_lazy(v.op) and not v.op.elementwise:
+            inner = [kernel.env.get(u) for u in cone(v, kernel.plan.kept)]
+            if any(isinstance(b, Buffer) and b.ptr.text == own.ptr.text for b in inner):
+                return True
+    return False
 
 
 @emits(control.If)

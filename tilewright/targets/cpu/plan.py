@@ -308,7 +308,7 @@ def value_cost(value: Value, kept: set[Value]) -> int:
 
 def _reads_buffer(user: Op, value: Value) -> bool:
     """Whether a consumer needs the whole tile in memory before it starts."""
-    return isinstance(user, reduce.Scan | atomic.AtomicRMW | atomic.AtomicCAS)
+    return isinstance(user, reduce.Scan)
 
 
 def _ancestor_in(op: Op, region: Region) -> Op:

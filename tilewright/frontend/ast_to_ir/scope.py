@@ -1,0 +1,70 @@
+"""What a name stands for."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import tilewright.language as tl
+from tilewright.frontend.ast_to_ir.visit import Frame
+from tilewright.frontend.dependencies import is_language_object, is_named_tuple_class
+from tilewright.frontend.source import JITCallable
+from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.values import constexpr, wrap
+
+_ABSENT: Any = object()
+
+# Python's builtins that a kernel may use -> what they stand for there.
+BUILTIN_NAMES: dict[str, Any] = {
+    "len": len,
+    "list": list,
+    "range": tl.range,
+    "float": float,
+    "int": int,
+    "isinstance": isinstance,
+    "getattr": getattr,
+    "hasattr": hasattr,
+    "min": min,
+    "max": max,
+}
+
+
+def lookup(frame: Frame, name: str) -> Any:
+    """The value of a name: local, captured, global, builtin, in this order.
+
+    Raises:
+        NameError: there is none, or it is a global that kernels may not read.
+    """
+    value = frame.names.get(name, _ABSENT)
+    if value is not _ABSENT:
+        return value
+    value = frame.captured.get(name, _ABSENT)
+    if value is _ABSENT:
+        value = frame.globals.get(name, _ABSENT)
+    if value is _ABSENT:
+        value = BUILTIN_NAMES.get(name, _ABSENT)
+        if value is _ABSENT:
+            raise NameError(f"{name} is not defined")
+        return value
+    if not (may_be_global(value) or frame.context.options.allow_non_constexpr_globals):
+        raise NameError(_global_message(name))
+    return wrap(value)
+
+
+def may_be_global(value: Any) -> bool:
+    """Whether kernels may read a global of this value."""
+    if value is None or isinstance(value, constexpr | types.ModuleType | JITCallable):
+        return True
+    if isinstance(value, DType | Pointer | Tile) or is_language_object(value):
+        return True
+    return is_named_tuple_class(value)
+
+
+def _global_message(name: str) -> str:
+    return (
+        f"Cannot access global variable {name} from within @jit'ed function. Kernels can only "
+        "read globals that are compile-time constants, for the compiled kernel would not see a "
+        f"later change. Either write `{name} = tl.constexpr(value)` (the annotation `{name}: "
+        "tl.constexpr = value` alone is not enough), or pass it to the kernel as an argument. "
+        "Setting TRITON_ALLOW_NON_CONSTEXPR_GLOBALS=1 switches the check off."
+    )

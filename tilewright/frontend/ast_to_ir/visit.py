@@ -1,0 +1,135 @@
+"""What all parts of the translation share: the state, the dispatch by node, errors with a place.
+
+A node's handler is found in a table, by the node's class. An exception in a handler becomes a
+`CompilationError` at the innermost node; see `docs` of that class for its text.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tilewright.base.diagnostics import CompilationError, Loc, UnsupportedLanguageConstruct
+from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.source import SourceFunction
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Module
+from tilewright.language.semantic.context import Semantic
+
+Names = dict[str, Any]
+# Calls of calls of … that a kernel may hold: far below the interpreter's own limit of recursion.
+MAX_CALL_DEPTH = 40
+
+
+class Context:
+    """The state of one compilation.
+
+    Attributes:
+        module: the functions so far.
+        specializations: callee and its arguments -> what was made of it, see `call.py`.
+        depth: how many functions are being compiled, one within the other.
+    """
+
+    def __init__(self, options: FrontendOptions) -> None:
+        self.options = options
+        self.module = Module()
+        self.builder = Builder()
+        self.specializations: dict[Any, Any] = {}
+        self.in_progress: set[Any] = set()
+        self.depth = 0
+
+
+class Frame:
+    """The state of one function that is being compiled.
+
+    Attributes:
+        names: the local names and their values at this point.
+        declared: names with an annotation ``constexpr`` and no value yet.
+        loops: how many run-time loops are around this point.
+        withs: how many ``with`` statements are.
+        semantic: what primitives build with.
+        dropped: the call whose result the statement at hand does not use.
+    """
+
+    __slots__ = (
+        "caller", "captured", "context", "declared", "dropped", "first_column", "first_line", "fn",
+        "globals", "loops", "names", "semantic", "withs",
+    )  # fmt: skip
+
+    def __init__(self, context: Context, fn: SourceFunction, caller: Loc | None = None) -> None:
+        self.context = context
+        self.fn = fn
+        self.caller = caller
+        self.names: Names = {}
+        self.declared: set[str] = set()
+        self.loops = 0
+        self.withs = 0
+        self.dropped: ast.AST | None = None
+        self.globals = fn.__globals__
+        self.captured = fn.captured
+        self.first_line = fn.def_line - 1
+        self.first_column = fn.indent + 1
+        self.semantic = Semantic(context.builder, context.options)
+
+    @property
+    def builder(self) -> Builder:
+        return self.context.builder
+
+    @property
+    def definition(self) -> ast.FunctionDef:
+        node = self.fn.parse().body[0]
+        assert isinstance(node, ast.FunctionDef)
+        return node
+
+    def loc(self, node: Any) -> Loc:
+        return Loc(
+            self.fn.file_name,
+            self.first_line + node.lineno,
+            self.first_column + node.col_offset,
+            self.fn.__name__,
+            self.caller,
+        )
+
+    def error(self, node: ast.AST, message: str | None) -> CompilationError:
+        return CompilationError(self.fn.src, node, message)
+
+    def unsupported(self, node: ast.AST, message: str) -> UnsupportedLanguageConstruct:
+        return UnsupportedLanguageConstruct(self.fn.src, node, message)
+
+
+ExpressionHandler = Callable[[Frame, Any], Any]
+EXPRESSIONS: dict[type, ExpressionHandler] = {}
+Handler = TypeVar("Handler", bound=ExpressionHandler)
+
+
+def expression(*kinds: type) -> Callable[[Handler], Handler]:
+    """Register the handler of expressions of these classes."""
+
+    def register(handler: Handler) -> Handler:
+        for kind in kinds:
+            EXPRESSIONS[kind] = handler
+        return handler
+
+    return register
+
+
+def visit(frame: Frame, node: ast.AST) -> Any:
+    """The language value of an expression."""
+    kind = type(node)
+    handler = EXPRESSIONS.get(kind)
+    if handler is None:
+        raise frame.unsupported(node, f"unsupported AST node type: {kind.__name__}")
+    builder = frame.context.builder
+    saved = builder.loc
+    builder.loc = frame.loc(node)
+    try:
+        value = handler(frame, node)
+    except CompilationError:
+        raise
+    except Exception as error:
+        if frame.context.options.front_end_debugging:
+            raise
+        raise frame.error(node, repr(error)) from None
+    builder.loc = saved
+    return value

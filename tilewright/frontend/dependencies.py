@@ -1,0 +1,160 @@
+"""The cache key of a function: a hash of its source and of everything that it reaches.
+
+The tree is walked once. A name that is not local, or an attribute of a module, may lead to another
+function of the language, whose key is added; to a global value, which is recorded so that a launch
+can check that it is still the same; or to something that needs no record.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import copy
+import hashlib
+import types
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.values import constexpr, is_builtin
+
+if TYPE_CHECKING:
+    from tilewright.frontend.source import JITCallable
+
+# Modules of the standard library whose functions a kernel may call on compile-time values.
+TOLERATED_MODULES = frozenset({"math", "copy"})
+_ABSENT: Any = object()
+
+Recorded = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
+
+
+def is_language_object(value: Any) -> bool:
+    """Whether this is part of the language itself."""
+    module = getattr(value, "__module__", None) or ""
+    return module.startswith("tilewright.language") or is_builtin(value)
+
+
+def is_named_tuple_class(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+
+
+def is_keyed(value: Any) -> bool:
+    """Whether this is a function with a key of its own: one of the kernel language."""
+    return hasattr(type(value), "cache_key") and hasattr(value, "used_global_vals")
+
+
+class _Finder(ast.NodeVisitor):
+    """Walks one function. `visit` of a name or attribute gives what it leads to, or None."""
+
+    def __init__(self, fn: JITCallable) -> None:
+        self.fn = fn
+        self.locals: set[str] = set()
+        self.keys: list[str] = []
+        self.used: Recorded = {}
+
+    def lookup(self, name: str) -> Any:
+        """The global or captured value of the name, recorded if need be; None if there is none."""
+        if name in self.locals:
+            return None
+        captured = self.fn.captured
+        if name in captured:
+            value, scope = captured[name], captured
+        else:
+            value, scope = self.fn.__globals__.get(name, _ABSENT), self.fn.__globals__
+        if value is _ABSENT:
+            return None
+        if not self.reference(value):
+            self.used[name, id(scope)] = (copy.deepcopy(value), scope)
+        return value
+
+    def reference(self, value: Any) -> bool:
+        """Follow a value; whether it needs no record as a global.
+
+        Raises:
+            RuntimeError: a plain Python function.
+        """
+        if is_keyed(value):
+            self.follow(value)
+            return True
+        if value is None or isinstance(value, types.ModuleType) or is_language_object(value):
+            # a constexpr is of the language, but its value counts
+            return not isinstance(value, constexpr)
+        if isinstance(value, DType | Pointer | Tile) or is_named_tuple_class(value):
+            return True
+        if callable(value) and not isinstance(value, type):
+            module = getattr(value, "__module__", None) or ""
+            known = module in TOLERATED_MODULES or value in vars(builtins).values()
+            if not known and isinstance(value, types.FunctionType):
+                raise RuntimeError(f"Unsupported function referenced: {value}")
+            return True
+        return isinstance(value, type)
+
+    def follow(self, other: Any) -> None:
+        """Add the key of another function, and the globals that it uses."""
+        self.keys.append(f"{other.cache_key}{getattr(other, 'noinline', False)}")
+        for key, (value, scope) in other.used_global_vals.items():
+            mine = self.used.get(key)
+            if mine is not None and mine[0] != value:
+                raise RuntimeError(
+                    f"Global variable {key[0]} has value {mine[0]} when compiling "
+                    f"{self.fn.__name__}, but inner kernel {other.__name__} has conflicting value "
+                    f"{value} from when it was first compiled. This is not allowed."
+                )
+            self.used[key] = (value, scope)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if not isinstance(node.ctx, ast.Load):
+            self.locals.add(node.id)
+            return None
+        return self.lookup(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        owner = self.visit(node.value)
+        while isinstance(owner, constexpr):
+            owner = owner.value
+        if not isinstance(owner, types.ModuleType) or owner.__name__.startswith("tilewright"):
+            return None
+        value = getattr(owner, node.attr, None)
+        self.reference(value)
+        return value
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        args = node.args
+        every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg]
+        self.locals.update(a.arg for a in every if a is not None)
+        for statement in node.body:  # defaults and annotations don't count
+            self.visit(statement)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        if node.value is not None:
+            self.visit(node.value)
+        self.visit(node.target)
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        self.visit(node.value)  # before its targets become local
+        for target in node.targets:
+            self.visit(target)
+
+    def visit_comprehension(self, node: ast.comprehension) -> Any:
+        self.visit(node.iter)
+        self.visit(node.target)
+        for condition in node.ifs:
+            self.visit(condition)
+
+    def visit_ListComp(self, node: ast.ListComp) -> Any:
+        for generator in node.generators:
+            self.visit(generator)
+        self.visit(node.elt)
+
+
+def cache_key(fn: JITCallable) -> str:
+    """The key of the function; fills its `used_global_vals`.
+
+    Raises:
+        RuntimeError: it uses a plain Python function, or a global whose value conflicts.
+    """
+    finder = _Finder(fn)
+    finder.visit(fn.parse())
+    fn.used_global_vals = dict(sorted(finder.used.items(), key=lambda item: item[0][0]))
+    constants = [(name, repr(value)) for (name, _), (value, _) in fn.used_global_vals.items()]
+    parts = [fn.src, *finder.keys, str(fn.starting_line_number), repr(constants)]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

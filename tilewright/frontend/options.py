@@ -1,0 +1,42 @@
+"""What the front end must know of the target and of the compile options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.language.semantic.context import MinDotSize
+
+
+@dataclass(frozen=True)
+class FrontendOptions:
+    """Options that change which IR a kernel gives.
+
+    Attributes:
+        supported_fp8_dtypes: short names of the fp8 types that the target has.
+        deprecated_fp8_dot_operand_dtypes: those that `dot` upcasts to fp16, with a warning.
+        default_dot_input_precision: `input_precision` of a `dot` that does not say.
+        allowed_dot_input_precisions: those that a `dot` may ask for.
+        max_num_imprecise_acc_default: of fp8 dots, see `tl.dot`.
+        min_dot_size: least (M, N, K) of a dot, or a function of the operands' dtypes giving it.
+        debug: whether assertions in kernels are checked.
+        sanitize_overflow: whether, with `debug`, integer arithmetic is checked too.
+        allow_non_constexpr_globals: whether a kernel may read any global.
+        front_end_debugging: whether errors keep their own type and full traceback.
+        num_warps, num_stages, enable_fp_fusion, backend_name, arch: of the compilation.
+    """
+
+    supported_fp8_dtypes: tuple[str, ...] = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8")
+    deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
+    default_dot_input_precision: str = "ieee"
+    allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3")
+    max_num_imprecise_acc_default: int = 0
+    min_dot_size: MinDotSize = (1, 1, 1)
+    debug: bool = False
+    sanitize_overflow: bool = True
+    allow_non_constexpr_globals: bool = False
+    front_end_debugging: bool = False
+    num_warps: int = 4
+    num_stages: int = 3
+    enable_fp_fusion: bool = True
+    backend_name: str = "cpu"
+    arch: str = ""

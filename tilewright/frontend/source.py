@@ -1,0 +1,341 @@
+"""Functions written in the kernel language, as Python source: what `@jit` makes of a function.
+
+Nothing is read or parsed until it is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import re
+import textwrap
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend import dependencies
+from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.types import canonical_name
+from tilewright.language.values import const, constexpr
+
+NO_SOURCE = "@jit functions should be defined in a Python file"
+_DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
+_CONST_ANNOTATION = re.compile(r"^(\*k|const )")
+
+
+class KernelParam:
+    """One parameter of a kernel.
+
+    Attributes:
+        name, num: its name, and its position from 0.
+        annotation: the annotation as text, "" without one.
+        annotation_type: the type string that the annotation forces, such as ``fp32`` or ``*i8``;
+            "" when it forces none.
+        is_constexpr: whether it is a compile-time parameter.
+        is_const: whether it is a pointer that may not be stored through.
+        has_default, default: its default value.
+        do_not_specialize: whether its values are not to be told apart.
+        do_not_specialize_on_alignment: whether only their alignment is not.
+    """
+
+    __slots__ = (
+        "_parameter",
+        "annotation",
+        "annotation_type",
+        "default",
+        "do_not_specialize",
+        "do_not_specialize_on_alignment",
+        "has_default",
+        "is_const",
+        "is_constexpr",
+        "name",
+        "num",
+    )
+
+    def __init__(
+        self,
+        num: int,
+        parameter: inspect.Parameter,
+        do_not_specialize: bool = False,
+        do_not_specialize_on_alignment: bool = False,
+    ) -> None:
+        self.num = num
+        self.name = parameter.name
+        self._parameter = parameter
+        self.has_default = parameter.default is not inspect.Parameter.empty
+        self.default: Any = parameter.default
+        self.annotation = _annotation_text(parameter.annotation)
+        self.is_constexpr = "constexpr" in self.annotation
+        self.is_const = not self.is_constexpr and _is_const(parameter.annotation, self.annotation)
+        self.annotation_type = "" if self.is_constexpr else _annotation_type(parameter.annotation)
+        self.do_not_specialize = do_not_specialize
+        self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
+
+    @property
+    def kind(self) -> Any:
+        """The `inspect.Parameter.kind`."""
+        return self._parameter.kind
+
+    def __repr__(self) -> str:
+        return f"KernelParam({self.name})"
+
+
+def _annotation_text(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty or annotation is None:
+        return ""
+    if isinstance(annotation, str):
+        return annotation
+    if isinstance(annotation, type):
+        return annotation.__name__
+    if isinstance(annotation, DType | Pointer | Tile):
+        return _type_string(annotation)
+    return str(annotation)
+
+
+def _is_const(annotation: Any, text: str) -> bool:
+    if annotation is const or (isinstance(annotation, Pointer) and annotation.const):
+        return True
+    return text in ("const", "tl.const") or bool(_CONST_ANNOTATION.match(text))
+
+
+def _type_string(type_: DType | Pointer | Tile) -> str:
+    if isinstance(type_, Pointer):
+        return f"*{'k' if type_.const else ''}{_type_string(type_.element_ty)}"
+    short = getattr(type_, "short", "")
+    return "u1" if short == "i1" else short
+
+
+def _annotation_type(annotation: Any) -> str:
+    """The type string that an annotation forces, "" if none."""
+    if isinstance(annotation, DType | Pointer):
+        return _type_string(annotation)
+    if not isinstance(annotation, str):
+        return ""
+    text = annotation.strip().strip("\"'")
+    pointer = text.endswith("*") or text.startswith("*")
+    constant = bool(_CONST_ANNOTATION.match(text))
+    name = text.removeprefix("*k") if text.startswith("*k") else text.removeprefix("*")
+    name = canonical_name(name.removeprefix("const ").removesuffix("*").strip())
+    known = re.fullmatch(r"(i|u)(1|8|16|32|64)|fp(16|32|64)|bf16|fp8e\w+", name)
+    if not known:
+        return ""
+    return f"*{'k' if constant else ''}{name}" if pointer else name
+
+
+def _check_has_source(fn: Callable[..., Any]) -> None:
+    """Raise ValueError if no file, nor the cache of lines, holds the function's text."""
+    code = getattr(fn, "__code__", None)
+    name = code.co_filename if code is not None else "<unknown>"
+    lost = name.startswith("<") and name not in linecache.cache
+    if code is None or fn.__name__ == "<lambda>" or lost:
+        raise ValueError(NO_SOURCE)
+
+
+class JITCallable:
+    """A Python function that takes part in kernels, with its source and its cache key."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        _check_has_source(fn)
+        self.fn = fn
+        self.__name__ = fn.__name__
+        self.__qualname__ = fn.__qualname__
+        self.__module__ = fn.__module__
+        self.__doc__ = fn.__doc__
+        self.__globals__: dict[str, Any] = fn.__globals__
+        self.file_name = fn.__code__.co_filename
+        self.used_global_vals: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
+        self._src: str | None = None
+        self._ast: ast.Module | None = None
+        self._hash: str | None = None
+        self._first_line = 0
+
+    # -- source ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _lines(self) -> tuple[list[str], int]:
+        try:
+            return inspect.getsourcelines(self.fn)
+        except (OSError, TypeError) as error:
+            raise ValueError(NO_SOURCE) from error
+
+    @property
+    def raw_src(self) -> list[str]:
+        """The lines of the source, decorators included."""
+        return self._lines[0]
+
+    @property
+    def starting_line_number(self) -> int:
+        """The line of the file on which `raw_src` begins."""
+        return self._lines[1]
+
+    @property
+    def src(self) -> str:
+        """The source from ``def`` on, without indentation."""
+        if self._src is None:
+            text = textwrap.dedent("".join(self.raw_src))
+            found = _DEF.search(text)
+            if found is None:
+                raise ValueError(NO_SOURCE)
+            self._src = text[found.start() :]
+        return self._src
+
+    @cached_property
+    def def_line(self) -> int:
+        """The line of the file on which ``def`` stands."""
+        before = [i for i, line in enumerate(self.raw_src) if _DEF.match(line.lstrip())]
+        return self.starting_line_number + (before[0] if before else 0)
+
+    @cached_property
+    def indent(self) -> int:
+        """Columns that `src` lacks at the left."""
+        text = "".join(self.raw_src)
+        return min((len(x) - len(x.lstrip()) for x in text.splitlines() if x.strip()), default=0)
+
+    def parse(self) -> ast.Module:
+        """The syntax tree of `src`: a module that holds one function. It is parsed once."""
+        if self._ast is None:
+            tree = ast.parse(self.src)
+            assert len(tree.body) == 1
+            assert isinstance(tree.body[0], ast.FunctionDef)
+            self._ast = tree
+        return self._ast
+
+    def _unsafe_update_src(self, new_src: str) -> None:
+        """Replace the source: for tests."""
+        self._src = new_src
+        self._ast = None
+        self._hash = None
+
+    # -- identity -------------------------------------------------------------------------------
+
+    def get_capture_scope(self) -> dict[str, Any]:
+        """The globals and the captured variables that the function sees."""
+        return {**self.__globals__, **self.captured}
+
+    @cached_property
+    def captured(self) -> dict[str, Any]:
+        """The variables of enclosing functions that the function uses."""
+        cells = self.fn.__closure__ or ()
+        found: dict[str, Any] = {}
+        for name, cell in zip(self.fn.__code__.co_freevars, cells, strict=True):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+        return found
+
+    @property
+    def cache_key(self) -> str:
+        """SHA-256 of the source and of all that it reaches: functions and constexpr globals."""
+        if self._hash is None:
+            # A function that reaches itself finds this in place of its key.
+            self._hash = f"recursion:{self.__module__}.{self.__qualname__}"
+            try:
+                self._hash = dependencies.cache_key(self)
+            except Exception:
+                self._hash = None
+                raise
+        return self._hash
+
+    @property
+    def hash(self) -> str:
+        return self.cache_key
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class SourceFunction(JITCallable):
+    """A function of the kernel language.
+
+    Args:
+        fn: the Python function.
+        repr: gives the name of the compiled kernel, from an object with `constants` and
+            `signature`; by default it is the function's own.
+        do_not_specialize: names or positions of parameters.
+        do_not_specialize_on_alignment: likewise.
+        noinline: whether to keep the function apart when kernels call it.
+        debug: whether to check assertions in it.
+
+    Raises:
+        ValueError: the function has no source.
+        TypeError: it has a ``**`` parameter.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        repr: Callable[[Any], str] | None = None,
+        do_not_specialize: Any = None,
+        do_not_specialize_on_alignment: Any = None,
+        noinline: bool | None = None,
+        debug: bool | None = None,
+    ) -> None:
+        super().__init__(fn)
+        self._repr = repr
+        self.do_not_specialize = list(do_not_specialize or [])
+        self.do_not_specialize_on_alignment = list(do_not_specialize_on_alignment or [])
+        self.noinline = bool(noinline)
+        self.debug = debug
+        self.signature = inspect.signature(fn)
+        self.params = [self._param(i, p) for i, p in enumerate(self.signature.parameters.values())]
+        self.arg_names = [p.name for p in self.params]
+        self.constexprs = [p.num for p in self.params if p.is_constexpr]
+
+    def _param(self, num: int, parameter: inspect.Parameter) -> KernelParam:
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            raise TypeError(f"JIT functions do not support **{parameter.name} parameters")
+        listed = (num, parameter.name)
+        return KernelParam(
+            num,
+            parameter,
+            any(x in self.do_not_specialize for x in listed),
+            any(x in self.do_not_specialize_on_alignment for x in listed),
+        )
+
+    def check_params(self) -> None:
+        """Raise CompilationError if a compile-time parameter is not to be specialised."""
+        for p in self.params:
+            if p.is_constexpr and (p.do_not_specialize or p.do_not_specialize_on_alignment):
+                raise CompilationError(
+                    self.src,
+                    self.parse().body[0],
+                    f"{p.name} marked as constexpr and listed in do_not_specialize/"
+                    "do_not_specialize_on_alignment. Remove constexpr designation to skip "
+                    "specialization.",
+                )
+
+    def repr(self, specialization: Any) -> str:
+        """The name of the kernel that is compiled for `specialization`."""
+        return self.__name__ if self._repr is None else self._repr(specialization)
+
+    def __repr__(self) -> str:
+        return f"JITFunction({self.__module__}:{self.__qualname__})"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
+
+
+class ConstexprFunction(JITCallable):
+    """A plain Python function that kernels run while they are compiled, on compile-time values.
+
+    In a kernel the result is one constexpr; on the host it is the plain value.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("_semantic", None)
+        plain = {k: _host_value(v) for k, v in kwargs.items()}
+        return self.fn(*[_host_value(a) for a in args], **plain)
+
+    def __repr__(self) -> str:
+        return f"ConstexprFunction({self.__module__}:{self.__qualname__})"
+
+
+def _host_value(value: Any) -> Any:
+    return value.value if isinstance(value, constexpr) else value

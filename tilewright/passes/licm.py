@@ -1,0 +1,95 @@
+"""Moves what does not change out of loops."""
+
+from __future__ import annotations
+
+from tilewright.ir.analysis.pointers import may_overlap
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ops.control import For, While
+from tilewright.ops.memory import Load, Store
+from tilewright.rewrites.control import runs_at_least_once
+
+
+@compiler_pass("licm")
+def hoist_invariants(fn: Function, ctx: PassContext) -> bool:
+    """Move ops whose operands do not change out of `for` and `while` loops.
+
+    Needs: verified SSA; knows more aliases after canonicalize_pointers.  Leaves: ops in the order
+    in which they were.
+
+    Every op without effects may run where it did not before, for all are total. A load moves only
+    where it surely runs, and nothing in the loop may write what it reads. An inner `while` never
+    moves (it might not end), an inner `for` only where it surely runs.
+    """
+    hoisted = _hoist_within(fn, fn.body)
+    ctx.count("hoisted", hoisted)
+    return hoisted > 0
+
+
+def _hoist_within(fn: Function, region: Region) -> int:
+    """Inner loops first, so that what leaves them may go on outwards."""
+    hoisted = 0
+    for op in region:
+        for nested in op.regions:
+            hoisted += _hoist_within(fn, nested)
+        if isinstance(op, For):
+            hoisted += _hoist(fn, op, op.body, runs_at_least_once(op))
+        elif isinstance(op, While):
+            hoisted += _hoist(fn, op, op.before, True)
+            hoisted += _hoist(fn, op, op.body, False)
+    return hoisted
+
+
+def _hoist(fn: Function, loop: Op, body: Region, surely_runs: bool) -> int:
+    assert loop.parent is not None
+    writers = [op for op in loop.walk() if op.writes_memory]
+    hoisted = 0
+    for op in body:
+        if _may_move(fn, op, loop, writers, surely_runs):
+            op.remove()
+            loop.parent.insert_before(op, loop)
+            hoisted += 1
+    return hoisted
+
+
+def _may_move(fn: Function, op: Op, loop: Op, writers: list[Op], surely_runs: bool) -> bool:
+    if op.terminator or op.writes() or not _is_invariant(op, loop):
+        return False
+    inner = list(op.walk()) if op.regions else [op]
+    if any(isinstance(o, While) for o in inner):
+        return False
+    if not surely_runs and any(isinstance(o, For) for o in inner):
+        return False
+    loads = [o for o in inner if o.reads_memory]
+    if loads and not surely_runs:
+        return False
+    return not any(_may_change(fn, load, writer) for load in loads for writer in writers)
+
+
+def _may_change(fn: Function, load: Op, writer: Op) -> bool:
+    if not isinstance(load, Load) or not isinstance(writer, Store):
+        return True
+    return may_overlap(fn, load.ptr, writer.ptr)
+
+
+def _is_invariant(op: Op, loop: Op) -> bool:
+    """Whether the op, and all within it, uses only itself and what is defined outside the loop."""
+    if not op.regions:
+        return all(_is_outside(v, loop) for v in op.operands)
+    return all(
+        _is_outside(v, loop) or _is_defined_within(v, op)
+        for inner in op.walk()
+        for v in inner.operands
+    )
+
+
+def _is_outside(value: Value, loop: Op) -> bool:
+    region = value.region
+    return region is not None and not any(region.is_within(r) for r in loop.regions)
+
+
+def _is_defined_within(value: Value, op: Op) -> bool:
+    region = value.region
+    return region is not None and any(region.is_within(r) for r in op.regions)
+
+

@@ -1,0 +1,329 @@
+"""The disk cache of compiled kernels, safe for many processes and for shared file systems.
+
+An entry is one file, ``<root>/<first two digits of the key>/<key>.twc``:
+
+    8 bytes    magic, with the format's version
+    32 bytes   SHA-256 of all that follows
+    8 bytes    length of the header, little-endian
+    header     JSON: {"key": ..., "files": [[name, length], ...]}
+    contents   of the files, one after the other
+
+It is written under a private name and renamed, so that a reader sees all of it or nothing; a file
+torn by a crash of the machine, or changed by anything, fails its digest, counts as absent and is
+replaced. Nothing read from the cache is imported or unpickled, and an entry that belongs to another
+user, or that others may write, is not believed.
+
+Without a usable folder everything still works, only nothing is kept; a warning says so once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import secrets
+import stat
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tilewright.base import knobs
+
+_MAGIC = b"TWCACHE1"
+_DIGEST = slice(8, 40)
+_LENGTH = slice(40, 48)
+_HEADER = 48
+_KEY = re.compile(r"[0-9a-f]{16,128}")
+
+WAIT_SECONDS = 20.0
+"""How long a compilation waits for another one of the same kernel before it goes ahead itself."""
+
+_STALE_SECONDS = 120.0  # for locks of other machines, whose processes cannot be looked up
+_ABANDONED_SECONDS = 3600.0  # for private files of writers that were killed
+
+
+def digest(*parts: str | bytes) -> str:
+    """SHA-256 of the parts, in hexadecimal; ("ab", "c") and ("a", "bc") differ."""
+    state = hashlib.sha256()
+    for part in parts:
+        content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        state.update(len(content).to_bytes(8, "little"))
+        state.update(content)
+    return state.hexdigest()
+
+
+def _encode(key: str, files: dict[str, bytes]) -> bytes:
+    sizes = [[name, len(content)] for name, content in files.items()]
+    header = json.dumps({"key": key, "files": sizes}).encode()
+    body = b"".join([len(header).to_bytes(8, "little"), header, *files.values()])
+    return _MAGIC + hashlib.sha256(body).digest() + body
+
+
+def _decode(key: str, entry: bytes) -> dict[str, bytes] | None:
+    """The files of an entry; None for anything that `_encode` did not write under this key."""
+    if entry[:8] != _MAGIC or hashlib.sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
+        return None
+    at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
+    header = json.loads(entry[_HEADER:at])
+    if header["key"] != key:
+        return None
+    files: dict[str, bytes] = {}
+    for name, size in header["files"]:
+        files[name] = entry[at : at + size]
+        at += size
+    return files
+
+
+def _is_trusted(status: os.stat_result) -> bool:
+    """Whether the file is an ordinary one that only this user can have written."""
+    if not stat.S_ISREG(status.st_mode):
+        return False
+    if not hasattr(os, "geteuid"):  # Windows: the folder's access list is what protects it
+        return True
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+@dataclass
+class _KeyLock:
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    users: int = 0
+    depth: int = 0
+
+
+class DiskCache:
+    """Named groups of files under a key, kept between processes.
+
+    Args:
+        root: the folder, made with the first entry; None keeps nothing.
+
+    Example:
+        cache = DiskCache(Path("~/.cache/tilewright").expanduser())
+        key = digest(source, target)
+        with cache.compiling(key):
+            files = cache.get(key)
+            if files is None:
+                files = compile()
+                cache.put(key, files)
+    """
+
+    def __init__(self, root: Path | None) -> None:
+        self.root = root
+        self._pid = os.getpid()
+        self._guard = threading.Lock()
+        self._locks: dict[str, _KeyLock] = {}
+        self._warned = False
+
+    def path(self, key: str) -> Path | None:
+        """The file of a key, whether or not it exists; None without a folder.
+
+        Raises:
+            ValueError: `key` is not 16 to 128 lower-case hexadecimal digits.
+        """
+        if not _KEY.fullmatch(key):
+            raise ValueError(f"a cache key is 16 to 128 lower-case hexadecimal digits, not {key!r}")
+        return None if self.root is None else self.root / key[:2] / f"{key}.twc"
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        """The files kept under `key`; None when there are none that can be believed."""
+        path = self.path(key)
+        if path is None:
+            return None
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        try:
+            descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+            with open(descriptor, "rb", buffering=0) as file:
+                if not _is_trusted(os.fstat(descriptor)):
+                    return None
+                entry = file.readall()
+        except OSError:
+            return None
+        return _decode(key, entry)
+
+    def put(self, key: str, files: dict[str, bytes]) -> None:
+        """Keep `files` under `key`, in place of what was there. Never raises for the disk."""
+        path = self.path(key)
+        if path is None:
+            return
+        # Hidden from readers, and from the next writer of the same key.
+        private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        try:
+            self._make_folder(path.parent)
+            _write_private(private, _encode(key, files))
+            os.replace(private, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                private.unlink()
+            self._warn(error)
+
+    def _make_folder(self, folder: Path) -> None:
+        if folder.is_dir():
+            return
+        assert self.root is not None
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for part in (self.root, folder):
+            part.mkdir(mode=0o700, exist_ok=True)
+        _remove_abandoned(self.root)
+
+    def _warn(self, error: OSError) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"compiled kernels are not kept, as {self.root} cannot be written: {error}. "
+            "Set TILEWRIGHT_CACHE_DIR to a folder of your own.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+    # -- one compilation at a time ---------------------------------------------------------------
+
+    @contextmanager
+    def compiling(self, key: str) -> Iterator[None]:
+        """Held while the entry of `key` is made: other threads and processes wait for it.
+
+        The wait is a courtesy that saves work: it ends after `WAIT_SECONDS` in any case, and two
+        that make the same entry at once do no harm. Look with `get` again once it is held.
+        """
+        entry = self._enter(key)
+        held = entry.lock.acquire(timeout=WAIT_SECONDS)
+        try:
+            # The one who holds it may compile the same kernel inside: no wait for itself.
+            entry.depth += held
+            with self._lock_file(key) if held and entry.depth == 1 else contextlib.nullcontext():
+                yield
+        finally:
+            if held:
+                entry.depth -= 1
+                entry.lock.release()
+            self._leave(key, entry)
+
+    def _enter(self, key: str) -> _KeyLock:
+        if self._pid != os.getpid():
+            # After a fork, the threads that held these locks do not exist.
+            self._pid, self._guard, self._locks = os.getpid(), threading.Lock(), {}
+        with self._guard:
+            entry = self._locks.setdefault(key, _KeyLock())
+            entry.users += 1
+            return entry
+
+    def _leave(self, key: str, entry: _KeyLock) -> None:
+        with self._guard:
+            entry.users -= 1
+            if not entry.users and self._locks.get(key) is entry:
+                del self._locks[key]
+
+    @contextmanager
+    def _lock_file(self, key: str) -> Iterator[None]:
+        path = self.path(key)
+        owner = json.dumps({"pid": os.getpid(), "host": _host(), "id": secrets.token_hex(8)})
+        taken = path is not None and self._take(path, owner.encode())
+        try:
+            yield
+        finally:
+            if taken and path is not None:
+                lock = path.with_suffix(".lock")
+                with contextlib.suppress(OSError):
+                    # Not if it was thought stale meanwhile and belongs to another now.
+                    if lock.read_bytes() == owner.encode():
+                        lock.unlink()
+
+    def _take(self, path: Path, owner: bytes) -> bool:
+        """Make the lock file, waiting for its present owner; False to go ahead without it."""
+        lock = path.with_suffix(".lock")
+        until = time.monotonic() + WAIT_SECONDS
+        pause = 0.002
+        while True:
+            try:
+                self._make_folder(path.parent)
+                _write_private(lock, owner)
+                return True
+            except FileExistsError:
+                if not stat.S_ISDIR(_mode_of(path.parent)):
+                    return False  # it is the folder's name that is taken
+            except OSError:
+                return False
+            if _is_stale(lock):
+                with contextlib.suppress(OSError):
+                    lock.unlink()
+            elif path.exists() or time.monotonic() > until:
+                return False
+            else:
+                time.sleep(pause)
+                pause = min(2 * pause, 0.05)
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Make a file that did not exist, for this user only."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
+        rest = memoryview(content)
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+
+
+def _mode_of(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
+
+
+def _host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else ""
+
+
+def _is_stale(lock: Path) -> bool:
+    """Whether the maker of a lock file is gone, as far as this process can tell."""
+    try:
+        # Between its making and its filling a lock is empty; its age decides then.
+        age = time.time() - lock.stat().st_mtime
+        owner = json.loads(lock.read_bytes() or b"{}")
+        if isinstance(owner, dict) and owner.get("host") == _host() and _host():
+            return not _is_alive(int(owner["pid"]))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    return age > _STALE_SECONDS
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)  # signal 0 only asks
+    except OSError as error:
+        return error.errno != errno.ESRCH
+    return True
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Remove what writers left that were killed. Runs when a folder is made: rarely."""
+    now = time.time()
+    for pattern in ("??/.*.tmp", "??/*.lock"):
+        for path in root.glob(pattern):
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime > _ABANDONED_SECONDS:
+                    path.unlink()
+
+
+_shared_guard = threading.Lock()
+_shared: dict[Path | None, DiskCache] = {}
+
+
+def disk_cache() -> DiskCache:
+    """The cache in the folder that the settings name now; one object per folder."""
+    try:
+        root = knobs.cache.folder()
+    except RuntimeError:  # a user without a home folder
+        root = None
+    found = _shared.get(root)
+    if found is None:
+        with _shared_guard:
+            found = _shared.setdefault(root, DiskCache(root))
+    return found

@@ -1,0 +1,92 @@
+"""The CPU target's compiler, as `targets/protocol.py` describes one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tilewright.base import knobs
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, Step
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.protocol import Lowered, Stage, options_from
+
+
+@dataclass(frozen=True, slots=True)
+class CpuOptions:
+    """Options of a kernel on the CPU.
+
+    A program is one thread here: `num_warps`, `num_stages`, `num_ctas` and `maxnreg` are taken,
+    since kernels tuned for a GPU give them, and change nothing.
+
+    Attributes:
+        enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
+        num_cpu_threads: threads that share the grid; 0 for all cores.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    debug: bool = False
+    sanitize_overflow: bool = False
+    enable_fp_fusion: bool = True
+    num_cpu_threads: int = 0
+
+
+class CpuTarget:
+    """Compiles tile IR to object code with LLVM.
+
+    Args:
+        arch: LLVM's name of the processor; "" for this one.
+    """
+
+    name = "cpu"
+
+    def __init__(self, arch: int | str = "") -> None:
+        self.arch = str(arch)
+
+    @cached_property
+    def machine(self) -> Machine:
+        cpu = self.arch or knobs.runtime.cpu_name
+        return emit.host_machine(cpu or None, knobs.runtime.cpu_features or None)
+
+    def key(self) -> str:
+        machine = self.machine
+        return f"cpu llvm-{emit.version()} {machine.triple} {machine.cpu} {machine.feature_text}"
+
+    def features(self) -> frozenset[str]:
+        return frozenset()
+
+    def parse_options(self, given: Mapping[str, Any]) -> CpuOptions:
+        return options_from(CpuOptions, given)
+
+    def frontend_options(self, options: CpuOptions) -> FrontendOptions:
+        return FrontendOptions(
+            backend_name=self.name,
+            default_dot_input_precision="ieee",
+            debug=options.debug,
+            sanitize_overflow=options.sanitize_overflow,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            enable_fp_fusion=options.enable_fp_fusion,
+        )
+
+    def steps(self) -> Sequence[Step]:
+        return ()
+
+    def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
+        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion)
+        optimised, code = emit.compile_text(text, self.machine)
+        metadata = {"name": module.entry.name, "scratch_bytes": scratch, "shared": 0}
+        return Lowered({"llir": optimised, "obj": code}, metadata)
+
+    def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
+        if stage != "asm":
+            raise KeyError(stage)
+        return emit.assembly(str(stages["llir"]), self.machine)
