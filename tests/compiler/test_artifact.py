@@ -1,7 +1,7 @@
 """The compiled kernel as data: stages, metadata, storing, pickling, loading."""
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -32,10 +32,9 @@ class FakeTarget(InterpreterTarget):
 
 
 @pytest.fixture(autouse=True)
-def fake_target(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fake_target(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_REGISTERED", {"fake": FakeTarget})
     monkeypatch.setattr(registry, "_INSTANCES", {})
-    yield
 
 
 def kernel() -> CompiledKernel:

@@ -1,7 +1,7 @@
 """Compiling: the store, its key, failures and their reproducers. The front end plays no part."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class MemoryStore:
         self.entries[key] = files
 
     @contextmanager
-    def compiling(self, key: str) -> Iterator[None]:
+    def compiling(self, key: str) -> Generator[None]:
         self.held += 1
         try:
             yield
@@ -241,7 +241,7 @@ def test_kernel_made_while_waiting_is_taken(
     files = store.entries.pop(made.hash)
 
     @contextmanager
-    def wait_for_another(key: str) -> Iterator[None]:
+    def wait_for_another(key: str) -> Generator[None]:
         store.entries[key] = files
         yield
 

@@ -75,14 +75,14 @@ class Metadata(Mapping[str, Any]):
         return Metadata, (self._values,)
 
 
-class Stages(Mapping[str, Stage]):
+class Stages(Mapping[str, Any]):
     """The forms of a kernel's code by name. Some are made when they are first asked for."""
 
     def __init__(self, stages: Mapping[str, Stage], metadata: Metadata) -> None:
         self._stages = dict(stages)
         self._metadata = metadata
 
-    def __getitem__(self, name: str) -> Stage:
+    def __getitem__(self, name: str) -> Any:
         name = STAGE_ALIASES.get(name, name)
         if name not in self._stages:
             target = find_target(self._metadata.target)
@@ -131,7 +131,7 @@ class CompiledKernel:
         self.metadata = Metadata(values)
         self.asm = Stages(stages, self.metadata)
         self.src = src
-        self._binary = next(reversed(stages), None)
+        self._binary = list(stages)[-1]
         self._launch: Launch | None = None
         self._failure: Exception | None = None
 
@@ -149,7 +149,7 @@ class CompiledKernel:
     @property
     def kernel(self) -> Stage:
         """The last stage: what is loaded."""
-        return self.asm[self._binary or ""]
+        return self.asm[self._binary]
 
     @property
     def n_regs(self) -> int:

@@ -239,7 +239,7 @@ def _internal_error(
 
 
 def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:
-    """The module as it was after the first steps, made anew: nothing is kept while all goes well."""
+    """The module after the first steps, made anew: nothing is kept while all goes well."""
     module = source.make_ir(target.frontend_options(options))
     run(module, steps, PassContext(target.features(), options_dict(options)))
     return module

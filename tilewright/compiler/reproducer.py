@@ -52,7 +52,9 @@ class InternalCompilerError(TritonError):
         )
         if self.reproducer is None:
             return f"{text} No reproducer could be written: {self.why}"
-        return f"{text} Please report it with this file, which repeats it:\n  {COMMAND} {self.reproducer}"
+        return (
+            f"{text} Please report it with the file that repeats it:\n  {COMMAND} {self.reproducer}"
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Reproducer:
     steps: Sequence[str]
     module: Module
     error: str = ""
-    versions: Mapping[str, str] = field(default_factory=lambda: {})
+    versions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def failing(self) -> str:

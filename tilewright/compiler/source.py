@@ -34,7 +34,9 @@ def digest(*parts: str) -> str:
     return state.hexdigest()
 
 
-def runtime_arguments(signature: Sequence[Any], prefix: ArgPath = ()) -> Iterator[tuple[ArgPath, str]]:
+def runtime_arguments(
+    signature: Sequence[Any], prefix: ArgPath = ()
+) -> Iterator[tuple[ArgPath, str]]:
     """Path and type string of each argument that is passed at run time, tuples leaf by leaf.
 
     >>> list(runtime_arguments(["*fp32", "constexpr", ("i32", "fp32")]))
@@ -82,9 +84,9 @@ class ASTSource:
 
     def __init__(
         self,
-        fn: SourceFunction,
-        signature: Mapping[str, Any],
-        constexprs: Mapping[str | ArgPath, Any] | None = None,
+        fn: SourceFunction | Any,
+        signature: Mapping[Any, Any],
+        constexprs: Mapping[Any, Any] | None = None,
         attrs: Mapping[ArgPath, list[Any]] | None = None,
     ) -> None:
         if not isinstance(fn, SourceFunction):
@@ -100,7 +102,7 @@ class ASTSource:
         self.signature = self._complete(signature, names)
         self.attrs: dict[ArgPath, list[Any]] = dict(attrs or {})
 
-    def _by_path(self, given: Mapping[str | ArgPath, Any], names: list[str]) -> dict[ArgPath, Any]:
+    def _by_path(self, given: Mapping[Any, Any], names: list[str]) -> dict[ArgPath, Any]:
         found: dict[ArgPath, Any] = {}
         for key, value in given.items():
             if isinstance(key, str):

@@ -8,7 +8,13 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
 from tilewright.ir.types import Type, element_of, text_of, with_element
-from tilewright.ops.memory import pointee_of, split_optional, verify_mask, verify_pointer
+from tilewright.ops.memory import (
+    pointee_of,
+    split_optional,
+    verify_mask,
+    verify_pointer,
+    verify_writable,
+)
 from tilewright.ops.numeric import Array
 
 KINDS = ("add", "max", "min", "and", "or", "xor", "xchg")
@@ -42,6 +48,7 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
+        verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         require(self.kind in KINDS, self, "kind", "there is no atomic {k!r}", k=self.kind)
         want = self.result_type()
@@ -75,6 +82,7 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
         return with_element(self.ptr.type, pointee_of(self.ptr.type))
 
     def verify(self) -> None:
+        verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         want = self.result_type()
         require(self.value.type == want and self.expected.type == want, self, "operand-types",

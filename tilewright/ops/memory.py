@@ -67,6 +67,13 @@ def verify_pointer(op: Op, ptr: Value) -> None:
     require(is_pointer(ptr.type), op, "operand-types", "{t} is not a pointer", t=text_of(ptr.type))
 
 
+def verify_writable(op: Op, ptr: Value) -> None:
+    """A memory op that writes does not take a constant pointer."""
+    element = element_of(ptr.type)
+    require(not (isinstance(element, Pointer) and element.const), op, "const-pointer",
+            "stores through a constant pointer")
+
+
 class Load(Op, name="mem.load", traits=READS):
     """What `ptr` points to. Lanes where `mask` is false give `other`, or 0 without it.
 
@@ -127,9 +134,7 @@ class Store(Op, name="mem.store", traits=WRITES):
         want = with_element(self.ptr.type, pointee_of(self.ptr.type))
         require(self.value.type == want, self, "operand-types", "stores {v}, it must be {w}",
                 v=text_of(self.value.type), w=text_of(want))
-        element = element_of(self.ptr.type)
-        require(not (isinstance(element, Pointer) and element.const), self, "const-pointer",
-                "stores through a constant pointer")
+        verify_writable(self, self.ptr)
 
     no_evaluate = "it writes memory; see execute"
 

@@ -91,5 +91,3 @@ def _is_outside(value: Value, loop: Op) -> bool:
 def _is_defined_within(value: Value, op: Op) -> bool:
     region = value.region
     return region is not None and any(region.is_within(r) for r in op.regions)
-
-

@@ -47,7 +47,7 @@ class Lowered:
     """
 
     stages: dict[str, Stage]
-    metadata: dict[str, Any] = field(default_factory=lambda: {})
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 class Target(Protocol):

@@ -37,8 +37,10 @@ def make_argument(text: str, rng: np.random.Generator) -> tuple[Any, np.ndarray[
         raise UsageError(f"{text!r}: there is no element type {type!r}")
     dtype = BY_SHORT[type].numpy
     if kind == "random":
-        drawn = rng.standard_normal(count) if BY_SHORT[type].is_floating() else rng.integers(
-            0, 100, count
+        drawn = (
+            rng.standard_normal(count)
+            if BY_SHORT[type].is_floating()
+            else rng.integers(0, 100, count)
         )
         array = drawn.astype(dtype)
     else:
@@ -50,7 +52,7 @@ def make_argument(text: str, rng: np.random.Generator) -> tuple[Any, np.ndarray[
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="tile IR; - for standard input")
-    parser.add_argument("args", nargs="*", metavar="ARGUMENT", help="a number, or zeros(N, type), …")
+    parser.add_argument("args", nargs="*", metavar="ARGUMENT", help="a number or zeros(N, type), …")
     parser.add_argument("--grid", "-g", default="1", help="one to three extents, with commas")
     parser.add_argument("--races", action="store_true", help="check for races between programs")
     parser.add_argument("--seed", type=int, help="of random(…), and of the order of the programs")

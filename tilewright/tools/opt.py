@@ -1,7 +1,7 @@
 """Run passes on tile IR in a file and print the result.
 
-    python -m tilewright opt kernel.ir -p canonicalize,cse,dce
-    python -m tilewright opt kernel.ir --diff        (the whole pipeline, pass by pass)
+python -m tilewright opt kernel.ir -p canonicalize,cse,dce
+python -m tilewright opt kernel.ir --diff        (the whole pipeline, pass by pass)
 """
 
 from __future__ import annotations

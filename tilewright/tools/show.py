@@ -1,7 +1,7 @@
 """Show what the compiler makes of a kernel: its IR, then how each pass changed it.
 
-    python -m tilewright show examples/vector_add.py::add_kernel
-    python -m tilewright show k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=1024 --stage llir
+python -m tilewright show examples/vector_add.py::add_kernel
+python -m tilewright show k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=1024 --stage llir
 """
 
 from __future__ import annotations
@@ -64,9 +64,7 @@ class Narrator:
 
 def _difference(before: str, after: str, context: int) -> list[str]:
     """A unified diff, without the lines that would name two files."""
-    lines = difflib.unified_diff(
-        before.splitlines(), after.splitlines(), lineterm="", n=context
-    )
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=context)
     return list(lines)[2:]
 
 
@@ -85,7 +83,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.stage is not None:
         compiled = compile_source(source, device_of(args.target, target), options)
         if args.stage not in compiled.asm:
-            raise UsageError(f"there is no stage {args.stage!r}; there are {', '.join(compiled.asm)}")
+            known = ", ".join(compiled.asm)
+            raise UsageError(f"there is no stage {args.stage!r}; there are {known}")
         stage = compiled.asm[args.stage]
         print(stage if isinstance(stage, str) else stage.hex(" ", 4))
         return 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile
 
 # Ops whose result points into the same object as their first operand.
@@ -38,7 +38,6 @@ class PointerParts(NamedTuple):
     base: Value
     uniform: Value | None
     varying: Value | None
-
 
 
 def split_pointer(pointer: Value) -> PointerParts:

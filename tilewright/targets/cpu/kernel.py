@@ -30,13 +30,14 @@ from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, control, memory
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.accumulate import number_of
 from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.evaluate import Level
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.loops import emit_group, run_sinks
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan import Group, Plan, Run, plan_function, value_cost
-from tilewright.targets.cpu.sinks import Copy, Sink, number_of
+from tilewright.targets.cpu.sinks import Copy, Sink
 
 STACK_BUFFER = 4096  # a buffer of at most so many bytes lives on the stack
 ALIGN = 64

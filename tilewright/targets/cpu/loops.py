@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, V, const
 from tilewright.targets.cpu.evaluate import Coords, Level

@@ -16,8 +16,8 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, V, const
 from tilewright.ops import arith, memory, shape
-from tilewright.targets.cpu.plan import is_lazy
 from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.plan import is_lazy
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.evaluate import Coords, Level

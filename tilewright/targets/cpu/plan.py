@@ -38,8 +38,8 @@ class Group:
     """Roots that run in one loop nest over `shape`."""
 
     shape: tuple[int, ...]
-    roots: list[Op] = field(default_factory=lambda: [])
-    keep: list[Value] = field(default_factory=lambda: [])
+    roots: list[Op] = field(default_factory=list)
+    keep: list[Value] = field(default_factory=list)
     reduce_axis: int | None = None
 
 
@@ -62,7 +62,7 @@ class Plan:
         kept: the values that have a buffer.
     """
 
-    steps: dict[Region, list[Step]] = field(default_factory=lambda: {})
+    steps: dict[Region, list[Step]] = field(default_factory=dict)
     kept: set[Value] = field(default_factory=lambda: set())
 
 

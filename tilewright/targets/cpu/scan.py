@@ -8,16 +8,16 @@ lane with one further back, then the running total of the vectors before.
 from __future__ import annotations
 
 from tilewright.ir import types as ir
-from tilewright.lowering.emit import I64, Builder, V, const, const_vector
 from tilewright.lowering.emit import I1 as BIT
+from tilewright.lowering.emit import I64, Builder, V, const, const_vector
 from tilewright.ops import reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.accumulate import combine_lanes
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, sub
 from tilewright.targets.cpu.loops import loop, straight
-from tilewright.targets.cpu.sinks import combine_lanes
 
 
 @emits(reduce.Scan)

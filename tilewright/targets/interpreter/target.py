@@ -76,9 +76,7 @@ class InterpreterTarget:
     def steps(self) -> Sequence[Step]:
         return ()
 
-    def compile(
-        self, module: Module, ctx: PassContext, options: InterpreterOptions
-    ) -> Lowered:
+    def compile(self, module: Module, ctx: PassContext, options: InterpreterOptions) -> Lowered:
         """The module's text with locations, so that errors name lines of the source."""
         return Lowered({CODE: print_module(module, locations=True)}, {"name": module.entry.name})
 

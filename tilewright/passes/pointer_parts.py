@@ -1,0 +1,229 @@
+"""Pointer arithmetic taken apart into a base and offsets, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewright.ir.analysis.ranges import sum_fits, type_range
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Value
+from tilewright.ir.types import I32, I64, Tile, element_of, is_pointer, shape_of, with_element
+from tilewright.ops.arith import Add, Cast, Constant, Hint, Select
+from tilewright.ops.memory import AddPtr
+from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.rewrites.patterns import known, like
+
+SHAPE_OPS = (ExpandDims, Broadcast, Reshape, Permute)
+# A sum of narrow integers is worth splitting only when a term is, or may hold, a uniform one.
+_SPLITTABLE = (Splat, Constant, Add, Cast, ExpandDims, Broadcast)
+
+
+class Parts(NamedTuple):
+    """A pointer as a base and offsets that are added to it, each extended to 64 bits.
+
+    The base is a scalar pointer, or a tile of pointers of which nothing is known.
+    """
+
+    base: Value
+    uniform: tuple[Value, ...] = ()
+    varying: tuple[Value, ...] = ()
+
+
+def is_pointer_arithmetic(op: Op) -> bool:
+    return isinstance(op, AddPtr | Splat | Select | Hint | SHAPE_OPS) and is_pointer(op.result.type)
+
+
+class PointerAlgebra:
+    """Takes pointers apart and puts them together; inserts ops by `build`."""
+
+    def __init__(self) -> None:
+        self.inserted = False
+        self.build = Builder()
+        self._parts: dict[Value, Parts] = {}
+
+    def forget(self) -> None:
+        """Forget what is known of pointers, after uses of one were replaced."""
+        self._parts.clear()
+
+    def new(self, op: Op) -> Value:
+        """Insert the op at the present place and return its only result."""
+        self.inserted = True
+        return self.build.value(op)
+
+    # -- taking pointers apart ------------------------------------------------------------------
+
+    def parts(self, pointer: Value) -> Parts:
+        found = self._parts.get(pointer)
+        if found is None:
+            found = self._parts[pointer] = self._find_parts(pointer)
+        return found
+
+    def _find_parts(self, pointer: Value) -> Parts:
+        op = pointer.op
+        match op:
+            case AddPtr(ptr, offset):
+                base, uniform, varying = self.parts(ptr)
+                with self.build.before(op):
+                    more = self.split_offset(offset)
+                return Parts(base, uniform + more[0], varying + more[1])
+            case Splat(src):
+                return self.parts(src)
+            case ExpandDims(src) | Broadcast(src) | Reshape(src) | Permute(src):
+                return self._parts_of_reshaped(op, self.parts(src))
+            case Select(condition, on_true, on_false):
+                return self._parts_of_select(
+                    op, condition, self.parts(on_true), self.parts(on_false)
+                )
+            case Hint(src) if isinstance(pointer.type, Tile):
+                return self._parts_of_hint(op, self.parts(src))
+            case _:
+                return Parts(pointer)
+
+    def _parts_of_reshaped(self, op: Op, parts: Parts) -> Parts:
+        """A change of shape acts on the varying offsets, or on the base if that is a tile."""
+        base, uniform, varying = parts
+        base_is_tile = isinstance(base.type, Tile)
+        if base_is_tile and not uniform and not varying:
+            return Parts(op.result)
+        with self.build.before(op):
+            if not shape_of(op.result.type) and varying:  # a reshape to a scalar
+                scalars = [self.new(like(op, [term])) for term in varying]
+                return Parts(base, (*uniform, *scalars))
+            if base_is_tile:
+                base = self.new(like(op, [base]))
+            moved = [self.new(like(op, [term])) for term in varying]
+        return Parts(base, uniform, tuple(moved))
+
+    def _parts_of_select(self, op: Select, condition: Value, a: Parts, b: Parts) -> Parts:
+        if a.base is not b.base:
+            return Parts(op.result)
+        type = with_element(op.result.type, I64)
+        with self.build.before(op):
+            if not isinstance(type, Tile):
+                offsets = [self.sum_uniform(p.uniform) or self.number(0) for p in (a, b)]
+                return Parts(a.base, (self.new(Select(condition, *offsets)),))
+            if a.uniform == b.uniform:
+                shared = a.uniform
+                whole = [self.sum_varying(p.varying, wide=True) for p in (a, b)]
+            else:
+                shared = ()
+                whole = [self.whole_offset(p, type) for p in (a, b)]
+            zero = [w or self.new(Constant(0, type)) for w in whole]
+            return Parts(a.base, shared, (self.new(Select(condition, *zero)),))
+
+    def _parts_of_hint(self, op: Hint, parts: Parts) -> Parts:
+        """Contiguity and constancy of pointers are those of their offsets."""
+        if isinstance(parts.base.type, Tile) or not parts.varying:
+            return parts
+        with self.build.before(op):
+            varying = self.sum_varying(parts.varying)
+            assert varying is not None
+            nothing = (0,) * len(op.divisibility)
+            hint = Hint(varying, nothing, op.contiguity, op.constancy)
+            return Parts(parts.base, parts.uniform, (self.new(hint),))
+
+    def split_offset(self, offset: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """The offset as uniform terms and varying terms whose exact sum, mod 2^64, it is."""
+        if not isinstance(offset.type, Tile):
+            return (() if known(offset) == 0 else (offset,)), ()
+        op = offset.op
+        match op:
+            case Splat(src):
+                return (src,), ()
+            case Constant(value):
+                uniform = Constant(value, element_of(offset.type))
+                return ((self.new(uniform),) if value else ()), ()
+            case Cast(src, to) if to.primitive_bitwidth == 64 and element_of(src.type).is_int():
+                return (
+                    self.split_offset(src)
+                    if not element_of(src.type).is_bool()
+                    else ((), (offset,))
+                )
+            case Add(a, b) if self._adds_exactly(offset, a, b):
+                left, right = self.split_offset(a), self.split_offset(b)
+                if left[0] or right[0]:
+                    return left[0] + right[0], left[1] + right[1]
+            case ExpandDims(src) | Broadcast(src):
+                uniform, varying = self.split_offset(src)
+                if uniform:
+                    moved = [self.new(like(op, [term])) for term in varying]
+                    return uniform, tuple(moved)
+            case _:
+                pass
+        return (), (offset,)
+
+    def _adds_exactly(self, total: Value, a: Value, b: Value) -> bool:
+        """Whether extending the sum to 64 bits is the sum of the extended terms, mod 2^64."""
+        if element_of(total.type).primitive_bitwidth == 64:
+            return True
+        if not isinstance(a.op, _SPLITTABLE) and not isinstance(b.op, _SPLITTABLE):
+            return False
+        return sum_fits((a, b), *type_range(total))
+
+    # -- sums -----------------------------------------------------------------------------------
+
+    def number(self, value: int) -> Value:
+        return self.new(Constant(value, I64))
+
+    def wide(self, term: Value) -> Value:
+        """The term in 64 bits."""
+        if element_of(term.type) == I64:
+            return term
+        return self.new(Cast(term, I64))
+
+    def sum_uniform(self, terms: Sequence[Value]) -> Value | None:
+        """The sum of scalars in i64, the constants among them added here; None for 0."""
+        total: Value | None = None
+        constants = 0
+        for term in terms:
+            number = known(term)
+            if number is not None:
+                constants += int(number)
+                continue
+            wide = self.wide(term)
+            total = wide if total is None else self.new(Add(total, wide))
+        constants = (constants + 2**63) % 2**64 - 2**63
+        if constants == 0:
+            return total
+        constant = self.number(constants)
+        return constant if total is None else self.new(Add(total, constant))
+
+    def sum_varying(self, terms: Sequence[Value], wide: bool = False) -> Value | None:
+        """The sum of tiles: in i32 where it surely fits, else (or if `wide`) in i64."""
+        if not terms:
+            return None
+        if len(terms) == 1 and not wide:
+            return terms[0]
+        narrow = not wide and sum_fits(terms, -(2**31), 2**31 - 1)
+        element = I32 if narrow else I64
+        total: Value | None = None
+        for term in terms:
+            cast = term
+            if element_of(term.type) != element:
+                cast = self.new(Cast(term, element))
+            total = cast if total is None else self.new(Add(total, cast))
+        return total
+
+    def whole_offset(self, parts: Parts, type: Tile) -> Value | None:
+        """The uniform and the varying offsets as one tile of i64; None for 0."""
+        uniform = self.sum_uniform(parts.uniform)
+        varying = self.sum_varying(parts.varying, wide=True)
+        if uniform is None:
+            return varying
+        splat = self.new(Splat(uniform, type.shape))
+        return splat if varying is None else self.new(Add(varying, splat))
+
+    # -- putting pointers together --------------------------------------------------------------
+
+    def pointer(
+        self, start: Value, uniform: Value | None, varying: Value | None, shape: tuple[int, ...]
+    ) -> Value:
+        """`start`, a scalar or a tile, moved by the offsets; a tile if `shape` is one's."""
+        is_tile = isinstance(start.type, Tile)
+        if uniform is not None:
+            offset = self.new(Splat(uniform, shape)) if is_tile else uniform
+            start = self.new(AddPtr(start, offset))
+        if shape and not is_tile:
+            start = self.new(Splat(start, shape))
+        return start if varying is None else self.new(AddPtr(start, varying))

@@ -1,0 +1,294 @@
+"""Combine functions on lanes, and the running values of reductions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op, Region, Value
+from tilewright.lowering.convert import narrow, widen
+from tilewright.lowering.emit import I64, Builder, LType, V, const, vector, zero
+from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.types import compute_type, register_type
+from tilewright.ops import arith, control, reduce
+from tilewright.targets.cpu import access
+from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.lanes import Lanes
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.kernel import Kernel
+
+
+class Accumulator:
+    """The running values of a reduction: some vectors, whose lanes are combined at the end.
+
+    This base takes any combine function. As it may have no identity, one more vector of flags
+    tells which lanes hold anything yet.
+    """
+
+    can_repeat = False
+
+    def __init__(self, kernel: Kernel, op: reduce.Reduce) -> None:
+        self.kernel = kernel
+        self.op = op
+        self.buffers: list[Buffer] = []
+        self.scalars: list[V] = []
+        if isinstance(op.results[0].type, ir.Tile):
+            self.buffers = [kernel.buffer(r) for r in op.results]
+
+    # -- what subclasses give -------------------------------------------------------------------
+
+    def start(self, width: int) -> list[V]:
+        """The state before any element."""
+        values = [zero(lanes_type(register_type(s.type), width)) for s in self.op.srcs]
+        return [*values, zero(lanes_type(register_type(ir.I1), width))]
+
+    def load(self, level: Level, values: list[V]) -> list[V]:
+        """Elements as a state of their own."""
+        return [*values, const(lanes_type(register_type(ir.I1), values[0].type.lanes), 1)]
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        """Two states, lane by lane, left before right."""
+        b = level.b
+        *x, has_x = left
+        *y, has_y = right
+        both = combine_lanes(b, self.op.combine_region, [*x, *y])
+        merged = [
+            b.select(has_x, b.select(has_y, c, p), q) for c, p, q in zip(both, x, y, strict=True)
+        ]
+        return [*merged, b.or_(has_x, has_y)]
+
+    def result(self, level: Level, state: list[V]) -> list[V]:
+        """The elements that a state stands for."""
+        return state[:-1]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        """The state of `count` elements like the one in `state`."""
+        raise NotImplementedError
+
+    # -- derived --------------------------------------------------------------------------------
+
+    def add(self, level: Level, coords: Coords, state: list[V]) -> list[V]:
+        """Combine the elements at a point."""
+        values = [level.vector(level.eval(s, coords)) for s in self.op.srcs]
+        return self.combine(level, state, self.load(level, values))
+
+    def across(self, level: Level, state: list[V]) -> list[V]:
+        """Combine the lanes, neighbours first, into a state of one lane."""
+        b = level.b
+        width = max(1, state[0].type.lanes)
+        while width > 1:
+            half = width // 2
+            left = [_take(b, v, list(range(0, 2 * half, 2))) for v in state]
+            right = [_take(b, v, list(range(1, 2 * half, 2))) for v in state]
+            rest = [b.extract(v, width - 1) for v in state] if width % 2 else None
+            state = self.combine(level, left, right)
+            if rest is not None:
+                return self.combine(level, self.across(level, state), rest)
+            width = half
+        return state
+
+    def add_repeated(
+        self, level: Level, coords: Coords, state: list[V], count: V, width: int
+    ) -> list[V]:
+        """Combine `count` elements that are all like the one at a point, into the first lane."""
+        b = level.b
+        value = level.eval(self.op.srcs[0], coords).base
+        repeated = self.repeat(level, self.load(level, [value]), count)
+        if width > 1:
+            pairs = zip(self.start(width), repeated, strict=True)
+            repeated = [b.insert(vector, one, 0) for vector, one in pairs]
+        combined = self.combine(level, state, repeated)
+        some = b.icmp("sgt", count, const(I64, 0))
+        return [b.select(some, c, s) for c, s in zip(combined, state, strict=True)]
+
+    def write(self, level: Level, coords: Coords, state: list[V]) -> None:
+        """Put the result where it belongs; the state has the lanes of the coordinates."""
+        axis = self.op.axis
+        at = coords[:axis] + coords[axis + 1 :]
+        values = self.result(level, state)
+        if not self.buffers:
+            self.scalars = values
+            return
+        for buffer, v in zip(self.buffers, values, strict=True):
+            held = Lanes(v, None if v.type.lanes else 0, level.depth)
+            access.write_buffer(level, buffer, at, held)
+
+    def bind(self) -> None:
+        bound = self.buffers or self.scalars
+        for result, value in zip(self.op.results, bound, strict=True):
+            self.kernel.env[result] = value
+
+
+class _Simple(Accumulator):
+    """One op, such as a sum, with an identity. Narrow floats are held in fp32 until the end: the
+    order of a reduction is open, and so is the precision between its steps."""
+
+    can_repeat = True
+
+    def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
+        super().__init__(kernel, op)
+        self.inner = inner
+        self.element = ir.dtype_of(op.srcs[0].type)
+        self.wide = compute_type(self.element)
+
+    def load(self, level: Level, values: list[V]) -> list[V]:
+        return [widen(level.b, values[0], self.element)]
+
+    def result(self, level: Level, state: list[V]) -> list[V]:
+        return [narrow(level.b, state[0], self.element)]
+
+
+class _Sum(_Simple):
+    """Sums. -0.0 is what changes no float."""
+
+    def start(self, width: int) -> list[V]:
+        return [const(lanes_type(self.wide, width), -0.0 if self.wide.is_float else 0)]
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        b = level.b
+        add = b.fadd if self.wide.is_float else b.add
+        return [add(left[0], right[0])]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        b = level.b
+        if self.wide.is_float:
+            return [b.fmul(state[0], b.sitofp(count, self.wide))]
+        narrowed = b.trunc(count, self.wide) if self.wide.bits < 64 else count
+        return [b.mul(state[0], narrowed)]
+
+
+class _FloatExtremum(_Simple):
+    """The largest, or smallest, float; NaN only if all are.
+
+    ``x > a ? x : a`` is one instruction on most machines and passes over NaN, but starts from an
+    infinity, which would hide that there was nothing but NaN. So the opposite extremum is carried
+    too: only if neither moved, all were NaN. Of 0.0 and -0.0 either may come out.
+    """
+
+    def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
+        super().__init__(kernel, op, inner)
+        self.largest = isinstance(inner, arith.Max)
+
+    def start(self, width: int) -> list[V]:
+        t = lanes_type(self.wide, width)
+        low, high = const(t, float("-inf")), const(t, float("inf"))
+        return [low, high] if self.largest else [high, low]
+
+    def load(self, level: Level, values: list[V]) -> list[V]:
+        wide = widen(level.b, values[0], self.element)
+        return [wide, wide]
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        return [
+            self.pick(level.b, left[0], right[0], self.largest),
+            self.pick(level.b, left[1], right[1], not self.largest),
+        ]
+
+    @staticmethod
+    def pick(b: Builder, running: V, x: V, largest: bool) -> V:
+        return b.select(b.fcmp("ogt" if largest else "olt", x, running), x, running)
+
+    def result(self, level: Level, state: list[V]) -> list[V]:
+        b = level.b
+        first, second = self.start(max(1, state[0].type.lanes))
+        untouched = b.and_(b.fcmp("oeq", state[0], first), b.fcmp("oeq", state[1], second))
+        found = b.select(untouched, const(state[0].type, float("nan")), state[0])
+        return [narrow(b, found, self.element)]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        return state
+
+
+class _Idempotent(_Simple):
+    """Integer extrema, and, or; and float extrema that pass NaN on."""
+
+    def start(self, width: int) -> list[V]:
+        return [const(lanes_type(self.wide, width), self.identity())]
+
+    def identity(self) -> int | float:
+        inner, element = self.inner, self.element
+        largest = isinstance(inner, arith.Max)
+        if isinstance(inner, arith.Or):
+            return 0
+        if isinstance(inner, arith.And):
+            return -1
+        if element.is_floating():
+            return float("-inf") if largest else float("inf")
+        return element.get_int_min_value() if largest else element.get_int_max_value()
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        b = level.b
+        if not self.element.is_floating():
+            return [_lower(b, self.inner, [left[0], right[0]])]
+        stem = "maximum" if isinstance(self.inner, arith.Max) else "minimum"
+        t = left[0].type
+        return [b.intrinsic(f"llvm.{stem}", t, [left[0], right[0]], overloads=[t])]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        return state
+
+
+def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:
+    """The accumulator that suits the combine function."""
+    inner = reduce.simple_combine(op)
+    match inner:
+        case arith.Add() if not ir.dtype_of(op.srcs[0].type).is_bool():
+            return _Sum(kernel, op, inner)
+        case arith.Max() | arith.Min():
+            floating = ir.is_float(op.srcs[0].type)
+            fast = floating and not inner.propagate_nan
+            return (_FloatExtremum if fast else _Idempotent)(kernel, op, inner)
+        case arith.And() | arith.Or():
+            return _Idempotent(kernel, op, inner)
+        case _:
+            return Accumulator(kernel, op)
+
+
+def lanes_type(element: LType, width: int) -> LType:
+    return vector(element, width) if width > 1 else element
+
+
+def _take(b: Builder, v: V, picked: list[int]) -> V:
+    return b.extract(v, picked[0]) if len(picked) == 1 else b.shuffle(v, None, picked)
+
+
+def combine_lanes(b: Builder, region: Region, args: list[V]) -> list[V]:
+    """Run a combine region on lanes: all its ops are elementwise, branches become selects."""
+    env: dict[Value, V] = dict(zip(region.args, args, strict=True))
+    return _run(b, region, env, args[0].type.lanes)
+
+
+def _run(b: Builder, region: Region, env: dict[Value, V], width: int) -> list[V]:
+    for op in region:
+        if op.terminator:
+            return [env[v] for v in op.operands]
+        if isinstance(op, arith.Constant):
+            t = lanes_type(register_type(op.type), width) if width else register_type(op.type)
+            env[op.result] = const(t, number_of(ir.dtype_of(op.type), op.value))
+        elif isinstance(op, control.If):
+            then = _run(b, op.then, dict(env), width)
+            otherwise = _run(b, op.otherwise, dict(env), width)
+            condition = env[op.condition]
+            for result, x, y in zip(op.results, then, otherwise, strict=True):
+                env[result] = b.select(condition, x, y)
+        else:
+            env[op.result] = _lower(b, op, [env[v] for v in op.operands])
+    raise AssertionError("a region without terminator")
+
+
+def _lower(b: Builder, op: Op, args: list[V]) -> V:
+    lower = lowering_of(type(op), "cpu")
+    if lower is None:
+        raise NotImplementedError(f"{op.name} in a combine function, at {op.loc}")
+    return lower(b, op, *args)
+
+
+def number_of(element: ir.DType, value: bool | int | float) -> int | float:
+    """A constant as its register type takes it: narrow floats are held as bits."""
+    if element.is_floating() and not register_type(element).is_float:
+        return int(np.array(value, element.numpy).view(f"u{element.itemsize}"))
+    return value
