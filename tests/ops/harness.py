@@ -1,19 +1,23 @@
-"""Runs one op by itself, on Python numbers in and out, through the interpreter."""
+"""Runs one op by itself, on Python numbers in and out, through the interpreter; compares."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from tests.ops.exact import FORMATS, INTEGERS
+from tests.ops.exact import FORMATS, INTEGERS, Format, Integer
 from tilewright.ir.core import Function, Op
 from tilewright.ir.interpret import evaluate_function
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import Tile, Type, dtype_of, numpy_of, scalar_type
 from tilewright.ir.verify import verify_function, verify_module
 from tilewright.ops.control import Return
+
+FLOATS = list(FORMATS)
+INTS = list(INTEGERS)
 
 
 def array_of(short: str, numbers: Sequence[int]) -> Any:
@@ -66,6 +70,28 @@ def elementwise(
         assert one.shape == ()
         assert numbers_of(short, one) == [found[i]], "a scalar differs from a tile's element"
     return found
+
+
+def check(
+    cls: Any,
+    shorts: list[str],
+    rows: list[tuple[int, ...]],
+    expected: Callable[..., int],
+    **attrs: Any,
+) -> None:
+    """The op on each row of numbers gives what `expected` does."""
+    got = elementwise(cls, shorts, list(zip(*rows, strict=True)), **attrs)
+    wrong = [(row, g, e) for row, g in zip(rows, got, strict=True) if g != (e := expected(*row))]
+    assert not wrong, f"{len(wrong)} of {len(rows)}: (operands, found, expected) {wrong[:5]}"
+
+
+def float_rows(f: Format, count: int = 60) -> list[tuple[int, ...]]:
+    samples = f.samples(count)
+    return list(product(samples, samples[:: max(1, len(samples) // 40)]))
+
+
+def int_rows(t: Integer) -> list[tuple[int, ...]]:
+    return list(product(t.samples(20), repeat=2))
 
 
 def run_text(text: str, args: Sequence[Any]) -> list[Any]:

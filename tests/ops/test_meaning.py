@@ -10,38 +10,23 @@ import numpy as np
 import pytest
 
 from tests.ops.exact import FORMATS, INTEGERS, Format, Integer, float_of_bits
-from tests.ops.harness import array_of, elementwise, numbers_of, run_op
+from tests.ops.harness import (
+    FLOATS,
+    INTS,
+    array_of,
+    check,
+    elementwise,
+    float_rows,
+    int_rows,
+    numbers_of,
+    run_op,
+)
 from tilewright.ir.types import FP32, I32, I64, Pointer, Tile, scalar_type
 from tilewright.ops import arith
 from tilewright.ops import math as op_math
 from tilewright.ops.memory import AddPtr
 
-FLOATS = list(FORMATS)
-INTS = list(INTEGERS)
 MULTIBIT = [t for t in INTS if t != "i1"]
-
-
-def check(
-    cls: Any,
-    shorts: list[str],
-    rows: list[tuple[int, ...]],
-    expected: Callable[..., int],
-    **attrs: Any,
-) -> None:
-    """The op on each row of numbers gives what `expected` does."""
-    got = elementwise(cls, shorts, list(zip(*rows, strict=True)), **attrs)
-    wrong = [(row, g, e) for row, g in zip(rows, got, strict=True) if g != (e := expected(*row))]
-    assert not wrong, f"{len(wrong)} of {len(rows)}: (operands, found, expected) {wrong[:5]}"
-
-
-def float_rows(f: Format, count: int = 60) -> list[tuple[int, ...]]:
-    samples = f.samples(count)
-    return list(product(samples, samples[:: max(1, len(samples) // 40)]))
-
-
-def int_rows(t: Integer) -> list[tuple[int, ...]]:
-    return list(product(t.samples(20), repeat=2))
-
 
 # -- the reference itself --------------------------------------------------------------------------
 

@@ -20,10 +20,15 @@ STAGE_ALIASES = {"tile": "ttir"}
 class Launch(Protocol):
     """A loaded kernel, ready to run."""
 
-    def __call__(self, grid: Sequence[int], values: Sequence[Any]) -> None:
-        """Run the programs of `grid`, one to three extents.
+    def start(
+        self, grid: tuple[int, int, int], values: Sequence[Any], slots: Sequence[Any]
+    ) -> None:
+        """Run the programs of a grid.
 
-        `values` holds one value for each argument passed at run time, tuples leaf by leaf.
+        Args:
+            grid: its extents.
+            values: of all parameters, compile-time ones too.
+            slots: the same with each tensor replaced by its address.
         """
         ...
 
@@ -33,13 +38,30 @@ class Launch(Protocol):
         ...
 
 
-_launcher: Callable[[CompiledKernel], Launch] | None = None
+class Launcher(Protocol):
+    """What the runtime does for compiled kernels."""
+
+    def load(self, kernel: CompiledKernel) -> Launch:
+        """Make a kernel ready to run."""
+        ...
+
+    def launch(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> None:
+        """Run a kernel on arguments as a caller passes them, all of them in order."""
+        ...
 
 
-def install_launcher(launcher: Callable[[CompiledKernel], Launch]) -> None:
-    """Say how kernels are loaded; called once, by the runtime."""
+_launcher: Launcher | None = None
+
+
+def install_launcher(launcher: Launcher) -> None:
+    """Say how kernels are loaded and launched; called once, by the runtime."""
     global _launcher
     _launcher = launcher
+
+
+def _installed() -> Launcher:
+    assert _launcher is not None, "import tilewright.runtime.launch before launching"
+    return _launcher
 
 
 class Metadata(Mapping[str, Any]):
@@ -120,6 +142,7 @@ class CompiledKernel:
             target says.
         hash: what names the kernel in the disk cache.
         src: what it was compiled from; None when it came by pickle.
+        loaded: the kernel made ready to run; None until that is first needed, see `run`.
     """
 
     def __init__(
@@ -132,7 +155,7 @@ class CompiledKernel:
         self.asm = Stages(stages, self.metadata)
         self.src = src
         self._binary = list(stages)[-1]
-        self._launch: Launch | None = None
+        self.loaded: Launch | None = None
         self._failure: Exception | None = None
 
     # -- what it is -----------------------------------------------------------------------------
@@ -174,10 +197,10 @@ class CompiledKernel:
     @property
     def run(self) -> Launch:
         """The loaded kernel. A failure to load is raised again each time."""
-        if self._launch is None:
+        if self.loaded is None:
             self._init_handles()
-        assert self._launch is not None
-        return self._launch
+            assert self.loaded is not None
+        return self.loaded
 
     @property
     def function(self) -> Any:
@@ -188,25 +211,23 @@ class CompiledKernel:
         """Load the kernel without launching it."""
         if self._failure is not None:
             raise self._failure
-        assert _launcher is not None, "import tilewright.runtime before launching"
         try:
-            self._launch = _launcher(self)
+            self.loaded = _installed().load(self)
         except Exception as error:
             self._failure = error
             raise
 
-    def __getitem__(self, grid: Sequence[int]) -> Callable[..., None]:
+    def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with all the kernel's arguments in order.
 
         Compile-time arguments are passed too, and ignored.
         """
-        paths = [tuple(path) for path, _ in self.metadata.arguments]
         expected = len(self.metadata.signature)
 
         def launch(*args: Any, stream: Any = None) -> None:
             if len(args) != expected:
                 raise TypeError(f"{self.name} takes {expected} arguments, not {len(args)}")
-            self.run(grid, [_at(args, path) for path in paths])
+            _installed().launch(self, grid, args)
 
         return launch
 
@@ -241,12 +262,6 @@ class CompiledKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CompiledKernel.from_files, (self.files(),)
-
-
-def _at(values: Any, path: Sequence[int]) -> Any:
-    for index in path:
-        values = values[index]
-    return values
 
 
 def _plain(value: Any) -> Any:

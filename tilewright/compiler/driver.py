@@ -16,10 +16,13 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.reproducer import InternalCompilerError, Reproducer
 from tilewright.compiler.source import MAX_NAME, IRSource, Source, digest, runtime_arguments
 from tilewright.compiler.version import VERSION, compiler_key
-from tilewright.ir.core import Module
+from tilewright.ir.analysis.pointers import base_of
+from tilewright.ir.core import Function, Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.verify import verify_module
+from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.memory import Store
 from tilewright.targets.protocol import GPUTarget, Lowered, Stage, Target
 from tilewright.targets.registry import target as find_target
 
@@ -138,13 +141,13 @@ def _build(source: Source, device: GPUTarget, options: Any, key: str) -> Compile
         verify_module(module)
     progress = _Progress()
     try:
-        stages, lowered = lower(module, target, options, pipeline(target), [progress])
+        lowered = lower(module, target, options, pipeline(target), [progress])
     except Exception as error:
         if _is_users(error):
             raise
         raise _internal_error(source, device, options, progress, error) from error
     metadata = _metadata(source, device, options, lowered, key)
-    return CompiledKernel({"source": source.text, **stages}, metadata, source)
+    return CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
 
 
 def lower(
@@ -153,8 +156,8 @@ def lower(
     options: Any,
     steps: Iterable[Step],
     observers: Sequence[Observer] = (),
-) -> tuple[dict[str, Stage], Lowered]:
-    """Run tile passes, then the target, on a module; gives the stages that this made.
+) -> Lowered:
+    """Run tile passes, then the target, on a module.
 
     Between passes the IR is verified when the knob `compilation.verify` says so.
     """
@@ -162,8 +165,20 @@ def lower(
     checks: list[Observer] = [Verifier()] if knobs.compilation.verify else []
     run(module, steps, ctx, [*observers, *checks])
     stages: dict[str, Stage] = {"ttir": print_module(module)}
+    facts = {"arg_names": module.entry.arg_names, "written": written_arguments(module.entry)}
     lowered = target.compile(module, ctx, options)
-    return stages | lowered.stages, lowered
+    return Lowered(stages | lowered.stages, facts | lowered.metadata)
+
+
+def written_arguments(fn: Function) -> list[int]:
+    """Indices of the pointer arguments that the function is known to write through."""
+    written: set[int] = set()
+    for op in fn.walk():
+        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+            base = base_of(op.ptr)
+            if base.owner is fn.body:
+                written.add(base.index)
+    return sorted(written)
 
 
 def options_dict(options: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The language of kernels; conventionally imported as `tl`.
 
-    import tilewright.language as tl
+import tilewright.language as tl
 """
 
 from tilewright.language import core, extra, math, random, semantic, standard

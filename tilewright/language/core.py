@@ -15,7 +15,6 @@ from tilewright.language.semantic import arith, atomic, convert, memory
 from tilewright.language.semantic import dot as products
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
-from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
 from tilewright.language.semantic.convert import to_tensor as _to_tensor
 from tilewright.language.types import (
@@ -347,9 +346,7 @@ tensor_method(_transposed, "T")
 
 @tensor_method
 @builtin
-def reshape(
-    input: Any, *shape: Any, can_reorder: Any = False, _semantic: Semantic
-) -> tensor:
+def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Semantic) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)

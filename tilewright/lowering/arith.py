@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op
 from tilewright.lowering.convert import cast, narrow, widen
-from tilewright.lowering.emit import F64, I64, I128, Builder, V, const, like
+from tilewright.lowering.emit import F64, I32, I64, I128, Builder, V, const, like
 from tilewright.lowering.math import MATH
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
@@ -143,6 +143,8 @@ def lower_extremum(b: Builder, op: arith.Min | arith.Max, lhs: V, rhs: V) -> V:
         name = f"llvm.{kind}{'max' if largest else 'min'}"
         return b.intrinsic(name, lhs.type, [lhs, rhs], overloads=[lhs.type])
     x, y = widen(b, lhs, element), widen(b, rhs, element)
+    if element.is_fp8():
+        return _picked_extremum(b, (lhs, x), (rhs, y), largest, op.propagate_nan)
     return narrow(b, _float_extremum(b, x, y, largest, op.propagate_nan), element)
 
 
@@ -152,6 +154,20 @@ def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V
     name = f"llvm.{stem}{'' if propagate else 'num'}"
     return b.intrinsic(name, x.type, [x, y], overloads=[x.type])
 
+
+
+def _picked_extremum(
+    b: Builder, lhs: tuple[V, V], rhs: tuple[V, V], largest: bool, propagate: bool
+) -> V:
+    """One of the operands as it is, bits and all: converting back would turn an infinity into the
+    largest finite number. Each operand is given as its bits and as fp32."""
+    (p, x), (q, y) = lhs, rhs
+    best = _float_extremum(b, x, y, largest, propagate)
+    as_int = like(I32, x.type)
+    same = b.icmp("eq", b.bitcast(best, as_int), b.bitcast(x, as_int))
+    x_nan, y_nan = b.fcmp("uno", x, x), b.fcmp("uno", y, y)
+    first = b.or_(same, x_nan) if propagate else b.or_(same, b.and_(x_nan, y_nan))
+    return b.select(first, p, q)
 
 
 @lowers(arith.Cmp)
@@ -192,7 +208,10 @@ def lower_abs(b: Builder, op: arith.Abs, src: V) -> V:
     if element.is_floating():
         if src.type.is_float:
             return b.intrinsic("llvm.fabs", src.type, [src], overloads=[src.type])
-        return b.and_(src, const(src.type, (1 << (src.type.bits - 1)) - 1))
+        cleared = b.and_(src, const(src.type, (1 << (src.type.bits - 1)) - 1))
+        if element in (ir.FP8E4B8, ir.FP8E5B16):  # their only NaN has the sign bit
+            return b.select(b.icmp("eq", cleared, const(src.type, 0)), src, cleared)
+        return cleared
     if not element.is_int_signed():
         return src
     flag = const(like(src.type.element, src.type), 0)

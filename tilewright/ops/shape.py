@@ -37,7 +37,7 @@ class Arange(Op, name="tile.arange", traits=PURE):
     def verify(self) -> None:
         require(self.end > self.start, self, "range", "end {e} is not above start {s}",
                 e=self.end, s=self.start)
-        require(-(2**31) <= self.start and self.end <= 2**31, self, "range", "must fit in i32")
+        require(self.start >= -(2**31) and self.end <= 2**31, self, "range", "must fit in i32")
 
     def evaluate(self) -> Array:
         return np.arange(self.start, self.end, dtype=np.int32)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tilewright.rewrites  # noqa: F401  fills the registry of rules
 from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.rewriter import RULES, apply_greedily
+from tilewright.ir.rewriter import apply_greedily
+from tilewright.rewrites import RULES
 
 
 @compiler_pass("canonicalize")

@@ -126,7 +126,8 @@ def _sweep_within(op: Op, needed: _Needed) -> int:
     removed = sum([_sweep(region, needed) for region in op.regions])
     if all(keep):
         return removed
-    assert isinstance(op, For | If) and op.parent is not None
+    assert isinstance(op, For | If)
+    assert op.parent is not None
     old = [r for r, kept in zip(op.results, keep, strict=True) if kept]
     new = rebuilt_for(op, keep) if isinstance(op, For) else rebuilt_if(op)
     new.loc = op.loc

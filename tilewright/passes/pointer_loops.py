@@ -220,11 +220,11 @@ def _convert_if(algebra: PointerAlgebra, op: If) -> bool:
                 values.append(algebra.sum_uniform(p.uniform) or algebra.number(0))
         if any(p.varying for p in parts):
             varying = len(extra[0])
-            zero = Constant(0, with_element(result.type, I64))
+            type = with_element(result.type, I64)
             for end, values, p in zip(ends, extra, parts, strict=True):
                 with algebra.build.before(end):
                     tile = algebra.sum_varying(p.varying, True)
-                    values.append(tile or algebra.new(Constant(0, zero.type)))
+                    values.append(tile or algebra.new(Constant(0, type)))
         moved.append(_Moved(parts[0].base, uniform, varying))
     if not any(moved):
         return False

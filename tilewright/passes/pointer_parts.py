@@ -14,7 +14,7 @@ from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
 from tilewright.rewrites.patterns import known, like
 
-SHAPE_OPS = (ExpandDims, Broadcast, Reshape, Permute)
+ARITHMETIC = (AddPtr, Splat, ExpandDims, Broadcast, Reshape, Permute, Select, Hint)
 # A sum of narrow integers is worth splitting only when a term is, or may hold, a uniform one.
 _SPLITTABLE = (Splat, Constant, Add, Cast, ExpandDims, Broadcast)
 
@@ -31,7 +31,7 @@ class Parts(NamedTuple):
 
 
 def is_pointer_arithmetic(op: Op) -> bool:
-    return isinstance(op, AddPtr | Splat | Select | Hint | SHAPE_OPS) and is_pointer(op.result.type)
+    return isinstance(op, ARITHMETIC) and is_pointer(op.result.type)
 
 
 class PointerAlgebra:
@@ -170,7 +170,7 @@ class PointerAlgebra:
         """The term in 64 bits."""
         if element_of(term.type) == I64:
             return term
-        return self.new(Cast(term, I64))
+        return self.new(Cast(term, I64, "rtne"))
 
     def sum_uniform(self, terms: Sequence[Value]) -> Value | None:
         """The sum of scalars in i64, the constants among them added here; None for 0."""
@@ -201,7 +201,7 @@ class PointerAlgebra:
         for term in terms:
             cast = term
             if element_of(term.type) != element:
-                cast = self.new(Cast(term, element))
+                cast = self.new(Cast(term, element, "rtne"))
             total = cast if total is None else self.new(Add(total, cast))
         return total
 

@@ -1,5 +1,6 @@
 """All rewrite rules. Importing this package fills the registry; one file a family of ops."""
 
+from tilewright.ir.rewriter import RULES
 from tilewright.rewrites import (
     arith,
     control,
@@ -13,6 +14,7 @@ from tilewright.rewrites import (
 )
 
 __all__ = [
+    "RULES",
     "arith",
     "control",
     "dot",

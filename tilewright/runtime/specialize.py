@@ -190,7 +190,7 @@ class _Slow:
         if kind not in READERS:
             key = self.hook(value)
             if key is not NOT_CONSTEXPR:
-                return value, ("constexpr", key)
+                return value, ("constexpr", self.constexpr(key))
             if isinstance(value, tuple):
                 return self._tuple(value, mode, tensors)
             if hasattr(value, "block_shape") and hasattr(value, "base"):
@@ -245,7 +245,7 @@ class _Slow:
             return kind, tuple(self.constexpr(item) for item in value)
         key = self.hook(value)
         if key is not NOT_CONSTEXPR:
-            return "constexpr", key
+            return "constexpr", self.constexpr(key)
         try:
             hash(value)
         except TypeError:
@@ -260,7 +260,7 @@ class _Slow:
             OverflowError: an int that the annotated type does not hold.
         """
         kind = spec[0]
-        if kind == "constexpr" and spec[1] != 1:
+        if kind == "constexpr" and not isinstance(value, int):
             return spec
         is_pointer = isinstance(kind, str) and kind.startswith("*")
         if is_pointer != annotation.startswith("*") or not isinstance(kind, str):

@@ -188,6 +188,9 @@ def _extent(array: Any) -> tuple[int, int]:
     while isinstance(base, np.ndarray):
         array = base
         base = array.base
+    if array.flags.forc:  # without gaps; twice as fast as the general way
+        low = _address(array)
+        return low, low + array.nbytes
     return np.lib.array_utils.byte_bounds(array)
 
 

@@ -22,7 +22,6 @@ from tilewright.language.semantic.convert import natural_type, to_tensor
 from tilewright.language.values import (
     base_value,
     constexpr,
-
     flatten,
     tensor,
     tuple,
@@ -69,8 +68,6 @@ def assigned_names(loop: ast.For | ast.While) -> list[str]:
         found = list(dict.fromkeys(names))
         loop.assigned = found  # pyright: ignore[reportAttributeAccessIssue]
     return found
-
-
 
 
 def _carried(frame: Frame, loop: ast.For | ast.While) -> Carried:
@@ -178,8 +175,6 @@ def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
         common = convert.integer_promote(common, t)
     s = frame.semantic
     return [convert.cast(s, _bound(frame, v, common), common) for v in bounds]
-
-
 
 
 def _bound(frame: Frame, value: Any, dtype: DType) -> tensor:
@@ -326,5 +321,3 @@ def _set_values(op: Condition | Yield, operands: list[Value], fixed: int) -> Non
     op.drop_operands()
     op.add_operands(operands)
     op.spans = (*op.spans[:fixed], len(operands) - fixed)
-
-

@@ -42,7 +42,8 @@ def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
 def type_range(value: Value) -> Range:
     """The bounds of the value's integer type."""
     element = element_of(value.type)
-    assert isinstance(element, DType) and element.is_int(), f"{element} is not an integer type"
+    assert isinstance(element, DType)
+    assert element.is_int(), f"{element} is not an integer type"
     return element.get_int_min_value(), element.get_int_max_value()
 
 

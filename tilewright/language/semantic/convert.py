@@ -95,8 +95,7 @@ def exact_value(value: bool | int | float, element: Scalar) -> bool | int | floa
     if element is FP32 or number == 0.0 or not math.isfinite(number):
         return number
     with np.errstate(over="ignore", under="ignore"):
-        rounded = float(np.asarray(number, np.float32).astype(element.numpy))
-    return rounded
+        return float(np.asarray(number, np.float32).astype(element.numpy))
 
 
 def constant(
@@ -120,6 +119,15 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
     if isinstance(plain, bool | int | float):
         return constant(s, plain, natural_type(plain))
     raise TypeError(f"cannot convert {plain} of type {type(plain)} to tensor")
+
+
+def number_as(s: Semantic, value: Any, element: Scalar, shape: tuple[int, ...] = ()) -> tensor:
+    """A Python number in its natural type, then cast to `element`: in one constant if possible."""
+    plain = value.value if isinstance(value, constexpr) else value
+    natural = natural_type(plain)
+    if natural.is_floating() and not element.is_floating():
+        return extend_to(s, cast(s, constant(s, plain, natural), element), shape)
+    return constant(s, exact_value(plain, natural), element, shape)
 
 
 # -- promotion -------------------------------------------------------------------------------------
@@ -294,8 +302,7 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and x != 1 and y != 1:
             raise ValueError(
-                "Cannot make_shape_compatible: incompatible dimensions at index "
-                f"{i}: {x} and {y}"
+                f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}"
             )
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
@@ -460,5 +467,3 @@ def with_dtype(x: tensor, element: Scalar) -> Type:
 def with_shape_of(x: tensor, element: Scalar) -> Type:
     """`element` in the shape of the tensor."""
     return with_shape(element, shape_of(x.type))
-
-

@@ -109,9 +109,7 @@ def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
     return wanted
 
 
-def _accumulator(
-    s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType
-) -> tensor:
+def _accumulator(s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType) -> tensor:
     if acc is None:
         return convert.constant(s, 0, element, shape)
     assert shape_of(acc.type) == shape, (

@@ -102,22 +102,21 @@ def load(
 ) -> tensor:
     """What the pointer points to, in the common shape of pointer, mask and other."""
     pointee = check_pointer(pointer, "load")
-    mask, other = optional_tensor(s, mask), optional_tensor(s, other)
-    if mask is None and other is not None:
+    mask = optional_tensor(s, mask)
+    if mask is None and plain(other) is not None:
         raise ValueError("`other` cannot be provided without `mask`")
     _check_block_pointer_options(boundary_check, padding_option)
     check_mask(mask)
-    check_scalar_pointer(pointer, mask=mask, other=other)
+    check_scalar_pointer(pointer, mask=mask, other=other if isinstance(other, tensor) else None)
     modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
     ptr = as_bytes(s, pointer, pointee)
     stored = I8 if pointee is I1 else pointee
     if mask is not None:
+        other = _other(s, other, pointee)
+        lanes = [ptr, mask] if other is None or not shape_of(other.type) else [ptr, mask, other]
+        ptr, mask, *rest = convert.broadcast_all(s, lanes)
         if other is not None:
-            other = convert.cast(s, other, pointee)
-            other = convert.cast(s, other, stored) if pointee is I1 else other
-            ptr, mask, other = convert.broadcast_all(s, (ptr, mask, other))
-        else:
-            ptr, mask = convert.broadcast(s, ptr, mask)
+            other = rest[0] if rest else _spread(s, other, shape_of(ptr.type))
     op = ops.Load(
         ptr.handle,
         None if mask is None else mask.handle,
@@ -128,10 +127,29 @@ def load(
     return convert.cast(s, found, I1) if pointee is I1 else found
 
 
+def _other(s: Semantic, other: Any, pointee: Scalar) -> tensor | None:
+    """The value of masked-off lanes, as it would lie in memory."""
+    return None if plain(other) is None else store_value(s, other, pointee)
+
+
+def _spread(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
+    """A scalar in a shape; a constant is built in it."""
+    number = constant_value(x.handle)
+    if number is None or not shape:
+        return convert.extend_to(s, x, shape)
+    op = x.handle.op
+    assert op is not None
+    op.erase()
+    return convert.constant(s, number, x.dtype, shape)
+
+
 def store_value(s: Semantic, value: Any, pointee: Scalar) -> tensor:
     """The value as it lies in memory: cast to the pointee, bools as int8."""
-    cast_value = convert.cast(s, to_tensor(s, value), pointee)
-    return convert.cast(s, cast_value, I8) if pointee is I1 else cast_value
+    if convert.is_number(value):
+        found = convert.number_as(s, value, pointee)
+    else:
+        found = convert.cast(s, to_tensor(s, value), pointee)
+    return convert.cast(s, found, I8) if pointee is I1 else found
 
 
 def check_writable(ptr: tensor) -> None:

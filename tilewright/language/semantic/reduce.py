@@ -82,9 +82,7 @@ def reduce(
     return [reshape(s, r, kept) for r in results] if keep_dims and shape else results
 
 
-def _reduce_axis(
-    s: Semantic, srcs: Sequence[tensor], axis: int, combine: Combine
-) -> list[tensor]:
+def _reduce_axis(s: Semantic, srcs: Sequence[tensor], axis: int, combine: Combine) -> list[tensor]:
     _same_shape(srcs, "reduction")
     region = _combine_region(s, srcs, combine)
     op = s.builder.insert(Reduce([x.handle for x in srcs], axis, region))
@@ -159,9 +157,7 @@ def _widened(s: Semantic, x: tensor) -> tensor:
     return convert.cast(s, x, FP32 if element.is_floating() else I32)
 
 
-def extremum(
-    s: Semantic, x: tensor, axis: Any, keep_dims: Any, function: Pairwise
-) -> tensor:
+def extremum(s: Semantic, x: tensor, axis: Any, keep_dims: Any, function: Pairwise) -> tensor:
     """`tl.max` or `tl.min` without indices."""
     return reduce(s, [_widened(s, x)], axis, pairwise(s, function), plain(keep_dims))[0]
 

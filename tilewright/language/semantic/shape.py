@@ -125,9 +125,7 @@ def expand_dims(s: Semantic, x: tensor, axis: Any) -> tensor:
     rank = len(shape_of(x.type)) + len(axes)
     positions = sorted(normalized_axis(a, rank) for a in axes)
     if len(set(positions)) != len(positions):
-        raise ValueError(
-            f"expand_dims received duplicate axes, normalized axes = {positions}"
-        )
+        raise ValueError(f"expand_dims received duplicate axes, normalized axes = {positions}")
     for position in positions:
         if shape_of(x.type):
             x = s.emit(ops.ExpandDims(x.handle, position))
@@ -294,5 +292,3 @@ def index_along(s: Semantic, shape: Any, axis: int) -> tensor:
     line = s.emit(ops.Arange(0, sizes[axis]))
     line = reshape(s, line, [d if a == axis else 1 for a, d in enumerate(sizes)])
     return convert.extend_to(s, line, sizes)
-
-

@@ -10,8 +10,8 @@ slot's first byte on; `scratch` is a 64-byte aligned workspace that belongs to t
 
 How a launch runs
 -----------------
-The pool is native code, made from the LLVM IR in cpu_pool.ll once per process, so that no thread needs the
-interpreter to take work. The calling thread takes part. A launch that is known to be short runs on
+The pool is native code, made from the LLVM IR in cpu_pool.ll once per process, so that no thread
+needs the interpreter to take work. The calling thread takes part. A launch that is known to be short runs on
 the calling thread alone; any other is published in the pool's one job slot, whose fields are:
 
 - `state`: how many workers are in the job, how many may be, whether it is open, and its epoch, in

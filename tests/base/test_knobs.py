@@ -1,0 +1,159 @@
+"""Settings: where their values come from, and how they are undone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import knobs
+
+VARIABLES = sorted(
+    {name for group in knobs.GROUPS.values() for k in group.table().values() for name in k.names}
+)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, group in knobs.GROUPS.items():
+        monkeypatch.setattr(knobs, name, group.copy().reset())
+        monkeypatch.setitem(knobs.GROUPS, name, getattr(knobs, name))
+
+
+def test_override_wins_over_environment_over_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert knobs.runtime.debug is False
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    assert knobs.runtime.debug is True
+    knobs.runtime.debug = False
+    assert knobs.runtime.debug is False
+    del knobs.runtime.debug
+    assert knobs.runtime.debug is True
+
+
+def test_assigning_env_returns_to_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_DEBUG", "1")
+    knobs.runtime.debug = False
+    knobs.runtime.debug = knobs.env
+    assert knobs.runtime.debug is True
+
+
+def test_own_name_wins_over_alias_and_empty_counts_as_unset(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/alias")
+    assert knobs.cache.dir == "/alias"
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "/own")
+    assert knobs.cache.dir == "/own"
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "")
+    assert knobs.cache.dir == "/alias"
+
+
+@pytest.mark.parametrize("text", ["1", "true", "TRUE", "y", "Yes", "on", " on "])
+def test_true_texts(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", text)
+    assert knobs.runtime.interpret is True
+
+
+@pytest.mark.parametrize("text", ["0", "false", "no", "off", "2", "x"])
+def test_other_texts_are_false_even_where_the_default_is_true(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", text)
+    assert knobs.language.default_fp_fusion is False
+
+
+@pytest.mark.parametrize("text", ["four", "-1", "1.5"])
+def test_bad_environment_names_the_variable(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CPU_THREADS", text)
+    with pytest.raises(ValueError, match=f"TILEWRIGHT_CPU_THREADS='{text}': expected"):
+        _ = knobs.runtime.cpu_threads
+
+
+def test_bad_assignment_is_refused_and_changes_nothing() -> None:
+    with pytest.raises(ValueError, match="0 or more"):
+        knobs.runtime.cpu_threads = -1
+    with pytest.raises(ValueError, match="ieee"):
+        knobs.language.fp32_default = "fp19"
+    assert knobs.runtime.cpu_threads == 0
+    assert knobs.language.fp32_default is None
+
+
+def test_unknown_setting_is_an_error() -> None:
+    with pytest.raises(AttributeError, match=r"runtime\.debgu"):
+        knobs.runtime.debgu = True  # pyright: ignore[reportAttributeAccessIssue]
+    with pytest.raises(AttributeError):
+        _ = knobs.runtime.debgu  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_scope_undoes_all_even_after_an_error() -> None:
+    knobs.runtime.cpu_threads = 3
+    with pytest.raises(KeyError), knobs.runtime.scope():
+        knobs.runtime.cpu_threads = 5
+        knobs.runtime.debug = True
+        raise KeyError
+    assert knobs.runtime.cpu_threads == 3
+    assert knobs.runtime.debug is False
+
+
+def test_copy_is_apart_and_reset_undoes() -> None:
+    knobs.runtime.cpu_threads = 3
+    twin = knobs.runtime.copy()
+    assert isinstance(twin, knobs.Runtime)
+    twin.cpu_threads = 4
+    assert knobs.runtime.cpu_threads == 3
+    assert knobs.runtime.reset() is knobs.runtime
+    assert knobs.runtime.cpu_threads == 0
+    assert twin.knobs["cpu_threads"] == 4
+
+
+def test_cache_key_holds_exactly_what_changes_code() -> None:
+    before = knobs.cache_key_values()
+    knobs.cache.dir = "/elsewhere"
+    knobs.runtime.cpu_threads = 7
+    assert knobs.cache_key_values() == before
+    knobs.compilation.cpu_features = "-avx512f"
+    changed = knobs.cache_key_values()
+    assert {k for k in changed if changed[k] != before[k]} == {"compilation.cpu_features"}
+
+
+def test_cache_folder_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert knobs.cache.folder() == tmp_path / ".cache/tilewright"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    assert knobs.cache.folder() == tmp_path / ".cache/tilewright"
+    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
+    assert knobs.cache.folder() == Path("/xdg/tilewright")
+    monkeypatch.setenv("TRITON_HOME", "/home2")
+    assert knobs.cache.folder() == Path("/home2/.cache/tilewright")
+    monkeypatch.setenv("TILEWRIGHT_CACHE_DIR", "~/kernels")
+    assert knobs.cache.folder() == tmp_path / "kernels"
+
+
+def test_documentation_lists_every_setting() -> None:
+    text = knobs.render_docs()
+    for group in knobs.GROUPS.values():
+        for name, knob in group.table().items():
+            assert knob.doc
+            assert f"| `{name}` | `{knob.names[0]}`" in text
+    assert "| `debug` | `TILEWRIGHT_DEBUG`, `TRITON_DEBUG` | `False` | yes |" in text
+
+
+def test_environment_of_the_process_is_read_at_each_use() -> None:
+    program = (
+        "import os; from tilewright.base import knobs; a = knobs.runtime.debug;"
+        "os.environ['TILEWRIGHT_DEBUG'] = 'on'; b = knobs.runtime.debug;"
+        "del os.environ['TILEWRIGHT_DEBUG']; print(a, b, knobs.runtime.debug)"
+    )
+    root = Path(knobs.__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=root,
+        env={k: v for k, v in os.environ.items() if k not in VARIABLES},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == ["False", "True", "False"]

@@ -1,0 +1,78 @@
+"""What makes an op whole. `test_sheet.py` asks it of every op.
+
+Adding an op is: write the class, run the test, do what it says. See `docs/add-an-op.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.ops.ir_cases import FOLDER, ops_of_invalid, ops_of_valid, read_cases, round_trip
+from tilewright.base.diagnostics import IRError
+from tilewright.ir.core import Op as CoreOp
+from tilewright.ir.define import example_of
+from tilewright.ir.parser import parse_example
+from tilewright.ir.printer import print_function
+from tilewright.ops.control import Return
+
+OpClass = type[CoreOp]
+Facet = Callable[[OpClass, Path], str | None]
+
+
+def stem_of(cls: OpClass) -> str:
+    """The name that the op's files share: of `tilewright/ops/reduce.py`, `reduce`."""
+    return cls.__module__.rpartition(".")[2]
+
+
+def documentation(cls: OpClass, folder: Path) -> str | None:
+    if "__doc__" not in cls.__dict__ or not (cls.__doc__ or "").strip():
+        return "has no docstring"
+    text = example_of(cls)
+    if not text:
+        return "has no example in its docstring"
+    try:
+        fn = parse_example(text)
+        found = [type(op) for op in fn.body]
+        if fn.body.last is None or not fn.body.last.terminator:
+            fn.body.append(Return([]))
+        round_trip(print_function(fn))
+    except (IRError, AssertionError) as error:
+        return f"has an example that does not parse, verify and round-trip: {error}"
+    return None if cls in found else f"has an example without {cls.name}"
+
+
+def meaning(cls: OpClass, folder: Path) -> str | None:
+    evaluates = cls.evaluate is not CoreOp.evaluate
+    executes = cls.execute is not CoreOp.execute
+    if evaluates and cls.no_evaluate:
+        return "has both `evaluate` and a reason why it has none"
+    if not (evaluates or cls.no_evaluate):
+        return "has neither `evaluate` nor the reason in `no_evaluate`"
+    if not (evaluates or executes or cls.terminator):
+        return "has neither `evaluate` nor `execute`"
+    return None
+
+
+def valid_case(cls: OpClass, folder: Path) -> str | None:
+    path = folder / f"{stem_of(cls)}.ir"
+    if any(cls in ops_of_valid(case) for case in read_cases(path)):
+        return None
+    return f"has no valid case in tests/ops/{path.name}"
+
+
+def invalid_case(cls: OpClass, folder: Path) -> str | None:
+    path = folder / f"{stem_of(cls)}.invalid.ir"
+    if any(cls in ops_of_invalid(case) for case in read_cases(path)):
+        return None
+    return f"has no invalid case in tests/ops/{path.name}"
+
+
+# A facet of a layer above (a lowering for each target, a derivative) is one more function here.
+FACETS: tuple[Facet, ...] = (documentation, meaning, valid_case, invalid_case)
+
+
+def sheet_faults(cls: OpClass, folder: Path = FOLDER) -> list[str]:
+    """What the op lacks, a sentence each."""
+    found = [facet(cls, folder) for facet in FACETS]
+    return [f"{cls.name} {fault}" for fault in found if fault]

@@ -1,0 +1,84 @@
+"""`docs/ops/` is what the code says today, and `docs/add-an-op.md` tells what works."""
+
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.ops import harness
+from tests.ops.ir_cases import FOLDER, fault_of, read_cases
+from tests.ops.sheet import sheet_faults
+from tilewright.ir.define import REGISTRY
+from tilewright.lowering import arith as lowering
+from tilewright.lowering.registry import LOWERINGS
+from tilewright.ops import arith
+from tilewright.tools.docs_ops import main, pages, stale_pages, write_pages
+
+GUIDE = Path(__file__).parents[2] / "docs" / "add-an-op.md"
+
+
+def test_pages_are_not_stale() -> None:
+    assert stale_pages() == [], "run python -m tilewright.tools.docs_ops"
+
+
+def test_pages_name_every_op() -> None:
+    text = "\n".join(pages().values())
+    assert [name for name in REGISTRY if f"## `{name}`" not in text] == []
+
+
+def test_stale_pages_are_found_and_written(tmp_path: Path) -> None:
+    assert write_pages(tmp_path) == sorted(pages())
+    assert stale_pages(tmp_path) == []
+    page = tmp_path / "arith.md"
+    page.write_text(page.read_text() + "More.\n")
+    (tmp_path / "gone.md").write_text("# gone\n")
+    (tmp_path / "dot.md").unlink()
+    assert stale_pages(tmp_path) == ["arith.md", "dot.md", "gone.md"]
+    assert write_pages(tmp_path) == ["arith.md", "dot.md", "gone.md"]
+    assert stale_pages(tmp_path) == []
+
+
+def test_check_tells_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_pages(tmp_path)
+    (tmp_path / "dot.md").write_text("")
+    monkeypatch.setattr("tilewright.tools.docs_ops.stale_pages", lambda: stale_pages(tmp_path))
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().out == "stale docs/ops/dot.md\n"
+    assert (tmp_path / "dot.md").read_text() == ""
+
+
+def guide_blocks() -> dict[str, str]:
+    """The code of the guide by the file that the line before it names."""
+    found = re.findall(r"`([\w/.]+)`:\n\n```\w*\n(.*?)^```", GUIDE.read_text("utf-8"), re.S | re.M)
+    return dict(found)
+
+
+def test_worked_example_of_the_guide(tmp_path: Path) -> None:
+    blocks = guide_blocks()
+    names: dict[str, Any] = {**vars(arith)}
+    try:
+        exec(blocks["tilewright/ops/arith.py"], names)
+        op: Any = names["CopySign"]
+
+        for file in ("arith.ir", "arith.invalid.ir"):
+            (tmp_path / file).write_text(blocks[f"tests/ops/{file}"])
+            assert read_cases(FOLDER / file), "the guide names a file that exists"
+        assert sheet_faults(op, tmp_path) == []
+        assert [fault_of(case) for case in read_cases(tmp_path / "arith.invalid.ir")] == [None]
+
+        scope: dict[str, Any] = {**vars(harness), "pytest": pytest}
+        exec(blocks["tests/ops/test_meaning.py"], scope | {"arith": SimpleNamespace(CopySign=op)})
+        tests = scope | {"arith": SimpleNamespace(CopySign=op)}
+        exec(blocks["tests/ops/test_meaning.py"], tests)
+        for short in harness.FLOATS:
+            tests["test_copysign"](short)
+
+        own = {**vars(lowering), "arith": SimpleNamespace(CopySign=op)}
+        exec(blocks["tilewright/lowering/arith.py"], own)
+        assert op in LOWERINGS
+    finally:
+        LOWERINGS.pop(REGISTRY.pop("arith.copysign", arith.Add), None)

@@ -1,0 +1,101 @@
+"""Runs tile IR on the CPU target and on the interpreter, and compares what memory holds after."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.ir.parser import parse_module
+from tilewright.ir.verify import verify_module
+from tilewright.runtime.devices import cpu as device
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.machine import Machine
+
+PLAIN_AVX2 = "avx,avx2,fma,f16c,sse,sse2,sse3,ssse3,sse4.1,sse4.2,bmi,bmi2,lzcnt,popcnt,cx16,cx8,fxsr,64bit,movbe,cmov"
+
+
+@cache
+def host(features: str | None = None) -> Machine:
+    """This machine, or one with fewer features that this machine can run."""
+    if features is None:
+        return emit.host_machine()
+    return emit.host_machine("x86-64", features)
+
+
+def slots(args: Sequence[Any]) -> ctypes.Array[Any]:
+    """Arguments packed as the launch ABI wants them: 8 bytes each."""
+    packed = (ctypes.c_uint8 * (8 * max(1, len(args))))()
+    for i, a in enumerate(args):
+        raw = a.ctypes.data.to_bytes(8, "little") if _is_buffer(a) else np.asarray(a).tobytes()
+        ctypes.memmove(ctypes.addressof(packed) + 8 * i, raw, len(raw))
+    return packed
+
+
+def _is_buffer(a: Any) -> bool:
+    return isinstance(a, np.ndarray) and a.ndim > 0
+
+
+def run_compiled(
+    module: Module,
+    grid: tuple[int, int, int],
+    args: Sequence[Any],
+    *,
+    machine: Machine | None = None,
+    fp_fusion: bool = False,
+    threads: int = 1,
+) -> str:
+    """Compile for the CPU, run, and return the optimised LLVM IR."""
+    target = machine or host()
+    text, scratch = generate(module, target, fp_fusion=fp_fusion)
+    optimised, code = emit.compile_text(text, target)
+    loaded = device.LoadedCode(code, [module.entry.name])
+    packed = slots(args)
+    device.launch(
+        loaded[module.entry.name], ctypes.addressof(packed), grid, scratch, threads
+    )
+    return optimised
+
+
+def both(
+    module: Module | str,
+    grid: tuple[int, int, int],
+    args: Sequence[Any],
+    **options: Any,
+) -> tuple[list[Any], list[Any]]:
+    """The arrays after the compiled and the interpreted run, from equal starts."""
+    if isinstance(module, str):
+        module = parse_module(module)
+        verify_module(module)
+    ours = [a.copy() if _is_buffer(a) else a for a in args]
+    theirs = [a.copy() if _is_buffer(a) else a for a in args]
+    run_compiled(module, grid, ours, **options)
+    interpret(module, grid, theirs)
+    return ours, theirs
+
+
+def bits(array: Any) -> Any:
+    """An array as integers, every NaN alike."""
+    array = np.asarray(array)
+    if array.dtype.kind in "iub":
+        return array
+    found = array.view(f"u{array.dtype.itemsize}").copy()
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        found[np.isnan(array.astype(np.float64))] = np.iinfo(found.dtype).max
+    return found
+
+
+def assert_same(module: Module | str, grid: tuple[int, int, int], args: Any, **options: Any) -> None:
+    """Both runs must leave the same bits."""
+    ours, theirs = both(module, grid, args, **options)
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if _is_buffer(a):
+            x, y = bits(a), bits(b)
+            bad = np.nonzero(x != y)
+            where = [int(n[0]) for n in bad] if bad[0].size else []
+            assert not where, f"argument {i} differs at {where}: {a[bad][0]!r} not {b[bad][0]!r}"

@@ -1,0 +1,190 @@
+"""Every elementwise op on every element type, bit for bit against its NumPy meaning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tilewright.ir import types as ir
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Op, Value
+from tilewright.ir.verify import verify_module
+from tilewright.ops import arith, control, math, memory, shape
+
+from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host
+
+SIZE = 77  # four whole vectors of 16 and a rest
+INTS = [t for t in ir.SCALARS if t.is_int()]
+FLOATS = [t for t in ir.SCALARS if t.is_floating()]
+NUMBERS = [t for t in ir.SCALARS if not t.is_bool()]
+
+
+def inputs(element: ir.DType, rng: np.random.Generator, which: int) -> Any:
+    """Special values against each other, then random bits."""
+    if element.is_bool():
+        return rng.integers(0, 2, SIZE).astype(np.bool_)
+    if element.is_int():
+        low, high = element.get_int_min_value(), element.get_int_max_value()
+        special = [low, low + 1, high, high - 1, 0, 1, 2, 3, 7]
+        special += [-1, -2, -7] if element.is_int_signed() else []
+        random = rng.integers(low, high, SIZE, dtype=element.numpy, endpoint=True)
+    else:
+        special = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, np.inf, -np.inf, np.nan, 1e-3, -2.5, 448.0]
+        raw = rng.integers(0, 256, SIZE * element.itemsize, dtype=np.uint8)
+        random = raw.view(element.numpy).copy()
+        random[::3] = rng.standard_normal(len(random[::3])).astype(element.numpy)
+    values = np.array(special, np.float64 if element.is_floating() else object)
+    spread = values[np.arange(SIZE) * (1 + 4 * which) % len(values)]
+    with np.errstate(all="ignore"):
+        found = random.copy()
+        found[:45] = spread.astype(element.numpy)[:45]
+        return found
+
+
+def kernel(make: Any, sources: list[ir.Type], result: ir.Type) -> Module:
+    """A kernel that loads tiles, applies `make`, and stores the result."""
+    fn = Function(
+        "kernel",
+        [ir.Pointer(t) for t in [*sources, result]],  # pyright: ignore
+        arg_attrs=[{"alias": i} for i in range(len(sources) + 1)],
+    )
+    b = Builder(fn.body)
+    lanes = b.value(shape.Arange(start=0, end=SIZE))
+
+    def at(arg: Value) -> Value:
+        return b.value(memory.AddPtr(b.value(shape.Splat(arg, shape=(SIZE,))), lanes))
+
+    loaded = [b.value(memory.Load(at(a))) for a in fn.args[:-1]]
+    b.insert(memory.Store(at(fn.args[-1]), b.value(make(*loaded))))
+    b.insert(control.Return([]))
+    module = Module([fn])
+    verify_module(module)
+    return module
+
+
+def check(make: Any, sources: list[ir.DType], result: ir.DType, **options: Any) -> None:
+    rng = np.random.default_rng(1)
+    args = [inputs(t, rng, i) for i, t in enumerate(sources)]
+    out = np.zeros(SIZE, result.numpy)
+    assert_same(kernel(make, list(sources), result), (1, 1, 1), [*args, out], **options)
+
+
+def ids(t: ir.DType) -> str:
+    return t.short
+
+
+BINARY_INT: list[type[Op]] = [arith.IntDiv, arith.And, arith.Or, arith.Xor, arith.Shl, arith.Shr]
+BINARY: list[type[Op]] = [arith.Add, arith.Sub, arith.Mul, arith.Min, arith.Max, arith.Rem]
+
+
+@pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
+@pytest.mark.parametrize("cls", BINARY, ids=lambda c: c.name)
+def test_binary(cls: Any, element: ir.DType) -> None:
+    check(cls, [element, element], element)
+
+
+@pytest.mark.parametrize("element", INTS, ids=ids)
+@pytest.mark.parametrize("cls", BINARY_INT, ids=lambda c: c.name)
+def test_binary_int(cls: Any, element: ir.DType) -> None:
+    check(cls, [element, element], element)
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=ids)
+def test_div(element: ir.DType) -> None:
+    check(lambda x, y: arith.Div(x, y, ieee=True), [element, element], element)
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=ids)
+@pytest.mark.parametrize("cls", [arith.Min, arith.Max], ids=lambda c: c.name)
+def test_extremum_that_passes_nan_on(cls: Any, element: ir.DType) -> None:
+    check(lambda x, y: cls(x, y, propagate_nan=True), [element, element], element)
+
+
+@pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
+@pytest.mark.parametrize("predicate", list(arith.PREDICATES))
+def test_cmp(predicate: str, element: ir.DType) -> None:
+    check(lambda x, y: arith.Cmp(x, y, predicate=predicate), [element, element], ir.I1)
+
+
+@pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
+@pytest.mark.parametrize("cls", [arith.Neg, arith.Abs], ids=lambda c: c.name)
+def test_unary(cls: Any, element: ir.DType) -> None:
+    check(cls, [element], element)
+
+
+@pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
+def test_select(element: ir.DType) -> None:
+    check(arith.Select, [ir.I1, element, element], element)
+
+
+@pytest.mark.parametrize("element", [ir.I32, ir.U32, ir.I64, ir.U64], ids=ids)
+def test_mulhi(element: ir.DType) -> None:
+    check(arith.MulHi, [element, element], element)
+
+
+@pytest.mark.parametrize("element", [ir.FP16, ir.BF16, ir.FP32], ids=ids)
+def test_fma(element: ir.DType) -> None:
+    check(arith.Fma, [element] * 3, element)
+
+
+@pytest.mark.parametrize("to", ir.SCALARS, ids=ids)
+@pytest.mark.parametrize("source", ir.SCALARS, ids=ids)
+def test_cast(source: ir.DType, to: ir.DType) -> None:
+    check(lambda x: arith.Cast(x, to=to), [source], to)
+
+
+@pytest.mark.parametrize("source", [ir.FP32, ir.FP64, ir.FP16], ids=ids)
+@pytest.mark.parametrize("to", [t for t in FLOATS if t.primitive_bitwidth <= 16], ids=ids)
+def test_cast_toward_zero(source: ir.DType, to: ir.DType) -> None:
+    if to.primitive_bitwidth < source.primitive_bitwidth:
+        check(lambda x: arith.Cast(x, to=to, rounding="rtz"), [source], to)
+
+
+@pytest.mark.parametrize(("source", "to"), [
+    (ir.FP32, ir.I32), (ir.I32, ir.FP32), (ir.FP16, ir.I16), (ir.I16, ir.BF16), (ir.BF16, ir.FP16),
+    (ir.FP64, ir.U64), (ir.U8, ir.FP8E5), (ir.FP8E4NV, ir.I8), (ir.I32, ir.U32),
+], ids=lambda t: t.short)  # fmt: skip
+def test_bitcast(source: ir.DType, to: ir.DType) -> None:
+    check(lambda x: arith.Bitcast(x, to=to), [source], to)
+
+
+MATH = [c for c in vars(math).values()
+        if isinstance(c, type) and issubclass(c, math.MathFunction) and c.name]  # fmt: skip
+EXACT = (math.Floor, math.Ceil, math.Sqrt)
+ULPS = {ir.FP32: 2.0, ir.FP64: 2.0, ir.FP16: 0.51, ir.BF16: 0.51}
+
+
+@pytest.mark.parametrize("element", [ir.FP32, ir.FP64, ir.FP16, ir.BF16], ids=ids)
+@pytest.mark.parametrize("cls", MATH, ids=lambda c: c.name)
+def test_math(cls: Any, element: ir.DType) -> None:
+    rng = np.random.default_rng(2)
+    x = inputs(element, rng, 0)
+    out = np.zeros(SIZE, element.numpy)
+    (_, ours), (_, theirs) = both(kernel(cls, [element], element), (1, 1, 1), [x, out])
+    with np.errstate(all="ignore"):
+        compare(cls, element, ours.astype(np.float64), theirs.astype(np.float64))
+
+
+def compare(cls: Any, element: ir.DType, a: Any, b: Any) -> None:
+    """Bounds on the error in units of the last place of the expected value."""
+    finite = np.isfinite(b)
+    assert (np.isnan(a) == np.isnan(b)).all()
+    assert (a[~finite & ~np.isnan(b)] == b[~finite & ~np.isnan(b)]).all()
+    if cls in EXACT:
+        assert (a[finite] == b[finite]).all()
+        return
+    last = 2.0 ** (np.floor(np.log2(np.maximum(np.abs(b), 1e-300))) - element.fp_mantissa_width)
+    last = np.maximum(last, 2.0 ** (1 - element.exponent_bias - element.fp_mantissa_width))
+    error = np.abs(a - b)[finite] / last[finite]
+    # a narrow result is rounded from fp32: it may fall to the neighbour, not further
+    assert error.max() <= (ULPS[element] if element.primitive_bitwidth >= 32 else 1.0)
+
+
+@pytest.mark.skipif("avx2" not in host().features, reason="the host runs no AVX2 code")
+@pytest.mark.parametrize("element", [ir.FP16, ir.BF16, ir.FP8E4NV, ir.FP32, ir.I8, ir.I1], ids=ids)
+def test_without_avx512(element: ir.DType) -> None:
+    narrow = host(PLAIN_AVX2)
+    check(arith.Add, [element, element], element, machine=narrow)
+    for to in (ir.FP16, ir.BF16, ir.FP8E5, ir.I8, ir.FP64):
+        check(lambda x, to=to: arith.Cast(x, to=to), [element], to, machine=narrow)

@@ -1,0 +1,353 @@
+"""Calls: of primitives, of functions of the language, of what Python has at compile time.
+
+A function of the language is compiled once for each tuple of argument types and compile-time
+values, into a function of the module, and called there. A combine function is inlined instead.
+"""
+
+from __future__ import annotations
+
+import ast
+import types
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
+from tilewright.frontend.ast_to_ir.expr import attribute
+from tilewright.frontend.ast_to_ir.stmt import pending, run
+from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
+from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
+from tilewright.frontend.source import ConstexprFunction, SourceFunction
+from tilewright.ir.core import Function
+from tilewright.ir.types import Tile
+from tilewright.language.semantic import arith
+from tilewright.language.semantic.context import StaticAssertionError
+from tilewright.language.types import constexpr_type
+from tilewright.language.values import (
+    base_value,
+    constexpr,
+    flat_types,
+    flatten,
+    is_builtin,
+    is_constant,
+    tensor,
+    tuple,
+    type_of,
+    unflatten,
+    unwrap,
+    wrap,
+)
+from tilewright.ops.control import Call, Return
+
+
+def arguments(frame: Frame, node: ast.Call) -> Any:
+    """The positional and the keyword arguments of a call."""
+    args: list[Any] = []
+    for a in node.args:
+        if isinstance(a, ast.Starred):
+            args.extend(visit(frame, a.value))
+        else:
+            args.append(visit(frame, a))
+    kwargs: dict[str, Any] = {}
+    for k in node.keywords:
+        if k.arg is None:
+            raise frame.unsupported(node, "`**` arguments are not supported")
+        kwargs[k.arg] = visit(frame, k.value)
+    return args, kwargs
+
+
+@expression(ast.Call)
+def visit_call(frame: Frame, node: ast.Call) -> Any:
+    dropped, frame.dropped = frame.dropped is node, None
+    fn = visit(frame, node.func)
+    fn = fn.value if isinstance(fn, constexpr) else fn
+    args, kwargs = arguments(frame, node)
+    if dropped:
+        _check_result_is_used(frame, node, fn)
+    return call(frame, node, fn, args, kwargs)
+
+
+def _check_result_is_used(frame: Frame, node: ast.Call, fn: Any) -> None:
+    message = getattr(fn, "_must_use_result", None)
+    if message is not None:
+        text = f"The result of {ast.unparse(node.func)} is not being used."
+        raise frame.error(node, f"{text} {message}" if isinstance(message, str) else text)
+
+
+def call(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The result of ``fn(*args, **kwargs)``, as a language value."""
+    if isinstance(fn, SourceFunction):
+        return call_function(frame, node, fn, args, kwargs)
+    frame.semantic.inline = lambda callee, values: inline(frame, node, callee, values)
+    if is_builtin(fn):
+        kwargs["_semantic"] = frame.semantic
+    elif isinstance(fn, ConstexprFunction):
+        kwargs = {k: unwrap(v) for k, v in kwargs.items()}
+        return constexpr(_guarded(frame, node, fn.fn, [unwrap(a) for a in args], kwargs))
+    else:
+        return call_python(frame, node, fn, args, kwargs)
+    return wrap(_guarded(frame, node, fn, args, kwargs))
+
+
+def _guarded(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a primitive; its exceptions become the causes of errors at the call."""
+    try:
+        return fn(*args, **kwargs)
+    except StaticAssertionError as error:
+        raise CompileTimeAssertionFailure(frame.fn.src, node, str(error) or None) from None
+    except CompilationError as error:
+        raise type(error)(frame.fn.src, node, None) from error
+    except Exception as error:
+        if frame.context.options.front_end_debugging:
+            raise
+        raise frame.error(node, str(error)) from error
+
+
+# -- Python ----------------------------------------------------------------------------------------
+
+
+def call_python(
+    frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """A builtin of Python, a class, or a method of a compile-time value."""
+    if fn is isinstance:
+        return constexpr(_is_instance(*args))
+    if fn is getattr or fn is hasattr:
+        return _attribute_builtin(frame, fn, *args)
+    if fn is min or fn is max:
+        return _extremum(frame, fn, args)
+    if is_language_object(fn) or (isinstance(fn, type) and hasattr(fn, "_fields")):
+        return wrap(fn(*args, **kwargs))
+    if fn is list:
+        return tuple(list(args[0]) if args else [])
+    if fn is len and isinstance(args[0], tensor):
+        raise TypeError("a tensor has no len(); see its attributes `shape` and `numel`")
+    _check_callable(fn)
+    plain = [unwrap(a) for a in args]
+    named = {k: unwrap(v) for k, v in kwargs.items()}
+    if not all(is_constant(a) for a in [*args, *kwargs.values()]):
+        raise TypeError(
+            f"{getattr(fn, '__name__', fn)} is a Python function: it takes compile-time values, "
+            f"not ({', '.join(str(type_of(a)) for a in args)})"
+        )
+    result = wrap(fn(*plain, **named))
+    return result if isinstance(result, base_value) else constexpr(result)
+
+
+def _check_callable(fn: Any) -> None:
+    if not callable(fn):
+        raise TypeError(f"{fn!r} is not callable")
+    module = getattr(fn, "__module__", None)
+    if isinstance(fn, types.FunctionType) and module not in TOLERATED_MODULES:
+        raise RuntimeError(
+            f"Unsupported function referenced: {fn}. Kernels can call functions decorated with "
+            "@triton.jit or @triton.constexpr_function, and those of the language"
+        )
+
+
+def _is_instance(value: Any, classes: Any) -> bool:
+    wanted = unwrap(classes)
+    return isinstance(value, wanted) or isinstance(unwrap(value), wanted)
+
+
+def _attribute_builtin(frame: Frame, fn: Any, owner: Any, name: Any, *default: Any) -> Any:
+    try:
+        found = attribute(frame, owner, unwrap(name))
+    except AttributeError:
+        if fn is hasattr:
+            return constexpr(False)
+        if default:
+            return default[0]
+        raise
+    return constexpr(True) if fn is hasattr else found
+
+
+def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
+    """Python's min and max: of compile-time values Python's result, else a chain of ops."""
+    values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple) else args
+    if all(is_constant(v) for v in values):
+        plain = [unwrap(v) for v in values]
+        for v in plain:
+            assert v == v, "min and max of compile-time values don't take NaN"
+            assert not (v == 0 and str(v) == "-0.0"), "min and max don't take -0.0"
+        return constexpr(fn(*plain) if len(plain) > 1 else plain[0])
+    apply = arith.minimum if fn is min else arith.maximum
+    result = values[0]
+    for value in values[1:]:
+        result = apply(frame.semantic, result, value)
+    return result
+
+
+# -- functions of the language ---------------------------------------------------------------------
+
+
+class Specialization(NamedTuple):
+    """A function of the module, and the type of what it returns."""
+
+    function: Function
+    returns: Any
+
+
+def bind_arguments(
+    fn: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The value of each parameter; defaults are compile-time values.
+
+    Raises:
+        TypeError: the arguments don't fit the parameters.
+    """
+    try:
+        bound = fn.signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{fn.__name__}() {error}") from None
+    bound.apply_defaults()
+    return {name: as_argument(value) for name, value in bound.arguments.items()}
+
+
+def as_argument(value: Any) -> Any:
+    """An argument as a language value: what is not of the language is a compile-time value."""
+    value = wrap(value)
+    return value if isinstance(value, base_value) else constexpr(value)
+
+
+def specialization_key(value: Any) -> Any:
+    """Equal for arguments for which a function need not be compiled anew."""
+    if isinstance(value, tensor):
+        return value.type
+    if isinstance(value, tuple):
+        return (value.fields, *[specialization_key(v) for v in value.values])
+    plain = unwrap(value)
+    if plain is None or isinstance(plain, bool | int | float | str):
+        return type(plain), repr(plain)
+    try:
+        hash(plain)
+    except TypeError:
+        return type(plain), repr(plain)
+    return type(plain), plain
+
+
+def call_function(
+    frame: Frame, node: ast.Call, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Call a function of the language, compiled for these arguments."""
+    bound = bind_arguments(fn, args, kwargs)
+    if fn.noinline:
+        _check_scalars(fn, bound)
+    try:
+        made = specialize(frame.context, fn, bound)
+    except CompilationError as error:
+        raise type(error)(frame.fn.src, node, None) from error
+    handles = flatten(tuple(list(bound.values())), [])
+    types_ = made.function.result_types
+    op = Call(handles, made.function.name, (*types_,))
+    frame.builder.insert(op)
+    return as_argument(unflatten(made.returns, iter(op.results)))
+
+
+def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:
+    for name, value in bound.items():
+        if isinstance(value, tensor) and isinstance(value.type, Tile):
+            raise TypeError(
+                f"Function {fn.__name__} is marked noinline, but was called with non-scalar "
+                f"argument {name}:{value.type}"
+            )
+
+
+def specialize(context: Context, fn: SourceFunction, bound: dict[str, Any]) -> Specialization:
+    """The function compiled for arguments of these types and compile-time values."""
+    key = (fn, *[specialization_key(v) for v in bound.values()])
+    made = context.specializations.get(key)
+    if made is None:
+        made = _compile(context, fn, bound, key)
+        context.specializations[key] = made
+    return made
+
+
+def _compile(context: Context, fn: SourceFunction, bound: dict[str, Any], key: Any) -> Any:
+    enter(context, fn, key)
+    arg_types = flat_types(type_of(tuple(list(bound.values()))))
+    function = Function(_fresh_name(context, fn.__name__), arg_types)
+    context.module.add(function)
+    function.attrs["noinline"] = fn.noinline
+    frame = Frame(context, fn)
+    function.loc = frame.loc(frame.definition)
+    handles = iter(function.args)
+    for name, value in bound.items():
+        frame.names[name] = _parameter(value, handles)
+    builder = context.builder
+    saved = builder.loc
+    with builder.at_end(function.body):
+        value = run_body(frame)
+        results = flatten(value, [])
+        builder.insert(Return(results))
+    function.result_types = [v.type for v in results]
+    builder.loc = saved
+    leave(context, key)
+    return Specialization(function, type_of(value))
+
+
+def _parameter(value: Any, handles: Any) -> Any:
+    """The parameter inside the function, for an argument outside it."""
+    if isinstance(value, tuple):
+        return tuple([_parameter(v, handles) for v in value.values], value.fields, value.make)
+    if isinstance(value, tensor):
+        return tensor(next(handles), value.type)
+    return value
+
+
+def _fresh_name(context: Context, name: str) -> str:
+    number = len(context.module.functions)
+    return f"{name}.{number}"
+
+
+def enter(context: Context, fn: SourceFunction, key: Any) -> None:
+    """Count one more function within another.
+
+    Raises:
+        CompilationError: it calls itself without end.
+    """
+    definition = fn.parse().body[0]
+    if key in context.in_progress:
+        raise CompilationError(
+            fn.src, definition, f"{fn.__name__} calls itself with the same compile-time values and "
+            "types, so it would never end; recursion must change a constexpr argument and stop",
+        )  # fmt: skip
+    if context.depth >= MAX_CALL_DEPTH:
+        raise CompilationError(
+            fn.src, definition, f"calls are nested more than {MAX_CALL_DEPTH} deep; is there a "
+            "recursion that does not end?",
+        )  # fmt: skip
+    context.in_progress.add(key)
+    context.depth += 1
+
+
+def leave(context: Context, key: Any) -> None:
+    context.in_progress.discard(key)
+    context.depth -= 1
+
+
+def run_body(frame: Frame) -> Any:
+    """Run the body of the frame's function; what it returns, as a language value."""
+    completion = run(frame, pending(frame.definition.body), False)
+    return as_argument(None if completion is None else completion.value)
+
+
+def inline(frame: Frame, node: ast.Call, fn: Any, args: Sequence[Any]) -> Any:
+    """The result of a function of the language whose body is built right here."""
+    if not isinstance(fn, SourceFunction):
+        raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
+    context = frame.context
+    builder = context.builder
+    inner = Frame(context, fn, caller=builder.loc)
+    inner.names.update(bind_arguments(fn, args, {}))
+    key = (fn, node)
+    enter(context, fn, key)
+    saved = builder.loc
+    value = run_body(inner)
+    builder.loc = saved
+    leave(context, key)
+    return value
+
+
+def none_type(type_: Any) -> bool:
+    """Whether a function with this return type returns nothing."""
+    return isinstance(type_, constexpr_type) and type_.value is None

@@ -1,0 +1,210 @@
+"""A kernel and the types of its arguments to a module of tile IR."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend import ast_to_ir
+from tilewright.frontend.ast_to_ir.call import as_argument, none_type, run_body
+from tilewright.frontend.ast_to_ir.visit import Context, Frame
+from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.source import KernelParam, SourceFunction
+from tilewright.ir.core import Function, Module
+from tilewright.ir.types import Type
+from tilewright.language.semantic import Semantic
+from tilewright.language.semantic.convert import check_fp8
+from tilewright.language.types import constexpr_type, str_to_ty, tuple_type
+from tilewright.language.values import constexpr, flat_types, type_of, unflatten
+from tilewright.ops.control import Return
+
+Path = tuple[int, ...]
+
+# Attributes of arguments -> their names in the IR.
+ATTRIBUTES = {"tt.divisibility": "divisibility", "tw.alias": "alias"}
+_HIDDEN = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """What a `repr` of a kernel may look at."""
+
+    constants: dict[str, Any]
+    signature: dict[str, Any]
+
+
+def build_module(
+    fn: SourceFunction,
+    signature: Mapping[str, Any],
+    constexprs: Mapping[Any, Any] | None = None,
+    attrs: Mapping[Path, Sequence[Sequence[Any]]] | None = None,
+    options: FrontendOptions | None = None,
+) -> Module:
+    """The IR of a kernel: the kernel itself, then the functions that it calls.
+
+    Args:
+        fn: the kernel.
+        signature: parameter name -> type string such as ``"*fp32"`` or ``"constexpr"``; a tuple of
+            them for a tuple.
+        constexprs: values of compile-time parameters, by name or by path: ``(index,)`` of the
+            parameter, then indices into nested tuples.
+        attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility", "tw.alias".
+        options: what to know of the target; see `FrontendOptions`.
+
+    Raises:
+        CompilationError: the kernel is wrong; its text has the place.
+    """
+    options = options or FrontendOptions()
+    fn.check_params()
+    try:
+        return _Builder(fn, signature, constexprs or {}, attrs or {}, options).build()
+    except CompilationError as error:
+        if not options.front_end_debugging:
+            hide_frames(error)
+        raise
+
+
+class _Builder:
+    """One kernel with its arguments."""
+
+    def __init__(
+        self,
+        fn: SourceFunction,
+        signature: Mapping[str, Any],
+        constexprs: Mapping[Any, Any],
+        attrs: Mapping[Path, Sequence[Sequence[Any]]],
+        options: FrontendOptions,
+    ) -> None:
+        self.fn = fn
+        self.signature = signature
+        self.attrs = attrs
+        self.context = Context(options)
+        self.frame = Frame(self.context, fn)
+        self.constants = {self._path(k): v for k, v in constexprs.items()}
+
+    def _path(self, key: Any) -> Path:
+        return (self.fn.arg_names.index(key),) if isinstance(key, str) else key
+
+    def build(self) -> Module:
+        types = [self.param_type(p) for p in self.fn.params]
+        leaves = [
+            leaf
+            for p, t in zip(self.fn.params, types, strict=True)
+            for leaf in _leaves(t, (p.num,), p.name)
+        ]
+        function = Function(
+            self.symbol(),
+            [type_ for _, _, type_ in leaves],
+            (),
+            [self.arg_attrs(path) for path, _, _ in leaves],
+            self.frame.loc(self.frame.definition),
+            [name for _, name, _ in leaves],
+        )
+        self.context.module.add(function)
+        handles = iter(function.args)
+        for p, t in zip(self.fn.params, types, strict=True):
+            self.frame.names[p.name] = as_argument(unflatten(t, handles))
+        with self.context.builder.at_end(function.body):
+            result = run_body(self.frame)
+            if not none_type(type_of(result)):
+                raise self.frame.error(
+                    self.frame.definition,
+                    f"a kernel must not return a value; {self.fn.__name__} returns "
+                    f"{type_of(result)}",
+                )
+            self.context.builder.insert(Return([]))
+        return self.context.module
+
+    def symbol(self) -> str:
+        """The name of the kernel."""
+        by_name = {self.fn.arg_names[p[0]]: v for p, v in self.constants.items() if len(p) == 1}
+        return self.fn.repr(Specialization(by_name, dict(self.signature)))
+
+    def param_type(self, param: KernelParam) -> Any:
+        """The type of a parameter: constexpr_type with its value if it is known."""
+        path = (param.num,)
+        if path in self.constants:
+            return constexpr_type(_plain(self.constants[path]))
+        text = self.signature.get(param.name)
+        if text is None or text == "constexpr":
+            if text is None and not param.is_constexpr and not param.has_default:
+                raise self.frame.error(
+                    self.frame.definition, f"no type is given for the parameter {param.name}"
+                )
+            if not param.has_default:
+                raise self.frame.error(
+                    self.frame.definition,
+                    f"no value is given for the compile-time parameter {param.name}",
+                )
+            return constexpr_type(_plain(param.default))
+        return self.type_at(text, path)
+
+    def type_at(self, text: Any, path: Path) -> Any:
+        """The type that a type string, or a tuple of them, gives at a path."""
+        if path in self.constants:
+            return constexpr_type(_plain(self.constants[path]))
+        if isinstance(text, str):
+            found = str_to_ty(text)
+            if isinstance(found, constexpr_type):
+                raise self.frame.error(
+                    self.frame.definition, f"no value is given for the argument at {path}"
+                )
+            check_fp8_argument(self.frame, found)
+            return found
+        nested = [self.type_at(t, (*path, i)) for i, t in enumerate(text)]
+        fields = getattr(text, "_fields", None)
+        return tuple_type(nested, fields, type(text) if fields else None)
+
+    def arg_attrs(self, path: Path) -> dict[str, Any]:
+        pairs = self.attrs.get(path, ())
+        return {ATTRIBUTES[name]: value for name, value in pairs if name in ATTRIBUTES}
+
+
+def check_fp8_argument(frame: Frame, type_: Any) -> None:
+    """Raise CompilationError for an argument of an fp8 type that the target lacks."""
+    try:
+        semantic: Semantic = frame.semantic
+        check_fp8(semantic, type_)
+    except ValueError as error:
+        raise frame.error(frame.definition, str(error)) from error
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, constexpr) else value
+
+
+def _leaves(type_: Any, path: Path, name: str) -> Iterator[tuple[Path, str, Type]]:
+    """Path, name and IR type of each run-time value in a parameter."""
+    if isinstance(type_, tuple_type):
+        for i, nested in enumerate(type_.types):
+            yield from _leaves(nested, (*path, i), f"{name}.{i}")
+        return
+    for flat in flat_types(type_):
+        yield path, name, flat
+
+
+def hide_frames(error: BaseException) -> None:
+    """Take the frames of the translation itself out of the error's traceback and its causes'."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.__traceback__ = _without_hidden(current.__traceback__)
+        current = current.__cause__ or current.__context__
+
+
+def _without_hidden(traceback: TracebackType | None) -> TracebackType | None:
+    kept: list[TracebackType] = []
+    while traceback is not None:
+        if not traceback.tb_frame.f_code.co_filename.startswith(_HIDDEN):
+            kept.append(traceback)
+        traceback = traceback.tb_next
+    result: TracebackType | None = None
+    for entry in reversed(kept):
+        entry.tb_next = result
+        result = entry
+    return result

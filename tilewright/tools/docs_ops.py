@@ -1,0 +1,141 @@
+"""Writes `docs/ops/`, a page for each family of ops, from the ops' own declarations.
+
+python -m tilewright.tools.docs_ops          # writes the pages
+python -m tilewright.tools.docs_ops --check  # says which are stale, exits with 1 if any is
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright import ops
+from tilewright.ir.core import Op
+from tilewright.ir.define import REGISTRY, Field, example_of
+from tilewright.ir.printer import attr_text
+
+FOLDER = Path(__file__).parents[2] / "docs" / "ops"
+NOTE = "<!-- Written by `python -m tilewright.tools.docs_ops`; edit the docstrings instead. -->"
+
+KINDS = {
+    "operand": "operand",
+    "optional": "operand, may be absent: `_`",
+    "variadic": "operands, any number",
+    "attr": "attribute",
+    "region": "region",
+}
+
+
+def pages() -> dict[str, str]:
+    """The text of each page by its file name."""
+    families = {stem: _ops_of(stem) for stem in ops.__all__}
+    found = {f"{stem}.md": _family(stem, members) for stem, members in families.items()}
+    found["README.md"] = _index(families)
+    return found
+
+
+def stale_pages(folder: Path = FOLDER) -> list[str]:
+    """File names of pages that are missing, differ from the code, or belong to no family."""
+    wanted = pages()
+    present = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
+    return sorted(n for n in wanted.keys() | present.keys() if wanted.get(n) != present.get(n))
+
+
+def write_pages(folder: Path = FOLDER) -> list[str]:
+    """Bring the folder up to date; returns the names of the pages that changed."""
+    stale, wanted = stale_pages(folder), pages()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        if name in wanted:
+            (folder / name).write_text(wanted[name], "utf-8")
+        else:
+            (folder / name).unlink()
+    return stale
+
+
+def _ops_of(stem: str) -> list[type[Op]]:
+    """The ops that `tilewright/ops/<stem>.py` declares, in their order there."""
+    module = f"{ops.__name__}.{stem}"
+    return [cls for cls in REGISTRY.values() if cls.__module__ == module]
+
+
+def _title(stem: str) -> tuple[str, str]:
+    """First paragraph of the family's module, and the rest."""
+    module = importlib.import_module(f"{ops.__name__}.{stem}")
+    title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
+    return " ".join(title.split()), rest.strip()
+
+
+def _index(families: dict[str, list[type[Op]]]) -> str:
+    lines = [NOTE, "", "# The ops of the tile IR", ""]
+    lines += ["How to add one: [add-an-op.md](../add-an-op.md).", ""]
+    lines += ["| family | ops |", "| --- | --- |"]
+    for stem, members in families.items():
+        names = " ".join(f"`{cls.name}`" for cls in members)
+        lines.append(f"| [{stem}]({stem}.md) | {names} |")
+    return "\n".join(lines) + "\n"
+
+
+def _family(stem: str, members: Sequence[type[Op]]) -> str:
+    title, rest = _title(stem)
+    lines = [NOTE, "", f"# {stem}", "", title, ""]
+    lines += [rest, ""] if rest else []
+    lines += [f"Declared in `tilewright/ops/{stem}.py`.", ""]
+    for cls in members:
+        lines += _op(cls)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _op(cls: type[Op]) -> list[str]:
+    example = example_of(cls)
+    doc = inspect.cleandoc(cls.__doc__ or "")
+    first_line = example.split("\n")[0]
+    text = doc[: doc.index(first_line)].strip() if example else doc
+    lines = [f"## `{cls.name}`", "", text, "", "```", example, "```", ""]
+    if cls.fields:
+        lines += ["| field | kind | default |", "| --- | --- | --- |"]
+        lines += [f"| `{f.name}` | {KINDS[f.kind]} | {_default(f)} |" for f in cls.fields]
+        lines.append("")
+    return [*lines, _summary(cls), ""]
+
+
+def _default(field: Field) -> str:
+    """The default of an attribute, as IR text writes it."""
+    try:
+        return f"`{attr_text(field.default)}`" if field.kind == "attr" else ""
+    except TypeError:  # none was declared
+        return ""
+
+
+def _summary(cls: type[Op]) -> str:
+    """What passes may assume of the op, and where its meaning is."""
+    facts = {
+        "elementwise": cls.elementwise,
+        "commutative": cls.commutative,
+        "reads memory": cls.reads_memory,
+        "writes memory or has another visible effect": cls.writes_memory,
+        "differs between programs": cls.per_program,
+        "ends a region": cls.terminator,
+    }
+    traits = ", ".join(name for name, holds in facts.items() if holds) or "no effects"
+    meaning = f"No `evaluate`: {cls.no_evaluate}." if cls.no_evaluate else ""
+    return f"Traits: {traits}. {meaning}".strip()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of the command line; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing, list stale pages")
+    check = parser.parse_args(argv).check
+    stale = stale_pages() if check else write_pages()
+    for name in stale:
+        print(f"{'stale' if check else 'wrote'} docs/ops/{name}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
