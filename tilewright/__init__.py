@@ -1,0 +1,60 @@
+"""tilewright: a language and a compiler for tile kernels, for the CPU and the GPU.
+
+import tilewright
+import tilewright.language as tl
+
+@tilewright.jit
+def scale(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, i < n) * 2, i < n)
+
+scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
+"""
+
+from tilewright import backends, compiler, errors, language, runtime
+from tilewright.base import knobs
+from tilewright.compiler.driver import compile
+from tilewright.compiler.reproducer import InternalCompilerError
+from tilewright.compiler.version import VERSION as __version__
+from tilewright.errors import (
+    CompilationError,
+    InterpreterError,
+    OutOfResources,
+    TilewrightError,
+    TritonError,
+)
+from tilewright.runtime.jit import (
+    JITFunction,
+    KernelInterface,
+    cdiv,
+    constexpr_function,
+    jit,
+    next_power_of_2,
+)
+from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+
+__all__ = [
+    "CompilationError",
+    "InternalCompilerError",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TensorWrapper",
+    "TilewrightError",
+    "TritonError",
+    "__version__",
+    "backends",
+    "cdiv",
+    "compile",
+    "compiler",
+    "constexpr_function",
+    "errors",
+    "jit",
+    "knobs",
+    "language",
+    "next_power_of_2",
+    "reinterpret",
+    "runtime",
+]

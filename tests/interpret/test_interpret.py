@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tilewright.ops  # noqa: F401  (fills the registry)
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import Buffer, State, evaluate_function, interpret
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
+from tilewright.ops.arith import Mul
 
 
 def module_of(text: str) -> Module:
@@ -104,6 +104,11 @@ def test_arguments_may_be_buffers_and_numpy_scalars() -> None:
     x, y = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
     interpret(module_of(COPY), 4, [Buffer.of(x), Buffer.of(y), np.int64(1)])
     np.testing.assert_array_equal(x, y)
+
+
+def test_numbers_are_rounded_to_the_type_of_their_argument() -> None:
+    text = "func @f(%a: fp16) -> fp16 {\n  control.return [%a] : fp16 -> ()\n}"
+    assert [float(value_of(text, [v])) for v in (1e9, 1 + 2**-11, 3)] == [np.inf, 1.0, 3.0]
 
 
 X = np.zeros(4, np.float32)
@@ -266,8 +271,6 @@ def test_vectorised_region_broadcasts_what_it_takes_from_outside() -> None:
 
 
 def test_failure_names_line_program_and_operands(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tilewright.ops.arith import Mul
-
     def fail(self: Mul, lhs: Any, rhs: Any) -> Any:
         raise ZeroDivisionError("no luck")
 
@@ -287,8 +290,6 @@ def test_failure_names_line_program_and_operands(monkeypatch: pytest.MonkeyPatch
 def test_meaning_that_breaks_the_type_rule_is_found(
     wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tilewright.ops.arith import Mul
-
     def misbehave(self: Mul, lhs: Any, rhs: Any) -> Any:
         return wrong
 

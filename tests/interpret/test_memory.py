@@ -7,12 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import tilewright.ops  # noqa: F401  (fills the registry)
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.interpret import Buffer, Checks, evaluate_function, interpret
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import SCALARS, DType, numpy_of
 from tilewright.ir.verify import verify_module
+from tilewright.ops.atomic import KINDS
 
 
 def run(body: str, signature: str, args: list[Any], grid: Any = 1, **options: Any) -> None:
@@ -183,7 +183,7 @@ def one_by_one(x: list[int], index: list[int], value: list[int], f: Any) -> list
 
 
 @pytest.mark.parametrize("t", ["i32", "u32", "i64", "u64"])
-@pytest.mark.parametrize("kind", ["add", "max", "min", "and", "or", "xor", "xchg"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_integer_atomics_act_lane_after_lane(kind: str, t: str) -> None:
     width, signed = int(t[1:]), t[0] == "i"
 
@@ -337,6 +337,13 @@ def test_out_of_bounds_in_a_later_wave_of_an_atomic_names_its_lane() -> None:
     x = np.zeros(2, np.int32)
     with pytest.raises(InterpreterError, match=r"lane \(1,\) updates"):
         atomic("add", "i32", x, [0, 7, 0, 7], np.ones(4, np.int32))
+
+
+def test_buffer_without_a_name_is_called_by_its_argument() -> None:
+    data = np.zeros(4, np.int32)
+    at = data.ctypes.data
+    message = load_at(4, Buffer(at, (at, at + 16), owner=data))
+    assert message.endswith("just past the end of argument 0 (16 bytes)")
 
 
 def test_null_pointer() -> None:

@@ -1,0 +1,18 @@
+"""Compiling: a source through the front end, the tile passes and a target to a `CompiledKernel`."""
+
+from tilewright.base.diagnostics import CompilationError
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile
+from tilewright.compiler.reproducer import InternalCompilerError
+from tilewright.compiler.source import ASTSource, IRSource
+from tilewright.targets.registry import target as make_backend
+
+__all__ = [
+    "ASTSource",
+    "CompilationError",
+    "CompiledKernel",
+    "IRSource",
+    "InternalCompilerError",
+    "compile",
+    "make_backend",
+]

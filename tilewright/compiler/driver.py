@@ -27,7 +27,7 @@ from tilewright.targets.protocol import GPUTarget, Lowered, Stage, Target
 from tilewright.targets.registry import target as find_target
 
 
-class Store(Protocol):
+class KernelStore(Protocol):
     """Where compiled kernels are kept between processes. None of this raises."""
 
     def get(self, key: str) -> dict[str, bytes] | None: ...
@@ -53,7 +53,7 @@ class NoStore:
 class StoreOf(Protocol):
     """Gives the store to use now; settings may change it."""
 
-    def __call__(self) -> Store: ...
+    def __call__(self) -> KernelStore: ...
 
 
 _store_of: StoreOf = NoStore
@@ -121,7 +121,7 @@ def cache_key(source: Source, device: GPUTarget, options: Any) -> str:
     )
 
 
-def _load(store: Store, key: str, source: Source) -> CompiledKernel | None:
+def _load(store: KernelStore, key: str, source: Source) -> CompiledKernel | None:
     files = store.get(key)
     if files is None:
         return None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend import ast_to_ir
 from tilewright.frontend.ast_to_ir.call import as_argument, none_type, run_body
@@ -63,7 +64,7 @@ def build_module(
     try:
         return _Builder(fn, signature, constexprs or {}, attrs or {}, options).build()
     except CompilationError as error:
-        if not options.front_end_debugging:
+        if not knobs.compilation.front_end_debugging:
             hide_frames(error)
         raise
 

@@ -20,8 +20,6 @@ class FrontendOptions:
         min_dot_size: least (M, N, K) of a dot, or a function of the operands' dtypes giving it.
         debug: whether assertions in kernels are checked.
         sanitize_overflow: whether, with `debug`, integer arithmetic is checked too.
-        allow_non_constexpr_globals: whether a kernel may read any global.
-        front_end_debugging: whether errors keep their own type and full traceback.
         num_warps, num_stages, enable_fp_fusion, backend_name, arch: of the compilation.
     """
 
@@ -33,8 +31,6 @@ class FrontendOptions:
     min_dot_size: MinDotSize = (1, 1, 1)
     debug: bool = False
     sanitize_overflow: bool = True
-    allow_non_constexpr_globals: bool = False
-    front_end_debugging: bool = False
     num_warps: int = 4
     num_stages: int = 3
     enable_fp_fusion: bool = True

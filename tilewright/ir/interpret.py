@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -260,9 +261,9 @@ def interpret(
     programs = list(_programs(extents))
     if seed is not None:
         random.Random(seed).shuffle(programs)
-    values, buffers = _bind(module.entry, args, reachable)
-    state = State(module, Memory(buffers, checks, extents), extents)
     with np.errstate(all="ignore"):
+        values, buffers = _bind(module.entry, args, reachable)
+        state = State(module, Memory(buffers, checks, extents), extents)
         for x, y, z in programs:
             state.program_id = x, y, z
             state.memory.begin_program((x, y, z))
@@ -288,9 +289,9 @@ def evaluate_function(
     >>> evaluate_function(parse_module(text).entry, [21])
     [array(42, dtype=int32)]
     """
-    values, buffers = _bind(fn, args, ())
-    state = State(module or Module([fn]), Memory(buffers))
     with np.errstate(all="ignore"):
+        values, buffers = _bind(fn, args, ())
+        state = State(module or Module([fn]), Memory(buffers))
         return state.call(fn.name, values)
 
 
@@ -330,7 +331,7 @@ def _bind(
 
 def _buffer(value: Any, type: Pointer, name: str) -> Buffer | None:
     if isinstance(value, Buffer):
-        return value
+        return value if value.name else replace(value, name=name)
     if isinstance(value, int | np.integer):
         return Buffer(int(value), name=name) if value else None
     if not isinstance(value, np.ndarray):

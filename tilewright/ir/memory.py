@@ -61,7 +61,7 @@ class Buffer:
         extent: the lowest address of the memory and the one past its end; None if unknown.
         writable: whether a store is allowed.
         initialised: False if it holds nothing yet that a kernel may read.
-        name: what messages call it.
+        name: what messages call it; if empty, the argument that it is passed as.
         owner: what keeps the memory alive.
     """
 
@@ -69,11 +69,11 @@ class Buffer:
     extent: tuple[int, int] | None = None
     writable: bool = True
     initialised: bool = True
-    name: str = "a buffer"
+    name: str = ""
     owner: Any = None
 
     @classmethod
-    def of(cls, array: Array, *, initialised: bool = True, name: str = "a buffer") -> Buffer:
+    def of(cls, array: Array, *, initialised: bool = True, name: str = "") -> Buffer:
         """The bytes of an array's own elements, whatever its strides; not those of its base.
 
         >>> reverse = Buffer.of(np.zeros(4, np.float32)[::-1])
@@ -314,7 +314,7 @@ class Memory:
         """An address in words: within a buffer, or how far from the nearest."""
         if address < NULL_PAGE:
             return "a null pointer"
-        known = [(*b.extent, b.name) for b in self.buffers if b.extent is not None]
+        known = [(*b.extent, b.name or "a buffer") for b in self.buffers if b.extent is not None]
         if not known:
             return "where no argument is"
         start, stop, name = min(known, key=lambda b: max(b[0] - address, address + size - b[1], 0))

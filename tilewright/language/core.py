@@ -146,13 +146,13 @@ def must_use_result(message: Any = "") -> Any:
 
 
 @builtin
-def program_id(axis: Any, *, _semantic: Semantic) -> tensor:
+def program_id(axis: Any, *, _semantic: Any = None) -> tensor:
     """This program's index along `axis` (0, 1 or 2) of the grid, a scalar int32."""
     return shapes.program_id(_semantic, axis)
 
 
 @builtin
-def num_programs(axis: Any, *, _semantic: Semantic) -> tensor:
+def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
     """The grid's extent along `axis` (0, 1 or 2), a scalar int32."""
     return shapes.num_programs(_semantic, axis)
 
@@ -221,25 +221,25 @@ class static_range(range):
 
 
 @builtin
-def arange(start: Any, end: Any, *, _semantic: Semantic) -> tensor:
+def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
     """The integers start, …, end - 1 as a 1-D int32 tile; their number is a power of two."""
     return shapes.arange(_semantic, start, end)
 
 
 @builtin
-def full(shape: Any, value: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+def full(shape: Any, value: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
     """A tile of the shape filled with one value, cast to `dtype`; shape () gives a scalar."""
     return shapes.full(_semantic, shape, value, dtype)
 
 
 @builtin
-def zeros(shape: Any, dtype: Any, *, _semantic: Semantic) -> tensor:
+def zeros(shape: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
     """A tile of zeros."""
     return shapes.full(_semantic, shape, 0, dtype)
 
 
 @builtin
-def zeros_like(input: Any, *, _semantic: Semantic) -> tensor:
+def zeros_like(input: Any, *, _semantic: Any = None) -> tensor:
     """Zeros in the shape and dtype of `input`."""
     return shapes.zeros_like(_semantic, input)
 
@@ -252,7 +252,7 @@ def cast(
     fp_downcast_rounding: Any = None,
     bitcast: Any = False,
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:
     """Convert to `dtype`, or with `bitcast` reinterpret the bits.
 
@@ -269,14 +269,14 @@ tensor_method(cast, "to")
 
 
 @builtin
-def to_tensor(input: Any, *, _semantic: Semantic) -> tensor:
+def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
     """A scalar tensor from a Python number; a tensor is itself."""
     return _to_tensor(_semantic, input)
 
 
 @builtin
 def cat(
-    input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Semantic
+    input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
     """`input`, then `other`, along `dim`; both have one shape. Elements keep their order."""
     return shapes.cat(_semantic, input, other, dim)
@@ -286,7 +286,7 @@ def cat(
 
 
 @builtin
-def broadcast(input: Any, other: Any, *, _semantic: Semantic) -> tuple:
+def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
     """The pair in its common shape."""
     x, y = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
     return tuple(convert.broadcast(_semantic, x, y))
@@ -294,7 +294,7 @@ def broadcast(input: Any, other: Any, *, _semantic: Semantic) -> tuple:
 
 @tensor_method
 @builtin
-def broadcast_to(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
+def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
     sizes = shapes.shape_argument(shape)
     return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
@@ -302,41 +302,41 @@ def broadcast_to(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
 
 @tensor_method
 @builtin
-def expand_dims(input: Any, axis: Any, *, _semantic: Semantic) -> tensor:
+def expand_dims(input: Any, axis: Any, *, _semantic: Any = None) -> tensor:
     """New axes of length 1 at one or more positions of the result."""
     return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
 
 
 @tensor_method
 @builtin
-def unsqueeze(input: Any, dim: Any, *, _semantic: Semantic) -> tensor:
+def unsqueeze(input: Any, dim: Any, *, _semantic: Any = None) -> tensor:
     """A new axis of length 1 at position `dim`."""
     return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
 
 
 @tensor_method
 @builtin
-def squeeze(input: tensor, dim: Any, *, _semantic: Semantic) -> tensor:
+def squeeze(input: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
     """Without the axis `dim`, which must have length 1."""
     return shapes.squeeze(_semantic, input, dim)
 
 
 @tensor_method
 @builtin
-def permute(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
+def permute(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
     """Axes reordered: axis i of the result is axis ``dims[i]``."""
     return shapes.permute(_semantic, input, shapes.shape_argument(dims))
 
 
 @tensor_method
 @builtin
-def trans(input: tensor, *dims: Any, _semantic: Semantic) -> tensor:
+def trans(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
     """Axes reordered; without `dims`, the last two are swapped."""
     return shapes.trans(_semantic, input, dims)
 
 
 @builtin
-def _transposed(input: tensor, *, _semantic: Semantic) -> tensor:
+def _transposed(input: tensor, *, _semantic: Any = None) -> tensor:
     """``x.T``: a 2-D tile transposed."""
     return shapes.permute(_semantic, input, (1, 0))
 
@@ -346,7 +346,7 @@ tensor_method(_transposed, "T")
 
 @tensor_method
 @builtin
-def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Semantic) -> tensor:
+def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
@@ -354,7 +354,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Semant
 
 @tensor_method
 @builtin
-def view(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
+def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Like `reshape`."""
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
@@ -362,47 +362,47 @@ def view(input: Any, *shape: Any, _semantic: Semantic) -> tensor:
 
 @tensor_method
 @builtin
-def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Semantic) -> tensor:
+def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
     """All elements as a 1-D tile, in row-major order."""
     return shapes.reshape(_semantic, input, (input.numel.value,))
 
 
 @builtin
-def join(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
+def join(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
     """The two side by side along a new last axis of length 2."""
     return shapes.join(_semantic, a, b)
 
 
 @tensor_method
 @builtin
-def split(a: tensor, *, _semantic: Semantic) -> tuple:
+def split(a: tensor, *, _semantic: Any = None) -> tuple:
     """The two halves of a last axis of length 2."""
     return shapes.split(_semantic, a)
 
 
 @builtin
-def interleave(a: Any, b: Any, *, _semantic: Semantic) -> tensor:
+def interleave(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
     """a0, b0, a1, b1, … along the last axis."""
     return shapes.interleave(_semantic, a, b)
 
 
 @tensor_method
 @builtin
-def flip(x: tensor, dim: Any = None, *, _semantic: Semantic) -> tensor:
+def flip(x: tensor, dim: Any = None, *, _semantic: Any = None) -> tensor:
     """The elements in reverse order along `dim`, the last axis by default."""
     return shapes.flip(_semantic, x, dim)
 
 
 @tensor_method
 @builtin
-def item(self: tensor, *, _semantic: Semantic) -> tensor:
+def item(self: tensor, *, _semantic: Any = None) -> tensor:
     """The only element of the tensor as a scalar."""
     return shapes.item(_semantic, self)
 
 
 @tensor_method
 @builtin
-def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Semantic) -> tensor:
+def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Any = None) -> tensor:
     """``out[.., k, ..] = src[.., index[.., k, ..], ..]`` along `axis`."""
     return shapes.gather(_semantic, src, index, axis)
 
@@ -421,7 +421,7 @@ def load(
     eviction_policy: Any = "",
     volatile: Any = False,
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:
     """What `pointer` points to, in the common shape of `pointer`, `mask` and `other`.
 
@@ -452,7 +452,7 @@ def store(
     cache_modifier: Any = "",
     eviction_policy: Any = "",
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> None:
     """Write `value`, cast to the pointee and broadcast to the pointer, where `mask` is true.
 
@@ -466,7 +466,7 @@ def _atomic(kind: str, meaning: str) -> Any:
     @builtin
     def function(
         pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, *,
-        _semantic: Semantic,
+        _semantic: Any = None,
     ) -> tensor:  # fmt: skip
         return atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
 
@@ -498,7 +498,7 @@ atomic_xchg = _atomic("xchg", "replace memory by `val`")
 @tensor_method
 @builtin
 def atomic_cas(
-    pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, *, _semantic: Semantic
+    pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, *, _semantic: Any = None
 ) -> tensor:
     """Atomically write `val` where memory equals `cmp`; the result is what was there before.
 
@@ -511,26 +511,26 @@ def atomic_cas(
 
 
 @builtin
-def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x + y``."""
     return arith.add(_semantic, x, y)
 
 
 @builtin
-def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x - y``."""
     return arith.sub(_semantic, x, y)
 
 
 @builtin
-def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Semantic) -> tensor:
+def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
     """``x * y``."""
     return arith.mul(_semantic, x, y)
 
 
 @builtin
 def minimum(
-    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """The smaller, element by element."""
     return arith.minimum(_semantic, x, y, arith.propagates(propagate_nan))
@@ -538,7 +538,7 @@ def minimum(
 
 @builtin
 def maximum(
-    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+    x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """The larger, element by element."""
     return arith.maximum(_semantic, x, y, arith.propagates(propagate_nan))
@@ -546,28 +546,28 @@ def maximum(
 
 @builtin
 def clamp(
-    x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Semantic
+    x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
     """`x` limited to [min, max]; undefined where ``min > max``."""
     return arith.clamp(_semantic, x, min, max, arith.propagates(propagate_nan))
 
 
 @builtin
-def where(condition: Any, x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+def where(condition: Any, x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """`x` where `condition` holds, `y` elsewhere; both are evaluated, all three broadcast."""
     return arith.where(_semantic, condition, x, y)
 
 
 @tensor_method
 @builtin
-def logical_and(input: Any, other: Any, *, _semantic: Semantic) -> tensor:
+def logical_and(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
     """Whether both of two int1 hold."""
     return arith.logical_and(_semantic, input, other)
 
 
 @tensor_method
 @builtin
-def logical_or(input: Any, other: Any, *, _semantic: Semantic) -> tensor:
+def logical_or(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
     """Whether one of two int1 holds."""
     return arith.logical_or(_semantic, input, other)
 
@@ -582,7 +582,7 @@ def dot(
     max_num_imprecise_acc: Any = None,
     out_dtype: Any = None,
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:
     """``acc + input @ other`` over the last two axes; earlier axes are a batch.
 
@@ -620,7 +620,7 @@ def _like_inputs(input: Any, results: list[tensor]) -> Any:
 @tensor_method
 @builtin
 def reduce(
-    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, *, _semantic: Semantic
+    input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, *, _semantic: Any = None
 ) -> Any:
     """Combine all elements along `axis` (all there are when None) with a jit function.
 
@@ -639,7 +639,7 @@ def reduce(
 @tensor_method
 @builtin
 def associative_scan(
-    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, *, _semantic: Semantic
+    input: Any, axis: Any, combine_fn: Any, reverse: Any = False, *, _semantic: Any = None
 ) -> Any:
     """Inclusive prefixes along `axis`, combined with a jit function; from the end if `reverse`."""
     combine = reductions.combine_with(_semantic, unwrap(combine_fn))
@@ -652,7 +652,7 @@ def associative_scan(
 
 def _hint(kind: str, name: str, meaning: str) -> Any:
     @builtin
-    def function(input: Any, values: Any, *, _semantic: Semantic) -> Any:
+    def function(input: Any, values: Any, *, _semantic: Any = None) -> Any:
         if not isinstance(input, tensor):
             return input
         facts = _hint_values(name, values, input)
@@ -699,12 +699,12 @@ max_constancy = _hint(
 
 
 @builtin
-def assume(cond: Any, *, _semantic: Semantic) -> None:
+def assume(cond: Any, *, _semantic: Any = None) -> None:
     """Promise that a scalar condition holds. Nothing is checked."""
 
 
 @builtin
-def debug_barrier(*, _semantic: Semantic) -> None:
+def debug_barrier(*, _semantic: Any = None) -> None:
     """All that the program did before, in memory too, is done before anything after."""
     _semantic.builder.insert(Barrier())
 
@@ -715,7 +715,7 @@ def debug_barrier(*, _semantic: Semantic) -> None:
 @builtin
 def static_print(
     *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> None:  # fmt: skip
     """Print while the kernel is compiled; compile-time values print as themselves."""
     texts = [unwrap(v) for v in values]
@@ -723,7 +723,7 @@ def static_print(
 
 
 @builtin
-def static_assert(cond: Any, msg: Any = "", *, _semantic: Semantic) -> None:
+def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
     """Fail to compile unless the compile-time condition holds."""
     if isinstance(cond, tensor):
         raise NotImplementedError(
@@ -771,7 +771,7 @@ def _install_operators() -> None:
 
     def install(name: str, apply: Callable[..., tensor], swapped: bool = False) -> None:
         @builtin
-        def operator(self: tensor, *other: Any, _semantic: Semantic) -> tensor:
+        def operator(self: tensor, *other: Any, _semantic: Any = None) -> tensor:
             args = (*other, self) if swapped else (self, *other)
             return apply(_semantic, *args)
 
@@ -790,7 +790,7 @@ _install_operators()
 
 
 @builtin
-def _getitem(self: tensor, slices: Any, *, _semantic: Semantic) -> tensor:
+def _getitem(self: tensor, slices: Any, *, _semantic: Any = None) -> tensor:
     """``x[:, None]``: new axes of length 1."""
     return shapes.subscript(_semantic, self, slices)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.language.semantic import arith
-from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, constexpr, tensor, tensor_method
 from tilewright.ops import math as ops
 
@@ -17,7 +16,7 @@ __all__ = [
 
 def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) -> Any:
     @builtin
-    def function(x: Any, *, _semantic: Semantic) -> tensor:
+    def function(x: Any, *, _semantic: Any = None) -> tensor:
         return arith.unary_math(_semantic, op, x, **attrs)
 
     function.__name__ = function.__qualname__ = name
@@ -47,7 +46,7 @@ ceil = _unary("ceil", ops.Ceil, "The smallest integer not below x")
 
 @tensor_method
 @builtin
-def sqrt_rn(x: Any, *, _semantic: Semantic) -> tensor:
+def sqrt_rn(x: Any, *, _semantic: Any = None) -> tensor:
     """Correctly rounded square root of fp32."""
     if isinstance(x, tensor):
         arith.check_dtype(x.dtype, ("fp32",))
@@ -56,14 +55,14 @@ def sqrt_rn(x: Any, *, _semantic: Semantic) -> tensor:
 
 @tensor_method
 @builtin
-def abs(x: Any, *, _semantic: Semantic) -> tensor:
+def abs(x: Any, *, _semantic: Any = None) -> tensor:
     """Absolute value of any number; the smallest signed integer wraps to itself."""
     return arith.absolute(_semantic, x)
 
 
 @builtin
 def fdiv(
-    x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, *, _semantic: Semantic
+    x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, *, _semantic: Any = None
 ) -> tensor:
     """Float quotient; correctly rounded with `ieee_rounding`, fastest with `approx`.
 
@@ -75,32 +74,32 @@ def fdiv(
 
 
 @builtin
-def div_rn(x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+def div_rn(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """Correctly rounded quotient of fp32."""
     return arith.div_rn(_semantic, x, y)
 
 
 @builtin
-def fma(x: Any, y: Any, z: Any, *, _semantic: Semantic) -> tensor:
+def fma(x: Any, y: Any, z: Any, *, _semantic: Any = None) -> tensor:
     """x * y + z with one rounding."""
     return arith.fma(_semantic, x, y, z)
 
 
 @builtin
-def umulhi(x: Any, y: Any, *, _semantic: Semantic) -> tensor:
+def umulhi(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
     """High half of the unsigned product of two integers of 32 or 64 bits."""
     return arith.umulhi(_semantic, x, y)
 
 
 @tensor_method
 @builtin
-def cdiv(x: Any, div: Any, *, _semantic: Semantic) -> Any:
+def cdiv(x: Any, div: Any, *, _semantic: Any = None) -> Any:
     """``x / div`` rounded up, of non-negative integers."""
     return arith.cdiv(_semantic, x, div)
 
 
 @tensor_method
 @builtin
-def sigmoid(x: Any, *, _semantic: Semantic) -> tensor:
+def sigmoid(x: Any, *, _semantic: Any = None) -> tensor:
     """1 / (1 + exp(-x))."""
     return arith.sigmoid(_semantic, x)

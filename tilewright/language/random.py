@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.language.semantic import random
-from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.values import builtin, constexpr, tensor, tuple
 
@@ -20,7 +19,7 @@ N_ROUNDS_DEFAULT = constexpr(random.DEFAULT_ROUNDS)
 @builtin
 def philox_impl(
     c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tuple:  # fmt: skip
     """`n_rounds` rounds of Philox on unsigned counters and keys of one width."""
     counters = [to_tensor(_semantic, c) for c in (c0, c1, c2, c3)]
@@ -31,7 +30,7 @@ def philox_impl(
 @builtin
 def philox(
     seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tuple:  # fmt: skip
     """Four unsigned random words for each element of the counters."""
     return random.philox(_semantic, seed, [c0, c1, c2, c3], n_rounds)
@@ -39,7 +38,7 @@ def philox(
 
 @builtin
 def randint4x(
-    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of random uint32 in the shape of `offset`; the cheapest entry point."""
     return random.randint4x(_semantic, seed, offset, n_rounds)
@@ -47,21 +46,21 @@ def randint4x(
 
 @builtin
 def randint(
-    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Random uint32 in the shape of `offset`."""
     return random.randint4x(_semantic, seed, offset, n_rounds)[0]
 
 
 @builtin
-def uint_to_uniform_float(x: Any, *, _semantic: Semantic) -> tensor:
+def uint_to_uniform_float(x: Any, *, _semantic: Any = None) -> tensor:
     """Uniform fp32 in [0, 1) from random integers of 32 or 64 bits."""
     return random.uint_to_uniform_float(_semantic, x)
 
 
 @builtin
 def rand(
-    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Uniform fp32 in [0, 1) in the shape of `offset`."""
     return random.rand(_semantic, seed, offset, n_rounds)
@@ -69,21 +68,21 @@ def rand(
 
 @builtin
 def rand4x(
-    seed: Any, offsets: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offsets: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of uniform fp32 in [0, 1)."""
     return random.rand4x(_semantic, seed, offsets, n_rounds)
 
 
 @builtin
-def pair_uniform_to_normal(u1: Any, u2: Any, *, _semantic: Semantic) -> tuple:
+def pair_uniform_to_normal(u1: Any, u2: Any, *, _semantic: Any = None) -> tuple:
     """Two standard normal values from two uniform ones."""
     return random.pair_uniform_to_normal(_semantic, u1, u2)
 
 
 @builtin
 def randn(
-    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tensor:
     """Standard normal fp32 in the shape of `offset`."""
     return random.randn(_semantic, seed, offset, n_rounds)
@@ -91,7 +90,7 @@ def randn(
 
 @builtin
 def randn4x(
-    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Semantic
+    seed: Any, offset: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *, _semantic: Any = None
 ) -> tuple:
     """Four tiles of standard normal fp32."""
     return random.randn4x(_semantic, seed, offset, n_rounds)

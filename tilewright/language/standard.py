@@ -19,7 +19,12 @@ __all__ = [
 @tensor_method
 @builtin
 def sum(
-    input: Any, axis: Any = None, keep_dims: Any = False, dtype: Any = None, *, _semantic: Semantic
+    input: Any,
+    axis: Any = None,
+    keep_dims: Any = False,
+    dtype: Any = None,
+    *,
+    _semantic: Any = None,
 ) -> tensor:
     """Sum along `axis`, or of all elements.
 
@@ -48,7 +53,7 @@ def max(
     return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> Any:
     """The largest along `axis`, or of all elements; with its int32 index if asked.
 
@@ -68,7 +73,7 @@ def min(
     return_indices_tie_break_left: Any = True,
     keep_dims: Any = False,
     *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> Any:
     """The smallest along `axis`, or of all elements; see `max`."""
     left = return_indices_tie_break_left
@@ -79,7 +84,7 @@ def min(
 @builtin
 def argmax(
     input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False, *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:  # fmt: skip
     """The int32 index of the largest along `axis`; the first of equals with `tie_break_left`."""
     return _extremum(input, axis, True, tie_break_left, keep_dims, True, _semantic)[1]
@@ -89,7 +94,7 @@ def argmax(
 @builtin
 def argmin(
     input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False, *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:  # fmt: skip
     """The int32 index of the smallest along `axis`; the first of equals with `tie_break_left`."""
     return _extremum(input, axis, True, tie_break_left, keep_dims, False, _semantic)[1]
@@ -98,7 +103,7 @@ def argmin(
 @tensor_method
 @builtin
 def xor_sum(
-    input: tensor, axis: Any = None, keep_dims: Any = False, *, _semantic: Semantic
+    input: tensor, axis: Any = None, keep_dims: Any = False, *, _semantic: Any = None
 ) -> tensor:
     """Exclusive or of the integers along `axis`, or of all."""
     return reduce.xor_sum(_semantic, input, axis, keep_dims)
@@ -106,7 +111,7 @@ def xor_sum(
 
 @tensor_method
 @builtin
-def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: Semantic) -> tensor:
+def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: Any = None) -> tensor:
     """Or of the integers along `axis`."""
     return reduce.reduce_or(_semantic, input, axis, keep_dims)
 
@@ -114,7 +119,7 @@ def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: Se
 @tensor_method
 @builtin
 def cumsum(
-    input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Semantic
+    input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
     """Inclusive prefix sums along `axis`, from the end if `reverse`; dtypes as in `sum`."""
     return reduce.cumsum(_semantic, input, axis, reverse, dtype)
@@ -123,7 +128,7 @@ def cumsum(
 @tensor_method
 @builtin
 def cumprod(
-    input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Semantic
+    input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
     """Inclusive prefix products along `axis`, from the end if `reverse`; dtypes as in `sum`."""
     return reduce.cumprod(_semantic, input, axis, reverse, dtype)
@@ -133,7 +138,7 @@ def cumprod(
 @builtin
 def softmax(
     x: tensor, dim: Any = None, keep_dims: Any = None, ieee_rounding: Any = False, *,
-    _semantic: Semantic,
+    _semantic: Any = None,
 ) -> tensor:  # fmt: skip
     """exp(x) / sum(exp(x)) along `dim`, the first axis by default; fp32 or fp64.
 
@@ -144,7 +149,7 @@ def softmax(
 
 @builtin
 def swizzle2d(
-    i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, *, _semantic: Semantic
+    i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, *, _semantic: Any = None
 ) -> tuple:
     """Indices of a row-major grid, renumbered so that groups of `size_g` rows are walked down."""
     return shape.swizzle2d(_semantic, i, j, size_i, size_j, size_g)

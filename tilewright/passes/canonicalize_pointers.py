@@ -7,7 +7,7 @@ The canonical form of the pointer of a load, a store or an atomic is
 
 where `base` is a scalar pointer that is no result of pointer arithmetic (as a rule a function's
 argument), `uniform` is a scalar i64, and `varying` a tile of integers of any width in the shape of
-the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out with its op.
+the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out.
 `ir/analysis/pointers.py: split_pointer` takes the form apart. A tile of pointers of which nothing
 is known (loaded from memory, made from integers) is `addptr(tile, varying)`.
 

@@ -18,7 +18,7 @@ from tilewright.compiler.artifact import CompiledKernel, Launch, install_launche
 from tilewright.compiler.driver import install_store
 from tilewright.ir.interpret import Buffer, Checks, interpret
 from tilewright.ir.parser import parse_module
-from tilewright.ir.types import BY_SHORT
+from tilewright.ir.types import numpy_of, scalar_type
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.tensors import CPU, UNKNOWN, find_reader
 from tilewright.targets.interpreter.target import CODE as INTERPRETER_CODE
@@ -98,7 +98,7 @@ _FORMATS = {
 
 def _bits_of(short: str) -> Callable[[Any], int]:
     """A function that gives a number's bits in a floating-point type."""
-    dtype = BY_SHORT[short].numpy
+    dtype = numpy_of(scalar_type(short))
     unsigned = np.dtype(f"u{dtype.itemsize}")
 
     def bits(value: Any) -> int:
@@ -191,12 +191,10 @@ class InterpreterLaunch:
         args = [self._argument(values, slots, *argument) for argument in self._arguments]
         interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
 
-    def _argument(
-        self, values: Sequence[Any], slots: Sequence[Any], path: Path, type: str
-    ) -> Any:
+    def _argument(self, values: Sequence[Any], slots: Sequence[Any], path: Path, type: str) -> Any:
         value = at_path(values, path)
         if not type.startswith("*"):
-            dtype = BY_SHORT[type].numpy
+            dtype = numpy_of(scalar_type(type))
             return dtype.type(value) if dtype.kind not in "iub" else value
         reader = find_reader(value)
         if reader is None:

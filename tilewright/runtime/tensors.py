@@ -185,9 +185,11 @@ _address = _pick_address()
 def _extent(array: Any) -> tuple[int, int]:
     """Lowest and highest byte of the array that the others are views of."""
     base = array.base
-    while isinstance(base, np.ndarray):
-        array = base
-        base = array.base
+    while base is not None:
+        if isinstance(base, np.ndarray):
+            array = base
+        # The owner behind stride_tricks.as_strided is no array, but has the array as its base.
+        base = getattr(base, "base", None)
     if array.flags.forc:  # without gaps; twice as fast as the general way
         low = _address(array)
         return low, low + array.nbytes

@@ -7,7 +7,6 @@ python -m tilewright.tools.docs_ops --check  # says which are stale, exits with 
 from __future__ import annotations
 
 import argparse
-import importlib
 import inspect
 import sys
 from collections.abc import Sequence
@@ -65,7 +64,7 @@ def _ops_of(stem: str) -> list[type[Op]]:
 
 def _title(stem: str) -> tuple[str, str]:
     """First paragraph of the family's module, and the rest."""
-    module = importlib.import_module(f"{ops.__name__}.{stem}")
+    module = vars(ops)[stem]
     title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     return " ".join(title.split()), rest.strip()
 

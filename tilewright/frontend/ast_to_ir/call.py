@@ -97,7 +97,7 @@ def _guarded(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dic
     except CompilationError as error:
         raise type(error)(frame.fn.src, node, None) from error
     except Exception as error:
-        if frame.context.options.front_end_debugging:
+        if frame.context.debugging:
             raise
         raise frame.error(node, str(error)) from error
 
@@ -267,7 +267,8 @@ def _compile(context: Context, fn: SourceFunction, bound: dict[str, Any], key: A
     arg_types = flat_types(type_of(tuple(list(bound.values()))))
     function = Function(_fresh_name(context, fn.__name__), arg_types)
     context.module.add(function)
-    function.attrs["noinline"] = fn.noinline
+    if fn.noinline:
+        function.attrs["noinline"] = True
     frame = Frame(context, fn)
     function.loc = frame.loc(frame.definition)
     handles = iter(function.args)

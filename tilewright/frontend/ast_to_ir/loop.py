@@ -158,7 +158,7 @@ def _iterator(frame: Frame, node: ast.For) -> tl.range:
 def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
     """Start, stop and step as scalars of one integer type."""
     bounds = [iterator.start, iterator.stop, iterator.step]
-    types: list[DType] = []
+    types: list[Any] = []
     for name, value in zip(("lower bound", "upper bound", "step"), bounds, strict=True):
         if isinstance(value, tensor) and isinstance(value.type, Tile):
             raise TypeError(f"For {name} must be a scalar, got {value.type}")
@@ -167,7 +167,7 @@ def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
         if isinstance(plain, int):
             found = natural_type(plain)
         types.append(found)
-    if not all(isinstance(t, DType) and t.is_int() for t in types):
+    if not all(getattr(t, "is_int", bool)() for t in types):
         shown = ", ".join(getattr(t, "__name__", str(t)) for t in types)
         raise TypeError(f"For loop bounds and step must all be ints, are ({shown})")
     common = types[0]
@@ -240,8 +240,11 @@ def _insert_for(
             changing.insert(0, i)
     with frame.builder.at_end(region):
         frame.builder.insert(Yield([yields[i] for i in changing]))
+    start, stop, step = bounds
     op = For(
-        *[b.handle for b in bounds],
+        start.handle,
+        stop.handle,
+        step.handle,
         [inits[i] for i in changing],
         iterator.num_stages,
         iterator.unroll,

@@ -46,7 +46,7 @@ def lookup(frame: Frame, name: str) -> Any:
         if value is _ABSENT:
             raise NameError(f"{name} is not defined")
         return value
-    if not (may_be_global(value) or frame.context.options.allow_non_constexpr_globals):
+    if not (may_be_global(value) or frame.context.any_global):
         raise NameError(_global_message(name))
     return wrap(value)
 

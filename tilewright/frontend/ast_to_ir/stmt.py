@@ -86,7 +86,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Returned | None:
         except CompilationError:
             raise
         except Exception as error:
-            if frame.context.options.front_end_debugging:
+            if frame.context.debugging:
                 raise
             raise frame.error(node, repr(error)) from None
         if completion is not None:

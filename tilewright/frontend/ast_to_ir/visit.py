@@ -10,6 +10,7 @@ import ast
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError, Loc, UnsupportedLanguageConstruct
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
@@ -29,10 +30,14 @@ class Context:
         module: the functions so far.
         specializations: callee and its arguments -> what was made of it, see `call.py`.
         depth: how many functions are being compiled, one within the other.
+        debugging: whether errors keep their own type and full traceback.
+        any_global: whether kernels may read every global.
     """
 
     def __init__(self, options: FrontendOptions) -> None:
         self.options = options
+        self.debugging = knobs.compilation.front_end_debugging
+        self.any_global = knobs.compilation.allow_non_constexpr_globals
         self.module = Module()
         self.builder = Builder()
         self.specializations: dict[Any, Any] = {}
@@ -128,7 +133,7 @@ def visit(frame: Frame, node: ast.AST) -> Any:
     except CompilationError:
         raise
     except Exception as error:
-        if frame.context.options.front_end_debugging:
+        if frame.context.debugging:
             raise
         raise frame.error(node, repr(error)) from None
     builder.loc = saved

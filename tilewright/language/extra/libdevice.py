@@ -21,7 +21,7 @@ FLOATS = ("fp32", "fp64")
 
 def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) -> Any:
     @builtin
-    def function(arg0: Any, *, _semantic: Semantic) -> tensor:
+    def function(arg0: Any, *, _semantic: Any = None) -> tensor:
         return arith.unary_math(_semantic, op, arg0, **attrs)
 
     function.__name__ = function.__qualname__ = name
@@ -63,13 +63,13 @@ def _bits(s: Semantic, x: tensor) -> tensor:
 
 
 @builtin
-def abs(arg0: Any, *, _semantic: Semantic) -> tensor:
+def abs(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Absolute value of int32, int64, fp32 or fp64."""
     return arith.absolute(_semantic, arg0)
 
 
 @builtin
-def trunc(arg0: Any, *, _semantic: Semantic) -> tensor:
+def trunc(arg0: Any, *, _semantic: Any = None) -> tensor:
     """x rounded to an integer toward zero; the sign of zero is kept."""
     s, x = _semantic, _float(_semantic, arg0)
     down = arith.unary_math(s, ops.Floor, arith.absolute(s, x))
@@ -87,7 +87,7 @@ def _with_sign(s: Semantic, magnitude: tensor, sign: tensor) -> tensor:
 
 
 @builtin
-def copysign(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
+def copysign(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
     """The magnitude of the first with the sign of the second."""
     x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
     arith.check_dtype(x.dtype, FLOATS)
@@ -95,13 +95,13 @@ def copysign(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
 
 
 @builtin
-def fma(arg0: Any, arg1: Any, arg2: Any, *, _semantic: Semantic) -> tensor:
+def fma(arg0: Any, arg1: Any, arg2: Any, *, _semantic: Any = None) -> tensor:
     """x * y + z with one rounding."""
     return arith.fma(_semantic, arg0, arg1, arg2)
 
 
 @builtin
-def fmod(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
+def fmod(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
     """Remainder with the sign of the first."""
     x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
     arith.check_dtype(x.dtype, FLOATS)
@@ -109,13 +109,13 @@ def fmod(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
 
 
 @builtin
-def div_rn(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
+def div_rn(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
     """Correctly rounded quotient."""
     return arith.fdiv(_semantic, arg0, arg1, True)
 
 
 @builtin
-def fast_dividef(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
+def fast_dividef(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
     """Quotient of fp32, as fast as it goes."""
     return arith.fdiv(_semantic, arg0, arg1, False, True)
 
@@ -125,14 +125,14 @@ def _as_int(s: Semantic, condition: tensor) -> tensor:
 
 
 @builtin
-def isnan(arg0: Any, *, _semantic: Semantic) -> tensor:
+def isnan(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Nonzero where x is not a number."""
     x = _float(_semantic, arg0)
     return _as_int(_semantic, arith.ne(_semantic, x, x))
 
 
 @builtin
-def isinf(arg0: Any, *, _semantic: Semantic) -> tensor:
+def isinf(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Nonzero where x is infinite."""
     magnitude = arith.absolute(_semantic, _float(_semantic, arg0))
     return _as_int(_semantic, arith.eq(_semantic, magnitude, float("inf")))
@@ -143,7 +143,7 @@ def _is_finite(s: Semantic, x: tensor) -> tensor:
 
 
 @builtin
-def finitef(arg0: Any, *, _semantic: Semantic) -> tensor:
+def finitef(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Nonzero where an fp32 is neither infinite nor NaN."""
     x = _float(_semantic, arg0)
     arith.check_dtype(x.dtype, ("fp32",))
@@ -151,7 +151,7 @@ def finitef(arg0: Any, *, _semantic: Semantic) -> tensor:
 
 
 @builtin
-def isfinited(arg0: Any, *, _semantic: Semantic) -> tensor:
+def isfinited(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Nonzero where an fp64 is neither infinite nor NaN."""
     x = _float(_semantic, arg0)
     arith.check_dtype(x.dtype, ("fp64",))
@@ -159,14 +159,14 @@ def isfinited(arg0: Any, *, _semantic: Semantic) -> tensor:
 
 
 @builtin
-def signbit(arg0: Any, *, _semantic: Semantic) -> tensor:
+def signbit(arg0: Any, *, _semantic: Any = None) -> tensor:
     """Nonzero where the sign bit is set."""
     bits = _bits(_semantic, _float(_semantic, arg0))
     return _as_int(_semantic, arith.lt(_semantic, bits, 0))
 
 
 @builtin
-def mulhi(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
+def mulhi(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
     """High half of the product of two uint32 or uint64."""
     x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
     arith.check_dtype(x.dtype, ("uint32", "uint64"))
@@ -175,7 +175,7 @@ def mulhi(arg0: Any, arg1: Any, *, _semantic: Semantic) -> tensor:
 
 def _bitcast(name: str, source: DType, to: DType) -> Callable[..., tensor]:
     @builtin
-    def function(arg0: Any, *, _semantic: Semantic) -> tensor:
+    def function(arg0: Any, *, _semantic: Any = None) -> tensor:
         value = to_tensor(_semantic, arg0)
         arith.check_dtype(value.dtype, (source.name,))
         return convert.bitcast(_semantic, value, to)

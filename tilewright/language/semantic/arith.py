@@ -102,18 +102,13 @@ def mod(s: Semantic, a: Any, b: Any) -> tensor:
 
 def _bit_operands(s: Semantic, a: Any, b: Any) -> tuple[tensor, tensor]:
     for value in (a, b):
-        element: Any = value.dtype if isinstance(value, tensor) else None
-        if element is None:
-            element = convert.natural_type(value.value if isinstance(value, constexpr) else value)
-        if not element.is_int():
+        if not convert.element_type(value)[0].is_int():
             raise IncompatibleTypeErrorImpl(_type_text(a), _type_text(b))
     return arithmetic_operands(s, a, b)
 
 
 def _type_text(value: Any) -> str:
-    if isinstance(value, tensor):
-        return str(value.type)
-    return str(convert.natural_type(value.value if isinstance(value, constexpr) else value))
+    return str(value.type if isinstance(value, tensor) else convert.element_type(value)[0])
 
 
 def bit_and(s: Semantic, a: Any, b: Any) -> tensor:
@@ -155,6 +150,7 @@ def shr(s: Semantic, a: Any, b: Any) -> tensor:
     promoted = x.dtype
     assert isinstance(promoted, DType)
     own = a.dtype if isinstance(a, tensor) else promoted
+    assert isinstance(own, DType)
     signed = own.is_int_signed()
     if signed == promoted.is_int_signed():
         return s.emit(ops.Shr(x.handle, y.handle))

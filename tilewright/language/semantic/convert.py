@@ -206,7 +206,7 @@ def _number_in(s: Semantic, value: Any, dtype: DType, shape: tuple[int, ...]) ->
     return constant(s, plain, dtype, shape)
 
 
-def _element(s: Semantic, value: Any) -> tuple[Scalar, bool]:
+def element_type(value: Any) -> tuple[Scalar, bool]:
     """The element type of an operand, and whether it is weak."""
     if isinstance(value, tensor):
         return value.dtype, False
@@ -225,7 +225,7 @@ def arithmetic_operands(
         IncompatibleTypeErrorImpl: one is a pointer.
         TypeError, ValueError: the types do not mix, a number does not fit, shapes do not broadcast.
     """
-    (a_type, a_weak), (b_type, b_weak) = _element(s, a), _element(s, b)
+    (a_type, a_weak), (b_type, b_weak) = element_type(a), element_type(b)
     if isinstance(a_type, Pointer) or isinstance(b_type, Pointer):
         raise IncompatibleTypeErrorImpl(_shown(a, a_type), _shown(b, b_type))
     dtype = computation_type(a_type, a_weak, b_type, b_weak, div_or_mod)
@@ -252,7 +252,7 @@ def ternary_operands(s: Semantic, *operands: Any) -> tuple[tensor, ...]:
     types: list[DType] = []
     weak: list[bool] = []
     for value in operands:
-        element, is_weak = _element(s, value)
+        element, is_weak = element_type(value)
         if isinstance(element, Pointer):
             raise IncompatibleTypeErrorImpl(_shown(value, element), "number")
         types.append(element)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tilewright.base import knobs
 from tilewright.ir.types import BF16, FP16, FP32, FP64, I8, I32, U8, DType, Scalar, Tile, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
@@ -50,15 +51,19 @@ def _precision(s: Semantic, input_precision: Any, allow_tf32: Any) -> str:
     )
     allowed = s.options.allowed_dot_input_precisions
     if given is None:
-        default = s.options.default_dot_input_precision
-        if flag is None:
-            given = default
-        else:
-            given = "tf32" if flag and "tf32" in allowed else "ieee"
+        given = _default_precision(s, flag)
     by_name = {p.lower(): p for p in allowed}
     if str(given).lower() not in by_name:
         raise ValueError(f"input_precision must be one of {tuple(allowed)}. Got {given}")
     return by_name[str(given).lower()]
+
+
+def _default_precision(s: Semantic, allow_tf32: Any) -> str:
+    if knobs.language.fp32_default:
+        return knobs.language.fp32_default
+    if allow_tf32 is None:
+        return s.options.default_dot_input_precision
+    return "tf32" if allow_tf32 and "tf32" in s.options.allowed_dot_input_precisions else "ieee"
 
 
 def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
@@ -77,12 +82,12 @@ def _check_shapes(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 def _check_min_size(s: Semantic, lhs: tensor, rhs: tensor) -> None:
     size = s.options.min_dot_size
-    assert isinstance(lhs.dtype, DType) and isinstance(rhs.dtype, DType)
+    assert isinstance(lhs.dtype, DType)
+    assert isinstance(rhs.dtype, DType)
     m, n, k = size(lhs.dtype, rhs.dtype) if callable(size) else size
     a, b = shape_of(lhs.type), shape_of(rhs.type)
-    assert a[-2] >= m and a[-1] >= k and b[-1] >= n, (
-        f"Input shapes should have M >= {m}, N >= {n} and K >= {k}"
-    )
+    large_enough = a[-2] >= m and b[-1] >= n and a[-1] >= k
+    assert large_enough, f"Input shapes should have M >= {m}, N >= {n} and K >= {k}"
 
 
 def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
@@ -155,9 +160,8 @@ def dot(
     out_dtype: Any,
 ) -> tensor:
     """``acc + lhs @ rhs`` over the last two axes; without `acc` it starts from zero."""
-    assert isinstance(lhs.type, Tile) and isinstance(rhs.type, Tile), (
-        "dot operands must be block tensors (not scalars)"
-    )
+    tiles = isinstance(lhs.type, Tile) and isinstance(rhs.type, Tile)
+    assert tiles, "dot operands must be block tensors (not scalars)"
     _check_operand_types(lhs, rhs)
     lhs, rhs = _upcast_deprecated(s, lhs), _upcast_deprecated(s, rhs)
     if lhs.dtype.is_fp8() != rhs.dtype.is_fp8():  # one of the two was upcast

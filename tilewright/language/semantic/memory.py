@@ -110,43 +110,32 @@ def load(
     check_scalar_pointer(pointer, mask=mask, other=other if isinstance(other, tensor) else None)
     modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
     ptr = as_bytes(s, pointer, pointee)
-    stored = I8 if pointee is I1 else pointee
-    if mask is not None:
-        other = _other(s, other, pointee)
-        lanes = [ptr, mask] if other is None or not shape_of(other.type) else [ptr, mask, other]
-        ptr, mask, *rest = convert.broadcast_all(s, lanes)
-        if other is not None:
-            other = rest[0] if rest else _spread(s, other, shape_of(ptr.type))
+    if mask is not None and isinstance(other, tensor):
+        other = stored_value(s, other, pointee)
+        ptr, mask, other = convert.broadcast_all(s, (ptr, mask, other))
+    elif mask is not None:
+        ptr, mask = convert.broadcast(s, ptr, mask)
+        filler = plain(other)
+        other = None
+        if filler is not None:
+            other = stored_value(s, filler, pointee, shape_of(ptr.type))
     op = ops.Load(
         ptr.handle,
         None if mask is None else mask.handle,
-        None if other is None else other.handle,
+        other.handle if isinstance(other, tensor) else None,
         *modifiers,
     )
     found = s.emit(op)
     return convert.cast(s, found, I1) if pointee is I1 else found
 
 
-def _other(s: Semantic, other: Any, pointee: Scalar) -> tensor | None:
-    """The value of masked-off lanes, as it would lie in memory."""
-    return None if plain(other) is None else store_value(s, other, pointee)
+def stored_value(s: Semantic, value: Any, pointee: Scalar, shape: tuple[int, ...] = ()) -> tensor:
+    """The value as it lies in memory: cast to the pointee, bools as int8.
 
-
-def _spread(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
-    """A scalar in a shape; a constant is built in it."""
-    number = constant_value(x.handle)
-    if number is None or not shape:
-        return convert.extend_to(s, x, shape)
-    op = x.handle.op
-    assert op is not None
-    op.erase()
-    return convert.constant(s, number, x.dtype, shape)
-
-
-def store_value(s: Semantic, value: Any, pointee: Scalar) -> tensor:
-    """The value as it lies in memory: cast to the pointee, bools as int8."""
+    A number becomes a constant of the shape; a tensor keeps its own.
+    """
     if convert.is_number(value):
-        found = convert.number_as(s, value, pointee)
+        found = convert.number_as(s, value, pointee, shape)
     else:
         found = convert.cast(s, to_tensor(s, value), pointee)
     return convert.cast(s, found, I8) if pointee is I1 else found
@@ -176,7 +165,7 @@ def store(s: Semantic, pointer: Any, value: Any, mask: Any, cache: Any, evict: A
     check_mask(lanes)
     check_scalar_pointer(pointer, value=value if isinstance(value, tensor) else None, mask=lanes)
     modifiers = cache_modifier(cache), eviction_policy(evict)
-    written = to_pointer_shape(s, pointer, store_value(s, value, pointee))
+    written = to_pointer_shape(s, pointer, stored_value(s, value, pointee, shape_of(pointer.type)))
     lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
     ptr = as_bytes(s, pointer, pointee)
     handle = None if lanes is None else lanes.handle

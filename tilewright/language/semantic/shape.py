@@ -74,7 +74,7 @@ def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
     number = plain(value)
     if not isinstance(number, bool | int | float):
         raise TypeError(f"cannot convert {number} of type {type(number)} to tensor")
-    if element.is_int() and isinstance(number, float) and number != 0:
+    if element.is_int() and isinstance(number, float) and number != 0.0:
         raise TypeError(f"a tensor of {element} can't be filled with the float {number}")
     return constant(s, number, element, sizes)
 
@@ -180,7 +180,8 @@ def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
         f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
     )
     axis = normalized_axis(dim, len(first))
-    assert isinstance(a.dtype, DType) and isinstance(b.dtype, DType)
+    assert isinstance(a.dtype, DType)
+    assert isinstance(b.dtype, DType)
     if a.dtype != b.dtype:
         common = convert.computation_type(a.dtype, False, b.dtype, False)
         a, b = convert.cast(s, a, common), convert.cast(s, b, common)

@@ -37,7 +37,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -391,16 +391,24 @@ class PythonPool:
                     return
                 kernel(args, address, first, min(first + step, total), extents)
 
-        futures = [self._workers(threads - 1).submit(drain) for _ in range(threads - 1)]
+        futures: list[Future[None]] = []
         try:
+            if threads > 1:
+                workers = self._workers(threads - 1)
+                futures += [workers.submit(drain) for _ in range(threads - 1)]
             drain()
         except BaseException:
             cancelled.set()
             raise
         finally:
-            wait(futures)
-        for future in futures:
-            future.result()
+            _wait_for_all(futures)
+
+    def close(self) -> None:
+        """End the threads; the next launch makes new ones."""
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown()
 
     def _workers(self, count: int) -> ThreadPoolExecutor:
         with self._lock:
@@ -409,6 +417,17 @@ class PythonPool:
                 self._executor = ThreadPoolExecutor(count, thread_name_prefix="tilewright")
                 self._size = count
             return self._executor
+
+
+def _wait_for_all(futures: Sequence[Future[None]]) -> None:
+    """Wait whatever happens, for the threads read the caller's memory."""
+    while True:
+        try:
+            wait(futures)
+            return
+        except KeyboardInterrupt:
+            for future in futures:
+                future.cancel()  # what has started goes on
 
 
 # --------------------------------------------------------------------------------------------

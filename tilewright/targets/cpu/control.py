@@ -139,12 +139,12 @@ def _reads_other(
     Buffers are compared, not values: what was computed in place has its operand's buffer.
     """
     others = {b.ptr.text for b in carried if b is not None and b is not own}
-    for v in cone(value, kernel.plan.kept):
+    for v in cone(value, kernel.env):
         bound = kernel.env.get(v)
         if isinstance(bound, Buffer) and bound.ptr.text in others:
             return True
         if bound is None and v.op is not None and is_lazy(v.op) and not v.op.elementwise:
-            inner = [kernel.env.get(u) for u in cone(v, kernel.plan.kept)]
+            inner = [kernel.env.get(u) for u in cone(v, kernel.env)]
             if any(isinstance(b, Buffer) and b.ptr.text == own.ptr.text for b in inner):
                 return True
     return False

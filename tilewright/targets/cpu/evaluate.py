@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
+from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I64, Block, Builder, V, const
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import memory_type, register_type
@@ -56,6 +57,7 @@ class Level:
         if assumed:
             self.assumed.update(assumed)
         self.memo: dict[tuple[Value, Coords], Lanes] = {}
+        self.reciprocals: dict[Lanes, tuple[V, V]] = {}
         self.offsets: dict[tuple[Value, Coords], Lanes] = {}
 
     def child(
@@ -343,6 +345,42 @@ def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Lan
     return level.elementwise(op, [condition, *sides])
 
 
+def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Lanes:
+    """Division of many by one: a reciprocal where that one is made, then two products.
+
+    A vector division takes several times as long. The result is within 2 ulp, which `Div` allows.
+    """
+    x, y = level.eval(op.lhs, coords), level.eval(op.rhs, coords)
+    if op.ieee or x.uniform or not y.uniform:
+        return level.elementwise(op, [x, y])
+    home = level.at_depth(min(y.depth, level.depth))
+    element = ir.dtype_of(op.rhs.type)
+    known = home.reciprocals.get(y)
+    if known is None:
+        with _Emitting(home):
+            known = _reciprocal(home.b, widen(home.b, y.base, element))
+        home.reciprocals[y] = known
+    b = level.b
+    reciprocal, scale = (b.splat(v, level.width) for v in known)
+    wide = widen(b, level.vector(x), element)
+    quotient = b.fmul(b.fmul(wide, scale), reciprocal)
+    return Lanes(narrow(b, quotient, element), None, max(x.depth, y.depth))
+
+
+def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
+    """r and s with x / y = (x * s) * r, where r neither overflows nor becomes subnormal.
+
+    A divisor of extreme size is scaled by a power of two; zero, infinity and NaN come out right.
+    """
+    power = 2.0**512 if y.type.bits == 64 else 2.0**64
+    magnitude = b.intrinsic("llvm.fabs", y.type, [y], overloads=[y.type])
+    tiny = b.fcmp("olt", magnitude, const(y.type, 1.0 / power))
+    huge = b.fcmp("ogt", magnitude, const(y.type, power))
+    scale = b.select(tiny, const(y.type, power), const(y.type, 1.0))
+    scale = b.select(huge, const(y.type, 1.0 / power), scale)
+    return b.fdiv(const(y.type, 1.0), b.fmul(y, scale)), scale
+
+
 def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Lanes:
     b = level.b
     ptr = level.eval(op.ptr, coords)
@@ -427,6 +465,7 @@ _SPECIAL: dict[type[Any], Callable[..., Lanes]] = {
     arith.Add: _linear_arith,
     arith.Sub: _linear_arith,
     arith.Mul: _linear_arith,
+    arith.Div: _divide,
     arith.And: _logic,
     arith.Or: _logic,
     arith.Select: _select,

@@ -77,7 +77,6 @@ class Kernel:
         self.reshaped: dict[tuple[Value, tuple[Lanes, ...]], tuple[Lanes, ...]] = {}
         self.scratch_bytes = 0
         self.plan: Plan = plan_function(fn)
-        self._costs: dict[Value, int] = {}
         self.b: Builder
         self.scratch: V
         self.program: tuple[V, V, V]
@@ -116,10 +115,8 @@ class Kernel:
         return made
 
     def cost(self, value: Value) -> int:
-        found = self._costs.get(value)
-        if found is None:
-            found = self._costs[value] = value_cost(value, self.plan.kept)
-        return found
+        """The cost of one element, computed from what is bound by now."""
+        return value_cost(value, self.env)
 
     def lane_axis(self, shape: tuple[int, ...], sinks: list[Sink]) -> int:
         """The axis along which most loads and stores are contiguous; the last where none is."""

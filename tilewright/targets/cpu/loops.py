@@ -140,7 +140,7 @@ class _Nest:
         self.outer_axes = [a for a in range(rank) if a not in (self.lane, self.inner)]
         identity = tuple(range(rank))
         roots = [(v, identity) for sink in sinks for v in sink.operands]
-        self.uses = MaskUses(roots, kernel.plan.kept)
+        self.uses = MaskUses(roots, kernel.env)
         for sink in self.sinks:
             if sink.mask is not None:
                 self.uses.add_mask(sink.mask)
@@ -374,7 +374,7 @@ class _Nest:
             return None
         false = set(bounds.false)
         identity = tuple(range(len(self.shape)))
-        kept = self.kernel.plan.kept
+        kept = self.kernel.env
         for sink in self.sinks:
             if not sink.may_skip:
                 return None
@@ -405,7 +405,8 @@ class _Nest:
         assumed = dict.fromkeys(bounds.false, False)
         accumulators = [a for s in sinks for a in s.accumulators]
         with straight(level, 1, assumed) as child:
-            coords = self.coords(at, ZERO)
+            # any lane will do, but it must belong to this level for the assumptions to hold
+            coords = self.coords(at, Lanes(const(I64, 0), 0, child.depth))
             for sink in sinks:
                 sink.evaluate(child, coords)
             state = [

@@ -8,7 +8,7 @@ masks are false, nothing is loaded or stored, and what is reduced there is one v
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ _UNKNOWN = -1
 class MaskUses:
     """The masks and comparisons that evaluating some values at a point of a group uses."""
 
-    def __init__(self, roots: Iterable[tuple[Value, Axes]], kept: set[Value]) -> None:
+    def __init__(self, roots: Iterable[tuple[Value, Axes]], kept: Container[Value]) -> None:
         self.kept = kept
         self.places: dict[Value, set[Axes]] = {}
         self.masks: dict[Value, None] = {}
@@ -240,7 +240,7 @@ def fails(value: Value, false: set[Value]) -> bool:
     return False
 
 
-def same_along(value: Value, axes: Axes, lane: int, false: set[Value], kept: set[Value]) -> bool:
+def same_along(value: Value, axes: Axes, lane: int, false: set[Value], kept: Container[Value]) -> bool:
     """Whether the value is the same in all lanes where the masks in `false` fail."""
     if lane not in axes and _UNKNOWN not in axes:
         return True

@@ -15,7 +15,7 @@ The plan of a region is a list of steps in the order in which they run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.ir.core import Function, Op, Region, Value
@@ -84,7 +84,7 @@ def iteration_shape(op: Op) -> tuple[int, ...]:
     return shape_of(op.operands[0].type)
 
 
-def cone(value: Value, kept: set[Value]) -> Iterator[Value]:
+def cone(value: Value, kept: Container[Value]) -> Iterator[Value]:
     """The value and the lazy tile values it is computed from, each once."""
     seen: set[Value] = set()
     stack = [value]
@@ -297,7 +297,7 @@ class _Planner:
         return value_cost(value, kept), loads
 
 
-def value_cost(value: Value, kept: set[Value]) -> int:
+def value_cost(value: Value, kept: Container[Value]) -> int:
     """The cost of computing one element of a lazy value, in instructions or so."""
     return sum(
         _own_cost(v.op)

@@ -44,8 +44,8 @@ class Sink:
         found = [
             v.op.ptr
             for operand in self.operands
-            for v in cone(operand, self.kernel.plan.kept)
-            if isinstance(v.op, memory.Load) and v not in self.kernel.plan.kept
+            for v in cone(operand, self.kernel.env)
+            if isinstance(v.op, memory.Load) and v not in self.kernel.env
         ]
         return found
 

@@ -1,0 +1,170 @@
+"""Kernels without a runtime: made from functions or from text, built, and run by the interpreter."""
+
+import linecache
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.source import ConstexprFunction, SourceFunction
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.ir.types import SCALARS, Pointer, element_of, numpy_of
+from tilewright.ir.verify import verify_module
+
+_numbers = count()
+
+
+def jit(fn: Callable[..., Any]) -> Any:
+    """The decorator, less what the runtime adds to it."""
+    return SourceFunction(fn)
+
+
+def constexpr_function(fn: Callable[..., Any]) -> Any:
+    return ConstexprFunction(fn)
+
+
+def function_from(text: str, **names: Any) -> Any:
+    """The last function defined in a text, undecorated; `names` are its globals besides `tl`."""
+    text = textwrap.dedent(text).lstrip("\n")
+    file = f"<kernel {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"tl": tl, "jit": jit, "constexpr_function": constexpr_function}
+    scope |= names
+    before = set(scope)
+    exec(compile(text, file, "exec"), scope)
+    return [v for k, v in scope.items() if k not in before and k != "__builtins__"][-1]
+
+
+def kernel_from(text: str, **names: Any) -> SourceFunction:
+    """The last function of a text as a kernel."""
+    made = function_from(text, **names)
+    return made if isinstance(made, SourceFunction) else SourceFunction(made)
+
+
+SHORT = {t.numpy: t.short for t in reversed(SCALARS)}
+
+
+def type_string(value: Any) -> Any:
+    """The type string of an argument."""
+    if isinstance(value, tuple):
+        return tuple(type_string(v) for v in value)
+    if isinstance(value, np.ndarray):
+        return f"*{SHORT[value.dtype]}"
+    if isinstance(value, np.generic):
+        return SHORT[value.dtype]
+    if isinstance(value, bool):
+        return "u1"
+    if isinstance(value, int):
+        return "i32" if -(2**31) <= value < 2**31 else "i64"
+    assert isinstance(value, float)
+    return "fp32"
+
+
+def build(
+    fn: SourceFunction,
+    signature: Mapping[str, Any] | None = None,
+    constexprs: Mapping[Any, Any] | None = None,
+    options: FrontendOptions | None = None,
+) -> Module:
+    """The verified module of a kernel."""
+    module = build_module(fn, signature or {}, constexprs or {}, {}, options)
+    verify_module(module)
+    return module
+
+
+def _leaves(values: Sequence[Any]) -> list[Any]:
+    flat: list[Any] = []
+    for v in values:
+        flat.extend(_leaves(v) if isinstance(v, tuple) else [v])
+    return flat
+
+
+def launch(fn: SourceFunction, *args: Any, grid: Any = 1, **constexprs: Any) -> Module:
+    """Build a kernel for these arguments and interpret it on them."""
+    names = [p.name for p in fn.params if p.name not in constexprs and not p.is_constexpr]
+    signature = {n: type_string(a) for n, a in zip(names, args, strict=True)}
+    module = build(fn, signature, constexprs)
+    interpret(module, grid, _leaves(args))
+    return module
+
+
+def evaluate(expression: str, *inputs: Any, out: Any = None, **names: Any) -> Any:
+    """The value of an expression of the language, as an array.
+
+    Arrays are loaded whole as `a`, `b`, `c`, …; they are small and of shapes that are powers of
+    two. Numbers are run-time scalars. `names` are globals.
+    """
+    letters = "abcdefgh"[: len(inputs)]
+    dtype = result_type(expression, *inputs, **names)
+    lines = [f"def kernel(result, {', '.join(letters)}):"]
+    lines += [f"    {x} = {_loaded(x, v)}" for x, v in zip(letters, inputs, strict=True)]
+    body = "\n".join(lines)
+    shape = dtype.shape
+    kernel = kernel_from(f"{body}\n    r = {expression}\n    {_stored('r', 'result', shape)}", **names)
+    element = element_of(dtype)
+    numpy = np.dtype(np.uint64) if isinstance(element, Pointer) else numpy_of(element)
+    result = np.zeros(shape, numpy) if out is None else out
+    launch(kernel, result, *inputs)
+    return result
+
+
+def result_type(expression: str, *inputs: Any, **names: Any) -> Any:
+    """The type of an expression of the language."""
+    letters = "abcdefgh"[: len(inputs)]
+    seen: list[Any] = []
+    lines = [f"def kernel({', '.join(letters)}):"]
+    lines += [f"    {x} = {_loaded(x, v)}" for x, v in zip(letters, inputs, strict=True)]
+    lines += [f"    see({expression})"]
+    see = ConstexprFunction(_see)
+    _see.seen = seen  # pyright: ignore[reportFunctionMemberAccess]
+    kernel = kernel_from("\n".join(lines), see=see, **names)
+    build(kernel, {x: type_string(v) for x, v in zip(letters, inputs, strict=True)})
+    return seen[0]
+
+
+def _see(value: Any) -> None:
+    """Record the type of a value while the kernel is compiled."""
+    _see.seen.append(value.type)  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def _grid(shape: Sequence[int]) -> str:
+    """The row-major offsets of a tile, as an expression."""
+    terms: list[str] = []
+    for axis, size in enumerate(shape):
+        index = ", ".join(":" if a == axis else "None" for a in range(len(shape)))
+        stride = int(np.prod(shape[axis + 1 :]))
+        terms.append(f"tl.arange(0, {size})[{index}] * {stride}")
+    return " + ".join(terms)
+
+
+def _loaded(name: str, value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return name
+    return f"tl.load({name} + {_grid(value.shape)})" if value.shape else f"tl.load({name})"
+
+
+def _stored(value: str, pointer: str, shape: Sequence[int]) -> str:
+    return f"tl.store({pointer} + {_grid(shape)}, {value})" if shape else (
+        f"tl.store({pointer}, {value})"
+    )
+
+
+def fails(text: str, /, *args: Any, constexprs: Any = None, **names: Any) -> CompilationError:
+    """The error of building a kernel from text; its parameters have the types of `args`."""
+    kernel = kernel_from(text, **names)
+    given = dict(constexprs or {})
+    params = [p.name for p in kernel.params if p.name not in given]
+    signature = {n: type_string(a) for n, a in zip(params, args, strict=True)}
+    with pytest.raises(CompilationError) as info:
+        build(kernel, signature, given)
+    return info.value
+
+

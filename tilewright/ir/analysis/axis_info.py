@@ -1,0 +1,609 @@
+"""What is known of the numbers in a tile along each of its axes.
+
+For each axis d of a value (a scalar counts as one axis of length 1):
+
+- `contiguity[d]` = C: along d the elements come in runs of C consecutive numbers (x, x + 1, …);
+  for pointers, in runs of C consecutive elements in memory. Runs start at indices that are
+  multiples of C; C divides the length of the axis.
+- `divisibility[d]` = D: the first element of each such run is a multiple of D, a power of two. For
+  pointers the address in **bytes** is. Where C is 1 that is every element.
+- `constancy[d]` = K: along d the elements come in runs of K equal ones, which start at multiples
+  of K; K divides the length of the axis.
+- `constant`: the number that every element is, where that is known.
+
+An access of elements of s bytes through a pointer may thus take
+min(C, D // s) consecutive elements at once; see `AxisInfo.vector_length`.
+
+    arange(0, 64)                       C=64 D=2^32 K=1
+    splat(n) where 16 divides n         C=1  D=16   K=64
+    their sum                           C=64 D=16   K=1
+    expand_dims of it, axis=1           C=(64, 1) D=(16, 1) K=(1, 1)
+
+Two assumptions, which hold of every kernel that stays within its arrays:
+
+- A run of consecutive numbers does not wrap around the ends of its integer type. (One that starts
+  at a multiple of its length never does.)
+- A dividend of `//` or `%` that is made of program ids, arguments, counters and aranges by sums
+  and products is not negative. (The remainder of a negative one counts backwards.) A dividend in
+  which something is subtracted, or that was loaded, is assumed nothing of. A divisor is not 0.
+
+Facts of a loop's carried values are the greatest that the loop's body keeps up: found by assuming
+those of the initial values and weakening them until they hold. Ops are told by name, for their
+classes are a layer above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd
+from typing import NamedTuple
+
+from tilewright.ir.analysis.ranges import value_range
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.types import Pointer, Tile, element_of, shape_of
+
+# The largest power of two that is told apart; 0 is a multiple of it.
+MAX_DIVISIBILITY = 1 << 32
+MAX_ROUNDS = 8
+
+Facts = tuple[int, ...]
+
+
+class AxisInfo(NamedTuple):
+    """See the module's documentation."""
+
+    contiguity: Facts
+    divisibility: Facts
+    constancy: Facts
+    constant: int | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.contiguity)
+
+    def vector_length(self, axis: int, element_bytes: int) -> int:
+        """How many consecutive elements one aligned access through this pointer may take."""
+        return max(1, min(self.contiguity[axis], self.divisibility[axis] // element_bytes))
+
+    def multiple_at(self, axis: int, step: int, unit: int = 1) -> int:
+        """What divides the elements at indices that are multiples of `step` along an axis, if
+        consecutive ones differ by `unit`."""
+        run = self.contiguity[axis]
+        if step % run == 0:
+            return self.divisibility[axis]
+        return gcd(self.divisibility[axis], power_of_two_in(gcd(step, run) * unit))
+
+    def multiple_of_all(self, unit: int = 1) -> int:
+        """What divides every element."""
+        return max(self.multiple_at(d, 1, unit) for d in range(self.rank))
+
+
+def power_of_two_in(number: int) -> int:
+    """The largest power of two that divides the number, up to MAX_DIVISIBILITY."""
+    return min(number & -number, MAX_DIVISIBILITY) if number else MAX_DIVISIBILITY
+
+
+def _axes(value: Value) -> Facts:
+    """The lengths of the axes; one of length 1 for a scalar."""
+    return shape_of(value.type) or (1,)
+
+
+def _unit(value: Value) -> int:
+    """By how much neighbours in a run differ: 1, or the size of what a pointer points to."""
+    element = element_of(value.type)
+    return element.element_ty.nbytes_in_memory if isinstance(element, Pointer) else 1
+
+
+def unknown(value: Value) -> AxisInfo:
+    """What is known of any value of this type."""
+    ones = (1,) * len(_axes(value))
+    return AxisInfo(ones, ones, ones)
+
+
+def uniform(value: Value, divisibility: int, constant: int | None = None) -> AxisInfo:
+    """The facts of a value whose elements are all equal."""
+    axes = _axes(value)
+    return AxisInfo((1,) * len(axes), (divisibility,) * len(axes), axes, constant)
+
+
+def meet(a: AxisInfo, b: AxisInfo, unit: int = 1) -> AxisInfo:
+    """What holds of a value that is one or the other as a whole."""
+    contiguity, divisibility, constancy = [], [], []
+    for d in range(a.rank):
+        run = gcd(a.contiguity[d], b.contiguity[d])
+        contiguity.append(run)
+        divisibility.append(gcd(a.multiple_at(d, run, unit), b.multiple_at(d, run, unit)))
+        constancy.append(gcd(a.constancy[d], b.constancy[d]))
+    constant = a.constant if a.constant == b.constant else None
+    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy), constant)
+
+
+class AxisMap:
+    """The facts of each value of a function."""
+
+    def __init__(self) -> None:
+        self._infos: dict[Value, AxisInfo] = {}
+
+    def __getitem__(self, value: Value) -> AxisInfo:
+        found = self._infos.get(value)
+        return unknown(value) if found is None else found
+
+    def set(self, value: Value, info: AxisInfo) -> None:
+        self._infos[value] = info
+
+
+_Rule = Callable[[Op, Sequence[AxisInfo]], AxisInfo | None]
+_RULES: dict[str, _Rule] = {}
+
+
+def axis_info(fn: Function) -> AxisMap:
+    """The facts of all values of the function.
+
+    Arguments have the ``divisibility`` of `Function.arg_attrs`: of a pointer, in bytes.
+    """
+    infos = AxisMap()
+    for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
+        divisibility = power_of_two_in(int(attrs.get("divisibility", 1)))
+        if not isinstance(arg.type, Tile):
+            infos.set(arg, uniform(arg, divisibility))
+    _visit(fn.body, infos)
+    return infos
+
+
+def _visit(region: Region, infos: AxisMap) -> None:
+    for op in region:
+        if op.regions:
+            _visit_control(op, infos)
+            continue
+        rule = _RULES.get(op.name)
+        if rule is not None:
+            info = rule(op, [infos[v] for v in op.operands])
+            if info is not None:
+                infos.set(op.results[0], _normalised(op.results[0], info))
+        elif op.elementwise and op.operands:
+            infos.set(op.results[0], _only_constancy(op, [infos[v] for v in op.operands]))
+
+
+def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
+    """Where an axis speaks of every element, it may say what any axis knows of all elements."""
+    whole = info.multiple_of_all(_unit(value))
+    divisibility = tuple(
+        max(d, whole) if c == 1 else d
+        for c, d in zip(info.contiguity, info.divisibility, strict=True)
+    )
+    return info._replace(divisibility=divisibility)
+
+
+def _visit_control(op: Op, infos: AxisMap) -> None:
+    match op.name:
+        case "control.for":
+            _visit_for(op, infos)
+        case "control.if":
+            for region in op.regions:
+                _visit(region, infos)
+            _meet_into(op.results, [r.terminator.operands for r in op.regions], infos)
+        case "control.while":
+            _visit_while(op, infos)
+        case _:  # a combine function: scalars of which nothing is known
+            for region in op.regions:
+                _visit(region, infos)
+
+
+def _meet_into(values: Sequence[Value], sources: Sequence[Sequence[Value]], infos: AxisMap) -> bool:
+    """Set each value to what its sources have in common; whether that changed anything."""
+    changed = False
+    for i, value in enumerate(values):
+        info = infos[sources[0][i]]
+        for source in sources[1:]:
+            info = meet(info, infos[source[i]], _unit(value))
+        changed |= infos[value] != info
+        infos.set(value, info)
+    return changed
+
+
+def _visit_for(op: Op, infos: AxisMap) -> None:
+    body = op.regions[0]
+    start, step = infos[op.operands[0]], infos[op.operands[2]]
+    infos.set(body.args[0], uniform(body.args[0], gcd(start.divisibility[0], step.divisibility[0])))
+    inits = op.operands[3:]
+    carried = body.args[1:]
+    for arg, init in zip(carried, inits, strict=True):
+        infos.set(arg, infos[init])
+    for _ in range(MAX_ROUNDS):
+        _visit(body, infos)
+        if not _meet_into(carried, [carried, body.terminator.operands], infos):
+            break
+    else:
+        for arg in carried:
+            infos.set(arg, unknown(arg))
+        _visit(body, infos)
+    _meet_into(op.results, [inits, body.terminator.operands], infos)
+
+
+def _visit_while(op: Op, infos: AxisMap) -> None:
+    before, body = op.regions
+    passed = before.terminator.operands[1:]
+    for arg, init in zip(before.args, op.operands, strict=True):
+        infos.set(arg, infos[init])
+    for _ in range(MAX_ROUNDS):
+        _visit(before, infos)
+        _meet_into(body.args, [passed], infos)
+        _visit(body, infos)
+        if not _meet_into(before.args, [before.args, body.terminator.operands], infos):
+            break
+    else:
+        for arg in before.args:
+            infos.set(arg, unknown(arg))
+        _visit(before, infos)
+        _meet_into(body.args, [passed], infos)
+        _visit(body, infos)
+    _meet_into(op.results, [passed], infos)
+
+
+# -- rules --------------------------------------------------------------------------------------
+
+
+def _rule(*names: str) -> Callable[[_Rule], _Rule]:
+    def register(rule: _Rule) -> _Rule:
+        for name in names:
+            assert name not in _RULES
+            _RULES[name] = rule
+        return rule
+
+    return register
+
+
+def _only_constancy(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo:
+    """Equal operands give equal results."""
+    found = unknown(op.results[0])
+    constancy = list(infos[0].constancy)
+    for info in infos[1:]:
+        constancy = [gcd(a, b) for a, b in zip(constancy, info.constancy, strict=True)]
+    return found._replace(constancy=tuple(constancy))
+
+
+@_rule("arith.constant")
+def _constant(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    value = op.attributes["value"]
+    if isinstance(value, float):
+        return uniform(op.results[0], 1)
+    return uniform(op.results[0], power_of_two_in(int(value)), int(value))
+
+
+@_rule("tile.arange")
+def _arange(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    start, end = op.attributes["start"], op.attributes["end"]
+    return AxisInfo((end - start,), (power_of_two_in(start),), (1,))
+
+
+@_rule("program.id", "program.count")
+def _program(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return uniform(op.results[0], 1)
+
+
+@_rule("tile.splat")
+def _splat(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return uniform(op.results[0], infos[0].divisibility[0], infos[0].constant)
+
+
+@_rule("tile.expand_dims")
+def _expand_dims(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, axis = infos[0], op.attributes["axis"]
+    whole = info.multiple_of_all(_unit(op.results[0]))
+
+    def put(facts: Facts, new: int) -> Facts:
+        return (*facts[:axis], new, *facts[axis:])
+
+    return AxisInfo(
+        put(info.contiguity, 1), put(info.divisibility, whole), put(info.constancy, 1),
+        info.constant,
+    )  # fmt: skip
+
+
+@_rule("tile.broadcast")
+def _broadcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info = infos[0]
+    source = shape_of(op.operands[0].type)
+    repeated = zip(source, shape_of(op.results[0].type), info.constancy, strict=True)
+    constancy = tuple(to if to != length else k for length, to, k in repeated)
+    return info._replace(constancy=constancy)
+
+
+@_rule("tile.permute")
+def _permute(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, order = infos[0], op.attributes["order"]
+
+    def move(facts: Facts) -> Facts:
+        return tuple(facts[i] for i in order)
+
+    return AxisInfo(
+        move(info.contiguity), move(info.divisibility), move(info.constancy), info.constant
+    )
+
+
+@_rule("tile.reshape")
+def _reshape(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """Runs along the last axis stay runs as far as they fit the new last axis."""
+    info, result = infos[0], op.results[0]
+    axes = shape_of(op.operands[0].type) or (1,)
+    if info.constancy == axes:
+        return uniform(result, info.multiple_of_all(_unit(result)), info.constant)
+    found = unknown(result)
+    last = _axes(result)[-1]
+    run = gcd(info.contiguity[-1], last)
+    return AxisInfo(
+        (*found.contiguity[:-1], run),
+        (*found.divisibility[:-1], info.multiple_at(-1, run, _unit(result))),
+        (*found.constancy[:-1], gcd(info.constancy[-1], last)),
+    )
+
+
+@_rule("tile.flip")
+def _flip(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, axis = infos[0], op.attributes["axis"]
+    whole = info.multiple_of_all(_unit(op.results[0]))
+    contiguity, divisibility = list(info.contiguity), list(info.divisibility)
+    contiguity[axis], divisibility[axis] = 1, whole
+    return info._replace(contiguity=tuple(contiguity), divisibility=tuple(divisibility))
+
+
+@_rule("arith.hint")
+def _hint(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """What is promised, and what was known where nothing is."""
+    info, result = infos[0], op.results[0]
+    lengths, promised = _axes(result), op.attributes
+
+    def joined(known: Facts, hints: Facts) -> Facts:
+        return tuple(
+            max(k, gcd(h, n)) if h else k for k, h, n in zip(known, hints, lengths, strict=True)
+        )
+
+    contiguity = joined(info.contiguity, promised["contiguity"])
+    constancy = joined(info.constancy, promised["constancy"])
+    divisibility = tuple(
+        max(info.multiple_at(d, run, _unit(result)), power_of_two_in(hint) if hint else 1)
+        for d, (run, hint) in enumerate(zip(contiguity, promised["divisibility"], strict=True))
+    )
+    return AxisInfo(contiguity, divisibility, constancy, info.constant)
+
+
+@_rule("arith.cast")
+def _cast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    source, to = element_of(op.operands[0].type), element_of(op.results[0].type)
+    info = infos[0]
+    if not (source.is_int() and to.is_int()) or to.is_bool() or source.is_bool():
+        return _only_constancy(op, infos)
+    constant = info.constant
+    if constant is not None:
+        bounds = 1 << to.primitive_bitwidth
+        constant %= bounds
+        if value_range(op.results[0], 0)[0] < 0 and constant >= bounds // 2:
+            constant -= bounds
+    return info._replace(constant=constant)
+
+
+def _combined(
+    op: Op,
+    infos: Sequence[AxisInfo],
+    contiguity: Facts,
+    divisibility: Facts,
+    fold: Callable[[int, int], int] | None = None,
+) -> AxisInfo:
+    """Of two operands: the given facts, equal where both are, and known where both are."""
+    a, b = infos[:2]
+    constancy = tuple(gcd(x, y) for x, y in zip(a.constancy, b.constancy, strict=True))
+    constant = None
+    if fold is not None and a.constant is not None and b.constant is not None:
+        constant = fold(a.constant, b.constant)
+        low, high = value_range(op.results[0], 0)
+        if not low <= constant <= high:
+            constant = None
+    if constant is not None:
+        return uniform(op.results[0], power_of_two_in(constant), constant)
+    return AxisInfo(contiguity, divisibility, constancy)
+
+
+def _sum(op: Op, infos: Sequence[AxisInfo], sign: int, unit: int) -> AxisInfo:
+    """Consecutive plus equal numbers are consecutive. `unit`: bytes of one step of the sum."""
+    a, b = infos
+    contiguity, divisibility = [], []
+    for d in range(a.rank):
+        run = gcd(a.contiguity[d], b.constancy[d])
+        if sign > 0:
+            run = max(run, gcd(a.constancy[d], b.contiguity[d]))
+        contiguity.append(run)
+        right = min(b.multiple_at(d, run) * unit, MAX_DIVISIBILITY)
+        right = power_of_two_in(right)
+        divisibility.append(gcd(a.multiple_at(d, run, unit), right))
+    fold = (lambda x, y: x + sign * y) if unit == 1 else None
+    return _combined(op, infos, tuple(contiguity), tuple(divisibility), fold)
+
+
+@_rule("arith.add")
+def _add(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    if not element_of(op.results[0].type).is_int():
+        return _only_constancy(op, infos)
+    return _sum(op, infos, 1, 1)
+
+
+@_rule("arith.sub")
+def _sub(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    if not element_of(op.results[0].type).is_int():
+        return _only_constancy(op, infos)
+    return _sum(op, infos, -1, 1)
+
+
+@_rule("mem.addptr")
+def _addptr(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return _sum(op, infos, 1, _unit(op.results[0]))._replace(constant=None)
+
+
+@_rule("arith.mul")
+def _mul(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    if not element_of(op.results[0].type).is_int():
+        return _only_constancy(op, infos)
+    a, b = infos
+    if b.constant == 1:
+        return a
+    if a.constant == 1:
+        return b
+    whole = min(a.multiple_of_all() * b.multiple_of_all(), MAX_DIVISIBILITY)
+    ones = (1,) * a.rank
+    return _combined(op, infos, ones, (whole,) * a.rank, lambda x, y: x * y)
+
+
+@_rule("arith.shl")
+def _shl(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    a, b = infos
+    if b.constant is None or not 0 <= b.constant < 64:
+        return _only_constancy(op, infos)
+    whole = min(a.multiple_of_all() << b.constant, MAX_DIVISIBILITY)
+    return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
+
+
+_SUMS = frozenset(
+    {"arith.add", "arith.mul", "arith.idiv", "arith.rem", "arith.min", "arith.max", "arith.and",
+     "arith.cast", "arith.hint", "arith.shl", "arith.shr", "tile.splat", "tile.expand_dims",
+     "tile.broadcast", "tile.reshape", "tile.permute"}
+)  # fmt: skip
+
+
+def _not_negative(value: Value, depth: int = 12) -> bool:
+    """Proved, or assumed: see the module's documentation."""
+    op = value.op
+    if not isinstance(value.type, Tile) and (op is None or op.name != "arith.constant"):
+        return True
+    if op is not None and op.name in _SUMS and depth > 0:
+        return all(_not_negative(v, depth - 1) for v in op.operands)
+    return value_range(value)[0] >= 0
+
+
+@_rule("arith.idiv")
+def _idiv(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return _quotient(op, infos, infos[1].constant, _not_negative(op.operands[0]))
+
+
+@_rule("arith.shr")
+def _shr(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """A shift rounds down, so negative numbers come in equal runs too."""
+    count = infos[1].constant
+    return _quotient(op, infos, 1 << count if count is not None and 0 <= count < 64 else None, True)
+
+
+def _quotient(
+    op: Op, infos: Sequence[AxisInfo], divisor: int | None, in_runs: bool
+) -> AxisInfo | None:
+    """Consecutive numbers from a multiple of the divisor on give equal quotients."""
+    a = infos[0]
+    plain = _only_constancy(op, infos)
+    if divisor is None or divisor < 1:
+        return plain
+    if divisor == 1:
+        return a
+    power = power_of_two_in(divisor)
+    constancy = list(plain.constancy)
+    for d in range(a.rank):
+        if in_runs and power == divisor:
+            run = gcd(gcd(a.contiguity[d], a.divisibility[d]), divisor)
+            constancy[d] = max(constancy[d], run)
+    whole = max(1, a.multiple_of_all() // divisor) if power == divisor else 1
+    divisibility = (whole,) * a.rank
+    return AxisInfo(plain.contiguity, divisibility, tuple(constancy))
+
+
+@_rule("arith.rem")
+def _rem(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """Aligned runs stay runs where the divisor is a multiple of their length."""
+    if not element_of(op.results[0].type).is_int():
+        return _only_constancy(op, infos)
+    a, b = infos
+    contiguity, divisibility = [], []
+    aligned = _not_negative(op.operands[0])
+    for d in range(a.rank):
+        run = 1
+        if aligned:
+            length = gcd(a.contiguity[d], b.constancy[d])
+            run = gcd(length, gcd(a.divisibility[d], b.multiple_of_all()))
+        contiguity.append(run)
+        divisibility.append(gcd(a.multiple_at(d, run), b.multiple_at(d, run)))
+    return _combined(op, infos, tuple(contiguity), tuple(divisibility))
+
+
+@_rule("arith.and")
+def _and(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """x & (2^k - 1) = x mod 2^k; zero bits at the end of either are at the end of the result."""
+    a, b = infos
+    mask = b.constant
+    if mask is not None and mask > 0 and mask & (mask + 1) == 0:
+        contiguity = tuple(
+            gcd(gcd(run, multiple), mask + 1)
+            for run, multiple in zip(a.contiguity, a.divisibility, strict=True)
+        )
+        divisibility = tuple(
+            min(a.multiple_at(d, run), MAX_DIVISIBILITY) for d, run in enumerate(contiguity)
+        )
+        return _combined(op, infos, contiguity, divisibility, lambda x, y: x & y)
+    whole = max(a.multiple_of_all(), b.multiple_of_all())
+    return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x & y)
+
+
+@_rule("arith.min", "arith.max")
+def _extremum(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    if not element_of(op.results[0].type).is_int():
+        return _only_constancy(op, infos)
+    a, b = infos
+    whole = gcd(a.multiple_of_all(), b.multiple_of_all())
+    pick = min if op.name == "arith.min" else max
+    return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: pick(x, y))
+
+
+# Comparisons of which an aligned run of consecutive numbers is all on one side.
+_LEFT_RUN = frozenset({"lt", "ge"})
+_RIGHT_RUN = frozenset({"gt", "le"})
+
+
+@_rule("arith.cmp")
+def _cmp(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """x < n is the same for a run of c numbers from a multiple of c on, where c divides n."""
+    plain = _only_constancy(op, infos)
+    if not element_of(op.operands[0].type).is_int():
+        return plain
+    predicate = op.attributes["predicate"]
+    constancy = list(plain.constancy)
+    for d in range(plain.rank):
+        for run, bound, names in (
+            (infos[0], infos[1], _LEFT_RUN),
+            (infos[1], infos[0], _RIGHT_RUN),
+        ):
+            if predicate in names:
+                aligned = gcd(run.contiguity[d], run.divisibility[d])
+                aligned = gcd(aligned, gcd(bound.constancy[d], bound.multiple_at(d, 1)))
+                constancy[d] = max(constancy[d], aligned)
+    return plain._replace(constancy=tuple(constancy))
+
+
+@_rule("arith.select")
+def _select(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    condition, a, b = infos
+    unit = _unit(op.results[0])
+    contiguity, divisibility, constancy = [], [], []
+    for d in range(a.rank):
+        same = condition.constancy[d]
+        run = gcd(gcd(a.contiguity[d], b.contiguity[d]), same)
+        contiguity.append(run)
+        divisibility.append(gcd(a.multiple_at(d, run, unit), b.multiple_at(d, run, unit)))
+        constancy.append(gcd(gcd(a.constancy[d], b.constancy[d]), same))
+    return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy))
+
+
+@_rule("mem.load")
+def _load(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    """Equal addresses hold equal values, unless another program writes them meanwhile."""
+    if op.attributes["volatile"]:
+        return unknown(op.results[0])
+    return _only_constancy(op, infos)
+
+
+@_rule("arith.bitcast")
+def _bitcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return _only_constancy(op, infos)

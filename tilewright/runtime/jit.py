@@ -1,0 +1,457 @@
+"""`jit`: a Python function becomes a kernel, compiled for what it is called with.
+
+    @tilewright.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        ...
+
+    add[(tilewright.cdiv(n, 128),)](x, y, out, n, BLOCK=128)
+
+A call binds its arguments (`runtime/specialize.py`), which gives the key of the variant that they
+need; finds the variant in memory, else compiles it or takes it from the disk cache
+(`compiler/driver.py`); and runs it on the grid (`runtime/launch.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
+from typing import Any, NamedTuple, overload
+
+from tilewright.base import knobs
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile_source, options_dict
+from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
+from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
+from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.values import constexpr
+from tilewright.runtime import driver
+from tilewright.runtime.launch import at_path, extents_of, require_cpu
+from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
+from tilewright.runtime.tensors import CPU
+from tilewright.runtime.wrappers import MockTensor
+from tilewright.targets.protocol import GPUTarget, Target
+from tilewright.targets.registry import target as find_target
+
+DEPRECATED_OPTIONS = ("device", "device_type", "stream")
+_ABSENT = object()
+
+
+class KernelInterface:
+    """What can be launched: `kernel[grid](*args)` is `kernel.run(*args, grid=grid)`."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return partial(self.run, grid=grid)
+
+    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
+        """Compile for such arguments without launching. An element type stands for a tensor."""
+        wrapped = map(MockTensor.wrap_dtype, args)
+        named = {name: MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
+        return self.run(*wrapped, grid=grid, warmup=True, **named)
+
+
+class DeviceCache(NamedTuple):
+    """What a kernel keeps for a device.
+
+    Attributes:
+        kernel_cache: compiled kernels by the key of their variant.
+        key_cache: the present keys of the arguments' binder; empty, as keys are used as they are.
+        target: what is compiled for.
+        backend: its compiler.
+        binder: binds the arguments.
+    """
+
+    kernel_cache: dict[Any, CompiledKernel]
+    key_cache: dict[Any, Any]
+    target: GPUTarget
+    backend: Target
+    binder: Binder
+
+
+class _DeviceCaches(dict[Any, DeviceCache]):
+    """Makes what is kept for a device when it is first asked for."""
+
+    def __init__(self, make: Callable[[], DeviceCache]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, device: Any) -> DeviceCache:
+        return self.setdefault(device, self._make())
+
+
+class JITFunction(SourceFunction, KernelInterface):
+    """A kernel, or a function for kernels to call. `jit` makes it.
+
+    Args:
+        fn: the Python function.
+        version, launch_metadata: kept as attributes, for tools.
+        repr, do_not_specialize, do_not_specialize_on_alignment, debug, noinline: as for `jit`.
+
+    Attributes:
+        device_caches: by device, what was compiled; see `DeviceCache`.
+        pre_run_hooks: functions called with the arguments before each run.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        *,
+        version: Any = None,
+        repr: Callable[[Any], str] | None = None,
+        launch_metadata: Callable[..., Any] | None = None,
+        do_not_specialize: Any = None,
+        do_not_specialize_on_alignment: Any = None,
+        debug: bool | None = None,
+        noinline: bool | None = None,
+    ) -> None:
+        super().__init__(
+            fn,
+            repr=repr,
+            do_not_specialize=do_not_specialize,
+            do_not_specialize_on_alignment=do_not_specialize_on_alignment,
+            noinline=noinline,
+            debug=debug,
+        )
+        self.version = version
+        self.launch_metadata = launch_metadata
+        self.module = fn.__module__
+        self.pre_run_hooks: list[Callable[..., Any]] = []
+        self.device_caches: dict[Any, DeviceCache] = _DeviceCaches(self._new_cache)
+        self._compiling: dict[Any, threading.Lock] = {}
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    def is_gluon(self) -> bool:
+        """Whether this is written in the dialect with explicit layouts: never."""
+        return False
+
+    def current_device(self) -> Any:
+        """The key of `device_caches` for a launch now."""
+        return driver.active.get_current_device()
+
+    def current_target(self) -> GPUTarget:
+        """What a launch now compiles for."""
+        return driver.active.get_current_target()
+
+    def _new_cache(self) -> DeviceCache:
+        target = self.current_target()
+        return DeviceCache({}, {}, target, find_target(target), self.binder)
+
+    @cached_property
+    def binder(self) -> Binder:
+        """Binds the arguments of a call; see `runtime/specialize.py`."""
+        return make_binder(self.__name__, self.signature, self.params, constexpr_key)
+
+    def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
+        """Have `hook(*args, **kwargs)` called before each run, with the arguments of the call."""
+        self.pre_run_hooks.append(hook)
+
+    # -- a call ---------------------------------------------------------------------------------
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
+        """Launch on a grid; gives the compiled kernel that ran.
+
+        Args:
+            args, kwargs: the kernel's arguments, and compile options such as `num_warps`.
+            grid: one to three extents, or a function of the arguments by name that gives them.
+                With an extent of 0 nothing runs.
+            warmup: compile, but launch nothing.
+
+        Raises:
+            TypeError: an argument is missing, or of a kind that kernels do not take.
+            ValueError: a tensor is not in the memory of the device; a wrong grid.
+            KeyError: a keyword is neither a parameter nor a compile option.
+            CompilationError: the kernel is wrong.
+            RuntimeError: a global variable has changed since the kernel was compiled.
+        """
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        try:
+            values, slots, key, options = self.binder(*args, **kwargs)
+        except TypeError as error:
+            raise self._explained(error, args, kwargs) from None
+        variant = key, knobs.runtime.debug, _hashable(options) if options else None
+        cache = self.device_caches[self.current_device()]
+        kernel = cache.kernel_cache.get(variant)
+        if kernel is None:
+            kernel = self._make(cache, variant, values, Key(*key), options)
+        elif self.used_global_vals:
+            self._check_globals()
+        if warmup:
+            return kernel
+        if callable(grid):
+            grid = grid(dict(zip(self.arg_names, values, strict=True)))
+        extents = extents_of(grid)
+        if 0 not in extents:
+            (kernel.loaded or kernel.run).start(extents, values, slots)
+        return kernel
+
+    def _check_globals(self) -> None:
+        for (name, _), (before, scope) in self.used_global_vals.items():
+            now = scope.get(name, _ABSENT)
+            if now is not before and now != before:
+                what = "nothing" if now is _ABSENT else now
+                raise RuntimeError(
+                    f"Global variable {name} has changed since we compiled this kernel, from "
+                    f"{before} to {what}"
+                )
+
+    def _make(
+        self,
+        cache: DeviceCache,
+        variant: Any,
+        values: tuple[Any, ...],
+        key: Key,
+        given: Mapping[str, Any],
+    ) -> CompiledKernel:
+        """The variant for these arguments, compiled by one thread while others wait for it."""
+        self._require_reachable(key, values)
+        with self._compiling.setdefault(variant, threading.Lock()):
+            kernel = cache.kernel_cache.get(variant)
+            if kernel is None:
+                source = ASTSource(self, *self._types(key, values))
+                options = self._options(cache.backend, source, given)
+                kernel = compile_source(source, cache.target, options)
+                self._require_writable(key, kernel)
+                self.cache_key  # noqa: B018  (fills used_global_vals when all came from the disk)
+                cache.kernel_cache[variant] = kernel
+        self._compiling.pop(variant, None)
+        return kernel
+
+    def _types(
+        self, key: Key, values: tuple[Any, ...]
+    ) -> tuple[dict[str, Any], dict[ArgPath, Any], dict[ArgPath, list[Any]]]:
+        """Signature, compile-time values and attributes of a variant."""
+        signature: dict[str, Any] = {}
+        leaves: list[tuple[ArgPath, Any, Any]] = []
+        for i, (param, spec) in enumerate(zip(self.params, key.specs, strict=True)):
+            type, facts = (CONSTEXPR, None) if param.is_constexpr else spec
+            signature[param.name] = type
+            leaves += _leaves((i,), type, facts)
+        constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
+        attrs: dict[ArgPath, list[Any]] = {
+            p: [["tt.divisibility", 16]] for p, type, facts in leaves if facts == "D"
+        }
+        tensors = [p for p, kind, _ in leaves if is_tensor_type(kind)]
+        for number, path in enumerate(tensors):
+            # Without any overlap each tensor is in a class of its own.
+            alias = key.aliases[number] if key.aliases else number
+            attrs.setdefault(path, []).append(["tw.alias", alias])
+        return signature, constants, attrs
+
+    def _options(self, target: Target, source: ASTSource, given: Mapping[str, Any]) -> Any:
+        """The target's options from the keywords of the call and from parameters of their names."""
+        for name in DEPRECATED_OPTIONS:
+            assert name not in given, f"{name} option is deprecated; the current one is used"
+        options = dict(given)
+        if self.debug or knobs.runtime.debug:
+            options.setdefault("debug", True)
+        known = options_dict(target.parse_options({}))
+        for i, param in enumerate(self.params):
+            if param.name in known and (i,) in source.constants:
+                options[param.name] = _plain(source.constants[i,])
+        return target.parse_options(options)
+
+    # -- refusing what can't work ---------------------------------------------------------------
+
+    def _require_reachable(self, key: Key, values: tuple[Any, ...]) -> None:
+        if key.devices in ("", CPU):
+            return
+        for i, param in enumerate(self.params):
+            for leaf in _flat(values[i]):
+                require_cpu(leaf, i, param.name)
+
+    def _require_writable(self, key: Key, kernel: CompiledKernel) -> None:
+        """Raise ValueError if the kernel stores to a tensor that must not be stored to."""
+        arguments = kernel.metadata.arguments
+        tensors = [i for i, (_, kind) in enumerate(arguments) if is_tensor_type(kind)]
+        for number in key.read_only:
+            index = tensors[number]
+            if index in kernel.metadata.written:
+                raise ValueError(
+                    f"argument `{kernel.metadata.arg_names[index]}` of {self.__name__} is a "
+                    "read-only array, and the kernel stores to it. Pass a writable copy."
+                )
+
+    def _explained(
+        self, error: TypeError, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TypeError:
+        """The error of a binder, with the argument at fault and what to do about it."""
+        if not str(error).startswith("failed to specialize"):
+            return error
+        parameters = {**self.signature.parameters}
+        bound = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in parameters})
+        kind = str(error).rpartition(" ")[2]
+        for name, value in bound.arguments.items():
+            if any(type(leaf).__name__ == kind for leaf in _flat(value)):
+                return TypeError(f"{error}: argument `{name}` of {self.__name__}. {_hint(value)}")
+        return error
+
+
+class InterpretedFunction(JITFunction):
+    """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
+
+    def current_device(self) -> Any:
+        return "interpreter"
+
+    def current_target(self) -> GPUTarget:
+        return GPUTarget("interpreter")
+
+
+# -- compile-time values --------------------------------------------------------------------------
+
+
+def constexpr_key(value: object) -> object:
+    """What stands for a compile-time object in a variant's key; `NOT_CONSTEXPR` for others."""
+    if isinstance(value, JITCallable):
+        return value.cache_key
+    if isinstance(value, constexpr):
+        return "constexpr", _value_key(value.value)
+    if isinstance(value, DType | Pointer | Tile):
+        return value
+    return NOT_CONSTEXPR
+
+
+def _value_key(value: Any) -> object:
+    """Equal only for values of the same type and bits."""
+    key = constexpr_key(value)
+    if key is not NOT_CONSTEXPR:
+        return key
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(_value_key, value))
+    return type(value), value.hex() if isinstance(value, float) else _hashable(value)
+
+
+def _hashable(value: Any) -> Any:
+    """The value, or its text where it cannot be part of a key."""
+    if isinstance(value, dict):
+        return tuple((k, _hashable(v)) for k, v in value.items())
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return type(value), value
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, constexpr) else value
+
+
+def is_tensor_type(type: Any) -> bool:
+    """Whether a type string is one of what is in memory."""
+    return isinstance(type, str) and type.startswith(("*", "tensordesc"))
+
+
+def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any, Any]]:
+    """(path, type, key) of an argument, or of each leaf of a tuple."""
+    if isinstance(type, tuple):
+        for i, (inner, fact) in enumerate(zip(type, facts, strict=True)):
+            yield from _leaves((*path, i), inner, fact)
+    else:
+        yield path, type, facts
+
+
+def _flat(value: Any) -> Iterator[Any]:
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _flat(item)
+    else:
+        yield value
+
+
+def _hint(value: Any) -> str:
+    """What to pass instead of something that is no argument."""
+    if isinstance(value, list | tuple):
+        return "Kernels read memory through arrays: pass numpy.asarray(…) of it."
+    if hasattr(value, "item") and not getattr(value, "shape", ()):
+        return "It is a scalar of another library: pass int(…), float(…) or bool(…) of it."
+    if isinstance(value, str | bytes | dict | set) or callable(value):
+        return "Annotate the parameter as tl.constexpr if it is meant for compile time."
+    return (
+        "A kernel takes bool, int, float, None, tuples of these, and tensors: what has data_ptr() "
+        "and dtype, __array_interface__ or __dlpack__."
+    )
+
+
+# -- decorators -----------------------------------------------------------------------------------
+
+
+@overload
+def jit(fn: Callable[..., Any]) -> JITFunction: ...
+@overload
+def jit(
+    *,
+    version: Any = None,
+    repr: Callable[[Any], str] | None = None,
+    launch_metadata: Callable[..., Any] | None = None,
+    do_not_specialize: Any = None,
+    do_not_specialize_on_alignment: Any = None,
+    debug: bool | None = None,
+    noinline: bool | None = None,
+) -> Callable[[Callable[..., Any]], JITFunction]: ...
+def jit(
+    fn: Callable[..., Any] | None = None, **options: Any
+) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
+    """Make a function a kernel. It is compiled when it is launched: ``kernel[grid](*args)``.
+
+    Under TILEWRIGHT_INTERPRET=1 the kernel is interpreted on NumPy instead.
+
+    Args:
+        fn: the function, of at least as many parameters as a call passes; no ``**kwargs``.
+        version: kept as an attribute.
+        repr: gives the kernel's symbol, from an object with `constants` and `signature`.
+        launch_metadata: kept as an attribute, for profilers.
+        do_not_specialize: names or positions of parameters whose values (1, or a multiple of 16)
+            make no variant of their own.
+        do_not_specialize_on_alignment: the same for being a multiple of 16 only.
+        debug: check assertions in the kernel.
+        noinline: keep the function apart when kernels call it.
+
+    Raises:
+        ValueError: the function has no source, as when it was typed into an interactive session.
+        TypeError: it has a ``**`` parameter.
+    """
+
+    def decorate(function: Callable[..., Any]) -> JITFunction:
+        kind = InterpretedFunction if knobs.runtime.interpret else JITFunction
+        return kind(function, **options)
+
+    return decorate if fn is None else decorate(fn)
+
+
+def constexpr_function(fn: Callable[..., Any]) -> ConstexprFunction:
+    """Make a plain function one that kernels may call on compile-time values.
+
+    In a kernel its result is a constexpr; called on the host it is the function itself.
+    """
+    return ConstexprFunction(fn)
+
+
+@constexpr_function
+def cdiv(x: int, y: int) -> int:
+    """The quotient of two whole numbers, rounded up.
+
+    >>> cdiv(10, 4)
+    3
+    """
+    return (x + (y - 1)) // y
+
+
+@constexpr_function
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least `n`; 0 for 0.
+
+    >>> next_power_of_2(33)
+    64
+    """
+    n -= 1
+    n |= n >> 1
+    n |= n >> 2
+    n |= n >> 4
+    n |= n >> 8
+    n |= n >> 16
+    n |= n >> 32
+    return n + 1
