@@ -83,17 +83,22 @@ def test_bad_assignment_is_refused_and_changes_nothing() -> None:
 
 def test_unknown_setting_is_an_error() -> None:
     with pytest.raises(AttributeError, match=r"runtime\.debgu"):
-        knobs.runtime.debgu = True  # pyright: ignore[reportAttributeAccessIssue]
+        knobs.runtime.debgu = True
     with pytest.raises(AttributeError):
         _ = knobs.runtime.debgu  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_scope_undoes_all_even_after_an_error() -> None:
     knobs.runtime.cpu_threads = 3
-    with pytest.raises(KeyError), knobs.runtime.scope():
-        knobs.runtime.cpu_threads = 5
-        knobs.runtime.debug = True
-        raise KeyError
+
+    def fail_inside() -> None:
+        with knobs.runtime.scope():
+            knobs.runtime.cpu_threads = 5
+            knobs.runtime.debug = True
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail_inside()
     assert knobs.runtime.cpu_threads == 3
     assert knobs.runtime.debug is False
 

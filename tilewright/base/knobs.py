@@ -16,7 +16,7 @@ Booleans are true as 1, true, y, yes or on in any case, and otherwise false.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast, overload
@@ -187,7 +187,7 @@ class Group:
         return self
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """Undo, at the end, whatever is set inside."""
         before = self.__dict__.copy()
         try:
@@ -270,9 +270,7 @@ class Cache(Group):
 class Compilation(Group):
     """Compiling kernels."""
 
-    always_compile = _switch(
-        "ALWAYS_COMPILE", "Compile even what the disk cache has.", triton=True
-    )
+    always_compile = _switch("ALWAYS_COMPILE", "Compile even what the disk cache has.", triton=True)
     store_binary_only = _switch(
         "STORE_BINARY_ONLY", "Keep only the last stage on disk.", triton=True
     )

@@ -29,7 +29,7 @@ import stat
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,7 +185,7 @@ class DiskCache:
     # -- one compilation at a time ---------------------------------------------------------------
 
     @contextmanager
-    def compiling(self, key: str) -> Iterator[None]:
+    def compiling(self, key: str) -> Generator[None]:
         """Held while the entry of `key` is made: other threads and processes wait for it.
 
         The wait is a courtesy that saves work: it ends after `WAIT_SECONDS` in any case, and two
@@ -220,7 +220,7 @@ class DiskCache:
                 del self._locks[key]
 
     @contextmanager
-    def _lock_file(self, key: str) -> Iterator[None]:
+    def _lock_file(self, key: str) -> Generator[None]:
         path = self.path(key)
         owner = json.dumps({"pid": os.getpid(), "host": _host(), "id": secrets.token_hex(8)})
         taken = path is not None and self._take(path, owner.encode())

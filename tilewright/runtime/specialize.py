@@ -365,9 +365,7 @@ def _statements(index: int, param: KernelParam) -> str:
     text += _SCALAR.format(**fill, int_key=_int_key(mode).format(**fill))
     text += _OTHER.format(**fill)
     if param.annotation_type:
-        forced = "_tw_forced({v!r}, {a!r}, _twk{i}, {v})".format(
-            a=param.annotation_type, **fill
-        )
+        forced = "_tw_forced({v!r}, {a!r}, _twk{i}, {v})".format(a=param.annotation_type, **fill)
         text += f"    _twk{index} = {forced}\n"
     return text
 

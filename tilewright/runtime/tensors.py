@@ -39,7 +39,7 @@ Reader: TypeAlias = Callable[[Any], Reading]
 UNKNOWN = -1
 CPU = "cpu"
 
-_SHORT_NAMES = {
+_short_names = {
     "bool": "i1",
     "bool_": "i1",
     "float16": "fp16",
@@ -60,15 +60,15 @@ _SHORT_NAMES = {
     "float8e5b16": "fp8e5b16",
 }
 for _bits in (8, 16, 32, 64):
-    _SHORT_NAMES[f"int{_bits}"] = f"i{_bits}"
-    _SHORT_NAMES[f"uint{_bits}"] = f"u{_bits}"
-SHORT = frozenset(_SHORT_NAMES.values())
+    _short_names[f"int{_bits}"] = f"i{_bits}"
+    _short_names[f"uint{_bits}"] = f"u{_bits}"
+SHORT = frozenset(_short_names.values())
 """Every element type, in short form."""
 
-_SHORT_NAMES |= {short: short for short in SHORT} | {"int1": "i1", "u1": "i1"}
+_short_names |= {short: short for short in SHORT} | {"int1": "i1", "u1": "i1"}
 
 _NUMPY_ELEMENTS: dict[Any, str] = {
-    np.dtype(scalar): _SHORT_NAMES[np.dtype(scalar).name]
+    np.dtype(scalar): _short_names[np.dtype(scalar).name]
     for scalar in (
         *(np.bool_, np.int8, np.int16, np.int32, np.int64),
         *(np.uint8, np.uint16, np.uint32, np.uint64),
@@ -91,7 +91,7 @@ def element_type(dtype: object) -> str:
     if isinstance(dtype, np.dtype):
         found = _NUMPY_ELEMENTS.get(dtype)
     else:
-        found = _SHORT_NAMES.get(str(dtype).rpartition(".")[2])
+        found = _short_names.get(str(dtype).rpartition(".")[2])
         # numpy.float32, the class, is taken for the dtype that it names.
         if found is None and isinstance(dtype, type) and issubclass(dtype, np.generic):
             found = _NUMPY_ELEMENTS.get(np.dtype(dtype))

@@ -11,8 +11,8 @@ slot's first byte on; `scratch` is a 64-byte aligned workspace that belongs to t
 How a launch runs
 -----------------
 The pool is native code, made from the LLVM IR in cpu_pool.ll once per process, so that no thread
-needs the interpreter to take work. The calling thread takes part. A launch that is known to be short runs on
-the calling thread alone; any other is published in the pool's one job slot, whose fields are:
+needs the interpreter to take work. The calling thread takes part. A launch that is known to be
+short runs on it alone; any other is published in the pool's one job slot, whose fields are:
 
 - `state`: how many workers are in the job, how many may be, whether it is open, and its epoch, in
   one word, so that a worker joins by one compare-and-swap and never a job that has ended;
@@ -36,7 +36,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -338,7 +338,7 @@ class NativePool:
 
 
 @contextmanager
-def _signals_blocked() -> Iterator[None]:
+def _signals_blocked() -> Generator[None]:
     """Threads made here inherit a mask that leaves every signal to Python's own threads."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
@@ -470,8 +470,9 @@ def thread_count() -> int:
     chosen = knobs.runtime.cpu_threads
     if chosen > 0:
         return chosen
-    if hasattr(os, "process_cpu_count"):  # Python 3.13
-        return os.process_cpu_count() or 1
+    usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # Python 3.13
+    if usable is not None:
+        return usable() or 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -53,8 +53,8 @@ class CpuTarget:
 
     @cached_property
     def machine(self) -> Machine:
-        cpu = self.arch or knobs.runtime.cpu_name
-        return emit.host_machine(cpu or None, knobs.runtime.cpu_features or None)
+        cpu = self.arch or knobs.compilation.cpu_name
+        return emit.host_machine(cpu or None, knobs.compilation.cpu_features or None)
 
     def key(self) -> str:
         machine = self.machine
