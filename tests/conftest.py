@@ -70,6 +70,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="N",
         help=f"how many seeds each fuzz test tries (default {DEFAULT_FUZZ_COUNT})",
     )
+    parser.addoption(
+        "--bless",
+        action="store_true",
+        help="write what the passes give into the .ir files as expected; needs -n0",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -455,6 +455,7 @@ def test_atomic_reads_too_and_initialised_buffers_may_be_read() -> None:
 RACES = Checks(races=True)
 ID = "%i = program.id axis=0 : () -> i32"
 WRITE = "mem.store %p, %i, _ : (ptr<i32>, i32) -> ()"
+WRITE_LOCK = "mem.store %l, %i, _ : (ptr<i32>, i32) -> ()"
 READ = "mem.load %p, _, _ : ptr<i32> -> i32"
 TAKE = 'atomic.rmw %l, %i, _, kind="max", sem="acquire" : (ptr<i32>, i32) -> i32'
 GIVE = 'atomic.rmw %l, %i, _, kind="max", sem="release" : (ptr<i32>, i32) -> i32'
@@ -490,7 +491,7 @@ def test_unordered_accesses_race(ops: list[str]) -> None:
     "ops",
     [
         [READ], [ON_P], [READ, ON_P], [TAKE, WRITE, GIVE], [BOTH, READ, WRITE, BOTH],
-        [TAKE, READ, WRITE, ON_P, GIVE], [BOTH, ON_P, WRITE, BOTH],
+        [TAKE, READ, WRITE, ON_P, GIVE], [BOTH, ON_P, WRITE, BOTH], [BOTH, WRITE_LOCK, BOTH],
     ],
 )  # fmt: skip
 def test_ordered_accesses_do_not_race(ops: list[str]) -> None:

@@ -247,7 +247,7 @@ def _internal_error(
             {"tilewright": VERSION, "target": target.key()},
         )
         folder = knobs.compilation.reproducer_dir
-        path = reproducer.write(Path(folder) if folder else None)
+        path = reproducer.write(Path(folder) if folder else knobs.cache.folder() / "reproducers")
     except Exception as second:  # the first error matters more than why it can't be saved
         return InternalCompilerError(source.name, failing, problem, None, repr(second))
     return InternalCompilerError(source.name, failing, problem, path)

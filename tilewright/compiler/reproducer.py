@@ -9,8 +9,8 @@ A reproducer is tile IR text that begins with comments:
 from __future__ import annotations
 
 import json
-import platform
-import tempfile
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,27 +92,20 @@ class Reproducer:
             "options": dict(self.options),
             "steps": list(self.steps),
             "error": self.error,
-            "versions": {"python": platform.python_version(), **self.versions},
+            "versions": {"python": sys.version, **self.versions},
         }
         header = json.dumps(facts, default=repr)
         ir = print_module(self.module, locations=True)
         return f"# tilewright reproducer: {COMMAND} FILE\n# {header}\n{ir}"
 
-    def write(self, folder: Path | None) -> Path:
-        """Write it to a new file in `folder`, or in the system's folder for temporary files."""
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-        name = "".join(c if c.isalnum() or c in "_-" else "_" for c in self.kernel)[:100]
-        with tempfile.NamedTemporaryFile(
-            "w",
-            encoding="utf-8",
-            prefix=f"{name}-{self.failing}-",
-            suffix=SUFFIX,
-            dir=folder,
-            delete=False,
-        ) as file:
+    def write(self, folder: Path) -> Path:
+        """Write it to a new file in `folder`, which is made if need be."""
+        folder.mkdir(parents=True, exist_ok=True)
+        kernel = "".join(c if c.isalnum() or c in "_-" else "_" for c in self.kernel)[:100]
+        path = folder / f"{kernel}-{self.failing}-{os.urandom(4).hex()}{SUFFIX}"
+        with path.open("x", encoding="utf-8") as file:
             file.write(self.text())
-        return Path(file.name)
+        return path
 
     @classmethod
     def read(cls, path: Path) -> Reproducer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def compiler_key() -> str:
         [
             VERSION,
             hash_tree(PACKAGE),
-            f"python-{platform.python_version()}",
+            f"python-{sys.version}",
             f"numpy-{np.__version__}",
             f"ml_dtypes-{ml_dtypes.__version__}",
         ]

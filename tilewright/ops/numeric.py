@@ -81,8 +81,6 @@ def _round_once(x: Array, to: DType) -> Array:
     toward_zero = inexact & (np.abs(back) > np.abs(x))
     bits[toward_zero] -= 1
     bits[inexact] |= 1
-    overflow = np.isinf(back) & np.isfinite(x)
-    bits[overflow] = (bits[overflow] & 0x80000000) | 0x7F7FFFFF
     return bits.view(np.float32).astype(to.numpy)
 
 

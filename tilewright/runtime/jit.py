@@ -173,13 +173,13 @@ class JITFunction(SourceFunction, KernelInterface):
             values, slots, key, options = self.binder(*args, **kwargs)
         except TypeError as error:
             raise self._explained(error, args, kwargs) from None
+        if self.used_global_vals:
+            self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
         cache = self.device_caches[self.current_device()]
         kernel = cache.kernel_cache.get(variant)
         if kernel is None:
             kernel = self._make(cache, variant, values, Key(*key), options)
-        elif self.used_global_vals:
-            self._check_globals()
         if warmup:
             return kernel
         if callable(grid):
@@ -216,7 +216,6 @@ class JITFunction(SourceFunction, KernelInterface):
                 options = self._options(cache.backend, source, given)
                 kernel = compile_source(source, cache.target, options)
                 self._require_writable(key, kernel)
-                self.cache_key  # noqa: B018  (fills used_global_vals when all came from the disk)
                 cache.kernel_cache[variant] = kernel
         self._compiling.pop(variant, None)
         return kernel
@@ -233,7 +232,7 @@ class JITFunction(SourceFunction, KernelInterface):
             leaves += _leaves((i,), type, facts)
         constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
         attrs: dict[ArgPath, list[Any]] = {
-            p: [["tt.divisibility", 16]] for p, type, facts in leaves if facts == "D"
+            p: [["tt.divisibility", 16]] for p, _, facts in leaves if facts == "D"
         }
         tensors = [p for p, kind, _ in leaves if is_tensor_type(kind)]
         for number, path in enumerate(tensors):

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base import knobs
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.ir.interpret import Buffer, Checks, interpret
@@ -34,6 +35,15 @@ def extents_of(grid: Any) -> Grid:
         TypeError: it is no tuple or list of whole numbers.
         ValueError: it has not one to three of them, or a negative one.
     """
+    # What nearly every launch passes takes no loop.
+    if type(grid) is tuple and 1 <= len(grid) <= 3:
+        x, y, z = grid if len(grid) == 3 else (*grid, 1) if len(grid) == 2 else (grid[0], 1, 1)
+        if type(x) is int and type(y) is int and type(z) is int and x >= 0 and y >= 0 and z >= 0:
+            return x, y, z
+    return _checked_extents(grid)
+
+
+def _checked_extents(grid: Any) -> Grid:
     try:
         axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
     except TypeError:
@@ -48,7 +58,7 @@ def extents_of(grid: Any) -> Grid:
         if n < 0:
             raise ValueError(f"axis {axis} of the grid is {n}, which is negative")
     x, y, z = (*axes, 1, 1)[:3]
-    return x, y, z
+    return int(x), int(y), int(z)
 
 
 def describe_tensor(value: Any, device: str) -> str:
@@ -159,14 +169,17 @@ class CpuLaunch:
         self._run = device.launch
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
         self._threads: int = metadata.get("num_cpu_threads", 0)
+        # Asking the system costs as much as a launch, and the answer hardly ever changes.
+        self._all_threads: int = device.thread_count()
 
     @property
     def handle(self) -> int:
         return self._function
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
+        threads = self._threads or knobs.runtime.cpu_threads or self._all_threads
         # ctypes passes a bytes object as the address of its contents.
-        self._run(self._function, self._pack(slots), grid, self._scratch_bytes, self._threads)
+        self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
 
 
 class InterpreterLaunch:

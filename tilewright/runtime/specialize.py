@@ -277,8 +277,9 @@ class _Slow:
         bits, signed = int(annotation[1:]), annotation[0] == "i"
         low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
         if not low <= value <= high:
-            raise OverflowError(f"argument '{name}' is annotated as {annotation}: {value} does "
-                                "not fit")  # fmt: skip
+            raise OverflowError(
+                f"argument '{name}' is annotated as {annotation}, which does not hold {value}"
+            )
         if kind == "constexpr":
             return spec
         return annotation, spec[1] or ""

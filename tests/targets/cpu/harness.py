@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
@@ -56,9 +57,7 @@ def run_compiled(
     optimised, code = emit.compile_text(text, target)
     loaded = device.LoadedCode(code, [module.entry.name])
     packed = slots(args)
-    device.launch(
-        loaded[module.entry.name], ctypes.addressof(packed), grid, scratch, threads
-    )
+    device.launch(loaded[module.entry.name], ctypes.addressof(packed), grid, scratch, threads)
     return optimised
 
 
@@ -90,7 +89,9 @@ def bits(array: Any) -> Any:
     return found
 
 
-def assert_same(module: Module | str, grid: tuple[int, int, int], args: Any, **options: Any) -> None:
+def assert_same(
+    module: Module | str, grid: tuple[int, int, int], args: Any, **options: Any
+) -> None:
     """Both runs must leave the same bits."""
     ours, theirs = both(module, grid, args, **options)
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):

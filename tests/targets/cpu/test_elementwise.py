@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Value
 from tilewright.ir.verify import verify_module
 from tilewright.ops import arith, control, math, memory, shape
-
-from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host
 
 SIZE = 77  # four whole vectors of 16 and a rest
 INTS = [t for t in ir.SCALARS if t.is_int()]
