@@ -149,7 +149,7 @@ class IrItem(pytest.Item):
         self.head, self.case = head, case
 
     def runtest(self) -> None:
-        run_case(self.head, self.case, str(self.path), self.config.getoption("--bless", False))
+        run_case(self.head, self.case, str(self.path), bool(self.config.getoption("--bless")))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CaseFailure | IRError):

@@ -93,9 +93,10 @@ def _copied(args: list[Any]) -> list[Any]:
     found: list[Any] = []
     for arg in args:
         if isinstance(arg, Buffer):
-            array = arg.owner.copy()
+            array, extent = arg.owner.copy(), arg.extent
+            assert extent is not None
             low = array.__array_interface__["data"][0]
-            arg = Buffer(low + arg.address - arg.extent[0], (low, low + array.nbytes), owner=array)
+            arg = Buffer(low + arg.address - extent[0], (low, low + array.nbytes), owner=array)
         found.append(arg)
     return found
 

@@ -106,41 +106,58 @@ def test_damaged_files_are_refused(damage: str) -> None:
         CompiledKernel.from_files(files)
 
 
-class Launches:
-    """A launcher that records."""
+class FakeLaunch:
+    """A loaded kernel that does nothing."""
 
     handle = 42
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, Any]] = []
-
-    def __call__(self, grid: Any, values: Any) -> None:
-        self.calls.append((grid, list(values)))
+    def start(self, grid: Any, values: Any, slots: Any) -> None:
+        pass
 
 
-def test_launch_takes_all_arguments_and_passes_those_of_run_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    launches = Launches()
-    monkeypatch.setattr(artifact, "_launcher", lambda kernel: launches)
+class FakeLauncher:
+    """A launcher that records, and fails to load when told."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.failure = failure
+        self.loads = 0
+        self.launches: list[tuple[Any, Any]] = []
+
+    def load(self, kernel: CompiledKernel) -> FakeLaunch:
+        self.loads += 1
+        if self.failure is not None:
+            raise self.failure
+        return FakeLaunch()
+
+    def launch(self, kernel: CompiledKernel, grid: Any, args: Any) -> None:
+        self.launches.append((grid, args))
+
+
+def test_launch_takes_all_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = FakeLauncher()
+    monkeypatch.setattr(artifact, "_launcher", launcher)
     compiled = kernel()
     compiled[(2, 1, 1)]("tensor", 64, (3, 1.5), stream=None)
-    assert launches.calls == [((2, 1, 1), ["tensor", 3, 1.5])]
-    assert compiled.function == 42
+    assert launcher.launches == [((2, 1, 1), ("tensor", 64, (3, 1.5)))]
     with pytest.raises(TypeError, match="add takes 3 arguments, not 2"):
         compiled[(1,)]("tensor", 64)
 
 
+def test_kernel_is_loaded_when_it_is_first_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher = FakeLauncher()
+    monkeypatch.setattr(artifact, "_launcher", launcher)
+    compiled = kernel()
+    assert compiled.loaded is None
+    assert compiled.function == 42
+    assert compiled.run is compiled.loaded
+    assert launcher.loads == 1
+
+
 def test_failed_load_is_raised_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    attempts: list[CompiledKernel] = []
-
-    def fail(kernel: CompiledKernel) -> Any:
-        attempts.append(kernel)
-        raise RuntimeError("no such device")
-
-    monkeypatch.setattr(artifact, "_launcher", fail)
+    launcher = FakeLauncher(RuntimeError("no such device"))
+    monkeypatch.setattr(artifact, "_launcher", launcher)
     compiled = kernel()
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no such device"):
             compiled.run  # noqa: B018
-    assert len(attempts) == 1
+    assert launcher.loads == 1

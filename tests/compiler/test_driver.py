@@ -261,6 +261,32 @@ def test_interrupt_leaves_nothing_behind(
     assert driver.compile(source, DEVICE).name == "scale"
 
 
+def test_only_the_binary_is_kept_when_asked(
+    source: IRSource, target: FakeTarget, store: MemoryStore
+) -> None:
+    knobs.compilation.store_binary_only = True
+    first = driver.compile(source, DEVICE)
+    second = driver.compile(source, DEVICE)
+    assert target.compiled == ["scale"]
+    assert list(second.asm) == ["located"]
+    assert second.kernel == first.kernel
+
+
+@pytest.mark.usefixtures("store", "target")
+def test_stages_are_dumped_when_asked(source: IRSource, tmp_path: Path) -> None:
+    with knobs.cache.scope():
+        knobs.cache.dump_dir = str(tmp_path / "dump")
+        knobs.compilation.dump = True
+        compiled = driver.compile(source, DEVICE)
+    folder = tmp_path / "dump" / compiled.hash
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "scale.located",
+        "scale.source",
+        "scale.ttir",
+    ]
+    assert (folder / "scale.ttir").read_text() == compiled.asm["ttir"]
+
+
 # -- the key ------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Kernels without a runtime: made from functions or from text, built, and run by the interpreter."""
+"""Kernels without a runtime: made from functions or text, built, and run by the interpreter."""
 
 import linecache
 import textwrap
@@ -31,7 +31,7 @@ def constexpr_function(fn: Callable[..., Any]) -> Any:
     return ConstexprFunction(fn)
 
 
-def function_from(text: str, **names: Any) -> Any:
+def function_from(text: str, /, **names: Any) -> Any:
     """The last function defined in a text, undecorated; `names` are its globals besides `tl`."""
     text = textwrap.dedent(text).lstrip("\n")
     file = f"<kernel {next(_numbers)}>"
@@ -43,7 +43,7 @@ def function_from(text: str, **names: Any) -> Any:
     return [v for k, v in scope.items() if k not in before and k != "__builtins__"][-1]
 
 
-def kernel_from(text: str, **names: Any) -> SourceFunction:
+def kernel_from(text: str, /, **names: Any) -> SourceFunction:
     """The last function of a text as a kernel."""
     made = function_from(text, **names)
     return made if isinstance(made, SourceFunction) else SourceFunction(made)
@@ -55,7 +55,8 @@ SHORT = {t.numpy: t.short for t in reversed(SCALARS)}
 def type_string(value: Any) -> Any:
     """The type string of an argument."""
     if isinstance(value, tuple):
-        return tuple(type_string(v) for v in value)
+        types = [type_string(v) for v in value]
+        return type(value)(*types) if hasattr(value, "_fields") else tuple(types)
     if isinstance(value, np.ndarray):
         return f"*{SHORT[value.dtype]}"
     if isinstance(value, np.generic):
@@ -108,7 +109,9 @@ def evaluate(expression: str, *inputs: Any, out: Any = None, **names: Any) -> An
     lines += [f"    {x} = {_loaded(x, v)}" for x, v in zip(letters, inputs, strict=True)]
     body = "\n".join(lines)
     shape = dtype.shape
-    kernel = kernel_from(f"{body}\n    r = {expression}\n    {_stored('r', 'result', shape)}", **names)
+    kernel = kernel_from(
+        f"{body}\n    r = {expression}\n    {_stored('r', 'result', shape)}", **names
+    )
     element = element_of(dtype)
     numpy = np.dtype(np.uint64) if isinstance(element, Pointer) else numpy_of(element)
     result = np.zeros(shape, numpy) if out is None else out
@@ -152,8 +155,10 @@ def _loaded(name: str, value: Any) -> str:
 
 
 def _stored(value: str, pointer: str, shape: Sequence[int]) -> str:
-    return f"tl.store({pointer} + {_grid(shape)}, {value})" if shape else (
-        f"tl.store({pointer}, {value})"
+    return (
+        f"tl.store({pointer} + {_grid(shape)}, {value})"
+        if shape
+        else (f"tl.store({pointer}, {value})")
     )
 
 
@@ -166,5 +171,3 @@ def fails(text: str, /, *args: Any, constexprs: Any = None, **names: Any) -> Com
     with pytest.raises(CompilationError) as info:
         build(kernel, signature, given)
     return info.value
-
-

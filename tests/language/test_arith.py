@@ -115,8 +115,10 @@ def test_where_broadcasts_and_warns_of_a_condition_that_is_no_bool() -> None:
     a = np.arange(4, dtype=np.float32)
     same(evaluate("tl.where(a > 1, a, -1.0)", a), np.where(a > 1, a, np.float32(-1)))
     with pytest.warns(UserWarning, match="non-boolean condition"):
-        same(evaluate("tl.where(b, a, 0.0)", a, np.array([0, 1, 0, 2], np.uint32)),
-             np.array([0, 1, 0, 3], np.float32))
+        same(
+            evaluate("tl.where(b, a, 0.0)", a, np.array([0, 1, 0, 2], np.uint32)),
+            np.array([0, 1, 0, 3], np.float32),
+        )
 
 
 def test_abs_fma_umulhi_cdiv() -> None:

@@ -35,7 +35,6 @@ from tilewright.lowering.emit import (
     like,
     pointer,
     poison,
-    undef,
     vector,
     zero,
 )
@@ -158,7 +157,7 @@ def test_every_constant_parses() -> None:
     place = b.function.params[0]
     scalars = [I1, I8, I16, I32, I64, I128, F16, BF16, F32, F64, PTR]
     for type in [*scalars, *(vector(s, 4) for s in scalars)]:
-        for value in (zero(type), undef(type), poison(type), const(type, 0)):
+        for value in (zero(type), poison(type), const(type, 0)):
             b.store(value, place)
     b.store(const_vector(BF16, [1, 2.5, math.nan, -math.inf]), place)
     b.store(const_vector(I1, [0, 1, True, False]), place)
@@ -434,6 +433,47 @@ def test_fast_flags_reach_float_operations_only() -> None:
     text = str(parse(module))
     assert text.count("contract") == 6
     assert "fmul float" in text
+
+
+def test_line_info_is_what_llvm_takes() -> None:
+    """A compile unit, a subprogram on the function and a location on its instructions."""
+    module = Module("m")
+    b = Builder(module.function("f", I32, [(I32, "")]))
+    file = module.metadata('!DIFile(filename: "kernel.py", directory: "/")')
+    unit = module.metadata(
+        f"!DICompileUnit(language: DW_LANG_Python, file: {file}, emissionKind: LineTablesOnly)",
+        distinct=True,
+    )
+    form = module.metadata("!DISubroutineType(types: !{})")
+    scope = module.metadata(
+        f'!DISubprogram(name: "f", file: {file}, line: 3, type: {form}, unit: {unit}, '
+        "spFlags: DISPFlagDefinition)",
+        distinct=True,
+    )
+    module.named_metadata("llvm.dbg.cu", unit)
+    version = module.metadata('!{i32 2, !"Debug Info Version", i32 3}')
+    module.named_metadata("llvm.module.flags", version)
+    b.function.attach(f"!dbg {scope}")
+    b.location = module.metadata(f"!DILocation(line: 5, column: 2, scope: {scope})")
+    b.ret(b.add(b.function.params[0], 1))
+    # LLVM drops debug info that it finds invalid, so what it kept it understood.
+    text = str(parse(module))
+    assert "define i32 @f(i32 %p0) !dbg" in text
+    assert text.count("!DILocation(line: 5, column: 2") == 1
+    assert text.count(", !dbg") == 2
+
+
+def test_address_spaces() -> None:
+    module = Module("m")
+    b = Builder(module.function("f", VOID, [(pointer(3), "")]))
+    (shared,) = b.function.params
+    generic = b.addrspacecast(shared, PTR)
+    assert generic.type is PTR
+    b.store(b.load(F32, shared), generic)
+    b.ret()
+    text = str(parse(module))
+    assert "addrspacecast ptr addrspace(3) %p0 to ptr" in text
+    assert "load float, ptr addrspace(3) %p0" in text
 
 
 def test_location_attaches_to_instructions() -> None:

@@ -308,10 +308,11 @@ def test_launches_from_several_threads_at_once(code: cpu.LoadedCode, pool: cpu.P
     def work(number: int) -> None:
         try:
             for turn in range(60):
-                programs = 1 + (number * 37 + turn * 11) % 300
-                args = Args(programs, 0, 16)
-                cpu.launch(code["fill"], args.address, (programs, 1, 1), 128, 3)
-                if not (args.counts == 1).all():
+                # Long enough not to be thought cheap, so that they compete for the pool.
+                programs, words = 2 + (number * 37 + turn * 11) % 30, 5_000
+                args = Args(programs + 8, 0, words)
+                cpu.launch(code["fill"], args.address, (programs, 1, 1), 8 * words, 3)
+                if not (args.counts[:-8] == 1).all() or args.counts[-8:].any():
                     faults.append((number, turn))
         except BaseException as error:
             faults.append(error)
@@ -387,7 +388,7 @@ def test_signal_handler_may_launch(code: cpu.LoadedCode) -> None:
 
     signal.signal(signal.SIGALRM, launch)
     signal.setitimer(signal.ITIMER_REAL, 0.02, 0.06)
-    outer = Args(100, 1_000_000)
+    outer = Args(100, 10_000_000)  # about 0.2 s, so that several alarms ring in it
     cpu.launch(code["spin"], outer.address, (100, 1, 1), 64, 2)
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert launched

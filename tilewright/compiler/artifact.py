@@ -170,8 +170,8 @@ class CompiledKernel:
         return self.metadata.hash
 
     @property
-    def kernel(self) -> Stage:
-        """The last stage: what is loaded."""
+    def kernel(self) -> Any:
+        """The last stage that the target made: what is loaded."""
         return self.asm[self._binary]
 
     @property
@@ -233,9 +233,14 @@ class CompiledKernel:
 
     # -- storing --------------------------------------------------------------------------------
 
-    def files(self) -> dict[str, bytes]:
-        """All there is to the kernel as named bytes; `from_files` takes them back."""
-        stages = {name: self.asm[name] for name in self.asm}
+    def files(self, *, binary_only: bool = False) -> dict[str, bytes]:
+        """The kernel as named bytes, which `from_files` takes back.
+
+        Args:
+            binary_only: leave out all stages but the one that is loaded.
+        """
+        names = [self._binary] if binary_only else list(self.asm)
+        stages = {name: self.asm[name] for name in names}
         header = {
             "metadata": {k: _plain(v) for k, v in self.metadata.items()},
             "stages": [[name, isinstance(stage, str)] for name, stage in stages.items()],

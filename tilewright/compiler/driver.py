@@ -109,7 +109,7 @@ def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledK
         found = None if knobs.compilation.always_compile else _load(store, key, source)
         if found is None:
             found = _build(source, device, options, key)
-            store.put(key, found.files())
+            store.put(key, found.files(binary_only=knobs.compilation.store_binary_only))
     return found
 
 
@@ -147,7 +147,10 @@ def _build(source: Source, device: GPUTarget, options: Any, key: str) -> Compile
             raise
         raise _internal_error(source, device, options, progress, error) from error
     metadata = _metadata(source, device, options, lowered, key)
-    return CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
+    kernel = CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
+    if knobs.compilation.dump:
+        dump(kernel)
+    return kernel
 
 
 def lower(
@@ -179,6 +182,17 @@ def written_arguments(fn: Function) -> list[int]:
             if base.owner is fn.body:
                 written.add(base.index)
     return sorted(written)
+
+
+def dump(kernel: CompiledKernel) -> Path:
+    """Write the stages of a kernel to a folder of its own below the knob `cache.dump_dir`."""
+    root = knobs.cache.dump_dir
+    folder = (Path(root) if root else knobs.cache.folder() / "dump") / kernel.hash
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage, content in kernel.asm.items():
+        path = folder / f"{kernel.metadata.source_name}.{stage}"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
 
 
 def options_dict(options: Any) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Python source of a kernel to tile IR: `build.build_module`."""

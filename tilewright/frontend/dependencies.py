@@ -75,9 +75,11 @@ class _Finder(ast.NodeVisitor):
         if is_keyed(value):
             self.follow(value)
             return True
+        if isinstance(value, constexpr):
+            self.reference_within(value.value)
+            return False
         if value is None or isinstance(value, types.ModuleType) or is_language_object(value):
-            # a constexpr is of the language, but its value counts
-            return not isinstance(value, constexpr)
+            return True
         if isinstance(value, DType | Pointer | Tile) or is_named_tuple_class(value):
             return True
         if callable(value) and not isinstance(value, type):
@@ -87,6 +89,14 @@ class _Finder(ast.NodeVisitor):
                 raise RuntimeError(f"Unsupported function referenced: {value}")
             return True
         return isinstance(value, type)
+
+    def reference_within(self, value: Any) -> None:
+        """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
+        if is_keyed(value):
+            self.follow(value)
+        elif isinstance(value, tuple | list):
+            for v in value:
+                self.reference_within(v)
 
     def follow(self, other: Any) -> None:
         """Add the key of another function, and the globals that it uses."""

@@ -249,6 +249,9 @@ class JITCallable:
     def __eq__(self, other: object) -> bool:
         return self is other
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> JITCallable:
+        return self
+
 
 class SourceFunction(JITCallable):
     """A function of the kernel language.

@@ -78,8 +78,8 @@ class _Tokens:
             self.fail(f"expected a {kind}, found {self.text!r}")
         return self.next()
 
-    def fail(self, message: str, code: str = "syntax") -> NoReturn:
-        raise IRError(code, message, self.loc)
+    def fail(self, message: str, code: str = "syntax", loc: Loc | None = None) -> NoReturn:
+        raise IRError(code, message, loc or self.loc)
 
 
 class _Parser:
@@ -93,6 +93,7 @@ class _Parser:
         self.tokens = _Tokens(text, file)
         self.values: dict[str, Value] = {}
         self.open_names = open_names
+        self.op_loc: Loc | None = None  # where the op starts whose names and types are looked at
 
     # -- types and attributes -------------------------------------------------------------------
 
@@ -225,10 +226,13 @@ class _Parser:
         t.expect("->")
         result_types = self.types()
         loc = self.location()
+        self.op_loc = start
         fields = self._resolve(cls.fields, raw, operand_types)
         self._regions(cls.fields, fields)
         op = cls(**fields, loc=loc or start)
+        self.op_loc = start
         self._check_results(op, names, result_types)
+        self.op_loc = None
         return op
 
     def _fields(self, fields: tuple[Field, ...]) -> dict[str, Any]:
@@ -261,7 +265,7 @@ class _Parser:
             if f.kind in ("operand", "optional", "variadic") and f.name in raw
         )
         if count != len(types):
-            self.tokens.fail(f"{count} operands, but {len(types)} types")
+            self.tokens.fail(f"{count} operands, but {len(types)} types", loc=self.op_loc)
         remaining = iter(types)
         found: dict[str, Any] = {}
         for f in fields:
@@ -300,6 +304,7 @@ class _Parser:
                 f"{op.name} gives {[text_of(t) for t in actual]}, the text says "
                 f"{[text_of(t) for t in types]}",
                 "result-type",
+                self.op_loc,
             )
         if names and len(names) != len(actual):
             self.tokens.fail(f"{op.name} has {len(actual)} results, {len(names)} are named")
@@ -308,7 +313,7 @@ class _Parser:
 
     def define(self, name: str, value: Value) -> None:
         if name in self.values:
-            self.tokens.fail(f"{name} is defined twice", "redefinition")
+            self.tokens.fail(f"{name} is defined twice", "redefinition", self.op_loc)
         self.values[name] = value
 
     def use(self, name: str, type: Type) -> Value:
@@ -318,10 +323,10 @@ class _Parser:
             self.open_names.arg_attrs.append({})
             self.values[name] = value
         if value is None:
-            self.tokens.fail(f"{name} is not defined", "undefined")
+            self.tokens.fail(f"{name} is not defined", "undefined", self.op_loc)
         if value.type != type:
             self.tokens.fail(
-                f"{name} is {text_of(value.type)}, not {text_of(type)}", "operand-type"
+                f"{name} is {text_of(value.type)}, not {text_of(type)}", "operand-type", self.op_loc
             )
         return value
 

@@ -14,7 +14,7 @@ all inputs, unless it says ``inexact=True``.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -81,15 +81,19 @@ class Rewriter:
         """Insert the op and return its only result."""
         return self.insert_op(op).result
 
+    def revisit(self, op: Op | None) -> None:
+        """Let the rules look at the op again, after something it depends on changed."""
+        if self.on_new is not None and op is not None:
+            self.on_new(op)
+
     def replace(self, old: Value, new: Value) -> None:
         """Make every user of `old` use `new`; the rules look at these users again."""
-        if self.on_new is not None:
-            for user in old.users:
-                self.on_new(user)
+        for user in old.users:
+            self.revisit(user)
         old.replace_with(new)
 
     @contextmanager
-    def before(self, op: Op) -> Iterator[None]:
+    def before(self, op: Op) -> Generator[None, None, None]:
         """Insert before another op within the block."""
         saved, self.anchor = self.anchor, op
         try:
@@ -117,6 +121,11 @@ def apply_greedily(
         if op not in queued:
             queued.add(op)
             queue.append(op)
+        if op.terminator:  # what a region yields, the rules of the op around it look at
+            around = op.parent_op()
+            if around is not None and around not in queued:
+                queued.add(around)
+                queue.append(around)
 
     rewriter = Rewriter(push)
     changed = False
@@ -152,6 +161,9 @@ def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op]
         assert old.type == new.type, f"{op.name}: {old.type} was rewritten as {new.type}"
         for user in old.users:
             push(user)
+            for result in user.results:  # rules look two ops deep
+                for indirect in result.users:
+                    push(indirect)
         if new.op is not None:
             push(new.op)
         old.replace_with(new)
@@ -159,11 +171,18 @@ def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op]
 
 
 def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:
-    feeding = [v.op for inner in op.walk() for v in inner.operands]
+    feeding = [v for inner in op.walk() for v in inner.operands]
+    around = op.parent_op()
     op.erase()
-    for source in feeding:
+    if around is not None:
+        push(around)
+    for value in feeding:
+        owner = value.owner
+        source = owner if isinstance(owner, Op) else owner.parent
         if source is not None and source.parent is not None:
             push(source)
+            if len(value.users) == 1:  # some rules hold for a value's only user
+                push(next(iter(value.users)))
 
 
 def move_ops_before(source: Region, anchor: Op) -> None:

@@ -3,7 +3,7 @@
 import tilewright.language as tl
 """
 
-from tilewright.language import core, extra, math, random, semantic, standard
+from tilewright.language import core, extra, math, operators, random, semantic, standard
 from tilewright.language.core import (
     TRITON_MAX_TENSOR_NUMEL,
     PropagateNan,
@@ -24,6 +24,7 @@ from tilewright.language.core import (
     cast,
     cat,
     clamp,
+    condition,
     debug_barrier,
     dot,
     expand_dims,
@@ -163,6 +164,7 @@ __all__ = [
     "cdiv",
     "ceil",
     "clamp",
+    "condition",
     "const",
     "constexpr",
     "constexpr_type",
@@ -212,6 +214,7 @@ __all__ = [
     "mul",
     "multiple_of",
     "num_programs",
+    "operators",
     "pair_uniform_to_normal",
     "permute",
     "philox",

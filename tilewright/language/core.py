@@ -5,13 +5,28 @@ All take compile-time values where it says so, and are called inside kernels onl
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from tilewright.ir.types import shape_of
-from tilewright.language.semantic import arith, atomic, convert, memory
+from tilewright.language.atomic import (
+    atomic_add,
+    atomic_and,
+    atomic_cas,
+    atomic_max,
+    atomic_min,
+    atomic_or,
+    atomic_xchg,
+    atomic_xor,
+)
+from tilewright.language.hints import (
+    assume,
+    debug_barrier,
+    max_constancy,
+    max_contiguous,
+    multiple_of,
+)
+from tilewright.language.iteration import condition, range, static_range
+from tilewright.language.semantic import arith, convert, memory
 from tilewright.language.semantic import dot as products
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
@@ -41,8 +56,6 @@ from tilewright.language.values import (
     tuple,
     unwrap,
 )
-from tilewright.ops.arith import Hint
-from tilewright.ops.control import Barrier
 
 __all__ = [
     "TRITON_BUILTIN",
@@ -68,6 +81,7 @@ __all__ = [
     "cast",
     "cat",
     "clamp",
+    "condition",
     "const",
     "constexpr",
     "constexpr_type",
@@ -155,66 +169,6 @@ def program_id(axis: Any, *, _semantic: Any = None) -> tensor:
 def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
     """The grid's extent along `axis` (0, 1 or 2), a scalar int32."""
     return shapes.num_programs(_semantic, axis)
-
-
-class range:
-    """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop, with hints for it.
-
-    Args:
-        num_stages: how many iterations of loads are in flight.
-        loop_unroll_factor: copies of the body per iteration.
-        disallow_acc_multi_buffer, flatten, warp_specialize, disable_licm: hints for GPU targets.
-    """
-
-    def __init__(
-        self,
-        arg1: Any,
-        arg2: Any = None,
-        step: Any = None,
-        num_stages: Any = None,
-        loop_unroll_factor: Any = None,
-        disallow_acc_multi_buffer: Any = False,
-        flatten: Any = False,
-        warp_specialize: Any = False,
-        disable_licm: Any = False,
-        **others: Any,
-    ) -> None:
-        others.pop("_semantic", None)
-        if others:
-            raise TypeError(f"range() got an unexpected keyword argument {next(iter(others))!r}")
-        second = unwrap(arg2) if isinstance(arg2, constexpr) else arg2
-        self.start = constexpr(0) if second is None else arg1
-        self.stop = arg1 if second is None else arg2
-        self.step = constexpr(1) if step is None else step
-        self.num_stages = unwrap(num_stages) or 0
-        self.unroll = unwrap(loop_unroll_factor) or 0
-        flags = {
-            "disallow_acc_multi_buffer": disallow_acc_multi_buffer,
-            "flatten": flatten,
-            "warp_specialize": warp_specialize,
-            "disable_licm": disable_licm,
-        }
-        self.hints = builtins.tuple(n for n, on in flags.items() if unwrap(on))
-
-    def __iter__(self) -> Any:
-        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
-
-    def __next__(self) -> Any:
-        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
-
-
-class static_range(range):
-    """``static_range(start, stop, step)``: a loop that is unrolled; all must be constexpr."""
-
-    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **others: Any) -> None:
-        for name, value in (("start", arg1), ("end", arg2), ("step", step)):
-            if isinstance(value, tensor):
-                raise TypeError(f"{value} used as tl.static_range {name} value is not a constexpr")
-        super().__init__(arg1, arg2, step, **others)
-
-    def values(self) -> builtins.range:
-        """The compile-time indices."""
-        return builtins.range(unwrap(self.start), unwrap(self.stop), unwrap(self.step))
 
 
 # -- creation --------------------------------------------------------------------------------------
@@ -462,51 +416,6 @@ def store(
     memory.store(_semantic, pointer, value, mask, cache_modifier, eviction_policy)
 
 
-def _atomic(kind: str, meaning: str) -> Any:
-    @builtin
-    def function(
-        pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, *,
-        _semantic: Any = None,
-    ) -> tensor:  # fmt: skip
-        return atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
-
-    function.__name__ = function.__qualname__ = f"atomic_{kind}"
-    function.__doc__ = f"""Atomically {meaning}; the result is what was there before.
-
-    Args:
-        pointer: a scalar pointer or a tile of pointers.
-        val: cast to the pointee and broadcast to the pointer.
-        mask: int1; lanes where it is false do nothing.
-        sem: "acquire", "release", "acq_rel" (default) or "relaxed".
-        scope: "gpu" (default), "cta" or "sys".
-
-    Raises:
-        ValueError, TypeError: the operation does not exist on the element type.
-    """
-    return tensor_method(function)
-
-
-atomic_add = _atomic("add", "add `val` to memory")
-atomic_max = _atomic("max", "replace memory by the larger of it and `val`")
-atomic_min = _atomic("min", "replace memory by the smaller of it and `val`")
-atomic_and = _atomic("and", "and `val` into memory")
-atomic_or = _atomic("or", "or `val` into memory")
-atomic_xor = _atomic("xor", "exclusive-or `val` into memory")
-atomic_xchg = _atomic("xchg", "replace memory by `val`")
-
-
-@tensor_method
-@builtin
-def atomic_cas(
-    pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, *, _semantic: Any = None
-) -> tensor:
-    """Atomically write `val` where memory equals `cmp`; the result is what was there before.
-
-    `cmp` and `val` must have the pointer's shape and element type already.
-    """
-    return atomic.atomic_cas(_semantic, pointer, cmp, val, sem, scope)
-
-
 # -- arithmetic ------------------------------------------------------------------------------------
 
 
@@ -647,68 +556,6 @@ def associative_scan(
     return _like_inputs(input, reductions.scan(_semantic, srcs, axis, combine, reverse))
 
 
-# -- hints -----------------------------------------------------------------------------------------
-
-
-def _hint(kind: str, name: str, meaning: str) -> Any:
-    @builtin
-    def function(input: Any, values: Any, *, _semantic: Any = None) -> Any:
-        if not isinstance(input, tensor):
-            return input
-        facts = _hint_values(name, values, input)
-        none = (0,) * len(facts)
-        by_kind = {"divisibility": none, "contiguity": none, "constancy": none, kind: facts}
-        return _semantic.emit(Hint(input.handle, **by_kind))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""Promise that {meaning}; the result is `input`.
-
-    Args:
-        values: a compile-time integer for each axis.
-    """
-    return function
-
-
-def _hint_values(name: str, values: Any, input: tensor) -> builtins.tuple[int, ...]:
-    given = values.values if isinstance(values, tuple) else values
-    given = given.value if isinstance(given, constexpr) else given
-    facts = list(given) if isinstance(given, list | builtins.tuple) else [given]
-    for i, fact in enumerate(facts):
-        if isinstance(fact, tensor):
-            raise TypeError(f"values element {i} must have type `constexpr`")
-        if not isinstance(unwrap(fact), int):
-            raise TypeError(
-                f"values element {i} must have type `constexpr[int]`, got `{unwrap(fact)}`"
-            )
-    if len(facts) != max(1, len(shape_of(input.type))):
-        raise ValueError(f"Shape of input to {name} does not match the length of values")
-    return builtins.tuple(unwrap(f) for f in facts)
-
-
-multiple_of = _hint(
-    "divisibility", "multiple_of",
-    "the first element of each contiguous group along an axis is a multiple of its value",
-)  # fmt: skip
-max_contiguous = _hint(
-    "contiguity", "max_contiguous",
-    "along an axis, elements come in runs of so many consecutive integers",
-)  # fmt: skip
-max_constancy = _hint(
-    "constancy", "max_constancy", "along an axis, elements come in runs of so many equal ones"
-)
-
-
-@builtin
-def assume(cond: Any, *, _semantic: Any = None) -> None:
-    """Promise that a scalar condition holds. Nothing is checked."""
-
-
-@builtin
-def debug_barrier(*, _semantic: Any = None) -> None:
-    """All that the program did before, in memory too, is done before anything after."""
-    _semantic.builder.insert(Barrier())
-
-
 # -- compile time ----------------------------------------------------------------------------------
 
 
@@ -732,67 +579,3 @@ def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
         )
     if not unwrap(cond):
         raise StaticAssertionError(str(unwrap(msg)))
-
-
-# -- operators of tensors --------------------------------------------------------------------------
-
-Binary = Callable[[Semantic, Any, Any], tensor]
-
-BINARY_OPERATORS: dict[str, Binary] = {
-    "add": arith.add,
-    "sub": arith.sub,
-    "mul": arith.mul,
-    "truediv": arith.truediv,
-    "floordiv": arith.floordiv,
-    "mod": arith.mod,
-    "and": arith.bit_and,
-    "or": arith.bit_or,
-    "xor": arith.bit_xor,
-    "lshift": arith.shl,
-    "rshift": arith.shr,
-}
-COMPARISONS: dict[str, Binary] = {
-    "eq": arith.eq,
-    "ne": arith.ne,
-    "lt": arith.lt,
-    "le": arith.le,
-    "gt": arith.gt,
-    "ge": arith.ge,
-}
-UNARY_OPERATORS: dict[str, Callable[[Semantic, tensor], tensor]] = {
-    "neg": arith.neg,
-    "invert": arith.invert,
-    "not": arith.logical_not,
-}
-
-
-def _install_operators() -> None:
-    """Give `tensor` its operators as primitives, for code that builds with ``_semantic=``."""
-
-    def install(name: str, apply: Callable[..., tensor], swapped: bool = False) -> None:
-        @builtin
-        def operator(self: tensor, *other: Any, _semantic: Any = None) -> tensor:
-            args = (*other, self) if swapped else (self, *other)
-            return apply(_semantic, *args)
-
-        operator.__name__ = f"__{name}__"
-        setattr(tensor, operator.__name__, operator)
-
-    for name, apply in BINARY_OPERATORS.items():
-        install(name, apply)
-        install(f"r{name}", apply, swapped=True)
-    for table in (COMPARISONS, UNARY_OPERATORS):
-        for name, apply in table.items():
-            install(name, apply)
-
-
-_install_operators()
-
-
-@builtin
-def _getitem(self: tensor, slices: Any, *, _semantic: Any = None) -> tensor:
-    """``x[:, None]``: new axes of length 1."""
-    return shapes.subscript(_semantic, self, slices)
-
-
-tensor_method(_getitem, "__getitem__")

@@ -107,14 +107,14 @@ def _is_canonical(pointer: Value, parts: Parts) -> bool:
     op = pointer.op
     if not isinstance(pointer.type, Tile):
         return _is_canonical_scalar(pointer, parts)
+    if isinstance(parts.base.type, Tile):
+        return isinstance(op, AddPtr) and op.ptr is parts.base
     varying: tuple[Value, ...] = ()
     if isinstance(op, AddPtr):
         varying = (op.offset,)
         pointer, op = op.ptr, op.ptr.op
     if parts.varying != varying:
         return False
-    if isinstance(parts.base.type, Tile):
-        return pointer is parts.base and not parts.uniform
     return isinstance(op, Splat) and _is_canonical_scalar(op.src, parts)
 
 

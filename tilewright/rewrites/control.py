@@ -71,6 +71,13 @@ def rebuilt_if(op: If) -> If:
     return If(op.condition, take_region(op, 0), take_region(op, 1))
 
 
+def _drop_yields(rw: Rewriter, region: Region, keep: Sequence[bool]) -> None:
+    yields = list(region.terminator.operands)
+    drop_yields(region, keep)
+    for value in yields:
+        rw.revisit(value.op)
+
+
 # -- if -----------------------------------------------------------------------------------------
 
 
@@ -96,7 +103,7 @@ def if_results_needed(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
         if not kept:
             rw.replace(result, a)
     for region in op.regions:
-        drop_yields(region, keep)
+        _drop_yields(rw, region, keep)
     new = rw.insert_op(rebuilt_if(op))
     return tuple(spread(new.results, keep, op.results))
 
@@ -167,7 +174,7 @@ def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
     ]
     if all(keep):
         return None
-    drop_yields(op.body, keep)
+    _drop_yields(rw, op.body, keep)
     new = rw.insert_op(rebuilt_for(op, keep))
     return tuple(spread(new.results, keep, op.results))
 

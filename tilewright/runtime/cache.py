@@ -242,7 +242,7 @@ class DiskCache:
         while True:
             try:
                 self._make_folder(path.parent)
-                _write_private(lock, owner)
+                _create_whole(lock, owner)
                 return True
             except FileExistsError:
                 if not stat.S_ISDIR(_mode_of(path.parent)):
@@ -268,6 +268,18 @@ def _write_private(path: Path, content: bytes) -> None:
             rest = rest[file.write(rest) or 0 :]
 
 
+def _create_whole(path: Path, content: bytes) -> None:
+    """Make a file that did not exist, with its content in the same step: killed at any moment, the
+    writer leaves the whole file or none. FileExistsError where there is one already."""
+    private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_private(private, content)
+        os.link(private, path)
+    finally:
+        with contextlib.suppress(OSError):
+            private.unlink()
+
+
 def _mode_of(path: Path) -> int:
     try:
         return path.stat().st_mode
@@ -282,9 +294,8 @@ def _host() -> str:
 def _is_stale(lock: Path) -> bool:
     """Whether the maker of a lock file is gone, as far as this process can tell."""
     try:
-        # Between its making and its filling a lock is empty; its age decides then.
         age = time.time() - lock.stat().st_mtime
-        owner = json.loads(lock.read_bytes() or b"{}")
+        owner = json.loads(lock.read_bytes())
         if isinstance(owner, dict) and owner.get("host") == _host() and _host():
             return not _is_alive(int(owner["pid"]))
     except FileNotFoundError:

@@ -22,7 +22,6 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.types import numpy_of, scalar_type
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.tensors import CPU, UNKNOWN, find_reader
-from tilewright.targets.interpreter.target import CODE as INTERPRETER_CODE
 
 Path = tuple[int, ...]
 Grid = tuple[int, int, int]
@@ -163,7 +162,7 @@ class CpuLaunch:
         # By name, as this loads LLVM, which importing the package must not.
         device = resolve_name("tilewright.runtime.devices.cpu")
         metadata = kernel.metadata
-        self._code = device.LoadedCode(kernel.asm["obj"], [kernel.name])
+        self._code = device.LoadedCode(kernel.kernel, [kernel.name])
         self._function: int = self._code[kernel.name]
         self._pack = make_packer(metadata.arguments)
         self._run = device.launch
@@ -187,7 +186,7 @@ class InterpreterLaunch:
 
     def __init__(self, kernel: CompiledKernel) -> None:
         metadata = kernel.metadata
-        self._module = parse_module(kernel.asm[INTERPRETER_CODE], kernel.name)
+        self._module = parse_module(str(kernel.kernel), kernel.name)
         self._module.entry.arg_names = list(metadata.arg_names)
         self._arguments = [(tuple(path), type) for path, type in metadata.arguments]
         self._seed: int | None = metadata.seed
@@ -201,7 +200,9 @@ class InterpreterLaunch:
         return self._module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        args = [self._argument(values, slots, *argument) for argument in self._arguments]
+        # A number beyond the range of its type is an infinity, which is no reason for a warning.
+        with np.errstate(over="ignore"):
+            args = [self._argument(values, slots, *argument) for argument in self._arguments]
         interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
 
     def _argument(self, values: Sequence[Any], slots: Sequence[Any], path: Path, type: str) -> Any:

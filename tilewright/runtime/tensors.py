@@ -307,8 +307,7 @@ def alias_classes(extents: list[tuple[int, int]]) -> tuple[int, ...]:
     for low, high in sorted(extents):
         if low < highest or low == UNKNOWN:
             return _classes(extents)
-        if high > highest:
-            highest = high
+        highest = high  # at least `low`, and so the highest so far
     return ()
 
 

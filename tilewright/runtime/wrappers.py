@@ -32,7 +32,8 @@ class MockTensor:
         """A mock tensor for an element type of torch, NumPy or the language; else `arg` itself."""
         kind = type(arg)
         is_torch = kind.__name__ == "dtype" and kind.__module__ == "torch"
-        is_dtype = isinstance(arg, DType | np.dtype) or is_torch
+        is_class = isinstance(arg, type) and issubclass(arg, np.generic)  # such as np.float32
+        is_dtype = isinstance(arg, DType | np.dtype) or is_torch or is_class
         return MockTensor(arg) if is_dtype else arg
 
     @staticmethod

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, TypeVar
 
+from tilewright.base import knobs
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
@@ -106,6 +107,8 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
 
         options_from(CpuOptions, {"num_warps": 8})
 
+    A field `enable_fp_fusion` follows the settings of that name.
+
     Raises:
         KeyError: for a name that is no field of `cls`.
         AssertionError: when `num_warps` is not a power of two.
@@ -118,4 +121,8 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
     assert warps is None or (warps > 0 and warps & (warps - 1) == 0), (
         "num_warps must be a power of 2"
     )
-    return cls(**given)
+    values = dict(given)
+    if "enable_fp_fusion" in known:
+        fusion = values.get("enable_fp_fusion", knobs.language.default_fp_fusion)
+        values["enable_fp_fusion"] = fusion and not knobs.language.force_disable_fp_fusion
+    return cls(**values)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.source import ASTSource
+from tilewright.compiler.source import CONSTEXPR, ASTSource, runtime_arguments
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
@@ -111,7 +111,10 @@ def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
 
 
 def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any]) -> ASTSource:
-    """The kernel with the types of a text such as ``x=*fp32:16,n=i32``."""
+    """The kernel with the types of a text such as ``x=*fp32:16,n=i32``.
+
+    Tensors are taken not to overlap, as they hardly ever do.
+    """
     names = list(fn.arg_names)
     attrs: dict[tuple[int, ...], list[Any]] = {}
     types: dict[str, Any] = {}
@@ -119,6 +122,10 @@ def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any])
         if name not in names:
             raise UsageError(f"{fn.__name__} has no parameter {name!r}; it has {', '.join(names)}")
         types[name] = parse_type(text, (names.index(name),), attrs)
+    ordered = [types.get(name, CONSTEXPR) for name in names]
+    tensors = [path for path, type in runtime_arguments(ordered) if type.startswith("*")]
+    for number, path in enumerate(tensors):
+        attrs.setdefault(path, []).append(["tw.alias", number])
     try:
         return ASTSource(fn, types, dict(constexprs), attrs)
     except (TypeError, ValueError) as error:

@@ -251,7 +251,7 @@ def _return_type(frame: Frame, sides: Sequence[Branch]) -> Any:
     except _Mismatch:
         message = (
             f"Return type mismatch: {types[0]} and {types[1]}. Note all return types were: "
-            f"{[str(t) for t in types]}"
+            f"[{', '.join(map(str, types))}]"
         )
         raise frame.error(frame.definition, repr(TypeError(message))) from None
     return found

@@ -63,7 +63,16 @@ def visit_call(frame: Frame, node: ast.Call) -> Any:
     args, kwargs = arguments(frame, node)
     if dropped:
         _check_result_is_used(frame, node, fn)
-    return call(frame, node, fn, args, kwargs)
+    result = call(frame, node, fn, args, kwargs)
+    if dropped and getattr(fn, "is_hint", False):
+        _apply_hint(frame, node, result)
+    return result
+
+
+def _apply_hint(frame: Frame, node: ast.Call, result: Any) -> None:
+    """A hint whose result is dropped speaks of the name that it was given."""
+    if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in frame.names:
+        frame.names[node.args[0].id] = result
 
 
 def _check_result_is_used(frame: Frame, node: ast.Call, fn: Any) -> None:
@@ -115,15 +124,19 @@ def call_python(
         return _attribute_builtin(frame, fn, *args)
     if fn is min or fn is max:
         return _extremum(frame, fn, args)
+    plain = [unwrap(a) for a in args]
+    named = {k: unwrap(v) for k, v in kwargs.items()}
+    if is_language_object(fn) and isinstance(fn, types.FunctionType):
+        return wrap(fn(*plain, **named))
     if is_language_object(fn) or (isinstance(fn, type) and hasattr(fn, "_fields")):
         return wrap(fn(*args, **kwargs))
     if fn is list:
         return tuple(list(args[0]) if args else [])
-    if fn is len and isinstance(args[0], tensor):
-        raise TypeError("a tensor has no len(); see its attributes `shape` and `numel`")
+    if fn is len:
+        if isinstance(args[0], tensor):
+            raise TypeError("a tensor has no len(); see its attributes `shape` and `numel`")
+        return constexpr(len(args[0]))
     _check_callable(fn)
-    plain = [unwrap(a) for a in args]
-    named = {k: unwrap(v) for k, v in kwargs.items()}
     if not all(is_constant(a) for a in [*args, *kwargs.values()]):
         raise TypeError(
             f"{getattr(fn, '__name__', fn)} is a Python function: it takes compile-time values, "

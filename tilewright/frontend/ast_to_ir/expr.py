@@ -11,9 +11,9 @@ from typing import Any
 from tilewright.frontend.ast_to_ir.scope import lookup
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
 from tilewright.ir.types import Tile
-from tilewright.language.core import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
+from tilewright.language.operators import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
 from tilewright.language.semantic import arith, shape
-from tilewright.language.semantic.convert import is_number
+from tilewright.language.semantic.convert import is_number, to_tensor
 from tilewright.language.values import (
     base_value,
     constexpr,
@@ -56,6 +56,9 @@ UNARY: dict[type, Any] = {
     ast.Not: ("not", operator.not_),
 }
 
+# Attributes of tensors that a compile-time number has too.
+_METHODS_OF_NUMBERS = frozenset(n for n in vars(tensor) if not n.startswith("_")) - set(dir(int))
+
 
 @expression(ast.Constant)
 def visit_constant(frame: Frame, node: ast.Constant) -> Any:
@@ -89,6 +92,9 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
         return getattr(owner, name)(_semantic=frame.semantic)
     if isinstance(owner, constexpr) and name not in ("value", "type"):
         owner = owner.value
+        if is_number(owner) and name in _METHODS_OF_NUMBERS:
+            # An argument that is always 1 is compile-time; `n.to(tl.int64)` must still work.
+            return attribute(frame, to_tensor(frame.semantic, owner), name)
     return wrap(getattr(owner, name))
 
 

@@ -164,7 +164,7 @@ def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
             raise TypeError(f"For {name} must be a scalar, got {value.type}")
         plain = unwrap(value)
         found: Any = value.dtype if isinstance(value, tensor) else type(plain)
-        if isinstance(plain, int):
+        if isinstance(plain, int | float):
             found = natural_type(plain)
         types.append(found)
     if not all(getattr(t, "is_int", bool)() for t in types):
@@ -232,14 +232,17 @@ def _insert_for(
     iterator: tl.range,
 ) -> list[Value]:
     """Insert the loop; the final value of each of `inits`."""
+    with frame.builder.at_end(region):
+        end = frame.builder.insert(Yield(yields))
     changing: list[int] = []
     for i in reversed(range(len(inits))):
-        if yields[i] is region.args[1 + i]:
+        values = list(end.values)
+        if values[i] is region.args[1 + i]:
+            del values[i]
+            _set_values(end, values, 0)
             _drop_arg(region, 1 + i, inits[i])
         else:
             changing.insert(0, i)
-    with frame.builder.at_end(region):
-        frame.builder.insert(Yield([yields[i] for i in changing]))
     start, stop, step = bounds
     op = For(
         start.handle,
@@ -306,9 +309,9 @@ def _drop_unchanged(
     before: Region, body: Region, condition: Condition, end: Yield, inits: list[Value]
 ) -> list[int]:
     """Take out what neither region changes; the indices of the rest."""
-    passed, yielded = list(condition.values), list(end.values)
     kept: list[int] = []
     for i in reversed(range(len(inits))):
+        passed, yielded = list(condition.values), list(end.values)
         if passed[i] is before.args[i] and yielded[i] is body.args[i]:
             del passed[i], yielded[i]
             _set_values(condition, [condition.condition, *passed], 1)

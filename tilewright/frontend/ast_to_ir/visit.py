@@ -1,7 +1,7 @@
 """What all parts of the translation share: the state, the dispatch by node, errors with a place.
 
 A node's handler is found in a table, by the node's class. An exception in a handler becomes a
-`CompilationError` at the innermost node; see `docs` of that class for its text.
+`CompilationError` at the innermost node; `base/diagnostics.py` says how that reads.
 """
 
 from __future__ import annotations

@@ -27,7 +27,6 @@ from tilewright.ir.types import (
     element_of,
     shape_of,
     with_element,
-    with_shape,
 )
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
 from tilewright.language.values import constexpr, tensor, type_of
@@ -359,7 +358,7 @@ def broadcast_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
 
 
 def as_dtype(dtype: Any) -> Scalar:
-    """The element type that a constexpr, a dtype, or a type string stands for."""
+    """The element type that a dtype, a tile's type, or a constexpr of one stands for."""
     plain = dtype.value if isinstance(dtype, constexpr) else dtype
     if isinstance(plain, Tile):
         plain = plain.element
@@ -462,8 +461,3 @@ def as_condition(s: Semantic, x: tensor) -> tensor:
 def with_dtype(x: tensor, element: Scalar) -> Type:
     """The type of the tensor with another element."""
     return with_element(x.type, element)
-
-
-def with_shape_of(x: tensor, element: Scalar) -> Type:
-    """`element` in the shape of the tensor."""
-    return with_shape(element, shape_of(x.type))

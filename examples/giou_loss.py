@@ -1,0 +1,183 @@
+"""Generalised-IoU loss of padded batches of boxes, for torch. python examples/giou_loss.py
+
+Detectors compare predicted boxes with true ones. Samples have different numbers of boxes, so
+batches are padded with boxes of zeros; a box (left, top, right, bottom) is padding unless its
+bottom is positive. With I the area of the intersection, U that of the union, and C that of the
+smallest box around both (Rezatofighi et al., "Generalized intersection over union", 2019):
+
+    GIoU = I / (U + ε) - (C - U) / (C + ε),        loss = mean of 1 - GIoU over the true boxes
+
+Eager torch makes some twenty passes over memory for this. The kernel makes one: a program has the
+boxes of one sample, whose coordinates it loads through pointers four elements apart. It computes
+in fp32 whatever the type of the boxes, which need not be the same for both. A second, small kernel
+sums up what the loss needs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from report import QUICK, check, compare_speed, require_torch
+
+import tilewright as tw
+import tilewright.language as tl
+
+torch = require_torch("the loss")
+
+EPSILON = 1e-5
+SHARE = 4096
+"""How many boxes a program of the second kernel sums up."""
+
+
+@tw.jit
+def load_boxes(box_ptr, inside):
+    """Left, top, right and bottom of a tile of boxes in fp32; zeros outside."""
+    left = tl.load(box_ptr, mask=inside, other=0.0).to(tl.float32)
+    top = tl.load(box_ptr + 1, mask=inside, other=0.0).to(tl.float32)
+    right = tl.load(box_ptr + 2, mask=inside, other=0.0).to(tl.float32)
+    bottom = tl.load(box_ptr + 3, mask=inside, other=0.0).to(tl.float32)
+    return left, top, right, bottom
+
+
+@tw.jit
+def giou_kernel(
+    predicted_ptr,
+    target_ptr,
+    giou_ptr,
+    valid_ptr,
+    boxes,
+    EPSILON: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    box = tl.arange(0, BLOCK)
+    inside = box < boxes
+    place = tl.program_id(0).to(tl.int64) * boxes + box
+    p_left, p_top, p_right, p_bottom = load_boxes(predicted_ptr + place * 4, inside)
+    t_left, t_top, t_right, t_bottom = load_boxes(target_ptr + place * 4, inside)
+
+    predicted_area = (p_right - p_left) * (p_bottom - p_top)
+    target_area = (t_right - t_left) * (t_bottom - t_top)
+    width = tl.minimum(p_right, t_right) - tl.maximum(p_left, t_left)
+    height = tl.minimum(p_bottom, t_bottom) - tl.maximum(p_top, t_top)
+    intersection = tl.maximum(width, 0.0) * tl.maximum(height, 0.0)
+    union = predicted_area + target_area - intersection
+    around_width = tl.maximum(p_right, t_right) - tl.minimum(p_left, t_left)
+    around_height = tl.maximum(p_bottom, t_bottom) - tl.minimum(p_top, t_top)
+    around = around_width * around_height
+    giou = intersection / (union + EPSILON) - (around - union) / (around + EPSILON)
+
+    valid = inside & (t_bottom > 0)
+    tl.store(giou_ptr + place, giou, mask=valid)
+    tl.store(valid_ptr + place, valid, mask=inside)
+
+
+@tw.jit
+def sum_kernel(giou_ptr, valid_ptr, loss_ptr, count_ptr, n, SHARE: tl.constexpr):
+    """Sum of 1 - GIoU and number of boxes in a share of all boxes, without the padding."""
+    share = tl.program_id(0)
+    box = share * SHARE + tl.arange(0, SHARE)
+    valid = tl.load(valid_ptr + box, mask=box < n, other=0)
+    # Where there is padding, nothing has been stored: what is there may even be a NaN.
+    loss = tl.where(valid, 1 - tl.load(giou_ptr + box, mask=box < n, other=0.0), 0.0)
+    tl.store(loss_ptr + share, tl.sum(loss, axis=0))
+    tl.store(count_ptr + share, tl.sum(valid.to(tl.float32), axis=0))
+
+
+__tilewright_signatures__ = {
+    "giou_kernel": (
+        "predicted_ptr=*fp32:16, target_ptr=*fp32:16, giou_ptr=*fp32:16, valid_ptr=*i1:16, "
+        "boxes=i32",
+        {"EPSILON": EPSILON, "BLOCK": 16},
+    ),
+    "sum_kernel": (
+        "giou_ptr=*fp32:16, valid_ptr=*i1:16, loss_ptr=*fp32:16, count_ptr=*fp32:16, n=i32",
+        {"SHARE": SHARE},
+    ),
+}
+
+
+def giou(predicted: Any, target: Any, out: Any, valid: Any) -> None:
+    """GIoU of boxes into `out` where the target is no padding, and into `valid` where that is.
+
+    Args:
+        predicted, target: contiguous tensors of shape (samples, boxes, 4), fp32, fp16 or bf16.
+        out: fp32 of shape (samples, boxes); left as it is where the target is padding.
+        valid: bool of the same shape.
+    """
+    samples, boxes, _ = target.shape
+    block = tw.next_power_of_2(boxes)
+    giou_kernel[(samples,)](predicted, target, out, valid, boxes, EPSILON, BLOCK=block)
+
+
+def giou_loss(predicted: Any, target: Any) -> Any:
+    """Mean of 1 - GIoU over the boxes that are no padding; 0 where all are. A scalar fp32."""
+    out = torch.empty(target.shape[:2], dtype=torch.float32)
+    valid = torch.empty(target.shape[:2], dtype=torch.bool)
+    giou(predicted.contiguous(), target.contiguous(), out, valid)
+    # Not torch's own sums over all boxes: their threads spin for milliseconds after their work,
+    # and would take the cores from the next kernel.
+    shares = tw.cdiv(out.numel(), SHARE)
+    loss, count = torch.empty(shares), torch.empty(shares)
+    sum_kernel[(shares,)](out, valid, loss, count, out.numel(), SHARE=SHARE)
+    return loss.sum() / count.sum().clamp(min=1)
+
+
+def eager_giou(predicted: Any, target: Any) -> tuple[Any, Any]:
+    """What `giou` gives, in plain torch: the values of all boxes, and which are no padding."""
+    p, t = predicted.float(), target.float()
+    predicted_area = (p[..., 2] - p[..., 0]) * (p[..., 3] - p[..., 1])
+    target_area = (t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1])
+    overlap = torch.minimum(p[..., 2:], t[..., 2:]) - torch.maximum(p[..., :2], t[..., :2])
+    intersection = overlap.clamp(min=0).prod(-1)
+    union = predicted_area + target_area - intersection
+    around = torch.maximum(p[..., 2:], t[..., 2:]) - torch.minimum(p[..., :2], t[..., :2])
+    around = around.prod(-1)
+    value = intersection / (union + EPSILON) - (around - union) / (around + EPSILON)
+    return value, t[..., 3] > 0
+
+
+def eager_giou_loss(predicted: Any, target: Any) -> Any:
+    """What `giou_loss` gives, in plain torch."""
+    value, valid = eager_giou(predicted, target)
+    count = valid.sum()
+    return torch.where(valid, 1 - value, 0.0).sum() / count.clamp(min=1)
+
+
+def random_boxes(samples: int, boxes: int, dtype: Any, seed: int = 0) -> tuple[Any, Any]:
+    """Predictions and targets in the unit square; each sample is padded after some box."""
+    make = torch.Generator().manual_seed(seed)
+    target = torch.rand((samples, boxes, 4), generator=make)
+    target[..., 2:] = target[..., :2] + 0.01 + 0.5 * target[..., 2:]
+    predicted = target + 0.05 * torch.randn(target.shape, generator=make)
+    predicted[..., 2:] = torch.maximum(predicted[..., 2:], predicted[..., :2] + 0.01)
+    count = torch.randint(0, boxes + 1, (samples, 1), generator=make)
+    target[torch.arange(boxes) >= count] = 0
+    return predicted.to(dtype), target.to(dtype)
+
+
+def main() -> None:
+    samples, boxes = (50, 13) if QUICK else (65536, 16)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        predicted, target = random_boxes(samples, boxes, dtype)
+        out = torch.full((samples, boxes), np.nan)
+        valid = torch.empty((samples, boxes), dtype=torch.bool)
+        giou(predicted, target, out, valid)
+        value, is_box = eager_giou(predicted, target)
+        name = str(dtype).removeprefix("torch.")
+        check(f"GIoU of {samples}x{boxes} {name} boxes", out[is_box], value[is_box], 1e-5)
+        check("which are no padding", valid, is_box, 0)
+        untouched = torch.isnan(out[~is_box])
+        check("padding is left as it was", untouched, torch.ones_like(untouched), 0)
+        losses = giou_loss(predicted, target), eager_giou_loss(predicted, target)
+        check("loss", *losses, 1e-5)
+        compare_speed(
+            {
+                "tilewright": lambda p=predicted, t=target: giou_loss(p, t),
+                "eager torch": lambda p=predicted, t=target: eager_giou_loss(p, t),
+            }
+        )
+
+
+if __name__ == "__main__":
+    main()

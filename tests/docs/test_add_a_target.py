@@ -1,0 +1,82 @@
+"""The target that docs/add-a-target.md builds compiles and runs kernels."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.runtime import driver
+from tilewright.runtime.launch import LOADERS
+from tilewright.targets import registry
+from tilewright.tools.cli import main
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"`(mychip/(\w+)\.py)`:\n\n```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@tw.jit
+def scale(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + i, mask=i < n, other=1.0)
+    tl.store(out_ptr + i, x * 3 + 1, mask=i < n)
+
+
+@tw.jit
+def root(x_ptr):
+    tl.store(x_ptr, tl.sqrt(tl.load(x_ptr)))
+
+
+@pytest.fixture
+def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Any]]:
+    """The target of the page, known and active."""
+    text = (ROOT / "docs" / "add-a-target.md").read_text("utf-8")
+    monkeypatch.setitem(sys.modules, "mychip", ModuleType("mychip"))
+    modules: dict[str, Any] = {}
+    for file, name, code in BLOCK.findall(text):
+        module = modules[name] = ModuleType(f"mychip.{name}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(code, file, "exec"), vars(module))
+    assert list(modules) == ["compiler", "launch", "driver"]
+    entry = re.search(r'^plain = "mychip\.(\w+):(\w+)"$', text, re.MULTILINE)
+    assert entry is not None
+    factory = getattr(modules[entry[1]], entry[2])
+    registry.register("plain", factory)
+    modules["driver"].activate()
+    yield factory
+    driver.reset_active()
+    del LOADERS["plain"], registry._REGISTERED["plain"]
+
+
+@pytest.mark.usefixtures("target")
+def test_kernel_runs_on_the_target_of_the_page() -> None:
+    x, out = np.arange(100, dtype=np.float32), np.zeros(104, np.float32)
+    compiled = scale[(4,)](x, out, 100, BLOCK=32)
+    assert compiled.metadata.target.backend == "plain"
+    assert "def scale(program, a0, a1, a2):" in compiled.asm["python"]
+    np.testing.assert_array_equal(out[:100], x * 3 + 1)
+    np.testing.assert_array_equal(out[100:], 0)
+
+
+@pytest.mark.usefixtures("target")
+def test_op_it_does_not_know_is_the_kernels_problem() -> None:
+    with pytest.raises(tw.TilewrightError, match=r"test_add_a_target\.py:\d+:\d+: .* math\.sqrt"):
+        root[(1,)](np.ones(1, np.float32))
+
+
+@pytest.mark.usefixtures("target")
+def test_command_of_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "docs" / "add-a-target.md").read_text("utf-8")
+    command = re.search(r"^python -m tilewright (.* --target plain .*)$", text, re.MULTILINE)
+    assert command is not None
+    arguments = [str(ROOT / a) if a.startswith("examples/") else a for a in command[1].split()]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith("def add_kernel(program, ")

@@ -1,0 +1,261 @@
+"""Sources and parameters of functions, and the keys of the cache."""
+
+import math
+from typing import Any
+
+import pytest
+
+import tilewright.language as tl
+from tests.frontend.kernels import function_from, jit, kernel_from
+from tilewright.frontend.source import ConstexprFunction, KernelParam, SourceFunction
+
+
+def decorated(fn: Any) -> Any:
+    return fn
+
+
+@jit
+@decorated
+def example(
+    x: tl.pointer_type(tl.float32),  # pyright: ignore
+    n,
+    BLOCK: tl.constexpr,
+    y: tl.const = None,  # pyright: ignore
+    *,
+    FLAG: "tl.constexpr" = True,  # pyright: ignore[reportArgumentType],
+):
+    """Words."""
+    return n + BLOCK
+
+
+def test_source_starts_at_def() -> None:
+    assert example.src.startswith("def example(\n    x:")
+    assert example.raw_src[0] == "@jit\n"
+    assert example.def_line == example.starting_line_number + 2
+    assert example.parse() is example.parse()
+    assert example.parse().body[0].name == "example"
+    assert example.file_name == __file__
+    assert str(example) == f"JITFunction({__name__}:example)"
+    assert example.__doc__ == "Words."
+
+
+def test_parameters() -> None:
+    by_name: dict[str, KernelParam] = {p.name: p for p in example.params}
+    assert example.arg_names == ["x", "n", "BLOCK", "y", "FLAG"]
+    assert [p.num for p in example.params] == [0, 1, 2, 3, 4]
+    assert by_name["x"].annotation_type == "*fp32"
+    assert by_name["n"].annotation == ""
+    assert [p.name for p in example.params if p.is_constexpr] == ["BLOCK", "FLAG"]
+    assert example.constexprs == [2, 4]
+    assert by_name["y"].is_const
+    assert by_name["FLAG"].has_default
+    assert by_name["FLAG"].default is True
+    assert not by_name["n"].has_default
+
+
+ANNOTATIONS: list[tuple[Any, str, bool]] = [
+    (tl.float16, "fp16", False),
+    (tl.int1, "u1", False),
+    ("tl.float32", "fp32", False),
+    ("i64", "i64", False),
+    ("*fp8e5", "*fp8e5", False),
+    ("*kfp32", "*kfp32", True),
+    ("const float32*", "*kfp32", True),
+    ("int8*", "*i8", False),
+    ("tl.const", "", True),
+    ("Tensor", "", False),
+    (int, "", False),
+    (tl.pointer_type(tl.int8, const=True), "*ki8", True),
+]
+
+
+@pytest.mark.parametrize(("annotation", "type_string", "const"), ANNOTATIONS)
+def test_annotation_forces_a_type(annotation: Any, type_string: str, const: bool) -> None:
+    def kernel(x):
+        pass
+
+    kernel.__annotations__["x"] = annotation
+    (param,) = jit(kernel).params
+    assert (param.annotation_type, param.is_const) == (type_string, const)
+
+
+def test_postponed_annotations() -> None:
+    text = "from __future__ import annotations\ndef kernel(x: tl.int8, N: tl.constexpr): pass\n"
+    x, n = kernel_from(text).params
+    assert (x.annotation_type, n.is_constexpr) == ("i8", True)
+
+
+def test_parameters_not_to_specialise_are_named_or_counted() -> None:
+    kernel = SourceFunction(
+        kernel_from("def kernel(a, b, c): pass\n").fn,
+        do_not_specialize=["a", 1],
+        do_not_specialize_on_alignment=[2],
+    )
+    assert [p.do_not_specialize for p in kernel.params] == [True, True, False]
+    assert [p.do_not_specialize_on_alignment for p in kernel.params] == [False, False, True]
+
+
+def test_keyword_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"JIT functions do not support \*\*rest parameters"):
+        kernel_from("def kernel(**rest): pass\n")
+
+
+@pytest.mark.parametrize("text", ["lambda x: x", "len"])
+def test_function_without_source_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
+        jit(eval(text))
+
+
+def test_function_of_a_lost_text_is_refused() -> None:
+    scope: dict[str, Any] = {}
+    exec("def kernel(x): pass", scope)
+    with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
+        jit(scope["kernel"])
+
+
+def test_source_can_be_replaced_in_tests() -> None:
+    kernel = kernel_from("def kernel(x): pass\n")
+    key = kernel.cache_key
+    kernel._unsafe_update_src("def kernel(x): return\n")
+    assert kernel.cache_key != key
+    assert kernel.src == "def kernel(x): return\n"
+    with pytest.raises(AttributeError):
+        kernel.src = ""  # pyright: ignore
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+BASE = """
+LIMIT = tl.constexpr(4)
+
+@jit
+def helper(x):
+    return x + LIMIT
+
+@constexpr_function
+def twice(n):
+    return 2 * n
+
+def kernel(x, N: tl.constexpr):
+    helper(x) + twice(N)
+"""
+
+
+def key(text: str, **names: Any) -> str:
+    return kernel_from(text, **names).cache_key
+
+
+def test_key_is_stable() -> None:
+    assert key(BASE) == key(BASE)
+    assert len(key(BASE)) == 64
+
+
+CHANGES = [
+    ("tl.constexpr(4)", "tl.constexpr(5)"),
+    ("x + LIMIT", "x - LIMIT"),
+    ("2 * n", "3 * n"),
+    ("helper(x) +", "helper(x) -"),
+    ("def kernel(x,", "\ndef kernel(x,"),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), CHANGES)
+def test_key_changes_with_what_the_function_reaches(old: str, new: str) -> None:
+    assert key(BASE.replace(old, new)) != key(BASE)
+
+
+def test_key_does_not_change_with_what_it_does_not_reach() -> None:
+    other = "OTHER = tl.constexpr(1)\n"
+    assert key(BASE.replace("LIMIT = tl", other + "LIMIT = tl").replace("\n\n@jit", "\n@jit")) == (
+        key(BASE)
+    )
+
+
+def test_functions_within_globals_are_followed() -> None:
+    text = """
+    @jit
+    def inner(x):
+        return x + 1
+
+    INNER = tl.constexpr((inner, 3))
+
+    def kernel(x):
+        INNER[0](x)
+    """
+    assert key(text) != key(text.replace("x + 1", "x + 2"))
+    kernel = kernel_from(text)
+    assert kernel.cache_key
+    ((value, _),) = kernel.used_global_vals.values()
+    assert value == kernel.__globals__["INNER"], "the copy still equals the global"
+
+
+def test_used_globals_are_recorded() -> None:
+    kernel = kernel_from(BASE)
+    assert kernel.used_global_vals == {}
+    assert kernel.cache_key
+    ((name, scope),) = kernel.used_global_vals
+    value, names = kernel.used_global_vals[name, scope]
+    assert (name, value) == ("LIMIT", tl.constexpr(4))
+    assert names is kernel.__globals__
+    assert scope == id(names)
+
+
+def test_functions_that_call_each_other_have_keys() -> None:
+    text = """
+    @jit
+    def even(x):
+        return odd(x)
+
+    @jit
+    def odd(x):
+        return even(x)
+    """
+    assert len(function_from(text).cache_key) == 64
+
+
+def test_conflicting_values_of_a_global_are_an_error() -> None:
+    kernel = kernel_from(BASE.replace("helper(x) +", "LIMIT + helper(x) +"))
+    helper = kernel.__globals__["helper"]
+    assert helper.cache_key
+    kernel.__globals__["LIMIT"] = tl.constexpr(9)
+    with pytest.raises(RuntimeError, match=r"Global variable LIMIT has value .* when compiling"):
+        _ = kernel.cache_key
+
+
+def test_plain_functions_cannot_be_called() -> None:
+    with pytest.raises(RuntimeError, match="Unsupported function referenced"):
+        key("def kernel(x):\n    plain(x)\n", plain=decorated)
+
+
+def test_what_needs_no_record() -> None:
+    text = """
+    def kernel(x, d=DEFAULT):
+        y = math.ceil(2.5)
+        DEFAULT = 3
+        tl.sum(x) + DEFAULT
+        z = [LOCAL for LOCAL in (1, 2)]
+        tl.zeros((4,), DTYPE)
+    """
+    kernel = kernel_from(text, math=math, DTYPE=tl.float32, DEFAULT=1)
+    assert kernel.cache_key
+    assert kernel.used_global_vals == {}
+
+
+def test_constexpr_function_has_a_key() -> None:
+    first = ConstexprFunction(decorated)
+    assert len(first.cache_key) == 64
+    assert repr(first).startswith("ConstexprFunction(")
+
+
+def test_captured_values_are_part_of_the_key() -> None:
+    def make(value: Any) -> SourceFunction:
+        limit = tl.constexpr(value)
+
+        def kernel(x):
+            tl.static_assert(x + limit)
+
+        return SourceFunction(kernel)
+
+    assert make(1).cache_key != make(2).cache_key
+    assert make(1).cache_key == make(1).cache_key
+    assert make(1).get_capture_scope()["limit"] == 1

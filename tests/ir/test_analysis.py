@@ -1,0 +1,111 @@
+"""Parts of the analyses that no line of a `.ir` file shows."""
+
+import pytest
+
+from tilewright.ir.analysis import axis_info, ranges
+from tilewright.ir.analysis.axis_info import AxisInfo, power_of_two_in
+from tilewright.ir.analysis.pointers import base_of, may_overlap, split_pointer
+from tilewright.ir.analysis.ranges import value_range
+from tilewright.ir.core import Module, Op, Value
+from tilewright.ir.define import REGISTRY
+from tilewright.ir.parser import parse_module
+
+POINTERS = """
+func @f(%p: ptr<i32> {alias=0}, %q: ptr<i32> {alias=1}, %r: ptr<i32>, %u: i64) {
+  %a = tile.arange start=0, end=8 : () -> 8xi32
+  %s = mem.addptr %p, %u : (ptr<i32>, i64) -> ptr<i32>
+  %t = tile.splat %s, shape=(8,) : ptr<i32> -> 8xptr<i32>
+  %v = mem.addptr %t, %a : (8xptr<i32>, 8xi32) -> 8xptr<i32>
+  %w = tile.splat %q, shape=(8,) : ptr<i32> -> 8xptr<i32>
+  %x = mem.addptr %v, %a : (8xptr<i32>, 8xi32) -> 8xptr<i32>
+  control.return [] : () -> ()
+}
+"""
+
+
+def _named(module: Module) -> dict[str, Value]:
+    """The results by the order of their ops: s, t, v, w, x as in the text, and the arguments."""
+    results = [op.result for op in module.entry.body if op.results]
+    return dict(zip("astvwx", results, strict=True)) | dict(
+        zip("pqru", module.entry.args, strict=True)
+    )
+
+
+def test_canonical_pointer_is_split_into_its_parts() -> None:
+    v = _named(parse_module(POINTERS))
+    assert split_pointer(v["v"]) == (v["p"], v["u"], v["a"])
+    assert split_pointer(v["t"]) == (v["p"], v["u"], None)
+    assert split_pointer(v["s"]) == (v["p"], v["u"], None)
+    assert split_pointer(v["w"]) == (v["q"], None, None)
+    assert split_pointer(v["p"]) == (v["p"], None, None)
+
+
+def test_pointer_in_another_form_is_its_own_base() -> None:
+    v = _named(parse_module(POINTERS))
+    assert split_pointer(v["x"]) == (v["v"], None, v["a"])
+    assert base_of(v["x"]) is v["p"]
+
+
+def test_pointers_overlap_unless_their_classes_differ() -> None:
+    module = parse_module(POINTERS)
+    v = _named(module)
+    assert not may_overlap(module.entry, v["v"], v["w"])
+    assert may_overlap(module.entry, v["v"], v["p"])
+    assert may_overlap(module.entry, v["v"], v["r"])
+
+
+@pytest.mark.parametrize("module", [axis_info, ranges])
+def test_rules_of_analyses_name_ops_that_exist(module: object) -> None:
+    rules = vars(module)["_RULES"]
+    assert rules
+    assert set(rules) <= set(REGISTRY)
+
+
+@pytest.mark.parametrize(("number", "power"), [(1, 1), (12, 4), (-8, 8), (0, 1 << 32), (7, 1)])
+def test_power_of_two_in(number: int, power: int) -> None:
+    assert power_of_two_in(number) == power
+
+
+def test_vector_length_is_what_run_and_alignment_allow() -> None:
+    info = AxisInfo((1, 64), (4, 16), (1, 1))
+    assert info.vector_length(1, element_bytes=2) == 8
+    assert info.vector_length(1, element_bytes=32) == 1
+    assert info.vector_length(0, element_bytes=2) == 1
+
+
+RANGES = """
+func @f(%x: i32, %n: i32) {
+  %c = arith.constant value=100, type=i32 : () -> i32
+  %r = arith.rem %x, %c : (i32, i32) -> i32
+  %q = arith.idiv %n, %c : (i32, i32) -> i32
+  %p = program.id axis=0 : () -> i32
+  %d = arith.idiv %p, %c : (i32, i32) -> i32
+  %e = arith.mul %p, %c : (i32, i32) -> i32
+  %m = arith.min %p, %c : (i32, i32) -> i32
+  %w = arith.cast %p, to=i64, rounding="rtne" : i32 -> i64
+  %k = arith.constant value=100, type=i64 : () -> i64
+  %l = arith.mul %w, %k : (i64, i64) -> i64
+  control.return [] : () -> ()
+}
+"""
+
+
+def _range_of(name: str) -> tuple[int, int]:
+    module = parse_module(RANGES)
+    ops: list[Op] = list(module.entry.body)
+    return value_range(ops["crqpdemwkl".index(name)].result)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        ("r", -99, 99),
+        ("q", -(2**31), 2**31 - 1),  # nothing is known of a negative dividend's quotient
+        ("d", 0, (2**31 - 2) // 100),
+        ("e", -(2**31), 2**31 - 1),  # it may wrap
+        ("m", 0, 100),
+        ("l", 0, (2**31 - 2) * 100),
+    ],
+)
+def test_range(name: str, low: int, high: int) -> None:
+    assert _range_of(name) == (low, high)

@@ -1,0 +1,102 @@
+"""Every rewrite rule has a case in `rewrites/*.ir` in which it applies, and states its equation.
+
+The cases compare bits before and after on random and special operands; see `tests/ir_files.py`.
+"""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.ir_files import read_cases
+from tilewright.ir.core import Op, Value
+from tilewright.ir.parser import parse_module
+from tilewright.ir.passes import PASSES, PassContext
+from tilewright.ir.rewriter import Rewriter, Rule, all_rules, apply_greedily
+from tilewright.ops.arith import Add, Constant, Neg
+from tilewright.rewrites.patterns import known
+
+FOLDER = Path(__file__).parent / "rewrites"
+
+
+def _counts_of(path: Path) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    head, cases = read_cases(path.read_text("utf-8"))
+    for case in cases:
+        module = parse_module(case.text)
+        ctx = PassContext(module=module)
+        for name in head.passes:
+            PASSES[name](module.entry, ctx)
+        counts += ctx.counts
+    return counts
+
+
+def test_every_rule_applies_in_some_case() -> None:
+    counts: Counter[str] = Counter()
+    for path in FOLDER.glob("*.ir"):
+        counts += _counts_of(path)
+    missing = sorted({rule.name for rule in all_rules()} - set(counts))
+    assert not missing, f"rules without a case in {FOLDER.name}/: {missing}"
+
+
+# Rules on loops, which are sentences.
+IN_WORDS = frozenset({"for_carried_needed"})
+
+
+def test_every_rule_states_an_equation() -> None:
+    stated = {rule.name for rule in all_rules() if "=" in rule.equation}
+    assert {rule.name for rule in all_rules()} - stated == IN_WORDS
+
+
+def test_file_of_cases_covers_one_file_of_rules() -> None:
+    rules = {Path(rule.apply.__code__.co_filename).stem for rule in all_rules()}
+    cases = {path.stem for path in FOLDER.glob("*.ir")}
+    assert rules <= cases
+
+
+TEXT = """
+func @f(%x: i32, %y: i32) -> i32 {
+  %n = arith.neg %y : i32 -> i32
+  %a = arith.add %x, %n : (i32, i32) -> i32
+  %b = arith.add %a, %n : (i32, i32) -> i32
+  control.return [%b] : i32 -> ()
+}
+"""
+
+
+def _flip(op: Add, rw: Rewriter) -> Value | None:
+    """x + y = y + x, for ever"""
+    return rw.insert(Add(op.rhs, op.lhs))
+
+
+def test_rules_that_do_not_end_are_found() -> None:
+    module = parse_module(TEXT)
+    rules: dict[type[Op], list[Rule]] = {Add: [Rule("flip", Add, _flip, False)]}
+    with pytest.raises(AssertionError, match="do not end; the last one was flip"):
+        apply_greedily(module.entry, rules, lambda name: None)
+
+
+def _forget_negation(op: Neg, rw: Rewriter) -> Value | None:
+    """-x = x, which is wrong"""
+    return op.src
+
+
+@pytest.mark.parametrize("allow", [False, True])
+def test_inexact_rule_runs_only_where_allowed(allow: bool) -> None:
+    module = parse_module(TEXT)
+    rules: dict[type[Op], list[Rule]] = {Neg: [Rule("wrong", Neg, _forget_negation, True)]}
+    changed = apply_greedily(module.entry, rules, lambda name: None, allow_inexact=allow)
+    assert changed == allow
+
+
+def _with_constant(op: Add, rw: Rewriter) -> Value | None:
+    """x + y = x + 1, once"""
+    return None if known(op.rhs) else rw.insert(Add(op.lhs, rw.insert(Constant(1, op.lhs.type))))
+
+
+def test_new_ops_have_the_location_of_what_they_replace() -> None:
+    module = parse_module(TEXT, "kernel.ir")
+    rules: dict[type[Op], list[Rule]] = {Add: [Rule("one", Add, _with_constant, False)]}
+    apply_greedily(module.entry, rules, lambda name: None)
+    lines = [op.loc.line for op in module.walk() if op.loc is not None]
+    assert lines == [4, 4, 5, 5, 6]

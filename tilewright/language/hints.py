@@ -1,0 +1,73 @@
+"""What an author promises of values and of the program; results do not depend on it."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from tilewright.ir.types import shape_of
+from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
+from tilewright.ops.arith import Hint
+from tilewright.ops.control import Barrier
+
+__all__ = ["assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of"]
+
+
+def _hint(kind: str, name: str, meaning: str) -> Any:
+    @builtin
+    def function(input: Any, values: Any, *, _semantic: Any = None) -> Any:
+        if not isinstance(input, tensor):
+            return input
+        facts = _hint_values(name, values, input)
+        none = (0,) * len(facts)
+        by_kind = {"divisibility": none, "contiguity": none, "constancy": none, kind: facts}
+        return _semantic.emit(Hint(input.handle, **by_kind))
+
+    function.__name__ = function.__qualname__ = name
+    setattr(function, "is_hint", True)  # noqa: B010
+    function.__doc__ = f"""Promise that {meaning}; the result is `input`.
+
+    Args:
+        values: a compile-time integer for each axis.
+    """
+    return function
+
+
+def _hint_values(name: str, values: Any, input: tensor) -> builtins.tuple[int, ...]:
+    given = values.values if isinstance(values, tuple) else values
+    given = given.value if isinstance(given, constexpr) else given
+    facts = list(given) if isinstance(given, list | builtins.tuple) else [given]
+    for i, fact in enumerate(facts):
+        if isinstance(fact, tensor):
+            raise TypeError(f"values element {i} must have type `constexpr`")
+        if not isinstance(unwrap(fact), int):
+            raise TypeError(
+                f"values element {i} must have type `constexpr[int]`, got `{unwrap(fact)}`"
+            )
+    if len(facts) != max(1, len(shape_of(input.type))):
+        raise ValueError(f"Shape of input to {name} does not match the length of values")
+    return builtins.tuple(unwrap(f) for f in facts)
+
+
+multiple_of = _hint(
+    "divisibility", "multiple_of",
+    "the first element of each contiguous group along an axis is a multiple of its value",
+)  # fmt: skip
+max_contiguous = _hint(
+    "contiguity", "max_contiguous",
+    "along an axis, elements come in runs of so many consecutive integers",
+)  # fmt: skip
+max_constancy = _hint(
+    "constancy", "max_constancy", "along an axis, elements come in runs of so many equal ones"
+)
+
+
+@builtin
+def assume(cond: Any, *, _semantic: Any = None) -> None:
+    """Promise that a scalar condition holds. Nothing is checked."""
+
+
+@builtin
+def debug_barrier(*, _semantic: Any = None) -> None:
+    """All that the program did before, in memory too, is done before anything after."""
+    _semantic.builder.insert(Barrier())

@@ -1,0 +1,76 @@
+"""The ranges that a `for` of a kernel runs over."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from tilewright.language.values import builtin, constexpr, tensor, unwrap
+
+__all__ = ["condition", "range", "static_range"]
+
+
+class range:
+    """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop, with hints for it.
+
+    Args:
+        num_stages: how many iterations of loads are in flight.
+        loop_unroll_factor: copies of the body per iteration.
+        disallow_acc_multi_buffer, flatten, warp_specialize, disable_licm: hints for GPU targets.
+    """
+
+    def __init__(
+        self,
+        arg1: Any,
+        arg2: Any = None,
+        step: Any = None,
+        num_stages: Any = None,
+        loop_unroll_factor: Any = None,
+        disallow_acc_multi_buffer: Any = False,
+        flatten: Any = False,
+        warp_specialize: Any = False,
+        disable_licm: Any = False,
+        **others: Any,
+    ) -> None:
+        others.pop("_semantic", None)
+        if others:
+            raise TypeError(f"range() got an unexpected keyword argument {next(iter(others))!r}")
+        second = unwrap(arg2) if isinstance(arg2, constexpr) else arg2
+        self.start = constexpr(0) if second is None else arg1
+        self.stop = arg1 if second is None else arg2
+        self.step = constexpr(1) if step is None else step
+        self.num_stages = unwrap(num_stages) or 0
+        self.unroll = unwrap(loop_unroll_factor) or 0
+        flags = {
+            "disallow_acc_multi_buffer": disallow_acc_multi_buffer,
+            "flatten": flatten,
+            "warp_specialize": warp_specialize,
+            "disable_licm": disable_licm,
+        }
+        self.hints = builtins.tuple(n for n, on in flags.items() if unwrap(on))
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
+
+    def __next__(self) -> Any:
+        raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
+
+
+class static_range(range):
+    """``static_range(start, stop, step)``: a loop that is unrolled; all must be constexpr."""
+
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **others: Any) -> None:
+        for name, value in (("start", arg1), ("end", arg2), ("step", step)):
+            if isinstance(value, tensor):
+                raise TypeError(f"{value} used as tl.static_range {name} value is not a constexpr")
+        super().__init__(arg1, arg2, step, **others)
+
+    def values(self) -> builtins.range:
+        """The compile-time indices."""
+        return builtins.range(unwrap(self.start), unwrap(self.stop), unwrap(self.step))
+
+
+@builtin
+def condition(arg1: Any, disable_licm: Any = False, *, _semantic: Any = None) -> Any:
+    """The condition of a ``while``; `disable_licm` is a hint for GPU targets."""
+    return arg1

@@ -1,0 +1,277 @@
+"""An LLVM module in the making: its functions, blocks, phis, globals and metadata.
+
+`lowering.emit` gives all of this on; import it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.lowering.llvm_values import LType, Number, V, pointer, scalar_text
+
+
+class Module:
+    """An LLVM module in the making. `text()` may be taken at any time all blocks are closed."""
+
+    __slots__ = (
+        "_attributes", "_declarations", "_functions", "_globals", "_header", "_metadata",
+        "_metadata_ids", "_named", "name",
+    )  # fmt: skip
+
+    def __init__(self, name: str, triple: str = "", data_layout: str = "") -> None:
+        self.name = name
+        self._header = [f"; ModuleID = '{name}'"]
+        if data_layout:
+            self._header.append(f'target datalayout = "{data_layout}"')
+        if triple:
+            self._header.append(f'target triple = "{triple}"')
+        self._attributes: dict[str, str] = {}
+        self._declarations: dict[str, str] = {}
+        self._functions: dict[str, Function] = {}
+        self._globals: dict[str, str] = {}
+        self._metadata: list[str] = []
+        self._metadata_ids: dict[str, str] = {}
+        self._named: dict[str, list[str]] = {}
+
+    def function(
+        self,
+        name: str,
+        ret: LType,
+        params: Sequence[tuple[LType, str]],
+        attributes: str = "",
+        linkage: str = "",
+    ) -> Function:
+        """Define a function; the result has its `params` as values and an open entry block.
+
+        `params` pairs each type with its parameter attributes (``"noalias align 64"``).
+        `attributes` is a function attribute list, kept once however many functions share it.
+        `linkage` is all that LLVM writes before the type: linkage and calling convention
+        (``"internal"``, ``"ptx_kernel"``). Raises ValueError when the name is taken.
+        """
+        if name in self._functions or name in self._globals:
+            raise ValueError(f"@{name} is defined twice in module {self.name}")
+        group = self.attribute_group(attributes)
+        made = Function(self, name, ret, params, group, linkage)
+        self._functions[name] = made
+        return made
+
+    def declare(self, name: str, ret: LType, args: Sequence[LType], attributes: str = "") -> None:
+        """Declare an external function once. Raises ValueError if two declarations differ."""
+        line = f"declare {ret.text} @{name}({', '.join(a.text for a in args)})"
+        if attributes:
+            line = f"{line} {self.attribute_group(attributes)}"
+        known = self._declarations.setdefault(name, line)
+        # A later use that states no attributes agrees with one that does.
+        if known != line and not (known.startswith(line + " #") and not attributes):
+            raise ValueError(f"@{name} is declared as both\n  {known}\n  {line}")
+
+    def attribute_group(self, attributes: str) -> str:
+        """``"#n"`` for a list of function attributes; the empty string for none."""
+        if not attributes:
+            return ""
+        return self._attributes.setdefault(attributes, f"#{len(self._attributes)}")
+
+    def global_constant(
+        self, hint: str, element: LType, numbers: Sequence[Number], align: int = 64, space: int = 0
+    ) -> V:
+        """A private table of numbers; the result points to its first. Equal tables are shared."""
+        body = ", ".join(f"{element.text} {scalar_text(element, n)[0]}" for n in numbers)
+        address_space = f"addrspace({space}) " if space else ""
+        line = (
+            f"private unnamed_addr {address_space}constant [{len(numbers)} x {element.text}] "
+            f"[{body}], align {align}"
+        )
+        for name, known in self._globals.items():
+            if known == line:
+                return V(f"@{name}", pointer(space))
+        name = f"{hint}.{len(self._globals)}"
+        self._globals[name] = line
+        return V(f"@{name}", pointer(space))
+
+    def global_variable(
+        self,
+        name: str,
+        type: LType,
+        initializer: str = "zeroinitializer",
+        align: int = 16,
+        space: int = 0,
+        linkage: str = "internal",
+    ) -> V:
+        """A mutable global, such as a GPU's shared memory (space 3, initializer ``poison``).
+
+        With ``linkage="external"`` and an empty initializer it is a declaration.
+        """
+        if name in self._globals or name in self._functions:
+            raise ValueError(f"@{name} is defined twice in module {self.name}")
+        address_space = f"addrspace({space}) " if space else ""
+        value = f"{type.text} {initializer}".rstrip()
+        self._globals[name] = f"{linkage} {address_space}global {value}, align {align}"
+        return V(f"@{name}", pointer(space))
+
+    def metadata(self, text: str, distinct: bool = False) -> str:
+        """The id (``"!4"``) of an unnamed node, written as in LLVM: ``'!{!"name", i32 1}'``.
+
+        Equal nodes share an id unless `distinct`; in a distinct node ``!self`` is its own id.
+        """
+        if not distinct and text in self._metadata_ids:
+            return self._metadata_ids[text]
+        node = f"!{len(self._metadata)}"
+        if distinct:
+            self._metadata.append(f"{node} = distinct {text.replace('!self', node)}")
+        else:
+            self._metadata.append(f"{node} = {text}")
+            self._metadata_ids[text] = node
+        return node
+
+    def named_metadata(self, name: str, node: str) -> None:
+        """Append a node id to the named metadata ``!name``."""
+        self._named.setdefault(name, []).append(node)
+
+    def defines(self, name: str) -> bool:
+        """Whether a function of that name is defined here."""
+        return name in self._functions
+
+    def text(self) -> str:
+        """The module as LLVM assembly. Raises ValueError when a block has no terminator."""
+        parts = list(self._header)
+        parts += [f"@{name} = {line}" for name, line in self._globals.items()]
+        parts += [line for name, line in self._declarations.items() if name not in self._functions]
+        parts += [function.text() for function in self._functions.values()]
+        parts += [f"attributes {group} = {{ {a} }}" for a, group in self._attributes.items()]
+        parts += [f"!{name} = !{{{', '.join(nodes)}}}" for name, nodes in self._named.items()]
+        parts += self._metadata
+        return "\n".join(parts) + "\n"
+
+
+class Function:
+    """A function of a module: `params` are its parameters, `entry` its first block."""
+
+    __slots__ = (
+        "_head",
+        "_serial",
+        "allocas",
+        "blocks",
+        "entry",
+        "module",
+        "name",
+        "params",
+        "ret",
+    )
+
+    def __init__(
+        self,
+        module: Module,
+        name: str,
+        ret: LType,
+        params: Sequence[tuple[LType, str]],
+        attribute_group: str,
+        linkage: str,
+    ) -> None:
+        self.module = module
+        self.name = name
+        self.ret = ret
+        self.params = [V(f"%p{i}", type) for i, (type, _) in enumerate(params)]
+        written = ", ".join(
+            " ".join(filter(None, (type.text, attributes, f"%p{i}")))
+            for i, (type, attributes) in enumerate(params)
+        )
+        before = f"{linkage} " if linkage else ""
+        after = f" {attribute_group}" if attribute_group else ""
+        self._head = f"define {before}{ret.text} @{name}({written}){after}"
+        self.allocas: list[str] = []
+        self._serial = 0
+        self.blocks: list[Block] = []
+        self.entry = Block(self, "entry")
+
+    def attach(self, metadata: str) -> None:
+        """Append to the header, such as ``"!dbg !4"``."""
+        self._head = f"{self._head} {metadata}"
+
+    def next_serial(self) -> int:
+        """A number that makes a value's or a block's name unique in this function."""
+        self._serial += 1
+        return self._serial
+
+    def text(self) -> str:
+        """The definition as LLVM assembly."""
+        parts = [self._head + " {"]
+        for block in self.blocks:
+            if not block.closed:
+                raise ValueError(f"block {block.label} of @{self.name} has no terminator")
+            parts.append(f"{block.label}:")
+            if block is self.entry:
+                parts += self.allocas
+            parts += [phi.line() for phi in block.phis]
+            parts += block.lines
+        parts.append("}")
+        return "\n".join(parts)
+
+
+class Block:
+    """A basic block. It takes its place in the function the first time a builder enters it."""
+
+    __slots__ = ("closed", "function", "label", "lines", "phis", "placed")
+
+    def __init__(self, function: Function, hint: str) -> None:
+        self.function = function
+        self.label = f"{hint}{function.next_serial()}"
+        self.lines: list[str] = []
+        self.phis: list[Phi] = []
+        self.closed = False
+        self.placed = False
+
+    def place(self) -> None:
+        """Put the block after those placed before it; nothing if it has a place."""
+        if not self.placed:
+            self.placed = True
+            self.function.blocks.append(self)
+
+
+class Phi:
+    """A phi node; add an incoming value for each predecessor of its block."""
+
+    __slots__ = ("_incoming", "_location", "value")
+
+    def __init__(self, value: V, location: str) -> None:
+        self.value = value
+        self._incoming: list[str] = []
+        self._location = location
+
+    def add(self, value: V, block: Block) -> None:
+        """`value` arrives when control comes from `block`."""
+        if value.type is not self.value.type:
+            raise TypeError(f"phi of {self.value.type} cannot take {value!r}")
+        self._incoming.append(f"[ {value.text}, %{block.label} ]")
+
+    def line(self) -> str:
+        """The instruction. Raises ValueError when nothing was added."""
+        if not self._incoming:
+            raise ValueError(f"phi {self.value.text} has no incoming value")
+        text, type = self.value.text, self.value.type.text
+        return f"  {text} = phi {type} {', '.join(self._incoming)}{self._location}"
+
+
+class Loop:
+    """What `Builder.loop` gives: `index` and `carried` inside, `results` after the block."""
+
+    __slots__ = ("_yielded", "carried", "index", "results")
+
+    def __init__(self, index: V, carried: list[V]) -> None:
+        self.index = index
+        self.carried = carried
+        self.results: list[V] = []
+        self._yielded: list[V] | None = None
+
+    def yield_(self, values: Sequence[V]) -> None:
+        """Give the carried values of the next iteration; call once, at the end of the body."""
+        if self._yielded is not None:
+            raise ValueError("the loop body has yielded already")
+        if [v.type for v in values] != [c.type for c in self.carried]:
+            raise TypeError(f"the loop carries {self.carried}, the body yields {list(values)}")
+        self._yielded = list(values)
+
+    def yielded(self) -> list[V]:
+        """What the body gave. Raises ValueError if it carries values and gave none."""
+        if self._yielded is None and self.carried:
+            raise ValueError("the loop carries values but its body never yielded")
+        return self._yielded or []
