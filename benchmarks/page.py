@@ -142,5 +142,6 @@ def _summary(rows: list[dict[str, Any]]) -> Iterable[str]:
         for n in sorted({r["threads"] for r in ratios if r["family"] == family}):
             found = [r["ratio"] for r in ratios if r["family"] == family and r["threads"] == n]
             low, mean, high = min(found), geometric_mean(found), max(found)
-            threads = f"{n} thread{'s' * (n > 1)}"
-            yield f"| {family}, {threads} | {low:.2f}, **{mean:.2f}**, {high:.2f} |"
+            several = f"{low:.2f}, **{mean:.2f}**, {high:.2f}"
+            ratio = several if len(found) > 1 else f"**{mean:.2f}**"
+            yield f"| {family}, {n} thread{'s' * (n > 1)} | {ratio} |"

@@ -169,7 +169,7 @@ class Level:
 class _Emitting:
     """Emit in a level's block for a while."""
 
-    __slots__ = ("level", "saved")
+    __slots__ = ("elsewhere", "level", "saved")
 
     def __init__(self, level: Level) -> None:
         self.level = level
@@ -177,17 +177,16 @@ class _Emitting:
     def __enter__(self) -> None:
         b = self.level.b
         self.saved = b.current
-        if self.saved is not self.level.block:
+        self.elsewhere = self.saved is not self.level.block
+        if self.elsewhere:
             b.at(self.level.block)
 
     def __exit__(self, *_: object) -> None:
+        # the evaluation may have opened blocks of its own: the level goes on where it ended
         b = self.level.b
-        if self.saved is self.level.block:
-            # the evaluation may have opened blocks of its own: go on where it ended
-            self.level.block = b.current
-            return
         self.level.block = b.current
-        b.at(self.saved)
+        if self.elsewhere:
+            b.at(self.saved)
 
 
 # -- ops that are more than their operands at the same point ---------------------------------------
