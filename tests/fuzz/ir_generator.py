@@ -269,6 +269,8 @@ class _Generator:
         op = self.choose(options)
         if op is Min or op is Max:
             self.new(op(lhs, rhs, propagate_nan=bool(self.below(2))))
+        elif op is Div:  # unless it must be exact, a target may be off by 2 ulp
+            self.new(Div(lhs, rhs, ieee=not self.features.math))
         else:
             self.new(op(lhs, rhs))
 

@@ -65,8 +65,10 @@ class CompilationError(TritonError):
         line = getattr(self.node, "lineno", 1)
         column = getattr(self.node, "col_offset", 0)
         source = " <source unavailable>" if self.src is None else _excerpt(self.src, line, column)
-        text = f"at {line}:{column}:\n{source}" if self.src is not None else (
-            f"at {line}:{column}:{source}"
+        text = (
+            f"at {line}:{column}:\n{source}"
+            if self.src is not None
+            else (f"at {line}:{column}:{source}")
         )
         return f"{text}\n{self.error_message}" if self.error_message else text
 

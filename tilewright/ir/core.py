@@ -334,9 +334,7 @@ class Function:
         return self.body.walk()
 
     def clone(self) -> Function:
-        new = Function(
-            self.name, [], self.result_types, self.arg_attrs, self.loc, self.arg_names
-        )
+        new = Function(self.name, [], self.result_types, self.arg_attrs, self.loc, self.arg_names)
         new.arg_attrs = [dict(a) for a in self.arg_attrs]
         new.attrs = dict(self.attrs)
         new.body = self.body.clone({})

@@ -196,7 +196,9 @@ def require(condition: object, op: CoreOp, code: str, message: str, **facts: obj
         raise IRError(code, f"{op.name}: {message.format(**facts)}", op.loc)
 
 
-_EXAMPLE = re.compile(r"^ *(%\w+.* = )?(arith|math|tile|mem|atomic|program|control)\.[a-z_0-9]+ ", re.M)
+_EXAMPLE = re.compile(
+    r"^ *(%\w+.* = )?(arith|math|tile|mem|atomic|program|control)\.[a-z_0-9]+ ", re.M
+)
 
 
 def example_of(cls: type[CoreOp]) -> str:

@@ -36,8 +36,9 @@ class _Tokens:
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
-                raise IRError("syntax", f"can't read {text[position : position + 20]!r}",
-                              Loc(file, line, 1))
+                raise IRError(
+                    "syntax", f"can't read {text[position : position + 20]!r}", Loc(file, line, 1)
+                )
             kind = match.lastgroup or ""
             if kind != "space":
                 self.items.append((kind, match.group(), line))

@@ -29,9 +29,9 @@ class PassContext:
     """
 
     features: frozenset[str] = frozenset()
-    options: dict[str, Any] = field(default_factory=lambda: {})
+    options: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=lambda: Counter[str]())
-    missed_remarks: list[tuple[str, str, Loc | None]] = field(default_factory=lambda: [])
+    missed_remarks: list[tuple[str, str, Loc | None]] = field(default_factory=list)
     module: Module | None = None
 
     def count(self, what: str, by: int = 1) -> None:

@@ -52,7 +52,14 @@ class DType:
     )
 
     def __init__(
-        self, short: str, name: str, python_name: str, bits: int, numpy: Any, mantissa: int, bias: int
+        self,
+        short: str,
+        name: str,
+        python_name: str,
+        bits: int,
+        numpy: Any,
+        mantissa: int,
+        bias: int,
     ) -> None:
         self.short = short
         self.name = name

@@ -16,8 +16,11 @@ def verify_module(module: Module) -> None:
 def verify_function(fn: Function) -> None:
     """Raise `IRError` at the first op of the function that breaks a rule."""
     if len(fn.arg_attrs) != len(fn.args):
-        raise IRError("arg-attrs", f"@{fn.name} has {len(fn.args)} arguments but attributes for "
-                      f"{len(fn.arg_attrs)}", fn.loc)
+        raise IRError(
+            "arg-attrs",
+            f"@{fn.name} has {len(fn.args)} arguments but attributes for {len(fn.arg_attrs)}",
+            fn.loc,
+        )
     _verify_region(fn.body, set(), fn.name)
 
 

@@ -155,7 +155,6 @@ def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V
     return b.intrinsic(name, x.type, [x, y], overloads=[x.type])
 
 
-
 def _picked_extremum(
     b: Builder, lhs: tuple[V, V], rhs: tuple[V, V], largest: bool, propagate: bool
 ) -> V:
@@ -261,5 +260,3 @@ def lower_math(b: Builder, op: math.MathFunction, src: V) -> V:
     element = _element(op)
     function = MATH[op.name.removeprefix("math.")]
     return narrow(b, function(b, widen(b, src, element)), element)
-
-

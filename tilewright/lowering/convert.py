@@ -208,5 +208,3 @@ def _sticky(b: Builder, clamped: V, scaled: V, bits: V, bias: int) -> V:
     over = b.fcmp("ogt", back, clamped)
     toward_zero = b.sub(bits, b.zext(over, I32))
     return b.or_(toward_zero, b.zext(lost, I32))
-
-

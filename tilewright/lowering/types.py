@@ -19,7 +19,9 @@ def register_type(type: ir.Type) -> LType:
     element = ir.element_of(type)
     if isinstance(element, ir.Pointer):
         return PTR
-    return _FLOATS.get(element) or (I1 if element.is_bool() else int_type(element.primitive_bitwidth))
+    return _FLOATS.get(element) or (
+        I1 if element.is_bool() else int_type(element.primitive_bitwidth)
+    )
 
 
 def memory_type(type: ir.Type) -> LType:

@@ -63,8 +63,14 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
             )
         else:
             ok = isinstance(self.value, float)
-        require(ok, self, "constant-range", "{value!r} is not a value of {type}",
-                value=self.value, type=text_of(element))
+        require(
+            ok,
+            self,
+            "constant-range",
+            "{value!r} is not a value of {type}",
+            value=self.value,
+            type=text_of(element),
+        )
 
     def evaluate(self) -> Array:
         return np.full(shape_of(self.type), self.value, numpy_of(self.type))
@@ -80,20 +86,31 @@ class _Binary(Op):
         return self.lhs.type
 
     def verify(self) -> None:
-        require(self.lhs.type == self.rhs.type, self, "operand-types",
-                "operands are {a} and {b}; they must be of one type",
-                a=text_of(self.lhs.type), b=text_of(self.rhs.type))
+        require(
+            self.lhs.type == self.rhs.type,
+            self,
+            "operand-types",
+            "operands are {a} and {b}; they must be of one type",
+            a=text_of(self.lhs.type),
+            b=text_of(self.rhs.type),
+        )
         self.verify_element(element_of(self.lhs.type))
 
     def verify_element(self, element: Scalar) -> None:
-        require(element.is_floating() or element.is_int(), self, "element-type",
-                "does not take {t}", t=text_of(element))
+        require(
+            element.is_floating() or element.is_int(),
+            self,
+            "element-type",
+            "does not take {t}",
+            t=text_of(element),
+        )
 
 
 class _IntBinary(_Binary):
     def verify_element(self, element: Scalar) -> None:
-        require(element.is_int(), self, "element-type", "takes integers, not {t}",
-                t=text_of(element))
+        require(
+            element.is_int(), self, "element-type", "takes integers, not {t}", t=text_of(element)
+        )
 
 
 def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
@@ -145,8 +162,9 @@ class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
     ieee: bool = attr(False)
 
     def verify_element(self, element: Scalar) -> None:
-        require(element.is_floating(), self, "element-type", "takes floats, not {t}",
-                t=text_of(element))
+        require(
+            element.is_floating(), self, "element-type", "takes floats, not {t}", t=text_of(element)
+        )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return _compute(self, np.divide, lhs, rhs)
@@ -309,11 +327,21 @@ class Cmp(Op, name="arith.cmp", traits=ELEMENTWISE):
         return with_element(self.lhs.type, I1)
 
     def verify(self) -> None:
-        require(self.lhs.type == self.rhs.type, self, "operand-types",
-                "operands are {a} and {b}; they must be of one type",
-                a=text_of(self.lhs.type), b=text_of(self.rhs.type))
-        require(self.predicate in PREDICATES, self, "predicate", "there is no comparison {p!r}",
-                p=self.predicate)
+        require(
+            self.lhs.type == self.rhs.type,
+            self,
+            "operand-types",
+            "operands are {a} and {b}; they must be of one type",
+            a=text_of(self.lhs.type),
+            b=text_of(self.rhs.type),
+        )
+        require(
+            self.predicate in PREDICATES,
+            self,
+            "predicate",
+            "there is no comparison {p!r}",
+            p=self.predicate,
+        )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return PREDICATES[self.predicate](lhs, rhs)
@@ -334,11 +362,22 @@ class Select(Op, name="arith.select", traits=ELEMENTWISE):
 
     def verify(self) -> None:
         a, b = self.on_true.type, self.on_false.type
-        require(a == b, self, "operand-types", "branches are {a} and {b}; they must be of one type",
-                a=text_of(a), b=text_of(b))
-        require(self.condition.type == with_element(a, I1), self, "condition",
-                "the condition is {c}, it must be {want}", c=text_of(self.condition.type),
-                want=text_of(with_element(a, I1)))
+        require(
+            a == b,
+            self,
+            "operand-types",
+            "branches are {a} and {b}; they must be of one type",
+            a=text_of(a),
+            b=text_of(b),
+        )
+        require(
+            self.condition.type == with_element(a, I1),
+            self,
+            "condition",
+            "the condition is {c}, it must be {want}",
+            c=text_of(self.condition.type),
+            want=text_of(with_element(a, I1)),
+        )
 
     def evaluate(self, condition: Array, on_true: Array, on_false: Array) -> Array:
         return np.where(condition, on_true, on_false)
@@ -356,8 +395,13 @@ class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
         return self.src.type
 
     def verify(self) -> None:
-        require(is_float(self.src.type) or is_int(self.src.type), self, "element-type",
-                "does not take {t}", t=text_of(element_of(self.src.type)))
+        require(
+            is_float(self.src.type) or is_int(self.src.type),
+            self,
+            "element-type",
+            "does not take {t}",
+            t=text_of(element_of(self.src.type)),
+        )
 
     def evaluate(self, src: Array) -> Array:
         return src.copy() if src.dtype == np.bool_ else np.negative(src)
@@ -375,8 +419,13 @@ class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
         return self.src.type
 
     def verify(self) -> None:
-        require(is_float(self.src.type) or is_int(self.src.type), self, "element-type",
-                "does not take {t}", t=text_of(element_of(self.src.type)))
+        require(
+            is_float(self.src.type) or is_int(self.src.type),
+            self,
+            "element-type",
+            "does not take {t}",
+            t=text_of(element_of(self.src.type)),
+        )
 
     def evaluate(self, src: Array) -> Array:
         if not is_float(self.src.type):
@@ -403,8 +452,12 @@ class Fma(Op, name="arith.fma", traits=ELEMENTWISE):
         return self.x.type
 
     def verify(self) -> None:
-        require(self.x.type == self.y.type == self.z.type and is_float(self.x.type), self,
-                "operand-types", "takes three floats of one type")
+        require(
+            self.x.type == self.y.type == self.z.type and is_float(self.x.type),
+            self,
+            "operand-types",
+            "takes three floats of one type",
+        )
 
     def evaluate(self, x: Array, y: Array, z: Array) -> Array:
         return fused_multiply_add(x, y, z, dtype_of(self.x.type))
@@ -417,8 +470,13 @@ class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
     """
 
     def verify_element(self, element: Scalar) -> None:
-        require(element.is_int() and element.primitive_bitwidth in (32, 64), self, "element-type",
-                "takes integers of 32 or 64 bits, not {t}", t=text_of(element))
+        require(
+            element.is_int() and element.primitive_bitwidth in (32, 64),
+            self,
+            "element-type",
+            "takes integers of 32 or 64 bits, not {t}",
+            t=text_of(element),
+        )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         bits = lhs.dtype.itemsize * 8
@@ -457,12 +515,27 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
 
     def verify(self) -> None:
         source = element_of(self.src.type)
-        require(source.is_floating() or source.is_int(), self, "element-type", "does not take {t}",
-                t=text_of(source))
-        require(isinstance(self.to, DType) and not self.to.is_void(), self, "target-type",
-                "does not give {t!r}", t=self.to)
-        require(self.rounding in ("rtne", "rtz"), self, "rounding", "there is no rounding {r!r}",
-                r=self.rounding)
+        require(
+            source.is_floating() or source.is_int(),
+            self,
+            "element-type",
+            "does not take {t}",
+            t=text_of(source),
+        )
+        require(
+            isinstance(self.to, DType) and not self.to.is_void(),
+            self,
+            "target-type",
+            "does not give {t!r}",
+            t=self.to,
+        )
+        require(
+            self.rounding in ("rtne", "rtz"),
+            self,
+            "rounding",
+            "there is no rounding {r!r}",
+            r=self.rounding,
+        )
 
     def evaluate(self, src: Array) -> Array:
         source, to = dtype_of(self.src.type), self.to
@@ -491,10 +564,21 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
 
     def verify(self) -> None:
         source = element_of(self.src.type)
-        require(isinstance(self.to, DType | Pointer), self, "target-type", "does not give {t!r}",
-                t=self.to)
-        require(source.primitive_bitwidth == self.to.primitive_bitwidth, self, "width",
-                "{a} and {b} have different widths", a=text_of(source), b=text_of(self.to))
+        require(
+            isinstance(self.to, DType | Pointer),
+            self,
+            "target-type",
+            "does not give {t!r}",
+            t=self.to,
+        )
+        require(
+            source.primitive_bitwidth == self.to.primitive_bitwidth,
+            self,
+            "width",
+            "{a} and {b} have different widths",
+            a=text_of(source),
+            b=text_of(self.to),
+        )
 
     def evaluate(self, src: Array) -> Array:
         return np.atleast_1d(src).view(numpy_of(self.to)).reshape(src.shape)
@@ -520,8 +604,14 @@ class Hint(Op, name="arith.hint", traits=ELEMENTWISE):
     def verify(self) -> None:
         rank = max(1, len(shape_of(self.src.type)))
         for facts in (self.divisibility, self.contiguity, self.constancy):
-            require(len(facts) == rank, self, "rank", "{n} values for {rank} axes", n=len(facts),
-                    rank=rank)
+            require(
+                len(facts) == rank,
+                self,
+                "rank",
+                "{n} values for {rank} axes",
+                n=len(facts),
+                rank=rank,
+            )
 
     def evaluate(self, src: Array) -> Array:
         return src

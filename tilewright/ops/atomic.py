@@ -52,11 +52,23 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
         _verify_order(self, self.sem, self.scope)
         require(self.kind in KINDS, self, "kind", "there is no atomic {k!r}", k=self.kind)
         want = self.result_type()
-        require(self.value.type == want, self, "operand-types", "combines {v}, it must be {w}",
-                v=text_of(self.value.type), w=text_of(want))
+        require(
+            self.value.type == want,
+            self,
+            "operand-types",
+            "combines {v}, it must be {w}",
+            v=text_of(self.value.type),
+            w=text_of(want),
+        )
         bitwise = self.kind in ("and", "or", "xor")
-        require(not (bitwise and element_of(want).is_floating()), self, "element-type",
-                "{k} takes integers, not {t}", k=self.kind, t=text_of(element_of(want)))
+        require(
+            not (bitwise and element_of(want).is_floating()),
+            self,
+            "element-type",
+            "{k} takes integers, not {t}",
+            k=self.kind,
+            t=text_of(element_of(want)),
+        )
 
     no_evaluate = "it changes memory; see execute"
 
@@ -85,9 +97,15 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
         verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         want = self.result_type()
-        require(self.value.type == want and self.expected.type == want, self, "operand-types",
-                "compares {e} and writes {v}, both must be {w}", e=text_of(self.expected.type),
-                v=text_of(self.value.type), w=text_of(want))
+        require(
+            self.value.type == want and self.expected.type == want,
+            self,
+            "operand-types",
+            "compares {e} and writes {v}, both must be {w}",
+            e=text_of(self.expected.type),
+            v=text_of(self.value.type),
+            w=text_of(want),
+        )
 
     no_evaluate = "it changes memory; see execute"
 

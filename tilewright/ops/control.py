@@ -25,8 +25,13 @@ class ProgramId(Op, name="program.id", traits=PER_PROGRAM):
         return I32
 
     def verify(self) -> None:
-        require(self.axis in (0, 1, 2), self, "axis-range", "a grid has axes 0, 1 and 2, not {a}",
-                a=self.axis)
+        require(
+            self.axis in (0, 1, 2),
+            self,
+            "axis-range",
+            "a grid has axes 0, 1 and 2, not {a}",
+            a=self.axis,
+        )
 
     no_evaluate = "it depends on the program; see execute"
 
@@ -46,8 +51,13 @@ class NumPrograms(Op, name="program.count", traits=PER_PROGRAM):
         return I32
 
     def verify(self) -> None:
-        require(self.axis in (0, 1, 2), self, "axis-range", "a grid has axes 0, 1 and 2, not {a}",
-                a=self.axis)
+        require(
+            self.axis in (0, 1, 2),
+            self,
+            "axis-range",
+            "a grid has axes 0, 1 and 2, not {a}",
+            a=self.axis,
+        )
 
     no_evaluate = "it depends on the launch; see execute"
 
@@ -109,8 +119,13 @@ class Condition(Op, name="control.condition", traits=TERMINATOR):
         return ()
 
     def verify(self) -> None:
-        require(self.condition.type == I1, self, "condition", "the condition is {t}, not i1",
-                t=text_of(self.condition.type))
+        require(
+            self.condition.type == I1,
+            self,
+            "condition",
+            "the condition is {t}, not i1",
+            t=text_of(self.condition.type),
+        )
 
     no_evaluate = "the loop takes its operands"
 
@@ -144,13 +159,25 @@ class For(Op, name="control.for", traits=PURE):
 
     def verify(self) -> None:
         t = self.start.type
-        require(is_int(t) and t == self.stop.type == self.step.type and t == element_of(t), self,
-                "bounds", "start, stop and step must be integers of one type")
+        require(
+            is_int(t) and t == self.stop.type == self.step.type and t == element_of(t),
+            self,
+            "bounds",
+            "start, stop and step must be integers of one type",
+        )
         want = [t, *self.result_types()]
-        require([a.type for a in self.body.args] == want, self, "carried",
-                "the body's arguments don't fit the carried values")
-        require([v.type for v in self.body.terminator.operands] == want[1:], self, "carried",
-                "the body yields other types than it carries")
+        require(
+            [a.type for a in self.body.args] == want,
+            self,
+            "carried",
+            "the body's arguments don't fit the carried values",
+        )
+        require(
+            [v.type for v in self.body.terminator.operands] == want[1:],
+            self,
+            "carried",
+            "the body yields other types than it carries",
+        )
 
     no_evaluate = "it runs a nested region; see execute"
 
@@ -185,13 +212,25 @@ class While(Op, name="control.while", traits=PURE):
     def verify(self) -> None:
         end = self.before.terminator
         require(isinstance(end, Condition), self, "condition", "needs a control.condition")
-        require([a.type for a in self.before.args] == [v.type for v in self.inits], self,
-                "carried", "the condition's arguments don't fit the carried values")
+        require(
+            [a.type for a in self.before.args] == [v.type for v in self.inits],
+            self,
+            "carried",
+            "the condition's arguments don't fit the carried values",
+        )
         passed = list(self.result_types())
-        require([a.type for a in self.body.args] == passed, self, "carried",
-                "the body's arguments don't fit what the condition passes on")
-        require([v.type for v in self.body.terminator.operands] == [v.type for v in self.inits],
-                self, "carried", "the body yields other types than it carries")
+        require(
+            [a.type for a in self.body.args] == passed,
+            self,
+            "carried",
+            "the body's arguments don't fit what the condition passes on",
+        )
+        require(
+            [v.type for v in self.body.terminator.operands] == [v.type for v in self.inits],
+            self,
+            "carried",
+            "the body yields other types than it carries",
+        )
 
     no_evaluate = "it runs nested regions; see execute"
 
@@ -224,10 +263,19 @@ class If(Op, name="control.if", traits=PURE):
         return tuple(v.type for v in self.then.terminator.operands)
 
     def verify(self) -> None:
-        require(self.condition.type == I1, self, "condition", "the condition is {t}, not i1",
-                t=text_of(self.condition.type))
-        require([v.type for v in self.otherwise.terminator.operands] == list(self.result_types()),
-                self, "branches", "the two branches yield different types")
+        require(
+            self.condition.type == I1,
+            self,
+            "condition",
+            "the condition is {t}, not i1",
+            t=text_of(self.condition.type),
+        )
+        require(
+            [v.type for v in self.otherwise.terminator.operands] == list(self.result_types()),
+            self,
+            "branches",
+            "the two branches yield different types",
+        )
 
     no_evaluate = "it runs a nested region; see execute"
 

@@ -52,10 +52,19 @@ class Dot(Op, name="tile.dot", traits=PURE):
             and c[-2:] == (a[-2], b[-1])
         )
         require(fits, self, "shape", "{a} @ {b} does not give {c}", a=a, b=b, c=c)
-        require(self.precision in PRECISIONS, self, "precision", "there is no precision {p!r}",
-                p=self.precision)
-        require(not any(is_pointer(v.type) for v in (self.lhs, self.rhs, self.acc)), self,
-                "element-type", "does not take pointers")
+        require(
+            self.precision in PRECISIONS,
+            self,
+            "precision",
+            "there is no precision {p!r}",
+            p=self.precision,
+        )
+        require(
+            not any(is_pointer(v.type) for v in (self.lhs, self.rhs, self.acc)),
+            self,
+            "element-type",
+            "does not take pointers",
+        )
         left, right, acc = (dtype_of(v.type) for v in (self.lhs, self.rhs, self.acc))
         if left.is_int():
             ok = left == right and left.primitive_bitwidth == 8 and acc == I32
@@ -65,8 +74,15 @@ class Dot(Op, name="tile.dot", traits=PURE):
             ok = left == right and acc in ((FP16, FP32) if left == FP16 else (FP32,))
         else:
             ok = left == right == acc and left in (FP32, FP64)
-        require(ok, self, "element-type", "{a} @ {b} into {c} is not a product that exists",
-                a=text_of(left), b=text_of(right), c=text_of(acc))
+        require(
+            ok,
+            self,
+            "element-type",
+            "{a} @ {b} into {c} is not a product that exists",
+            a=text_of(left),
+            b=text_of(right),
+            c=text_of(acc),
+        )
 
     def evaluate(self, lhs: Array, rhs: Array, acc: Array) -> Array:
         assert isinstance(self.acc.type, Tile)

@@ -29,8 +29,13 @@ class MathFunction(Op):
         return self.src.type
 
     def verify(self) -> None:
-        require(is_float(self.src.type), self, "element-type", "takes floats, not {t}",
-                t=text_of(element_of(self.src.type)))
+        require(
+            is_float(self.src.type),
+            self,
+            "element-type",
+            "takes floats, not {t}",
+            t=text_of(element_of(self.src.type)),
+        )
 
     @staticmethod
     def function(x: Any) -> Any:

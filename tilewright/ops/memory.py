@@ -44,11 +44,21 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
         return self.ptr.type
 
     def verify(self) -> None:
-        require(is_pointer(self.ptr.type), self, "operand-types", "{t} is not a pointer",
-                t=text_of(self.ptr.type))
-        require(is_int(self.offset.type) and shape_of(self.ptr.type) == shape_of(self.offset.type),
-                self, "operand-types", "the offset {b} does not fit the pointer {a}",
-                a=text_of(self.ptr.type), b=text_of(self.offset.type))
+        require(
+            is_pointer(self.ptr.type),
+            self,
+            "operand-types",
+            "{t} is not a pointer",
+            t=text_of(self.ptr.type),
+        )
+        require(
+            is_int(self.offset.type) and shape_of(self.ptr.type) == shape_of(self.offset.type),
+            self,
+            "operand-types",
+            "the offset {b} does not fit the pointer {a}",
+            a=text_of(self.ptr.type),
+            b=text_of(self.offset.type),
+        )
 
     def evaluate(self, ptr: Array, offset: Array) -> Array:
         size = pointee_of(self.ptr.type).nbytes_in_memory
@@ -59,8 +69,14 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
 def verify_mask(op: Op, ptr: Value, mask: Value | None) -> None:
     """The mask of a memory op is i1 in the shape of the pointer."""
     want = with_element(ptr.type, I1)
-    require(mask is None or mask.type == want, op, "mask-type", "the mask is {m}, it must be {w}",
-            m=text_of(mask.type) if mask else "", w=text_of(want))
+    require(
+        mask is None or mask.type == want,
+        op,
+        "mask-type",
+        "the mask is {m}, it must be {w}",
+        m=text_of(mask.type) if mask else "",
+        w=text_of(want),
+    )
 
 
 def verify_pointer(op: Op, ptr: Value) -> None:
@@ -70,8 +86,12 @@ def verify_pointer(op: Op, ptr: Value) -> None:
 def verify_writable(op: Op, ptr: Value) -> None:
     """A memory op that writes does not take a constant pointer."""
     element = element_of(ptr.type)
-    require(not (isinstance(element, Pointer) and element.const), op, "const-pointer",
-            "stores through a constant pointer")
+    require(
+        not (isinstance(element, Pointer) and element.const),
+        op,
+        "const-pointer",
+        "stores through a constant pointer",
+    )
 
 
 class Load(Op, name="mem.load", traits=READS):
@@ -101,9 +121,14 @@ class Load(Op, name="mem.load", traits=READS):
         verify_mask(self, self.ptr, self.mask)
         if self.other is not None:
             require(self.mask is not None, self, "other-without-mask", "`other` needs a mask")
-            require(self.other.type == self.result_type(), self, "operand-types",
-                    "`other` is {o}, it must be {w}", o=text_of(self.other.type),
-                    w=text_of(self.result_type()))
+            require(
+                self.other.type == self.result_type(),
+                self,
+                "operand-types",
+                "`other` is {o}, it must be {w}",
+                o=text_of(self.other.type),
+                w=text_of(self.result_type()),
+            )
 
     no_evaluate = "it reads memory; see execute"
 
@@ -132,8 +157,14 @@ class Store(Op, name="mem.store", traits=WRITES):
         verify_pointer(self, self.ptr)
         verify_mask(self, self.ptr, self.mask)
         want = with_element(self.ptr.type, pointee_of(self.ptr.type))
-        require(self.value.type == want, self, "operand-types", "stores {v}, it must be {w}",
-                v=text_of(self.value.type), w=text_of(want))
+        require(
+            self.value.type == want,
+            self,
+            "operand-types",
+            "stores {v}, it must be {w}",
+            v=text_of(self.value.type),
+            w=text_of(want),
+        )
         verify_writable(self, self.ptr)
 
     no_evaluate = "it writes memory; see execute"

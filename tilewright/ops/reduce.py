@@ -31,16 +31,30 @@ class _Combining(Op):
         shapes = {shape_of(s.type) for s in self.srcs}
         require(len(shapes) == 1, self, "shape", "operands differ in shape")
         rank = len(shape_of(self.srcs[0].type))
-        require(0 <= self.axis < rank, self, "axis-range",
-                "axis {axis} is outside a tile of rank {rank}", axis=self.axis, rank=rank)
+        require(
+            0 <= self.axis < rank,
+            self,
+            "axis-range",
+            "axis {axis} is outside a tile of rank {rank}",
+            axis=self.axis,
+            rank=rank,
+        )
         elements = [element_of(s.type) for s in self.srcs]
         args = [a.type for a in self.combine_region.args]
         require(args == elements * 2, self, "combine", "the combine region's arguments don't fit")
         end = self.combine_region.terminator
-        require([v.type for v in end.operands] == elements, self, "combine",
-                "the combine region yields other types than it takes")
-        require(all(op.pure for op in self.combine_region), self, "combine",
-                "the combine region has effects")
+        require(
+            [v.type for v in end.operands] == elements,
+            self,
+            "combine",
+            "the combine region yields other types than it takes",
+        )
+        require(
+            all(op.pure for op in self.combine_region),
+            self,
+            "combine",
+            "the combine region has effects",
+        )
 
     def apply(self, state: Any, left: list[Array], right: list[Array]) -> list[Array]:
         """Run the combine region on whole arrays, element by element."""

@@ -35,8 +35,14 @@ class Arange(Op, name="tile.arange", traits=PURE):
         return Tile((self.end - self.start,), I32)
 
     def verify(self) -> None:
-        require(self.end > self.start, self, "range", "end {e} is not above start {s}",
-                e=self.end, s=self.start)
+        require(
+            self.end > self.start,
+            self,
+            "range",
+            "end {e} is not above start {s}",
+            e=self.end,
+            s=self.start,
+        )
         require(self.start >= -(2**31) and self.end <= 2**31, self, "range", "must fit in i32")
 
     def evaluate(self) -> Array:
@@ -64,8 +70,13 @@ class Splat(Op, name="tile.splat", traits=PURE):
 
 
 def _verify_shape(op: Op, shape: tuple[int, ...]) -> None:
-    require(len(shape) > 0 and all(d > 0 for d in shape), op, "shape",
-            "{shape} is not a tile's shape", shape=shape)
+    require(
+        len(shape) > 0 and all(d > 0 for d in shape),
+        op,
+        "shape",
+        "{shape} is not a tile's shape",
+        shape=shape,
+    )
 
 
 class ExpandDims(Op, name="tile.expand_dims", traits=PURE):
@@ -84,8 +95,14 @@ class ExpandDims(Op, name="tile.expand_dims", traits=PURE):
     def verify(self) -> None:
         rank = len(shape_of(self.src.type))
         require(rank > 0, self, "operand-types", "takes a tile")
-        require(0 <= self.axis <= rank, self, "axis-range",
-                "axis {axis} is outside a result of rank {rank}", axis=self.axis, rank=rank + 1)
+        require(
+            0 <= self.axis <= rank,
+            self,
+            "axis-range",
+            "axis {axis} is outside a result of rank {rank}",
+            axis=self.axis,
+            rank=rank + 1,
+        )
 
     def evaluate(self, src: Array) -> Array:
         return np.expand_dims(src, self.axis)
@@ -106,10 +123,22 @@ class Broadcast(Op, name="tile.broadcast", traits=PURE):
     def verify(self) -> None:
         source = shape_of(self.src.type)
         _verify_shape(self, self.shape)
-        require(len(source) == len(self.shape), self, "rank", "{a} and {b} differ in rank",
-                a=source, b=self.shape)
-        require(all(s in (1, d) for s, d in zip(source, self.shape, strict=True)), self,
-                "shape", "{a} does not broadcast to {b}", a=source, b=self.shape)
+        require(
+            len(source) == len(self.shape),
+            self,
+            "rank",
+            "{a} and {b} differ in rank",
+            a=source,
+            b=self.shape,
+        )
+        require(
+            all(s in (1, d) for s, d in zip(source, self.shape, strict=True)),
+            self,
+            "shape",
+            "{a} does not broadcast to {b}",
+            a=source,
+            b=self.shape,
+        )
 
     def evaluate(self, src: Array) -> Array:
         return np.broadcast_to(src, self.shape)
@@ -129,8 +158,14 @@ class Reshape(Op, name="tile.reshape", traits=PURE):
 
     def verify(self) -> None:
         source = shape_of(self.src.type)
-        require(all(d > 0 for d in self.shape) and prod(source) == prod(self.shape), self, "shape",
-                "{a} and {b} differ in their number of elements", a=source, b=self.shape)
+        require(
+            all(d > 0 for d in self.shape) and prod(source) == prod(self.shape),
+            self,
+            "shape",
+            "{a} and {b} differ in their number of elements",
+            a=source,
+            b=self.shape,
+        )
 
     def evaluate(self, src: Array) -> Array:
         return src.reshape(self.shape)
@@ -147,8 +182,14 @@ class Permute(Op, name="tile.permute", traits=PURE):
 
     def result_type(self) -> Type:
         shape = shape_of(self.src.type)
-        require(sorted(self.order) == list(range(len(shape))) and shape, self, "order",
-                "{order} is not a permutation of {rank} axes", order=self.order, rank=len(shape))
+        require(
+            sorted(self.order) == list(range(len(shape))) and shape,
+            self,
+            "order",
+            "{order} is not a permutation of {rank} axes",
+            order=self.order,
+            rank=len(shape),
+        )
         return with_shape(self.src.type, tuple(shape[i] for i in self.order))
 
     def evaluate(self, src: Array) -> Array:
@@ -168,9 +209,14 @@ class Join(Op, name="tile.join", traits=PURE):
         return with_shape(self.lhs.type, (*shape_of(self.lhs.type), 2))
 
     def verify(self) -> None:
-        require(self.lhs.type == self.rhs.type, self, "operand-types",
-                "operands are {a} and {b}; they must be of one type",
-                a=text_of(self.lhs.type), b=text_of(self.rhs.type))
+        require(
+            self.lhs.type == self.rhs.type,
+            self,
+            "operand-types",
+            "operands are {a} and {b}; they must be of one type",
+            a=text_of(self.lhs.type),
+            b=text_of(self.rhs.type),
+        )
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return np.stack([lhs, rhs], axis=-1)
@@ -190,8 +236,13 @@ class Split(Op, name="tile.split", traits=PURE):
 
     def verify(self) -> None:
         shape = shape_of(self.src.type)
-        require(len(shape) > 0 and shape[-1] == 2, self, "shape",
-                "the last axis of {shape} must have length 2", shape=shape)
+        require(
+            len(shape) > 0 and shape[-1] == 2,
+            self,
+            "shape",
+            "the last axis of {shape} must have length 2",
+            shape=shape,
+        )
 
     def evaluate(self, src: Array) -> tuple[Array, ...]:
         return np.asarray(src[..., 0]), np.asarray(src[..., 1])
@@ -209,13 +260,30 @@ class Cat(Op, name="tile.cat", traits=PURE):
 
     def result_type(self) -> Type:
         a, b = shape_of(self.lhs.type), shape_of(self.rhs.type)
-        require(element_of(self.lhs.type) == element_of(self.rhs.type), self, "operand-types",
-                "element types differ")
-        require(0 <= self.axis < len(a), self, "axis-range",
-                "axis {axis} is outside a tile of rank {rank}", axis=self.axis, rank=len(a))
-        require(len(a) == len(b) and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True))
-                                         if i != self.axis), self, "shape",
-                "{a} and {b} differ outside axis {axis}", a=a, b=b, axis=self.axis)
+        require(
+            element_of(self.lhs.type) == element_of(self.rhs.type),
+            self,
+            "operand-types",
+            "element types differ",
+        )
+        require(
+            0 <= self.axis < len(a),
+            self,
+            "axis-range",
+            "axis {axis} is outside a tile of rank {rank}",
+            axis=self.axis,
+            rank=len(a),
+        )
+        require(
+            len(a) == len(b)
+            and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True)) if i != self.axis),
+            self,
+            "shape",
+            "{a} and {b} differ outside axis {axis}",
+            a=a,
+            b=b,
+            axis=self.axis,
+        )
         length = a[self.axis] + b[self.axis]
         return with_shape(self.lhs.type, (*a[: self.axis], length, *a[self.axis + 1 :]))
 
@@ -237,8 +305,14 @@ class Flip(Op, name="tile.flip", traits=PURE):
 
     def verify(self) -> None:
         rank = len(shape_of(self.src.type))
-        require(0 <= self.axis < rank, self, "axis-range",
-                "axis {axis} is outside a tile of rank {rank}", axis=self.axis, rank=rank)
+        require(
+            0 <= self.axis < rank,
+            self,
+            "axis-range",
+            "axis {axis} is outside a tile of rank {rank}",
+            axis=self.axis,
+            rank=rank,
+        )
 
     def evaluate(self, src: Array) -> Array:
         return np.flip(src, self.axis)
@@ -262,11 +336,24 @@ class Gather(Op, name="tile.gather", traits=PURE):
     def verify(self) -> None:
         a, b = shape_of(self.src.type), shape_of(self.index.type)
         require(is_int(self.index.type), self, "operand-types", "the index must be integers")
-        require(0 <= self.axis < len(a), self, "axis-range",
-                "axis {axis} is outside a tile of rank {rank}", axis=self.axis, rank=len(a))
-        require(len(a) == len(b) and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True))
-                                         if i != self.axis), self, "shape",
-                "{a} and {b} differ outside axis {axis}", a=a, b=b, axis=self.axis)
+        require(
+            0 <= self.axis < len(a),
+            self,
+            "axis-range",
+            "axis {axis} is outside a tile of rank {rank}",
+            axis=self.axis,
+            rank=len(a),
+        )
+        require(
+            len(a) == len(b)
+            and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True)) if i != self.axis),
+            self,
+            "shape",
+            "{a} and {b} differ outside axis {axis}",
+            a=a,
+            b=b,
+            axis=self.axis,
+        )
 
     def evaluate(self, src: Array, index: Array) -> Array:
         last = src.shape[self.axis] - 1

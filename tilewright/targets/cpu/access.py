@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import (
@@ -127,7 +127,9 @@ def _read(
     volatile: bool = False,
 ) -> Lanes:
     b = level.b
-    depth = max(ptr.depth, mask.depth if mask else 0, other.depth if other else 0)
+    depth = level.depth  # it may rely on what is assumed of masks here, so it belongs here
+    if level.width == 1:
+        ptr, mask, other = _first(ptr), _first(mask), _first(other)
     if ptr.uniform and (mask is None or mask.uniform):
         return _read_scalar(level, ptr, element, mask, other, depth, volatile)
     type = vector(element, level.width)
@@ -145,6 +147,15 @@ def _read(
     full = const(like(I1, type), 1)
     pointers = pointer_vector(level, ptr)
     return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
+
+
+@overload
+def _first(x: Lanes) -> Lanes: ...
+@overload
+def _first(x: None) -> None: ...
+def _first(x: Lanes | None) -> Lanes | None:
+    """The only lane there is."""
+    return Lanes(x.base, 0, x.depth) if x is not None else None
 
 
 def _read_strided(level: Level, base: V, element: LType, step: int) -> V:
@@ -172,7 +183,7 @@ def _read_scalar(
     assert other is not None
     if not other.uniform:
         read = _guarded_load(level, ptr.base, element, mask.base, zero(element), volatile)
-        chosen = b.select(mask.base, b.splat(read, level.width), level.vector(other))
+        chosen = b.select(mask.base, lanes.spread(b, read, level.width), level.vector(other))
         return Lanes(chosen, None, depth)
     read = _guarded_load(level, ptr.base, element, mask.base, other.base, volatile)
     return Lanes(read, 0, depth)
@@ -210,11 +221,13 @@ def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes 
 
 def _write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> None:
     b = level.b
+    if level.width == 1:
+        ptr, mask = _first(ptr), _first(mask)
     if ptr.uniform and not data.type.lanes and (mask is None or mask.uniform):
         _write_scalar(level, ptr.base, data, mask)
         return
     if not data.type.lanes:
-        data = b.splat(data, level.width)
+        data = lanes.spread(b, data, level.width)
     size = data.type.bits // 8
     if ptr.stride == size:
         if mask is None:
@@ -241,3 +254,4 @@ def _write_scalar(level: Level, ptr: V, data: V, mask: Lanes | None) -> None:
     b.store(data, ptr)
     b.br(after)
     b.at(after)
+    level.block = after

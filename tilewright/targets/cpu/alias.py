@@ -110,9 +110,7 @@ class MemoryOrder:
         end = len(steps) if last is None else steps.index(last)
         return limit <= end
 
-    def latest(
-        self, value: Value, steps: Sequence[Step], position: dict[Op, int]
-    ) -> int | None:
+    def latest(self, value: Value, steps: Sequence[Step], position: dict[Op, int]) -> int | None:
         """Index of the first step after the load that may write what it reads."""
         load = value.op
         if not isinstance(load, memory.Load):

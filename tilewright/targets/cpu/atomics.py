@@ -44,9 +44,7 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
         values = [at.eval(v, coords).base for v in (op.ptr, op.expected, op.value)]
         ptr, expected, value = values
         bits = int_type(value.type.bits)
-        old, _ = b.cmpxchg(
-            ptr, b.bitcast(expected, bits), b.bitcast(value, bits), _ORDER[op.sem]
-        )
+        old, _ = b.cmpxchg(ptr, b.bitcast(expected, bits), b.bitcast(value, bits), _ORDER[op.sem])
         return b.bitcast(old, value.type)
 
     _each(kernel, level, op, op.ptr, exchange)

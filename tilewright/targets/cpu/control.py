@@ -19,8 +19,12 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     b = kernel.b
     start = level.scalar(op.start)
     count = _trip_count(level, op)
-    step = b.intrinsic("llvm.smax", start.type, [level.scalar(op.step), const(start.type, 1)],
-                       overloads=[start.type])
+    step = b.intrinsic(
+        "llvm.smax",
+        start.type,
+        [level.scalar(op.step), const(start.type, 1)],
+        overloads=[start.type],
+    )
     args = op.body.args[1:]
     buffers = _carry_tiles(kernel, level, args, op.inits)
     scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
@@ -131,9 +135,7 @@ def _yield_tiles(
     kernel.b.at(level.block)
 
 
-def _reads_other(
-    kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer | None]
-) -> bool:
+def _reads_other(kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer | None]) -> bool:
     """Whether a lazy value reads a carried buffer other than `own`, or `own` at other elements.
 
     Buffers are compared, not values: what was computed in place has its operand's buffer.

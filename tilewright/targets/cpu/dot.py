@@ -100,9 +100,7 @@ def _operand(kernel: Kernel, level: Level, value: Value, compute: LType) -> Buff
     return buffer
 
 
-def _accumulator(
-    kernel: Kernel, level: Level, op: dot.Dot, compute: LType
-) -> tuple[Buffer, bool]:
+def _accumulator(kernel: Kernel, level: Level, op: dot.Dot, compute: LType) -> tuple[Buffer, bool]:
     """The buffer to add into, and whether it holds anything yet.
 
     A carried accumulator that only this product uses is added to in place.

@@ -112,10 +112,19 @@ class Level:
         lower = lowering_of(type(op), "cpu")
         assert lower is not None, f"no lowering of {op.name}"
         depth = max([a.depth for a in args], default=0)
-        if all(a.uniform for a in args):
-            return Lanes(lower(self.b, op, *[a.base for a in args]), 0, depth)
-        vectors = [self.vector(a) for a in args]
-        return Lanes(lower(self.b, op, *vectors), None, depth)
+        with self.placed(*args):
+            if all(a.uniform for a in args) or self.width == 1:
+                return Lanes(lower(self.b, op, *[a.base for a in args]), 0, depth)
+            vectors = [self.vector(a) for a in args]
+            return Lanes(lower(self.b, op, *vectors), None, depth)
+
+    def placed(self, *args: Lanes) -> _Emitting:
+        """Emit where what these values vary with is known, no deeper.
+
+        A result must not claim to be known further out than it is emitted: it may become a
+        coordinate, and then decides where others are emitted.
+        """
+        return _Emitting(self.at_depth(min(self.depth, max([a.depth for a in args], default=0))))
 
     def vector(self, x: Lanes) -> V:
         """All lanes as a vector."""
@@ -158,12 +167,10 @@ class Level:
     def extend(self, x: Lanes, signed: bool) -> Lanes:
         if x.base.type.bits == 64:
             return x
-        if not x.uniform:
-            vector = self.vector(x)
-            wide = self.b.sext(vector, I64) if signed else self.b.zext(vector, I64)
-            return Lanes(wide, None, x.depth)
-        wide = self.b.sext(x.base, I64) if signed else self.b.zext(x.base, I64)
-        return Lanes(wide, 0, x.depth)
+        with self.placed(x):
+            narrow = x.base if x.uniform else self.vector(x)
+            wide = self.b.sext(narrow, I64) if signed else self.b.zext(narrow, I64)
+            return Lanes(wide, 0 if x.uniform else None, x.depth)
 
 
 class _Emitting:
@@ -195,10 +202,11 @@ class _Emitting:
 def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Lanes:
     (c,) = coords
     start = const(register_type(ir.I32), op.start)
-    if c.stride is None:
+    with level.placed(c):
         narrow = level.b.trunc(c.base, start.type)
-        return Lanes(level.b.add(narrow, level.b.splat(start, level.width)), None, c.depth)
-    return Lanes(level.b.add(level.b.trunc(c.base, start.type), start), c.stride, c.depth)
+        if narrow.type.lanes:
+            start = lanes.spread(level.b, start, level.width)
+        return Lanes(level.b.add(narrow, start), c.stride, c.depth)
 
 
 def _expand(level: Level, op: shape.ExpandDims, coords: Coords) -> Coords:
@@ -225,7 +233,8 @@ def _splat(level: Level, op: shape.Splat, coords: Coords) -> Coords:
 
 def _flip(level: Level, op: shape.Flip, coords: Coords) -> Coords:
     size = ir.shape_of(op.src.type)[op.axis]
-    flipped = lanes.sub(level.b, lanes.index(size - 1), coords[op.axis], level.width)
+    with level.placed(coords[op.axis]):
+        flipped = lanes.sub(level.b, lanes.index(size - 1), coords[op.axis], level.width)
     return (*coords[: op.axis], flipped, *coords[op.axis + 1 :])
 
 
@@ -234,7 +243,8 @@ def _reshape(level: Level, op: shape.Reshape, coords: Coords) -> Coords:
     known = level.kernel.reshaped.get(key)
     if known is None:
         source, target = ir.shape_of(op.src.type), ir.shape_of(op.result.type)
-        known = level.kernel.reshaped[key] = _reindex(level, source, target, coords)
+        with level.placed(*coords):
+            known = level.kernel.reshaped[key] = _reindex(level, source, target, coords)
     return known
 
 
@@ -278,11 +288,13 @@ def _offset_moved(level: Level, op: Op, coords: Coords) -> Lanes:
 def _offset_arith(level: Level, op: Op, coords: Coords) -> Lanes:
     x, y = (level.offset(v, coords) for v in op.operands)
     combine = {arith.Add: lanes.add, arith.Sub: lanes.sub, arith.Mul: lanes.mul}[type(op)]  # pyright: ignore
-    return combine(level.b, x, y, level.width)
+    with level.placed(x, y):
+        return combine(level.b, x, y, level.width)
 
 
 def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Lanes:
-    return lanes.add(level.b, coords[0], lanes.index(op.start), level.width)
+    with level.placed(coords[0]):
+        return lanes.add(level.b, coords[0], lanes.index(op.start), level.width)
 
 
 def _offset_cast(level: Level, op: arith.Cast, coords: Coords) -> Lanes | None:
@@ -315,7 +327,8 @@ def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Lanes:
     args = [level.eval(v, coords) for v in op.operands]
     if ir.is_int(value.type) and not ir.element_of(value.type).is_bool():
         combine = {arith.Add: lanes.add, arith.Sub: lanes.sub, arith.Mul: lanes.mul}[type(op)]  # pyright: ignore
-        return combine(level.b, args[0], args[1], level.width)
+        with level.placed(*args):
+            return combine(level.b, args[0], args[1], level.width)
     return level.elementwise(op, args)
 
 
@@ -337,10 +350,11 @@ def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Lan
     if condition.uniform and condition.base.number is not None:
         return level.eval(op.on_true if condition.base.number else op.on_false, coords)
     sides = [level.eval(op.on_true, coords), level.eval(op.on_false, coords)]
-    if condition.uniform and not all(s.uniform for s in sides):
-        vectors = [level.vector(s) for s in sides]
+    if condition.uniform and not all(s.uniform for s in sides) and level.width > 1:
         depth = max(condition.depth, *[s.depth for s in sides])
-        return Lanes(level.b.select(condition.base, *vectors), None, depth)
+        with level.placed(condition, *sides):
+            vectors = [level.vector(s) for s in sides]
+            return Lanes(level.b.select(condition.base, *vectors), None, depth)
     return level.elementwise(op, [condition, *sides])
 
 
@@ -360,10 +374,11 @@ def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Lanes:
             known = _reciprocal(home.b, widen(home.b, y.base, element))
         home.reciprocals[y] = known
     b = level.b
-    reciprocal, scale = (b.splat(v, level.width) for v in known)
-    wide = widen(b, level.vector(x), element)
-    quotient = b.fmul(b.fmul(wide, scale), reciprocal)
-    return Lanes(narrow(b, quotient, element), None, max(x.depth, y.depth))
+    with level.placed(x, y):
+        reciprocal, scale = (lanes.spread(b, v, level.width) for v in known)
+        wide = widen(b, level.vector(x), element)
+        quotient = b.fmul(b.fmul(wide, scale), reciprocal)
+        return Lanes(narrow(b, quotient, element), None, max(x.depth, y.depth))
 
 
 def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
@@ -386,16 +401,18 @@ def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> La
     offset = level.offset(op.offset, coords)
     element = memory_type(memory.pointee_of(op.ptr.type))
     depth = max(ptr.depth, offset.depth)
-    if ptr.stride is not None and offset.stride is not None:
-        stride = ptr.stride + offset.stride * (element.bits // 8)
-        return Lanes(b.gep(element, ptr.base, offset.base), stride, depth)
-    if ptr.uniform:
-        return Lanes(b.gep(element, ptr.base, level.vector(offset)), None, depth)
-    return Lanes(b.gep(element, level.vector(ptr), level.vector(offset)), None, depth)
+    with level.placed(ptr, offset):
+        if ptr.stride is not None and offset.stride is not None:
+            stride = ptr.stride + offset.stride * (element.bits // 8)
+            return Lanes(b.gep(element, ptr.base, offset.base), stride, depth)
+        base = ptr.base if ptr.uniform else level.vector(ptr)
+        return Lanes(b.gep(element, base, level.vector(offset)), None, depth)
 
 
 def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Lanes:
     src = level.eval(op.src, coords)
+    if src.base.type.is_ptr and isinstance(ir.element_of(op.result.type), ir.Pointer):
+        return src  # LLVM's pointers have no pointee
     if src.base.type.is_ptr and src.stride not in (0, None):
         src = Lanes(access.pointer_vector(level, src), None, src.depth)
     return level.elementwise(op, [src])
@@ -417,14 +434,12 @@ def _choose(level: Level, c: Lanes, bound: int, upper: Lanes, lower: Lanes) -> L
     """`upper` where the coordinate is at least `bound`, else `lower`."""
     b = level.b
     depth = max(c.depth, upper.depth, lower.depth)
-    if c.uniform:
-        test = b.icmp("sge", c.base, const(I64, bound))
-        if upper.uniform and lower.uniform:
+    with level.placed(c, upper, lower):
+        place = c.base if c.uniform else level.vector(c)
+        test = b.icmp("sge", place, const(place.type, bound))
+        if upper.uniform and lower.uniform and c.uniform:
             return Lanes(b.select(test, upper.base, lower.base), 0, depth)
         return Lanes(b.select(test, level.vector(upper), level.vector(lower)), None, depth)
-    vector = level.vector(c)
-    test = b.icmp("sge", vector, const(vector.type, bound))
-    return Lanes(b.select(test, level.vector(upper), level.vector(lower)), None, depth)
 
 
 def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Lanes:
@@ -433,14 +448,11 @@ def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Lanes
 
 def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
     b = level.b
-    if c.uniform:
-        low = b.intrinsic("llvm.smax", I64, [c.base, const(I64, 0)], overloads=[I64])
-        high = b.intrinsic("llvm.smin", I64, [low, const(I64, last)], overloads=[I64])
-        return Lanes(high, 0, c.depth)
-    v = level.vector(c)
-    low = b.intrinsic("llvm.smax", v.type, [v, const(v.type, 0)], overloads=[v.type])
-    high = b.intrinsic("llvm.smin", v.type, [low, const(v.type, last)], overloads=[v.type])
-    return Lanes(high, None, c.depth)
+    with level.placed(c):
+        v = c.base if c.uniform else level.vector(c)
+        low = b.intrinsic("llvm.smax", v.type, [v, const(v.type, 0)], overloads=[v.type])
+        high = b.intrinsic("llvm.smin", v.type, [low, const(v.type, last)], overloads=[v.type])
+        return Lanes(high, 0 if c.uniform else None, c.depth)
 
 
 def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Lanes:
@@ -448,7 +460,8 @@ def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Lanes:
     sizes = [ir.shape_of(v.type)[axis] for v in (op.lhs, op.rhs)]
     before, after = coords[:axis], coords[axis + 1 :]
     first = level.eval(op.lhs, (*before, _clamp(level, c, sizes[0] - 1), *after))
-    moved = lanes.sub(level.b, c, lanes.index(sizes[0]), level.width)
+    with level.placed(c):
+        moved = lanes.sub(level.b, c, lanes.index(sizes[0]), level.width)
     second = level.eval(op.rhs, (*before, _clamp(level, moved, sizes[1] - 1), *after))
     return _choose(level, c, sizes[0], second, first)
 

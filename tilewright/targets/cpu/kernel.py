@@ -243,4 +243,3 @@ def _emit_num_programs(kernel: Kernel, level: Level, op: control.NumPrograms) ->
 @emits(control.Barrier)
 def _emit_barrier(kernel: Kernel, level: Level, op: control.Barrier) -> None:
     """A program is one thread: its own order is enough, which the plan keeps."""
-

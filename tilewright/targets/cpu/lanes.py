@@ -43,17 +43,21 @@ def index(value: int) -> Lanes:
     return Lanes(const(I64, value), 0)
 
 
+def spread(b: Builder, scalar: V, lanes: int) -> V:
+    """A scalar in every lane; itself when there is one."""
+    return b.splat(scalar, lanes) if lanes > 1 else scalar
+
+
 def as_vector(b: Builder, x: Lanes, lanes: int) -> V:
     """All lanes as an LLVM vector (a scalar when there is one lane)."""
     if x.stride is None or lanes == 1:
         return x.base
-    wide = b.splat(x.base, lanes)
+    wide = spread(b, x.base, lanes)
     if x.stride == 0:
         return wide
     assert x.base.type.is_int, "a vector of addresses is made where they are used"
     steps = const_vector(x.base.type, [k * x.stride for k in range(lanes)])
     return b.add(wide, steps)
-
 
 
 def add(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
@@ -101,5 +105,5 @@ def divmod_const(b: Builder, x: Lanes, n: int, lanes: int) -> tuple[Lanes, Lanes
         quotient = Lanes(b.udiv(x.base, by), 0, x.depth)
         return quotient, Lanes(b.urem(x.base, by), x.stride, x.depth)
     vector = as_vector(b, x, lanes)
-    by = b.splat(by, lanes)
+    by = spread(b, by, lanes)
     return Lanes(b.udiv(vector, by), None, x.depth), Lanes(b.urem(vector, by), None, x.depth)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Value
-from tilewright.lowering.emit import I64, V, const
+from tilewright.lowering.emit import I64, Builder, V, const
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
@@ -184,7 +184,7 @@ class _Nest:
         """Split the lane axis into a part without masks, a masked part and an empty part."""
         state = [a.start(self.width) for s in self.sinks for a in s.accumulators]
         whole = self.size // self.width * self.width
-        if whole == self.width:
+        if whole == self.width and not self.uses.masks:
             state = self.one_point(level, at, 0, self.width, state)
         else:
             state = self.segments(level, at, whole, state)
@@ -207,13 +207,17 @@ class _Nest:
             return self.run(level, at, const(I64, 0), end, state, None)
         assumed = dict.fromkeys(bounds.true, True)
         full = b.intrinsic("llvm.smin", I64, [bounds.full, end], overloads=[I64])
-        full = b.and_(full, const(I64, -self.width))
+        full = self.whole_vectors(b, full)
         state = self.run(level, at, const(I64, 0), full, state, assumed)
         empty = self.empty_from(level, bounds, whole)
         state = self.vectors(level, at, full, empty or end, 1, state, None)
         if empty is not None:
             state = self.empty(level, at, empty, whole, bounds, state)
         return state
+
+    def whole_vectors(self, b: Builder, count: V) -> V:
+        """The count rounded down to vectors, whose width need not be a power of two."""
+        return b.sub(count, b.urem(count, const(I64, self.width)))
 
     def prepare(self, level: Level) -> None:
         """Be in the level's block, where what the bounds need is emitted."""
@@ -385,7 +389,7 @@ class _Nest:
                     return None
         b = level.b
         up = b.add(bounds.empty, const(I64, self.width - 1))
-        up = b.and_(up, const(I64, -self.width))
+        up = self.whole_vectors(b, up)
         return b.intrinsic("llvm.smin", I64, [up, const(I64, whole)], overloads=[I64])
 
     def empty(
@@ -426,5 +430,3 @@ class _Nest:
 def _regroup(flat: Sequence[V], like: Sequence[Sequence[V]]) -> list[list[V]]:
     remaining = iter(flat)
     return [[next(remaining) for _ in group] for group in like]
-
-

@@ -240,7 +240,9 @@ def fails(value: Value, false: set[Value]) -> bool:
     return False
 
 
-def same_along(value: Value, axes: Axes, lane: int, false: set[Value], kept: Container[Value]) -> bool:
+def same_along(
+    value: Value, axes: Axes, lane: int, false: set[Value], kept: Container[Value]
+) -> bool:
     """Whether the value is the same in all lanes where the masks in `false` fail."""
     if lane not in axes and _UNKNOWN not in axes:
         return True
@@ -258,5 +260,3 @@ def same_along(value: Value, axes: Axes, lane: int, false: set[Value], kept: Con
         operands = [op.on_false]
     inner = _moved_axes(op, axes)
     return all(same_along(v, inner, lane, false, kept) for v in operands)
-
-

@@ -132,9 +132,7 @@ class _Scan:
         self.write(level, coords, values)
         return [b.extract(v, width - 1) if width > 1 else v for v in values]
 
-    def combine_shifted(
-        self, b: Builder, values: list[V], distance: int, width: int
-    ) -> list[V]:
+    def combine_shifted(self, b: Builder, values: list[V], distance: int, width: int) -> list[V]:
         picked = [max(0, k - distance) for k in range(width)]
         shifted = [b.shuffle(v, None, picked) for v in values]
         combined = combine_lanes(b, self.op.combine_region, [*shifted, *values])

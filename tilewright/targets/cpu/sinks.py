@@ -150,4 +150,3 @@ def sinks_of(kernel: Kernel, group: Group) -> list[Sink]:
             assert isinstance(op, reduce.Reduce)
             sinks.append(ReduceSink(kernel, op))
     return sinks
-
