@@ -96,7 +96,7 @@ def _elementwise(which: str) -> Iterator[Case]:
             "GELU": (
                 partial(gelu_kernel[grid], x, ours, n, BLOCK=block),
                 # What torch.nn.functional.gelu is; its stub does not tell of `out`.
-                partial(torch._C._nn.gelu, x, out=theirs),
+                partial(torch._C._nn.gelu, x, out=theirs),  # pyright: ignore[reportAttributeAccessIssue]
             ),
         }
         run, rival = sides[which]

@@ -26,6 +26,7 @@ from benchmarks import ROOT
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.passes import PassContext, run
+from tilewright.runtime.jit import JITFunction
 from tilewright.targets import registry
 from tilewright.tools.load import find_kernel, source_of
 
@@ -87,6 +88,7 @@ def _launched(name: str) -> None:
         for type in source.signature.values()
         if type != "constexpr"
     ]
+    assert isinstance(source.fn, JITFunction)
     source.fn[(1,)](*args, **KERNELS[name][1])
 
 

@@ -81,6 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None:
         _use_temporary_cache(config)
+        _verify_after_each_pass(config)
     else:
         config.option.fuzz_seed = worker["fuzz_seed"]
 
@@ -97,16 +98,26 @@ def _use_temporary_cache(config: pytest.Config) -> None:
     The workers share it on purpose: a cache that many processes may use is what users have. They
     inherit the variable from the process that started them, which alone makes and removes it.
     """
-    before = os.environ.get("TILEWRIGHT_CACHE_DIR")
     folder = tempfile.mkdtemp(prefix="tilewright-test-cache-")
-    os.environ["TILEWRIGHT_CACHE_DIR"] = folder
+    _set_for_the_session(config, "TILEWRIGHT_CACHE_DIR", folder)
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def _verify_after_each_pass(config: pytest.Config) -> None:
+    """Have the verifier name the pass that breaks a rule, whichever test meets it."""
+    _set_for_the_session(config, "TILEWRIGHT_VERIFY", "1")
+
+
+def _set_for_the_session(config: pytest.Config, name: str, value: str) -> None:
+    """Set an environment variable, for the workers too, until the session ends."""
+    before = os.environ.get(name)
+    os.environ[name] = value
 
     def restore() -> None:
         if before is None:
-            del os.environ["TILEWRIGHT_CACHE_DIR"]
+            del os.environ[name]
         else:
-            os.environ["TILEWRIGHT_CACHE_DIR"] = before
-        shutil.rmtree(folder, ignore_errors=True)
+            os.environ[name] = before
 
     config.add_cleanup(restore)
 

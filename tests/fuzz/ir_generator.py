@@ -357,21 +357,32 @@ class _Generator:
     # -- reductions and products ----------------------------------------------------------------
 
     def combine(self, elements: Sequence[Scalar]) -> Region:
-        """A function that combines: any op, for its order is fixed by the language."""
+        """A function that combines, associative and commutative: the order is open.
+
+        So extrema of floats pass NaN on, and of a pair the larger is taken, with ties decided.
+        """
         n = len(elements)
 
-        def fill(args: list[Value]) -> Op:
-            if n == 2:  # like argmax
-                better = self.build.value(Cmp(args[0], args[2], "gt"))
-                pairs = [(args[0], args[2]), (args[1], args[3])]
-                picked = [self.build.value(Select(better, a, b)) for a, b in pairs]
-                return Yield(picked)
-            options: list[Any] = [Min, Max]
-            if is_int(elements[0]) or self.features.float_sums:
-                options += [Add, Mul]
-            if is_int(elements[0]):
+        def larger(a: tuple[Value, Value], b: tuple[Value, Value]) -> list[Value]:
+            above = self.build.value(Cmp(a[0], b[0], "gt"))
+            tie = self.build.value(Cmp(a[0], b[0], "eq"))
+            first = self.build.value(Cmp(a[1], b[1], "lt"))
+            better = self.build.value(Or(above, self.build.value(And(tie, first))))
+            pairs = zip(a, b, strict=True)
+            return [self.build.value(Select(better, x, y)) for x, y in pairs]
+
+        def one(a: Value, b: Value) -> Value:
+            if is_float(a.type) and not self.features.float_sums:
+                return self.build.value(self.choose([Min, Max])(a, b, propagate_nan=True))
+            options: list[Any] = [Add, Mul, Min, Max]
+            if is_int(a.type):
                 options += [And, Or, Xor]
-            return Yield([self.build.value(self.choose(options)(*args))])
+            return self.build.value(self.choose(options)(a, b))
+
+        def fill(args: list[Value]) -> Op:
+            if n == 2 and all(is_int(e) for e in elements):  # like argmax
+                return Yield(larger((args[0], args[1]), (args[2], args[3])))
+            return Yield([one(args[k], args[k + n]) for k in range(n)])
 
         return self.region([*elements, *elements], fill)
 

@@ -8,6 +8,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from tilewright.base.knobs import render_docs
+
 ROOT = Path(__file__).parents[2]
 
 # What a user types first, and what .ci/run runs as it stands.
@@ -91,6 +93,13 @@ def test_broken_links_are_found(tmp_path: Path) -> None:
         "README.md: #not-a-heading: no such heading",
         "README.md: docs/absent.md: no such file",
     ]
+
+
+def test_settings_are_not_stale() -> None:
+    assert (ROOT / "docs" / "knobs.md").read_text("utf-8") == render_docs(), (
+        'run python -c "from tilewright.base.knobs import render_docs; '
+        "print(render_docs(), end='')\" > docs/knobs.md"
+    )
 
 
 KNOBS = "base/knobs.py"

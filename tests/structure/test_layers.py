@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("compiler",),
     ("runtime",),
-    ("interop", "tools"),
+    ("backends", "interop", "tools"),
 )
 TOP = "the package's top level"
 RANK = {name: rank for rank, row in enumerate((*LAYERS, (TOP,))) for name in row}
@@ -40,6 +40,8 @@ RANK = {name: rank for rank, row in enumerate((*LAYERS, (TOP,))) for name in row
 # library may be imported nowhere.
 NUMPY_PLACES = (
     "ir/interpret.py",
+    "ir/memory.py",
+    "ir/races.py",
     "ir/types.py",
     *(f"{name}/*" for row in LAYERS[RANK["ops"] :] for name in row),
     "*.py",

@@ -64,12 +64,10 @@ class CompilationError(TritonError):
     def _format(self) -> str:
         line = getattr(self.node, "lineno", 1)
         column = getattr(self.node, "col_offset", 0)
-        source = " <source unavailable>" if self.src is None else _excerpt(self.src, line, column)
-        text = (
-            f"at {line}:{column}:\n{source}"
-            if self.src is not None
-            else (f"at {line}:{column}:{source}")
-        )
+        if self.src is None:
+            text = f"at {line}:{column}: <source unavailable>"
+        else:
+            text = f"at {line}:{column}:\n{_excerpt(self.src, line, column)}"
         return f"{text}\n{self.error_message}" if self.error_message else text
 
     def __str__(self) -> str:

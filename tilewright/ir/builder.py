@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -36,7 +36,7 @@ class Builder:
         return self.insert(op).result
 
     @contextmanager
-    def at_end(self, region: Region) -> Iterator[Region]:
+    def at_end(self, region: Region) -> Generator[Region]:
         """Append to `region` within the block, then return to the present place."""
         saved = self.region, self.anchor
         self.region, self.anchor = region, None
@@ -46,7 +46,7 @@ class Builder:
             self.region, self.anchor = saved
 
     @contextmanager
-    def before(self, op: Op) -> Iterator[None]:
+    def before(self, op: Op) -> Generator[None]:
         """Insert before `op` within the block, with its location."""
         saved = self.region, self.anchor, self.loc
         self.region, self.anchor, self.loc = op.parent, op, op.loc

@@ -10,9 +10,10 @@ The invariants are checked by `ir/verify.py`:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tilewright.base.diagnostics import IRError
 from tilewright.ir.types import Type
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ class Value:
         return f"<Value {self.index} of {where}: {self.type}>"
 
 
+def _no_meaning(op: Op, *args: Any) -> Any:
+    raise NotImplementedError(f"{op.name} has no meaning by itself: {op.no_evaluate}")
+
+
+def _execute_as_evaluate(op: Op, state: Any, *args: Any) -> Any:
+    return op.evaluate(*args)
+
+
 class Op:
     """An operation. Subclasses declare their fields; see `ir/define.py` and `docs/add-an-op.md`."""
 
@@ -88,13 +97,14 @@ class Op:
     def verify(self) -> None:
         """Raise `IRError` (with `require`) unless the op is well formed."""
 
-    def evaluate(self, *args: Any) -> Any:
-        """The meaning of the op on NumPy arrays; a tuple when there are several results."""
-        raise NotImplementedError(f"{self.name} has no meaning by itself: {self.no_evaluate}")
+    # Methods, declared so that each op names and types the arguments that it takes.
 
-    def execute(self, state: Any, *args: Any) -> Any:
-        """The meaning of an op that needs the machine: memory, program ids, nested regions."""
-        return self.evaluate(*args)
+    evaluate: ClassVar[Callable[..., Any]] = _no_meaning
+    """The meaning of the op on NumPy arrays; a tuple when there are several results."""
+
+    execute: ClassVar[Callable[..., Any]] = _execute_as_evaluate
+    """The meaning of an op that needs the machine: memory, program ids, nested regions. It takes
+    the machine's state before the operands."""
 
     def reads(self) -> bool:
         """Whether the op, or one nested in it, reads memory."""
@@ -245,8 +255,13 @@ class Region:
 
     @property
     def terminator(self) -> Op:
-        assert self.last is not None and self.last.terminator, "region has no terminator"
-        return self.last
+        """The last op. Raises `IRError` where the region does not end with a terminator."""
+        last, parent = self.last, self.parent
+        if last is None or not last.terminator:
+            where = parent.name if parent is not None else "a function"
+            loc = last.loc if last is not None else parent.loc if parent is not None else None
+            raise IRError("terminator", f"a region of {where} does not end with a terminator", loc)
+        return last
 
     def append(self, op: Op) -> None:
         assert op.parent is None
@@ -260,7 +275,8 @@ class Region:
         self.last = op
 
     def insert_before(self, op: Op, anchor: Op) -> None:
-        assert op.parent is None and anchor.parent is self
+        assert op.parent is None
+        assert anchor.parent is self
         op.parent = self
         op.next = anchor
         op.prev = anchor.prev

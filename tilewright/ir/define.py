@@ -39,7 +39,7 @@ class Field(NamedTuple):
     name: str
     kind: str  # operand, optional, variadic, attr, region
     default: Any
-    index: int  # among the operand fields, or among the regions
+    position: int  # among the operand fields, or among the regions
 
 
 class _Spec(NamedTuple):
@@ -123,11 +123,11 @@ def _install_accessors(cls: type[Op]) -> None:
     operands = [f for f in cls.fields if f.kind in ("operand", "optional", "variadic")]
     fixed = all(f.kind == "operand" for f in operands)
     for f in operands:
-        accessor = _FixedOperand(f.index) if fixed else _SpanOperand(f.index, f.kind)
+        accessor = _FixedOperand(f.position) if fixed else _SpanOperand(f.position, f.kind)
         setattr(cls, f.name, accessor)
     for f in cls.fields:
         if f.kind == "region":
-            setattr(cls, f.name, _RegionField(f.index))
+            setattr(cls, f.name, _RegionField(f.position))
         elif f.kind == "attr" and f.name in cls.__dict__:
             delattr(cls, f.name)
 
@@ -137,9 +137,7 @@ class Op(CoreOp):
     """Base of declared ops. See the module's documentation."""
 
     def __init_subclass__(cls, *, name: str = "", traits: Trait = Trait.NONE) -> None:
-        cls._specs = {  # pyright: ignore[reportAttributeAccessIssue]
-            k: v for k, v in cls.__dict__.items() if isinstance(v, _Spec)
-        }
+        cls._specs = {k: v for k, v in cls.__dict__.items() if isinstance(v, _Spec)}
         cls.fields = _collect_fields(cls)
         cls.attr_names = tuple(f.name for f in cls.fields if f.kind == "attr")
         cls.__match_args__ = tuple(f.name for f in cls.fields)
@@ -176,7 +174,8 @@ class Op(CoreOp):
         if f.kind == "attr":
             setattr(self, f.name, value)
         elif f.kind == "region":
-            assert isinstance(value, Region) and value.parent is None
+            assert isinstance(value, Region)
+            assert value.parent is None
             value.parent = self
             self.regions.append(value)
         else:

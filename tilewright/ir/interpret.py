@@ -16,7 +16,6 @@ from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Function, Module, Op, Region
@@ -34,7 +33,7 @@ from tilewright.ir.types import (
 
 __all__ = ["Buffer", "Checks", "State", "evaluate_function", "interpret"]
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 class _Out(NamedTuple):

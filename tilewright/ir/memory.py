@@ -15,13 +15,12 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.ir.core import Op
 from tilewright.ir.races import History, Races, bytes_of
 from tilewright.ir.types import numpy_of
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 # Below this lies no memory that a process could own: an address there is an offset from null.
 NULL_PAGE = 4096

@@ -1,4 +1,4 @@
-"""Reads the text that `ir/printer.py` writes. Types printed for results are checked, not trusted."""
+"""Reads the text that `ir/printer.py` writes. Printed types of results are checked, not trusted."""
 
 from __future__ import annotations
 

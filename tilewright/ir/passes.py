@@ -7,7 +7,7 @@ these are observers of :func:`run`.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -109,7 +109,7 @@ class Timer:
     """An observer that adds up seconds by step."""
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._start = 0.0
 
     def before(self, step: Step, module: Module) -> None:

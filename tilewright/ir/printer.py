@@ -84,7 +84,7 @@ class _Printer:
             if f.kind == "attr":
                 parts.append(f"{f.name}={attr_text(getattr(op, f.name))}")
             elif f.kind != "region":
-                count = op.spans[f.index]
+                count = op.spans[f.position]
                 names = [self.name(v) for v in op.operands[start : start + count]]
                 start += count
                 if f.kind == "variadic":

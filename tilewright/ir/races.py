@@ -10,11 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.ir.core import Op
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 def bytes_of(offsets: Array, size: int) -> Array:

@@ -69,7 +69,8 @@ class Rewriter:
     def insert_op(self, op: AnyOp) -> AnyOp:
         """Insert the op before the present one, with its source location."""
         anchor = self.anchor
-        assert anchor is not None and anchor.parent is not None
+        assert anchor is not None
+        assert anchor.parent is not None
         if op.loc is None:
             op.loc = anchor.loc
         anchor.parent.insert_before(op, anchor)

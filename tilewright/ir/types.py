@@ -13,13 +13,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 
-class DType:
+def _no(type: object) -> bool:
+    return False
+
+
+class _Predicates:
+    """What can be asked of every type: False, except where a class below says otherwise."""
+
+    __slots__ = ()
+
+    is_block = is_ptr = is_const = is_void = is_bool = is_int = is_floating = _no
+    is_int_signed = is_int_unsigned = is_standard_floating = is_fp8 = _no
+    is_int1 = is_int8 = is_int16 = is_int32 = is_int64 = _no
+    is_uint8 = is_uint16 = is_uint32 = is_uint64 = _no
+    is_fp8e5 = is_fp8e4nv = is_fp8e4b8 = is_fp8e5b16 = is_fp8e4b15 = _no
+    is_fp16 = is_bf16 = is_fp32 = is_fp64 = _no
+
+
+class DType(_Predicates):
     """A scalar element type.
 
     Attributes:
@@ -28,8 +45,17 @@ class DType:
         primitive_bitwidth: size in bits (1 for a bool, which takes a byte in memory).
         fp_mantissa_width: explicit mantissa bits; 0 for integers.
         exponent_bias: 0 for integers.
-        numpy: the NumPy type with the same values.
+        numpy: the NumPy type with the same values; None of void.
+
+    `SINT_TYPES`, `UINT_TYPES`, `FP_TYPES`, `STANDARD_FP_TYPES` (all but the 8-bit ones) and
+    `OTHER_TYPES` list the names of the scalar types; a bool counts as unsigned.
     """
+
+    SINT_TYPES: ClassVar[list[str]]
+    UINT_TYPES: ClassVar[list[str]]
+    FP_TYPES: ClassVar[list[str]]
+    STANDARD_FP_TYPES: ClassVar[list[str]]
+    OTHER_TYPES: ClassVar[list[str]]
 
     class SIGNEDNESS(Enum):
         SIGNED = 0
@@ -65,7 +91,7 @@ class DType:
         self.name = name
         self.python_name = python_name
         self.primitive_bitwidth = bits
-        self.numpy = np.dtype(numpy) if numpy is not None else None
+        self.numpy: Any = np.dtype(numpy) if numpy is not None else None
         self.fp_mantissa_width = mantissa
         self.exponent_bias = bias
         signed = short[0] == "i" and bits > 1
@@ -128,15 +154,6 @@ class DType:
     def is_void(self) -> bool:
         return self.primitive_bitwidth == 0
 
-    def is_block(self) -> bool:
-        return False
-
-    def is_ptr(self) -> bool:
-        return False
-
-    def is_const(self) -> bool:
-        return False
-
     def get_int_max_value(self) -> int:
         bits = self.primitive_bitwidth
         return (1 << (bits - 1)) - 1 if self.is_int_signed() else (1 << bits) - 1
@@ -193,7 +210,13 @@ BY_SHORT = {t.short: t for t in (*SCALARS, VOID)} | {"u1": I1}
 BY_NAME = {t.name: t for t in (*SCALARS, VOID)}
 
 for _t in SCALARS:
-    setattr(DType, f"is_{_t.name if _t.is_int() else _t.short}", _predicate(_t.short))
+    setattr(DType, f"is_{_t.name}", _predicate(_t.short))
+
+DType.SINT_TYPES = [t.name for t in SCALARS if t.is_int_signed()]
+DType.UINT_TYPES = [t.name for t in SCALARS if t.is_int_unsigned()]
+DType.FP_TYPES = [t.name for t in SCALARS if t.is_floating()]
+DType.STANDARD_FP_TYPES = [t.name for t in SCALARS if t.is_standard_floating()]
+DType.OTHER_TYPES = [VOID.name]
 
 
 def scalar_type(short: str) -> DType:
@@ -212,7 +235,7 @@ def int_type(bits: int, signed: bool) -> DType:
 
 
 @dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(_Predicates):
     """An address of elements of type `element_ty`, in an address space."""
 
     element_ty: DType | Pointer
@@ -252,24 +275,6 @@ class Pointer:
     def is_const(self) -> bool:
         return self.const
 
-    def is_block(self) -> bool:
-        return False
-
-    def is_floating(self) -> bool:
-        return False
-
-    def is_int(self) -> bool:
-        return False
-
-    def is_bool(self) -> bool:
-        return False
-
-    def is_fp8(self) -> bool:
-        return False
-
-    def is_void(self) -> bool:
-        return False
-
     def __str__(self) -> str:
         return f"{'const_' if self.const else ''}pointer<{self.element_ty}>"
 
@@ -278,7 +283,7 @@ Scalar = DType | Pointer
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(_Predicates):
     """A block of `element` values with a compile-time shape of rank 1 or more.
 
     Any positive extents are legal here; "power of two" is a rule of a front end or of a target.
@@ -329,18 +334,6 @@ class Tile:
 
     def is_block(self) -> bool:
         return True
-
-    def is_ptr(self) -> bool:
-        return False
-
-    def is_floating(self) -> bool:
-        return False
-
-    def is_int(self) -> bool:
-        return False
-
-    def is_void(self) -> bool:
-        return False
 
     def __str__(self) -> str:
         dims = ", ".join(f"'{d}'" for d in self.shape)

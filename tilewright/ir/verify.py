@@ -1,4 +1,4 @@
-"""Checks that a function is well formed: structure, visibility of values, types, each op's rules."""
+"""Checks that a function is well formed: structure, visible values, types, each op's rules."""
 
 from __future__ import annotations
 

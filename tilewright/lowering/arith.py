@@ -222,9 +222,28 @@ def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     element = _element(op)
     if element.primitive_bitwidth >= 32:
         return b.fma(x, y, z)
-    # in fp64 the product of narrow floats is exact and the sum rounds far below their last place
+    # in fp64 the product of narrow floats is exact
     wide = [cast(b, v, element, ir.FP64) for v in (x, y, z)]
-    return cast(b, b.fadd(b.fmul(wide[0], wide[1]), wide[2]), ir.FP64, element)
+    return cast(b, _sum_to_odd(b, b.fmul(wide[0], wide[1]), wide[2]), ir.FP64, element)
+
+
+def _sum_to_odd(b: Builder, x: V, y: V) -> V:
+    """x + y in fp64, rounded to odd: an inexact sum becomes the neighbour whose last bit is 1.
+
+    Rounding that to a type with at least two bits less gives what rounding the exact sum once does
+    (Boldo and Melquiond, 2008). The error of the sum is exact by Knuth's TwoSum; it is NaN, and so
+    the sum stays, where the sum is not finite.
+    """
+    total = b.fadd(x, y)
+    shifted = b.fsub(total, x)
+    error = b.fadd(b.fsub(x, b.fsub(total, shifted)), b.fsub(y, shifted))
+    as_int = like(I64, total.type)
+    bits = b.bitcast(total, as_int)
+    signs_differ = b.xor(bits, b.bitcast(error, as_int))
+    beyond = b.lshr(signs_differ, 63)  # 1 where the sum was rounded away from zero
+    odd = b.or_(b.sub(bits, beyond), 1)
+    inexact = b.fcmp("one", error, const(error.type, 0.0))
+    return b.bitcast(b.select(inexact, odd, bits), total.type)
 
 
 @lowers(arith.MulHi)

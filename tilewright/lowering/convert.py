@@ -146,10 +146,6 @@ def _to_bf16(b: Builder, x: V, rounding: str) -> V:
     return b.trunc(b.select(nan, quiet, upper), I16)
 
 
-def _exponent_bias(element: ir.DType) -> int:
-    return element.exponent_bias
-
-
 def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
     """Place sign, exponent and mantissa; subnormals are scaled by a float product."""
     mantissa = element.fp_mantissa_width
@@ -158,7 +154,7 @@ def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
     sign = b.shl(b.and_(bits, 0x80), 24)
     # the magnitude as an fp32 whose exponent is off by a constant: exact also for subnormals
     placed = b.bitcast(b.shl(magnitude, 23 - mantissa), like(F32, x.type))
-    scaled = b.fmul(placed, const(placed.type, 2.0 ** (127 - _exponent_bias(element))))
+    scaled = b.fmul(placed, const(placed.type, 2.0 ** (127 - element.exponent_bias)))
     result = b.or_(b.bitcast(scaled, like(I32, x.type)), sign)
     nan = const(result.type, 0x7FC00000)
     if element == ir.FP8E5:
@@ -174,7 +170,7 @@ def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
 
 def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     """Clamp to the largest finite value, then round on a grid that the float adder provides."""
-    mantissa, bias = to.fp_mantissa_width, _exponent_bias(to)
+    mantissa, bias = to.fp_mantissa_width, to.exponent_bias
     source = b.bitcast(x, like(I32, x.type))
     sign = b.and_(b.lshr(source, 24), 0x80)
     magnitude = _abs(b, x)

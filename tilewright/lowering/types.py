@@ -19,9 +19,9 @@ def register_type(type: ir.Type) -> LType:
     element = ir.element_of(type)
     if isinstance(element, ir.Pointer):
         return PTR
-    return _FLOATS.get(element) or (
-        I1 if element.is_bool() else int_type(element.primitive_bitwidth)
-    )
+    if element.is_bool():
+        return I1
+    return _FLOATS.get(element) or int_type(element.primitive_bitwidth)
 
 
 def memory_type(type: ir.Type) -> LType:

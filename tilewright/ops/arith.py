@@ -523,7 +523,8 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
             t=text_of(source),
         )
         require(
-            isinstance(self.to, DType) and not self.to.is_void(),
+            # IR text may name a type that the annotation does not allow
+            isinstance(self.to, DType) and not self.to.is_void(),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "target-type",
             "does not give {t!r}",
@@ -565,7 +566,7 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
     def verify(self) -> None:
         source = element_of(self.src.type)
         require(
-            isinstance(self.to, DType | Pointer),
+            isinstance(self.to, DType | Pointer),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "target-type",
             "does not give {t!r}",

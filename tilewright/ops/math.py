@@ -7,7 +7,8 @@ double roundings; fp64 has the accuracy of NumPy's own functions.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,10 +38,8 @@ class MathFunction(Op):
             t=text_of(element_of(self.src.type)),
         )
 
-    @staticmethod
-    def function(x: Any) -> Any:
-        """The function on fp64 arrays."""
-        raise NotImplementedError
+    function: ClassVar[Callable[[Any], Any]]
+    """The function on fp64 arrays."""
 
     def evaluate(self, src: Array) -> Array:
         if src.dtype == np.float64:

@@ -7,11 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewright.ir.types import FP8E4B8, FP8E5B16, FP16, FP32, FP64, DType
 
-Array = NDArray[Any]
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 def truncating_divide(a: Array, b: Array) -> Array:

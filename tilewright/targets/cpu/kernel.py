@@ -206,8 +206,9 @@ class Kernel:
             emitter(self, level, op)
             level.block = self.b.current
             return
-        assert len(op.results) == 1, f"{op.name} can't run by itself"
-        self.env[op.result] = level.eval(op.result, ()).base
+        assert op.results, f"{op.name} can't run by itself"
+        for result in op.results:
+            self.env[result] = level.eval(result, ()).base
         level.block = self.b.current
 
     def copy(self, level: Level, pairs: list[tuple[Value, Buffer]]) -> None:
