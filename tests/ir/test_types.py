@@ -10,7 +10,7 @@ POINTER = ir.Pointer(ir.FP32)
 TILE = ir.Tile((4,), ir.FP32)
 PREDICATES = sorted(
     name
-    for name, member in inspect.getmembers(ir.DType, inspect.isfunction)
+    for name, _ in inspect.getmembers(ir.DType, inspect.isfunction)
     if name.startswith("is_") and name != "is_dtype"
 )
 

@@ -18,7 +18,10 @@ from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
 
-PLAIN_AVX2 = "avx,avx2,fma,f16c,sse,sse2,sse3,ssse3,sse4.1,sse4.2,bmi,bmi2,lzcnt,popcnt,cx16,cx8,fxsr,64bit,movbe,cmov"
+PLAIN_AVX2 = (
+    "avx,avx2,fma,f16c,sse,sse2,sse3,ssse3,sse4.1,sse4.2,"
+    "bmi,bmi2,lzcnt,popcnt,cx16,cx8,fxsr,64bit,movbe,cmov"
+)
 
 
 @cache

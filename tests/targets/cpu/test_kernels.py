@@ -42,7 +42,8 @@ def same(
     names = [p for p in fn.arg_names if p not in constexprs]
     kinds = types.split() if types else [_kind(a) for a in args]
     module = ir_of(fn, dict(zip(names, kinds, strict=True)), constexprs, disjoint)
-    full = (*grid, 1, 1)[:3]
+    x, y, z = (*grid, 1, 1)[:3]
+    full = x, y, z
     for machine in (host(), host(PLAIN_AVX2)) if "avx2" in host().features else (host(),):
         if tolerance is None:
             assert_same(module, full, args, machine=machine)
@@ -396,7 +397,7 @@ def test_dot(shape: tuple[int, int, int], kind: str) -> None:
 @tw.jit
 def atomics(p, q, o, B: tl.constexpr):
     i = tl.arange(0, B)
-    m = i % 3 != 0
+    m = i % 3 > 0
     old = tl.atomic_add(p + i % 4, i, mask=m)
     tl.store(o + i, old, mask=m)
     tl.atomic_max(p + 4 + i % 2, i * (i % 5))
@@ -443,7 +444,7 @@ def bumped(x, o, n, B: tl.constexpr):
     p = x + i
     q = o
     acc = tl.zeros((B,), tl.float32)
-    for k in range(n):
+    for _ in range(n):
         v = tl.load(p)
         acc += v
         tl.store(q + i, acc)

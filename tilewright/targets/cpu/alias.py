@@ -116,8 +116,7 @@ class MemoryOrder:
         if not isinstance(load, memory.Load):
             return None
         for i, step in enumerate(steps):
-            writers = [step.op] if hasattr(step, "op") else step.roots
-            for op in writers:
+            for op in step.ops():
                 if position[op] < position[load] or not self.conflicts(load, op):
                     continue
                 if isinstance(op, memory.Store) and _same_elements(load, op):

@@ -134,7 +134,8 @@ def _combined(b: Builder, op: atomic.AtomicRMW, old: V, value: V) -> V:
         like = arith.Add(op.value, op.value)
         result = lower_add(b, like, old, value)
     else:
-        like = (arith.Max if op.kind == "max" else arith.Min)(op.value, op.value)
+        extremum = arith.Max if op.kind == "max" else arith.Min
+        like = extremum(op.value, op.value, propagate_nan=False)
         result = lower_extremum(b, like, old, value)
     like.drop_operands()
     return result

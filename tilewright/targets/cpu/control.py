@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Region, Value
-from tilewright.lowering.emit import I64, V, const
+from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.evaluate import Level
@@ -160,8 +160,8 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
     buffers = [kernel.buffer(r) if is_tile(r) else None for r in op.results]
     blocks = [b.block("then"), b.block("else")]
     done = b.block("endif")
-    b.cond_br(condition, *blocks)
-    ends: list[tuple[list[V], object]] = []
+    b.cond_br(condition, blocks[0], blocks[1])
+    ends: list[tuple[list[V], Block]] = []
     for block, region in zip(blocks, (op.then, op.otherwise), strict=True):
         b.at(block)
         inner = Level(kernel, block)
@@ -177,8 +177,8 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
     merged: list[V] = []
     for x, y in zip(ends[0][0], ends[1][0], strict=True):
         phi = b.phi(x.type)
-        phi.add(x, ends[0][1])  # pyright: ignore[reportArgumentType]
-        phi.add(y, ends[1][1])  # pyright: ignore[reportArgumentType]
+        phi.add(x, ends[0][1])
+        phi.add(y, ends[1][1])
         merged.append(phi.value)
     _bind_scalars(kernel, op.results, merged)
     _bind_tiles(kernel, op.results, buffers)

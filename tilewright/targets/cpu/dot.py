@@ -62,7 +62,7 @@ def emit_dot(kernel: Kernel, level: Level, op: dot.Dot) -> None:
                 _Matrix(b.gep(x.element, x.ptr, b.mul(loop.index, size)), row, x.element)
                 for x, size, row in ((lhs, m * k, k), (rhs, k * n, n), (result, m * n, n))
             ]
-            _Product(kernel, m, n, k, compute).emit(*parts, start)
+            _Product(kernel, m, n, k, compute).emit(parts[0], parts[1], parts[2], start)
     level.block = b.current
     kernel.env[op.result] = _finish(kernel, level, op, result)
 
@@ -106,7 +106,7 @@ def _accumulator(kernel: Kernel, level: Level, op: dot.Dot, compute: LType) -> t
     A carried accumulator that only this product uses is added to in place.
     """
     bound = kernel.env.get(op.acc)
-    in_place = isinstance(op.acc.owner, Region) and op.acc.users == {op: 1}
+    in_place = isinstance(op.acc.owner, Region) and list(op.acc.users.items()) == [(op, 1)]
     if isinstance(bound, Buffer) and in_place and bound.element is compute:
         return bound, True
     shape = ir.shape_of(op.acc.type)
@@ -161,7 +161,7 @@ class _Product:
         self.lanes = kernel.machine.vector_bytes * 8 // compute.bits
         registers = kernel.machine.vector_registers
         # accumulators take at most three quarters of the registers
-        self.columns = max(1, min(2 if registers > 16 else 2, -(-n // self.lanes)))
+        self.columns = max(1, min(2, -(-n // self.lanes)))
         self.rows = min(m, max(1, registers * 3 // 4 // self.columns))
         while self.rows > 1 and m % self.rows and m >= 8:
             self.rows -= 1

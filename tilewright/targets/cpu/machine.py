@@ -1,4 +1,4 @@
-"""What the code generator knows of a CPU: vector width and instructions, by LLVM's feature names."""
+"""What the code generator knows of a CPU: vector width and instructions, as LLVM names them."""
 
 from __future__ import annotations
 

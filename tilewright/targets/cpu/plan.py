@@ -42,12 +42,18 @@ class Group:
     keep: list[Value] = field(default_factory=list)
     reduce_axis: int | None = None
 
+    def ops(self) -> list[Op]:
+        return self.roots
+
 
 @dataclass(eq=False)
 class Run:
     """One op that runs by itself: a scalar op, a dot, a scan, an atomic, control flow."""
 
     op: Op
+
+    def ops(self) -> list[Op]:
+        return [self.op]
 
 
 Step = Group | Run
@@ -234,10 +240,10 @@ class _Planner:
                 or (len(found) > 1 and costs[0] > KEEP_COST)
             ):
                 self.keep(value, found)
-                found = [self.home_of(value)]
+                found = self.home_of(value)
         elif self.order.must_keep(value, found, self.steps, self.position):
             self.keep(value, found)
-            found = [self.home_of(value)]
+            found = self.home_of(value)
         sites[value] = found
 
     def sites_of(
@@ -286,9 +292,9 @@ class _Planner:
         group.keep.append(value)
         self.step_of[op] = group
 
-    def home_of(self, value: Value) -> Step:
+    def home_of(self, value: Value) -> list[Step | None]:
         assert value.op is not None
-        return self.step_of[value.op]
+        return [self.step_of[value.op]]
 
     def cost(self, value: Value) -> tuple[int, bool]:
         """The cost of one element, and whether it loads from memory."""

@@ -41,13 +41,12 @@ class Sink:
 
     def pointers(self) -> list[Value]:
         """The pointers of what it loads and stores."""
-        found = [
+        return [
             v.op.ptr
             for operand in self.operands
             for v in cone(operand, self.kernel.env)
             if isinstance(v.op, memory.Load) and v not in self.kernel.env
         ]
-        return found
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         """Compute everything the sink needs at a point."""
