@@ -5,60 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.ir.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
-from tilewright.ops import arith, atomic, control, memory, shape
+from tilewright.ops import atomic, memory
 from tilewright.targets.cpu.affine import strides_of
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.plan import Step
 
 Access = memory.Load | memory.Store | atomic.AtomicRMW | atomic.AtomicCAS
-_THROUGH = (
-    memory.AddPtr, shape.Splat, shape.Broadcast, shape.ExpandDims, shape.Reshape, shape.Permute,
-    shape.Flip, arith.Hint,
-)  # fmt: skip
-
-
-def base_of(pointer: Value) -> Value | None:
-    """The function argument that a pointer is an offset from, when that can be told."""
-    while True:
-        op = pointer.op
-        if op is None:
-            region = pointer.region
-            assert region is not None
-            holder = region.parent
-            if holder is None:
-                return pointer
-            if not isinstance(holder, control.For) or pointer.index == 0:
-                return None
-            pointer = holder.inits[pointer.index - 1]
-        elif isinstance(op, _THROUGH):
-            pointer = op.operands[0]
-        elif isinstance(op, control.For):
-            pointer = op.inits[pointer.index]
-        else:
-            return None
 
 
 class MemoryOrder:
     """Answers of one function about its accesses."""
 
-    def __init__(self, fn: Function, kept: set[Value]) -> None:
-        self.kept = kept
-        self.classes: dict[Value, int] = {
-            arg: attrs["alias"]
-            for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True)
-            if "alias" in attrs
-        }
+    def __init__(self, fn: Function) -> None:
+        self.fn = fn
 
     def may_overlap(self, a: Access, b: Access) -> bool:
         """Whether two accesses may touch the same bytes."""
-        x, y = base_of(a.ptr), base_of(b.ptr)
-        if x is None or y is None:
-            return True
-        known_x, known_y = self.classes.get(x), self.classes.get(y)
-        return known_x is None or known_y is None or known_x == known_y
+        return may_overlap(self.fn, a.ptr, b.ptr)
 
     @staticmethod
     def touches_memory(op: Op) -> bool:

@@ -329,7 +329,7 @@ def _ancestor_in(op: Op, region: Region) -> Op:
 def plan_function(fn: Function) -> Plan:
     """The plan of a function whose calls are inlined."""
     plan = Plan()
-    order = MemoryOrder(fn, plan.kept)
+    order = MemoryOrder(fn)
     _plan_region(plan, fn.body, order)
     return plan
 
