@@ -1,0 +1,52 @@
+"""Code for a machine that is not this one: it is made and looked at, not run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.binding as llvm
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.targets.cpu.test_kernels import ir_of
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.machine import Machine
+
+NEOVERSE = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", frozenset({"neon", "fp-armv8"}))
+
+
+@tw.jit
+def row_softmax(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    m = i < n
+    v = tl.load(x + tl.program_id(0) * n + i, mask=m, other=-float("inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(o + tl.program_id(0) * n + i, e / tl.sum(e, 0), mask=m)
+
+
+@tw.jit
+def product(a, b, o, M: tl.constexpr, K: tl.constexpr):
+    m, k = tl.arange(0, M), tl.arange(0, K)
+    x = tl.load(a + m[:, None] * K + k[None, :])
+    y = tl.load(b + k[:, None] * M + m[None, :])
+    tl.store(o + m[:, None] * M + m[None, :], tl.dot(x, y))
+
+
+CASES: list[tuple[Any, dict[str, str], dict[str, Any], str]] = [
+    (row_softmax, {"x": "*fp32", "o": "*fp32", "n": "i32"}, {"B": 1024}, "fmla"),
+    (product, {"a": "*bf16", "b": "*bf16", "o": "*fp32"}, {"M": 32, "K": 16}, "fmla"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "signature", "constexprs", "expected"), CASES)
+def test_code_for_aarch64(
+    kernel: Any, signature: dict[str, str], constexprs: dict[str, Any], expected: str
+) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    text, _ = generate(ir_of(kernel, signature, constexprs), NEOVERSE, fp_fusion=True)
+    optimised, code = emit.compile_text(text, NEOVERSE)
+    assert code[:4] == b"\x7fELF"
+    assert expected in emit.assembly(optimised, NEOVERSE)
