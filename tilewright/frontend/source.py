@@ -128,9 +128,23 @@ def _check_has_source(fn: Callable[..., Any]) -> None:
     """Raise ValueError if no file, nor the cache of lines, holds the function's text."""
     code = getattr(fn, "__code__", None)
     name = code.co_filename if code is not None else "<unknown>"
-    lost = name.startswith("<") and name not in linecache.cache
-    if code is None or fn.__name__ == "<lambda>" or lost:
+    if code is None or fn.__name__ == "<lambda>" or not _text_is_known(fn, name):
         raise ValueError(NO_SOURCE)
+
+
+def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
+    """Whether a function's text can be had. A name such as ``<string>`` may stand for another
+    text: Python 3.13 keeps that of ``python -c`` under it. So its lines must define the function.
+    """
+    if not file.startswith("<"):
+        return True
+    if file not in linecache.cache:
+        return False
+    try:
+        text = "".join(inspect.getsourcelines(fn)[0])
+    except (OSError, TypeError):
+        return False
+    return re.search(rf"\bdef\s+{re.escape(fn.__name__)}\b", text) is not None
 
 
 class JITCallable:
