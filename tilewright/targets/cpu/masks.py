@@ -207,7 +207,8 @@ def _linear_bound(
         return None
     b = level.b
     signed = element.is_int_signed()
-    low, high = level.extend(Lanes(x.base), signed).base, level.extend(Lanes(y.base), signed).base
+    low = level.extend(Lanes(x.base, 0, x.depth), signed).base
+    high = level.extend(y, signed).base
     if element.primitive_bitwidth == 64 and not signed:
         return None
     distance = b.intrinsic("llvm.ssub.sat", I64, [high, low], overloads=[I64])
