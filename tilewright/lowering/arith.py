@@ -87,10 +87,10 @@ def _fmod(b: Builder, element: ir.DType, lhs: V, rhs: V) -> V:
     x, y = widen(b, lhs, element), widen(b, rhs, element)
     name = "fmod" if x.type.element is F64 else "fmodf"
     if not x.type.lanes:
-        return narrow(b, b.call(name, x.type, [x, y]), element)
+        return narrow(b, b.call(name, x.type, [x, y], "nobuiltin"), element)
     result = x
     for i in range(x.type.lanes):
-        lane = b.call(name, x.type.element, [b.extract(x, i), b.extract(y, i)])
+        lane = b.call(name, x.type.element, [b.extract(x, i), b.extract(y, i)], "nobuiltin")
         result = b.insert(result, lane, i)
     return narrow(b, result, element)
 
