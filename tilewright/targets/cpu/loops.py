@@ -211,10 +211,13 @@ class _Nest:
         self, level: Level, at: dict[int, Lanes], whole: int, state: list[list[V]]
     ) -> list[list[V]]:
         b = level.b
-        probe = self.coords(at, Lanes(const(I64, 0), 1))
         open_axes = {self.inner} if self.inner is not None else set[int]()
-        self.prepare(level)
-        bounds = find_bounds(level, self.uses, probe, self.lane, open_axes, self.size)
+        bounds = None
+        if self.uses.masks:
+            # with all lanes, so that what differs between them is seen to differ
+            with straight(level, self.width) as child:
+                probe = self.coords(at, Lanes(const(I64, 0), 1, child.depth))
+                bounds = find_bounds(child, self.uses, probe, self.lane, open_axes, self.size)
         end = const(I64, whole)
         if bounds is None:
             return self.run(level, at, const(I64, 0), end, state, None)
@@ -231,10 +234,6 @@ class _Nest:
     def whole_vectors(self, b: Builder, count: V) -> V:
         """The count rounded down to vectors, whose width need not be a power of two."""
         return b.sub(count, b.urem(count, const(I64, self.width)))
-
-    def prepare(self, level: Level) -> None:
-        """Be in the level's block, where what the bounds need is emitted."""
-        level.b.at(level.block)
 
     def run(
         self,
