@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -102,6 +102,27 @@ def straight(
     level.block = child.block
 
 
+def over_axes(
+    level: Level,
+    shape: tuple[int, ...],
+    axes: list[int],
+    body: Callable[[Level, dict[int, Lanes]], None],
+    at: dict[int, Lanes] | None = None,
+) -> None:
+    """Loops over some axes of a shape, the first outermost; the body gets their coordinates."""
+    at = at or {}
+    if not axes:
+        body(level, at)
+        return
+    axis, *rest = axes
+    if shape[axis] == 1:
+        over_axes(level, shape, rest, body, {**at, axis: ZERO})
+        return
+    with loop(level, const(I64, 0), const(I64, shape[axis]), 1, width=1) as opened:
+        here = Lanes(opened.index, 0, opened.level.depth)
+        over_axes(opened.level, shape, rest, body, {**at, axis: here})
+
+
 def emit_group(kernel: Kernel, level: Level, group: Group) -> None:
     """Emit the loops of a group and bind what it makes."""
     sinks = sinks_of(kernel, group)
@@ -117,7 +138,7 @@ def run_sinks(
 ) -> None:
     """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
     nest = _Nest(kernel, shape, sinks, reduce_axis)
-    nest.outer(level, nest.outer_axes, {})
+    over_axes(level, shape, nest.outer_axes, nest.lanes)
     for sink in sinks:
         sink.bind()
 
@@ -170,20 +191,6 @@ class _Nest:
         while wanted > 1 and self.size < 2 * wanted * self.width:
             wanted //= 2
         return wanted
-
-    # -- the axes around ------------------------------------------------------------------------
-
-    def outer(self, level: Level, axes: list[int], at: dict[int, Lanes]) -> None:
-        if not axes:
-            self.lanes(level, at)
-            return
-        axis, *rest = axes
-        if self.shape[axis] == 1:
-            self.outer(level, rest, {**at, axis: ZERO})
-            return
-        with loop(level, const(I64, 0), const(I64, self.shape[axis]), 1, width=1) as opened:
-            here = Lanes(opened.index, 0, opened.level.depth)
-            self.outer(opened.level, rest, {**at, axis: here})
 
     def coords(self, at: dict[int, Lanes], lane: Lanes, inner: Lanes | None = None) -> Coords:
         found = {**at, self.lane: lane}

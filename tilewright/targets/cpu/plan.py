@@ -230,18 +230,13 @@ class _Planner:
 
     def consider(self, value: Value, sites: dict[Value, list[Step | None]]) -> None:
         found, nested, forced = self.sites_of(value, sites)
-        if forced or nested or len(found) > 1:
-            costs = self.cost(value)
-            late = self.order.must_keep(value, found, self.steps, self.position)
-            if (
-                forced
-                or late
-                or (nested and (costs[1] or costs[0] > LOOP_COST))
-                or (len(found) > 1 and costs[0] > KEEP_COST)
-            ):
-                self.keep(value, found)
-                found = self.home_of(value)
-        elif self.order.must_keep(value, found, self.steps, self.position):
+        wanted = forced or self.order.must_keep(value, found, self.steps, self.position)
+        if not wanted and (nested or len(found) > 1):
+            cost, loads = self.cost(value)
+            wanted = (nested and (loads or cost > LOOP_COST)) or (
+                len(found) > 1 and cost > KEEP_COST
+            )
+        if wanted:
             self.keep(value, found)
             found = self.home_of(value)
         sites[value] = found

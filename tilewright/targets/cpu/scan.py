@@ -17,14 +17,15 @@ from tilewright.targets.cpu.accumulate import combine_lanes
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, sub
-from tilewright.targets.cpu.loops import loop, straight
+from tilewright.targets.cpu.loops import loop, over_axes, straight
 
 
 @emits(reduce.Scan)
 def emit_scan(kernel: Kernel, level: Level, op: reduce.Scan) -> None:
     buffers = [kernel.buffer(r) for r in op.results]
     scan = _Scan(kernel, op, buffers)
-    scan.outer(level, scan.outer_axes, {})
+    body = scan.lanes if scan.lane is not None else scan.within
+    over_axes(level, scan.shape, scan.outer_axes, body)
     for result, buffer in zip(op.results, buffers, strict=True):
         kernel.env[result] = buffer
 
@@ -38,19 +39,6 @@ class _Scan:
         others = [a for a in range(len(self.shape)) if a != op.axis and self.shape[a] > 1]
         self.lane = others[-1] if others else None
         self.outer_axes = [a for a in range(len(self.shape)) if a not in (op.axis, self.lane)]
-
-    def outer(self, level: Level, axes: list[int], at: dict[int, Lanes]) -> None:
-        if not axes:
-            self.lanes(level, at) if self.lane is not None else self.within(level, at)
-            return
-        axis, *rest = axes
-        if self.shape[axis] == 1:
-            self.outer(level, rest, {**at, axis: ZERO})
-            return
-        stop = const(I64, self.shape[axis])
-        with loop(level, const(I64, 0), stop, 1, width=1) as opened:
-            here = Lanes(opened.index, 0, opened.level.depth)
-            self.outer(opened.level, rest, {**at, axis: here})
 
     def coords(self, level: Level, at: dict[int, Lanes], step: Lanes) -> Coords:
         """The point at a place in the order of the scan."""
