@@ -13,8 +13,8 @@ scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
 
 from tilewright import backends, compiler, errors, language, runtime
 from tilewright.base import knobs
+from tilewright.base.diagnostics import InternalCompilerError
 from tilewright.compiler.driver import compile
-from tilewright.compiler.reproducer import InternalCompilerError
 from tilewright.compiler.version import VERSION as __version__
 from tilewright.errors import (
     CompilationError,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import IRError, OutOfResources
+from tilewright.base.diagnostics import InternalCompilerError, IRError, OutOfResources
 from tilewright.compiler import driver
 from tilewright.compiler.driver import cache_key
-from tilewright.compiler.reproducer import InternalCompilerError, Reproducer
+from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import IRSource
 from tilewright.ir.core import Function, Module
 from tilewright.ir.passes import PassContext, Step, compiler_pass

@@ -17,6 +17,7 @@ import torch
 import tilewright
 import tilewright.language as tl
 from tilewright.base import knobs
+from tilewright.compiler import build as making
 from tilewright.compiler import driver
 from tilewright.runtime.jit import InterpretedFunction, JITFunction, jit
 
@@ -67,13 +68,13 @@ def verified() -> Iterator[None]:
 def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the kernels that were really compiled, not found in a cache."""
     names: list[str] = []
-    build = driver._build
+    build = making.build
 
     def recorded(source: Any, *rest: Any) -> Any:
         names.append(source.name)
         return build(source, *rest)
 
-    monkeypatch.setattr(driver, "_build", recorded)
+    monkeypatch.setattr(driver, "build", recorded)
     return names
 
 
@@ -529,7 +530,7 @@ def test_interrupted_compilation_can_be_repeated(
         def interrupt(*args: Any) -> Any:
             raise KeyboardInterrupt
 
-        patch.setattr(driver, "lower", interrupt)
+        patch.setattr(making, "lower", interrupt)
         with pytest.raises(KeyboardInterrupt):
             kernel[(1,)](out, 5)
     assert not list(cache_dir.rglob("*.twc"))

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.runtime.launch import extents_of, load, make_packer, slot_of
+from tilewright.runtime.launch import extents_of, load, slot_of
+from tilewright.runtime.launchers.packing import make_packer
 from tilewright.targets.protocol import GPUTarget
 
 

@@ -56,6 +56,15 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 # A single module that must load something late gets a line of its own, with its reason.
 LATE_IMPORTS = ("interop/*", "tools/*")
 
+# Calls that import, and the one form in which a module may say so: `name = late("module:function")`
+# at its top (base/late.py, which alone may compute the name).
+HIDDEN_IMPORTS = ("import_module", "__import__", "resolve_name")
+DECLARED_LATE = "late"
+COMPUTED_PLACES = ("base/late.py",)
+
+# What names the built-in targets, to load one when it is asked for.
+REGISTRIES = ("targets/registry.py",)
+
 # Folders that are closer than their layer -> the layers they may import besides themselves.
 CLOSED = {"runtime/devices": ("base",)}
 
@@ -88,17 +97,21 @@ def _matches(file: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _dynamic_import(call: ast.Call) -> tuple[str, ...] | None:
-    """The name that `import_module("a.b")` or `__import__("a.b")` imports; `?` where computed."""
+    """The name that `import_module("a.b")` and its like import; `?` where computed."""
     function = call.func
     called = function.attr if isinstance(function, ast.Attribute) else None
     called = function.id if isinstance(function, ast.Name) else called
-    if called not in ("import_module", "__import__"):
+    if called not in (*HIDDEN_IMPORTS, DECLARED_LATE):
         return None
     match call.args:
         case [ast.Constant(value=str(name)), *_]:
-            return tuple(name.split("."))
+            return tuple(name.replace(":", ".").split("."))
         case _:
             return ("?",)
+
+
+def _is_declared(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == DECLARED_LATE
 
 
 def _names_of(node: ast.AST, package: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -120,8 +133,9 @@ def _names_of(node: ast.AST, package: tuple[str, ...]) -> list[tuple[str, ...]]:
 def _imports(tree: ast.AST, package: tuple[str, ...], late: bool = False) -> Iterator[Import]:
     """Every import in the module, also those under `if TYPE_CHECKING` and inside functions."""
     for node in ast.iter_child_nodes(tree):
-        # A call that imports is as good as an import statement inside a function.
-        hidden = late or isinstance(node, ast.Call)
+        # A call that imports is as good as an import statement inside a function, unless it is
+        # the declared form at the module's top.
+        hidden = late or (isinstance(node, ast.Call) and not _is_declared(node))
         for name in _names_of(node, package):
             yield Import(getattr(node, "lineno", 0), name, hidden)
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
@@ -145,7 +159,7 @@ def _foreign_fault(file: str, imported: Import) -> str | None:
     if module in sys.stdlib_module_names:
         return None
     if module == "?":
-        return "may not import a computed name"
+        return None if file in COMPUTED_PLACES else "may not import a computed name"
     if module not in FOREIGN:
         return f"may not import {module}, which is no dependency of the package"
     if not _matches(file, FOREIGN[module]):
@@ -172,7 +186,7 @@ def _internal_fault(file: str, parts: tuple[str, ...], root: Path) -> str | None
     if RANK[there] > RANK[here]:
         return f"{here} may not import {there}, which is above it"
     mine, other = _target(source, root), _target(parts, root)
-    if other not in (None, mine) and file != "targets/__init__.py":
+    if other not in (None, mine) and file not in REGISTRIES:
         return f"{f'targets/{mine}' if mine else file} may not import targets/{other}"
     return _closed_fault(file, parts, there)
 
@@ -186,7 +200,7 @@ def _file_faults(path: Path, root: Path) -> Iterator[tuple[int, str]]:
         return
     for imported in _imports(ast.parse(path.read_text("utf-8")), package):
         name, parts = imported.name, imported.parts
-        if imported.late and not _matches(file, LATE_IMPORTS):
+        if imported.late and not _matches(file, (*LATE_IMPORTS, *COMPUTED_PLACES)):
             yield imported.line, f"{name} is imported inside a function or by a call"
         if parts[0] == PACKAGE:
             fault = _internal_fault(file, parts[1:], root)
@@ -226,7 +240,9 @@ SOUND = {
     "frontend/expr.py": "from tilewright.language import core\n",
     "passes/cse.py": "from tilewright.rewrites import arith\n",
     "lowering/emit.py": "import llvmlite.binding\n",
-    "targets/__init__.py": "from tilewright.targets import cpu, nvidia\n",
+    "targets/registry.py": "cpu = late('tilewright.targets.cpu.target:CpuTarget')\n",
+    "base/late.py": "def load(name):\n    return resolve_name(name)\n",
+    "compiler/driver.py": "build = late('tilewright.compiler.build:build')\n",
     "targets/protocol.py": "",
     "targets/cpu/__init__.py": "from tilewright.targets import protocol\nfrom . import emit\n",
     "targets/cpu/emit.py": "import llvmlite.binding as llvm\n",
@@ -264,6 +280,9 @@ PLANTED = {
     "inside a coroutine": ("passes/bad.py", "async def f():\n import json", "inside a function"),
     "by a call": ("passes/bad.py", "import_module('tilewright.runtime')", "passes may not import"),
     "by __import__": ("passes/bad.py", "f = lambda: __import__('json')", "or by a call"),
+    "by late, upward": ("ir/bad.py", "f = late('tilewright.ops.arith:f')", "ir may not import ops"),
+    "by late, in a function": ("passes/bad.py", "def f():\n late('json:loads')()", "inside a fun"),
+    "by late, computed": ("passes/bad.py", "f = late(name)", "a computed name"),
     "by a computed name": ("passes/bad.py", "importlib.import_module(x)", "a computed name"),
     "late and upward": ("tools/bad.py", "def f():\n import tilewright", "may not import the pack"),
     "TYPE_CHECKING": (

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 CONTEXT_LINES = 12
@@ -112,3 +113,37 @@ class IRError(TritonError):
         self.code = code
         self.loc = loc
         super().__init__(f"{loc}: {message} [{code}]" if loc else f"{message} [{code}]")
+
+
+RERUN = "python -m tilewright rerun"  # the command that takes a reproducer
+
+
+class InternalCompilerError(TritonError):
+    """The compiler itself failed; the cause is what went wrong.
+
+    Attributes:
+        kernel: the kernel that was compiled.
+        step: the pass, or the target, that failed.
+        reproducer: a file that repeats the failure; None when it could not be written.
+    """
+
+    def __init__(
+        self, kernel: str, step: str, problem: str, reproducer: Path | None, why: str = ""
+    ) -> None:
+        self.kernel = kernel
+        self.step = step
+        self.problem = problem
+        self.reproducer = reproducer
+        self.why = why
+        super().__init__(kernel, step, problem, reproducer, why)
+
+    def __str__(self) -> str:
+        text = (
+            f"compiling {self.kernel} failed in {self.step!r}: {self.problem}\n"
+            "This is a fault of tilewright, not of the kernel."
+        )
+        if self.reproducer is None:
+            return f"{text} No reproducer could be written: {self.why}"
+        return (
+            f"{text} Please report it with the file that repeats it:\n  {RERUN} {self.reproducer}"
+        )

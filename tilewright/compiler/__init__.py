@@ -1,9 +1,8 @@
 """Compiling: a source through the front end, the tile passes and a target to a `CompiledKernel`."""
 
-from tilewright.base.diagnostics import CompilationError
+from tilewright.base.diagnostics import CompilationError, InternalCompilerError
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
-from tilewright.compiler.reproducer import InternalCompilerError
 from tilewright.compiler.source import ASTSource, IRSource
 from tilewright.targets.registry import target as make_backend
 

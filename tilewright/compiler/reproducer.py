@@ -16,45 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewright.base.diagnostics import TritonError
+from tilewright.base.diagnostics import RERUN
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
 from tilewright.targets.protocol import GPUTarget
 
 SUFFIX = ".repro.ir"
-COMMAND = "python -m tilewright rerun"
-
-
-class InternalCompilerError(TritonError):
-    """The compiler itself failed; the cause is what went wrong.
-
-    Attributes:
-        kernel: the kernel that was compiled.
-        step: the pass, or the target, that failed.
-        reproducer: a file that repeats the failure; None when it could not be written.
-    """
-
-    def __init__(
-        self, kernel: str, step: str, problem: str, reproducer: Path | None, why: str = ""
-    ) -> None:
-        self.kernel = kernel
-        self.step = step
-        self.problem = problem
-        self.reproducer = reproducer
-        self.why = why
-        super().__init__(kernel, step, problem, reproducer, why)
-
-    def __str__(self) -> str:
-        text = (
-            f"compiling {self.kernel} failed in {self.step!r}: {self.problem}\n"
-            "This is a fault of tilewright, not of the kernel."
-        )
-        if self.reproducer is None:
-            return f"{text} No reproducer could be written: {self.why}"
-        return (
-            f"{text} Please report it with the file that repeats it:\n  {COMMAND} {self.reproducer}"
-        )
 
 
 @dataclass(frozen=True)
@@ -96,7 +64,7 @@ class Reproducer:
         }
         header = json.dumps(facts, default=repr)
         ir = print_module(self.module, locations=True)
-        return f"# tilewright reproducer: {COMMAND} FILE\n# {header}\n{ir}"
+        return f"# tilewright reproducer: {RERUN} FILE\n# {header}\n{ir}"
 
     def write(self, folder: Path) -> Path:
         """Write it to a new file in `folder`, which is made if need be."""

@@ -6,15 +6,19 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.frontend.build import build_module
-from tilewright.frontend.options import FrontendOptions
+from tilewright.base.late import late
 from tilewright.frontend.source import SourceFunction
-from tilewright.ir.core import Module
-from tilewright.ir.parser import parse_module
 from tilewright.ir.types import Pointer, Tile, Type
-from tilewright.ir.verify import verify_module
+
+if TYPE_CHECKING:
+    from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir.core import Module
+
+build_module = late("tilewright.frontend.build:build_module")
+parse_module = late("tilewright.ir.parser:parse_module")
+verify_module = late("tilewright.ir.verify:verify_module")
 
 CONSTEXPR = "constexpr"
 IR_EXTENSIONS = (".ttir", ".ir")

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, overload
 
 from tilewright.base import knobs
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.compiler.driver import compile_source, options_dict
+from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
 from tilewright.ir.types import DType, Pointer, Tile
@@ -30,7 +30,7 @@ from tilewright.runtime.launch import at_path, extents_of, require_cpu
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.wrappers import MockTensor
-from tilewright.targets.protocol import GPUTarget, Target
+from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
 
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")

@@ -7,21 +7,16 @@ those of compile-time parameters among them, and picks what it needs.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Sequence
-from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 
-from tilewright.base import knobs
+from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
-from tilewright.ir.interpret import Buffer, Checks, interpret
-from tilewright.ir.parser import parse_module
-from tilewright.ir.types import numpy_of, scalar_type
 from tilewright.runtime.cache import disk_cache
-from tilewright.runtime.tensors import CPU, UNKNOWN, find_reader
+from tilewright.runtime.tensors import CPU, find_reader
 
 Path = tuple[int, ...]
 Grid = tuple[int, int, int]
@@ -91,133 +86,6 @@ def slot_of(value: Any, index: int) -> Any:
     return reader(value)[0]
 
 
-# -- packing ------------------------------------------------------------------------------------
-
-# How `struct` writes a scalar into an 8-byte slot. Integers are extended to its width.
-_FORMATS = {
-    **{f"i{bits}": "q" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": "Q" for bits in (8, 16, 32, 64)},
-    "i1": "?7x",
-    "u1": "?7x",
-    "fp16": "e6x",
-    "fp32": "f4x",
-    "fp64": "d",
-}
-
-
-def _bits_of(short: str) -> Callable[[Any], int]:
-    """A function that gives a number's bits in a floating-point type."""
-    dtype = numpy_of(scalar_type(short))
-    unsigned = np.dtype(f"u{dtype.itemsize}")
-
-    def bits(value: Any) -> int:
-        with np.errstate(over="ignore"):
-            return int(np.asarray(value, np.float64).astype(dtype).view(unsigned))
-
-    return bits
-
-
-def make_packer(arguments: Sequence[tuple[Sequence[int], str]]) -> Callable[[Any], bytes]:
-    """A function from slots to the array of 8-byte slots that a compiled kernel reads.
-
-    Args:
-        arguments: path and type string of each argument passed at run time.
-
-    A fresh bytes object for each call costs less than filling a kept buffer (measured for five
-    arguments: 0.16 µs; a ctypes array 0.67, a NumPy record 0.66), and no two threads share it.
-    """
-    names: dict[str, Any] = {}
-    usual: list[tuple[str, str]] = []  # format and expression of each slot
-    wide: list[tuple[str, str]] = []  # the same for numbers beyond the range of their type
-    for path, type in arguments:
-        item = "slots" + "".join(f"[{index}]" for index in path)
-        bits = item
-        if type.startswith(("fp", "bf")):
-            names[f"bits_{type}"] = _bits_of(type)
-            bits = f"bits_{type}({item})"
-        format = "Q" if type.startswith("*") else _FORMATS.get(type)
-        usual.append((format, item) if format else ("Q", bits))
-        wide.append(("Q", bits) if bits is not item else usual[-1])
-    names["pack"] = struct.Struct("=" + "".join(f for f, _ in usual)).pack
-    names["pack_wide"] = struct.Struct("=" + "".join(f for f, _ in wide)).pack
-    # struct refuses a number beyond a type's range, where a kernel sees an infinity.
-    source = (
-        "def packer(slots):\n"
-        "    try:\n"
-        f"        return pack({', '.join(e for _, e in usual)})\n"
-        "    except OverflowError:\n"
-        f"        return pack_wide({', '.join(e for _, e in wide)})\n"
-    )
-    exec(compile(source, "<packer>", "exec"), names)
-    return names["packer"]
-
-
-# -- loaded kernels -----------------------------------------------------------------------------
-
-
-class CpuLaunch:
-    """Machine code in this process, run by the thread pool."""
-
-    def __init__(self, kernel: CompiledKernel) -> None:
-        # By name, as this loads LLVM, which importing the package must not.
-        device = resolve_name("tilewright.runtime.devices.cpu")
-        metadata = kernel.metadata
-        self._code = device.LoadedCode(kernel.kernel, [kernel.name])
-        self._function: int = self._code[kernel.name]
-        self._pack = make_packer(metadata.arguments)
-        self._run = device.launch
-        self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
-        self._threads: int = metadata.get("num_cpu_threads", 0)
-        # Asking the system costs as much as a launch, and the answer hardly ever changes.
-        self._all_threads: int = device.thread_count()
-
-    @property
-    def handle(self) -> int:
-        return self._function
-
-    def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        threads = self._threads or knobs.runtime.cpu_threads or self._all_threads
-        # ctypes passes a bytes object as the address of its contents.
-        self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
-
-
-class InterpreterLaunch:
-    """Tile IR, run on NumPy."""
-
-    def __init__(self, kernel: CompiledKernel) -> None:
-        metadata = kernel.metadata
-        self._module = parse_module(str(kernel.kernel), kernel.name)
-        self._module.entry.arg_names = list(metadata.arg_names)
-        self._arguments = [(tuple(path), type) for path, type in metadata.arguments]
-        self._seed: int | None = metadata.seed
-        self._checks = Checks(
-            races=metadata.check_races, uninitialised=metadata.check_uninitialised
-        )
-
-    @property
-    def handle(self) -> Any:
-        """The module."""
-        return self._module
-
-    def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        # A number beyond the range of its type is an infinity, which is no reason for a warning.
-        with np.errstate(over="ignore"):
-            args = [self._argument(values, slots, *argument) for argument in self._arguments]
-        interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
-
-    def _argument(self, values: Sequence[Any], slots: Sequence[Any], path: Path, type: str) -> Any:
-        value = at_path(values, path)
-        if not type.startswith("*"):
-            dtype = numpy_of(scalar_type(type))
-            return dtype.type(value) if dtype.kind not in "iub" else value
-        reader = find_reader(value)
-        if reader is None:
-            return at_path(slots, path) or 0
-        address, _, _, low, high, writable = reader(value)
-        extent = (low, high) if low != UNKNOWN else None
-        return Buffer(address, extent, writable, owner=value)
-
-
 def at_path(values: Any, path: Sequence[int]) -> Any:
     """The value at a path: index of the parameter, index in the tuple, …"""
     for index in path:
@@ -225,9 +93,12 @@ def at_path(values: Any, path: Sequence[int]) -> Any:
     return values
 
 
+# -- loaded kernels -----------------------------------------------------------------------------
+
+
 LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
-    "cpu": CpuLaunch,
-    "interpreter": InterpreterLaunch,
+    "cpu": late("tilewright.runtime.launchers.cpu:CpuLaunch"),
+    "interpreter": late("tilewright.runtime.launchers.interpreter:InterpreterLaunch"),
 }
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.base import knobs
-from tilewright.frontend.options import FrontendOptions
-from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, Step
+
+if TYPE_CHECKING:  # describing a device must not load the compiler
+    from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir.core import Module
+    from tilewright.ir.passes import PassContext, Step
 
 Stage = str | bytes
 AnyOptions = TypeVar("AnyOptions")
@@ -126,3 +128,8 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
         fusion = values.get("enable_fp_fusion", knobs.language.default_fp_fusion)
         values["enable_fp_fusion"] = fusion and not knobs.language.force_disable_fp_fusion
     return cls(**values)
+
+
+def options_dict(options: Any) -> dict[str, Any]:
+    """The fields of an options dataclass."""
+    return {f.name: getattr(options, f.name) for f in fields(options)}

@@ -12,9 +12,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from pkgutil import resolve_name
 from typing import Any
 
+from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget, Target
 
 GROUP = "tilewright.targets"
@@ -22,10 +22,12 @@ DEFAULT = "cpu"
 
 Factory = Callable[..., Target]
 
-# Names, not imports: a target's compiler (and LLVM with it) loads with the first kernel for it.
-BUILT_IN = {
-    "cpu": "tilewright.targets.cpu.target:CpuTarget",
-    "interpreter": "tilewright.targets.interpreter.target:InterpreterTarget",
+_entry_points = late("importlib.metadata:entry_points")
+
+# A target's compiler (and LLVM with it) loads with the first kernel for it.
+BUILT_IN: dict[str, Factory] = {
+    "cpu": late("tilewright.targets.cpu.target:CpuTarget"),
+    "interpreter": late("tilewright.targets.interpreter.target:InterpreterTarget"),
 }
 
 _REGISTERED: dict[str, Factory] = {}
@@ -46,8 +48,7 @@ def _plug_ins() -> dict[str, Any]:
     """Entry points of the group by name."""
     # Reading the installed distributions costs more than importing this whole package (measured:
     # 28 ms), so even the module that does it loads only when a name is not built in.
-    entry_points = resolve_name("importlib.metadata:entry_points")
-    return {point.name: point for point in entry_points(group=GROUP)}
+    return {point.name: point for point in _entry_points(group=GROUP)}
 
 
 def names() -> list[str]:
@@ -59,7 +60,7 @@ def _factory(name: str) -> Factory:
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in BUILT_IN:
-        return resolve_name(BUILT_IN[name])
+        return BUILT_IN[name]
     if name in _plug_ins():
         return _plug_ins()[name].load()
     raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")

@@ -11,11 +11,11 @@ import argparse
 import traceback
 from pathlib import Path
 
-from tilewright.compiler.driver import options_dict
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.targets import registry
+from tilewright.targets.protocol import options_dict
 from tilewright.tools.load import UsageError
 from tilewright.tools.opt import named_steps
 

@@ -10,7 +10,8 @@ import argparse
 import difflib
 import time
 
-from tilewright.compiler.driver import compile_source, device_of, lower
+from tilewright.compiler.build import lower
+from tilewright.compiler.driver import compile_source, device_of
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Step

@@ -259,7 +259,7 @@ class Pool(Protocol):
     def launch(
         self,
         function: int,
-        args: int,
+        args: int | bytes,
         grid: tuple[int, int, int],
         scratch_bytes: int,
         threads: int,
@@ -289,7 +289,7 @@ class NativePool:
     def launch(
         self,
         function: int,
-        args: int,
+        args: int | bytes,
         grid: tuple[int, int, int],
         scratch_bytes: int,
         threads: int,
@@ -368,7 +368,7 @@ class PythonPool:
     def launch(
         self,
         function: int,
-        args: int,
+        args: int | bytes,
         grid: tuple[int, int, int],
         scratch_bytes: int,
         threads: int,
@@ -480,7 +480,7 @@ def thread_count() -> int:
 
 def launch(
     function: int,
-    args: int,
+    args: int | bytes,
     grid: tuple[int, int, int],
     scratch_bytes: int = 0,
     threads: int = 0,

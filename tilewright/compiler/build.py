@@ -1,0 +1,171 @@
+"""Making a compiled kernel: front end, tile passes, target.
+
+Loaded by the driver when a kernel is not in the store, so that a process whose kernels all are
+never loads the passes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.base import knobs
+from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.pipeline import pipeline
+from tilewright.compiler.reproducer import Reproducer
+from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
+from tilewright.compiler.version import VERSION
+from tilewright.ir.analysis.pointers import base_of
+from tilewright.ir.core import Function, Module
+from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
+from tilewright.ir.printer import print_module
+from tilewright.ir.verify import verify_module
+from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.memory import Store
+from tilewright.targets.protocol import (
+    GPUTarget,
+    Lowered,
+    Stage,
+    Target,
+    options_dict,
+)
+from tilewright.targets.registry import target as find_target
+
+
+def build(source: Source, device: GPUTarget, options: Any, key: str) -> CompiledKernel:
+    """Compile a source. The key names the kernel."""
+    target = find_target(device)
+    module = source.make_ir(target.frontend_options(options))
+    if knobs.compilation.verify:
+        verify_module(module)
+    progress = _Progress()
+    try:
+        lowered = lower(module, target, options, pipeline(target), [progress])
+    except Exception as error:
+        if _is_users(error):
+            raise
+        raise _internal_error(source, device, options, progress, error) from error
+    metadata = _metadata(source, device, options, lowered, key)
+    kernel = CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
+    if knobs.compilation.dump:
+        dump(kernel)
+    return kernel
+
+
+def lower(
+    module: Module,
+    target: Target,
+    options: Any,
+    steps: Iterable[Step],
+    observers: Sequence[Observer] = (),
+) -> Lowered:
+    """Run tile passes, then the target, on a module.
+
+    Between passes the IR is verified when the knob `compilation.verify` says so.
+    """
+    ctx = PassContext(features=target.features(), options=options_dict(options))
+    checks: list[Observer] = [Verifier()] if knobs.compilation.verify else []
+    run(module, steps, ctx, [*observers, *checks])
+    stages: dict[str, Stage] = {"ttir": print_module(module)}
+    facts = {"arg_names": module.entry.arg_names, "written": written_arguments(module.entry)}
+    lowered = target.compile(module, ctx, options)
+    return Lowered(stages | lowered.stages, facts | lowered.metadata)
+
+
+def written_arguments(fn: Function) -> list[int]:
+    """Indices of the pointer arguments that the function is known to write through."""
+    written: set[int] = set()
+    for op in fn.walk():
+        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+            base = base_of(op.ptr)
+            if base.owner is fn.body:
+                written.add(base.index)
+    return sorted(written)
+
+
+def dump(kernel: CompiledKernel) -> Path:
+    """Write the stages of a kernel to a folder of its own below the knob `cache.dump_dir`."""
+    root = knobs.cache.dump_dir
+    folder = (Path(root) if root else knobs.cache.folder() / "dump") / kernel.hash
+    folder.mkdir(parents=True, exist_ok=True)
+    for stage, content in kernel.asm.items():
+        path = folder / f"{kernel.metadata.source_name}.{stage}"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+def _metadata(
+    source: Source, device: GPUTarget, options: Any, lowered: Lowered, key: str
+) -> dict[str, Any]:
+    values = {
+        **options_dict(options),
+        "signature": source.signature,
+        "arguments": list(runtime_arguments(list(source.signature.values()))),
+        "triton_version": VERSION,
+        **lowered.metadata,
+        "source_name": source.name[:MAX_NAME],
+        "hash": key,
+    }
+    # Through JSON, so that a kernel is the same whether it was just made or comes from the store.
+    plain = json.loads(json.dumps(values, default=_plain))
+    return {**plain, "target": device}
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set | frozenset) else repr(value)
+
+
+# -- failures -----------------------------------------------------------------------------------
+
+
+class _Progress:
+    """An observer that knows how many steps are complete."""
+
+    def __init__(self) -> None:
+        self.complete = 0
+
+    def before(self, step: Step, module: Module) -> None:
+        pass
+
+    def after(self, step: Step, module: Module, changed: bool) -> None:
+        self.complete += 1
+
+
+def _is_users(error: Exception) -> bool:
+    """Whether the kernel is to blame. Invalid IR is the compiler's fault."""
+    return isinstance(error, TritonError) and not isinstance(error, IRError)
+
+
+def _internal_error(
+    source: Source, device: GPUTarget, options: Any, progress: _Progress, error: Exception
+) -> InternalCompilerError:
+    target = find_target(device)
+    steps = [s for s in pipeline(target) if not s.when or s.when in target.features()]
+    rest = steps[progress.complete :]
+    failing = rest[0].name if rest else device.backend
+    problem = f"{type(error).__name__}: {error}"
+    try:
+        reproducer = Reproducer(
+            source.name,
+            device,
+            options_dict(options),
+            [step.name for step in rest],
+            _module_before(source, target, options, steps[: progress.complete]),
+            problem,
+            {"tilewright": VERSION, "target": target.key()},
+        )
+        folder = knobs.compilation.reproducer_dir
+        path = reproducer.write(Path(folder) if folder else knobs.cache.folder() / "reproducers")
+    except Exception as second:  # the first error matters more than why it can't be saved
+        return InternalCompilerError(source.name, failing, problem, None, repr(second))
+    return InternalCompilerError(source.name, failing, problem, path)
+
+
+def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:
+    """The module after the first steps, made anew: nothing is kept while all goes well."""
+    module = source.make_ir(target.frontend_options(options))
+    run(module, steps, PassContext(target.features(), options_dict(options)))
+    return module
