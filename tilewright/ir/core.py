@@ -19,18 +19,24 @@ from tilewright.ir.types import Type
 if TYPE_CHECKING:
     from tilewright.base.diagnostics import Loc
     from tilewright.ir.define import Field
+    from tilewright.layout.linear import LinearLayout
 
 
 class Value:
-    """A typed SSA value: a result of an op, or an argument of a region."""
+    """A typed SSA value: a result of an op, or an argument of a region.
 
-    __slots__ = ("index", "owner", "type", "users")
+    `layout` says where a GPU holds the elements of a tile: which register of which lane. It is
+    None before layouts are assigned, on targets without them, and of scalars always.
+    """
+
+    __slots__ = ("index", "layout", "owner", "type", "users")
     __match_args__ = ("op",)
 
     def __init__(self, type: Type, owner: Op | Region, index: int) -> None:
         self.type = type
         self.owner = owner
         self.index = index
+        self.layout: LinearLayout | None = None
         self.users: dict[Op, int] = {}  # op -> number of its operands that are this value
 
     @property
@@ -189,6 +195,7 @@ class Op:
             region.parent = new
         new.results = [Value(r.type, new, i) for i, r in enumerate(self.results)]
         for old, value in zip(self.results, new.results, strict=True):
+            value.layout = old.layout
             mapping[old] = value
         return new
 
@@ -302,6 +309,7 @@ class Region:
     def clone(self, mapping: dict[Value, Value]) -> Region:
         new = Region([a.type for a in self.args])
         for old, arg in zip(self.args, new.args, strict=True):
+            arg.layout = old.layout
             mapping[old] = arg
         for op in self:
             new.append(op.clone(mapping))

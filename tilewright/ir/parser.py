@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.base.diagnostics import IRError, Loc
+from tilewright.base.late import late
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.define import REGISTRY, Field
 from tilewright.ir.types import BY_SHORT, Pointer, Tile, Type, text_of
+
+if TYPE_CHECKING:
+    from tilewright.layout.linear import LinearLayout
+
+parse_layout = late("tilewright.layout.text:parse")
+
+Placed = tuple[Type, "LinearLayout | None"]  # of a value
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
     |(?P<arrow>->)
     |(?P<value>%\w+)
     |(?P<func>@[\w.$]+)
+    |(?P<layout>!\d+)
     |(?P<string>"(?:[^"\\]|\\.)*")
     |(?P<float>[+-]?(?:inf\b|nan\b|\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+))
     |(?P<tile>\d+x[\w]+)
@@ -93,6 +102,7 @@ class _Parser:
     def __init__(self, text: str, file: str, open_names: Function | None = None) -> None:
         self.tokens = _Tokens(text, file)
         self.values: dict[str, Value] = {}
+        self.layouts: dict[str, LinearLayout] = {}
         self.open_names = open_names
         self.op_loc: Loc | None = None  # where the op starts whose names and types are looked at
 
@@ -126,6 +136,32 @@ class _Parser:
         if not self.tokens.accept("("):
             return [self.type()]
         return self._list(self.type, ")")
+
+    def placed(self) -> Placed:
+        """The type of a value, and its layout if it has one."""
+        type = self.type()
+        if self.tokens.kind != "layout":
+            return type, None
+        name = self.tokens.next()
+        if name not in self.layouts:
+            self.tokens.fail(f"there is no layout {name}", "undefined")
+        return type, self.layouts[name]
+
+    def places(self) -> list[Placed]:
+        if not self.tokens.accept("("):
+            return [self.placed()]
+        return self._list(self.placed, ")")
+
+    def layout(self) -> None:
+        """A line ``layout !0 = "…"``."""
+        t = self.tokens
+        name = t.expect_kind("layout")
+        t.expect("=")
+        loc = t.loc
+        try:
+            self.layouts[name] = parse_layout(_unquote(t.expect_kind("string")))
+        except ValueError as error:
+            t.fail(str(error), "layout", loc)
 
     def _list(self, item: Callable[[], Any], end: str) -> list[Any]:
         found: list[Any] = []
@@ -179,7 +215,10 @@ class _Parser:
     def module(self) -> Module:
         module = Module()
         while self.tokens.kind != "end":
-            module.add(self.function())
+            if self.tokens.accept("layout"):
+                self.layout()
+            else:
+                module.add(self.function())
         return module
 
     def function(self) -> Function:
@@ -205,6 +244,11 @@ class _Parser:
         self.tokens.expect(":")
         return name, self.type(), self.attr_dict()
 
+    def _region_arg(self) -> tuple[str, Placed]:
+        name = self.tokens.expect_kind("value")
+        self.tokens.expect(":")
+        return name, self.placed()
+
     def ops(self, region: Region, end: str) -> None:
         while not self.tokens.accept(end):
             region.append(self.op())
@@ -223,9 +267,9 @@ class _Parser:
             t.fail(f"there is no op {name!r}", "unknown-op")
         raw = self._fields(cls.fields)
         t.expect(":")
-        operand_types = self.types()
+        operand_types = self.places()
         t.expect("->")
-        result_types = self.types()
+        result_types = self.places()
         loc = self.location()
         self.op_loc = start
         fields = self._resolve(cls.fields, raw, operand_types)
@@ -258,7 +302,7 @@ class _Parser:
         return found
 
     def _resolve(
-        self, fields: tuple[Field, ...], raw: dict[str, Any], types: list[Type]
+        self, fields: tuple[Field, ...], raw: dict[str, Any], types: list[Placed]
     ) -> dict[str, Any]:
         count = sum(
             len(raw[f.name]) if f.kind == "variadic" else raw[f.name] is not None
@@ -274,9 +318,9 @@ class _Parser:
                 continue
             value = raw[f.name]
             if f.kind == "variadic":
-                value = [self.use(n, next(remaining)) for n in value]
+                value = [self.use(n, *next(remaining)) for n in value]
             elif f.kind in ("operand", "optional") and value is not None:
-                value = self.use(value, next(remaining))
+                value = self.use(value, *next(remaining))
             found[f.name] = value
         return found
 
@@ -289,8 +333,10 @@ class _Parser:
         for i, name in enumerate(names):
             region = Region()
             if t.accept("("):
-                for arg_name, type, _ in self._list(self._function_arg, ")"):
-                    self.define(arg_name, region.add_arg(type))
+                for arg_name, (type, layout) in self._list(self._region_arg, ")"):
+                    arg = region.add_arg(type)
+                    arg.layout = layout
+                    self.define(arg_name, arg)
             while t.text != "}":
                 region.append(self.op())
             t.expect("}")
@@ -298,8 +344,9 @@ class _Parser:
                 t.expect("{")
             found[name] = region
 
-    def _check_results(self, op: Op, names: list[str], types: list[Type]) -> None:
+    def _check_results(self, op: Op, names: list[str], places: list[Placed]) -> None:
         actual = [r.type for r in op.results]
+        types = [type for type, _ in places]
         if actual != types:
             self.tokens.fail(
                 f"{op.name} gives {[text_of(t) for t in actual]}, the text says "
@@ -309,6 +356,8 @@ class _Parser:
             )
         if names and len(names) != len(actual):
             self.tokens.fail(f"{op.name} has {len(actual)} results, {len(names)} are named")
+        for result, (_, layout) in zip(op.results, places, strict=True):
+            result.layout = layout
         for name, value in zip(names, op.results, strict=False):
             self.define(name, value)
 
@@ -317,10 +366,11 @@ class _Parser:
             self.tokens.fail(f"{name} is defined twice", "redefinition", self.op_loc)
         self.values[name] = value
 
-    def use(self, name: str, type: Type) -> Value:
+    def use(self, name: str, type: Type, layout: LinearLayout | None) -> Value:
         value = self.values.get(name)
         if value is None and self.open_names is not None:
             value = self.open_names.body.add_arg(type)
+            value.layout = layout
             self.open_names.arg_attrs.append({})
             self.values[name] = value
         if value is None:
@@ -329,6 +379,8 @@ class _Parser:
             self.tokens.fail(
                 f"{name} is {text_of(value.type)}, not {text_of(type)}", "operand-type", self.op_loc
             )
+        if value.layout != layout:
+            self.tokens.fail(f"{name} has another layout", "operand-layout", self.op_loc)
         return value
 
 
@@ -350,5 +402,8 @@ def parse_example(text: str, file: str = "<example>") -> Function:
     fn = Function("example", [])
     parser = _Parser(text, file, open_names=fn)
     while parser.tokens.kind != "end":
-        fn.body.append(parser.op())
+        if parser.tokens.accept("layout"):
+            parser.layout()
+        else:
+            fn.body.append(parser.op())
     return fn

@@ -10,22 +10,32 @@
 
 An operand field that may be absent prints as ``_`` when it is; one that takes any number prints
 in brackets. After the colon come the types of the operands, then those of the results.
+
+A type may be followed by the layout of the value, a name that a line before the function defines:
+
+    layout !0 = "register[1] lane[2 4 8 16 32] -> dim0:64"
+    func @example(%0: i32) {
+      %1 = tile.arange start=0, end=64 : () -> 64xi32 !0
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import DType, Pointer, Tile, Type, text_of
+
+if TYPE_CHECKING:
+    from tilewright.layout.linear import LinearLayout
 
 
 class _Printer:
     def __init__(self, locations: bool) -> None:
         self.locations = locations
         self.names: dict[Value, str] = {}
+        self.layouts: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
 
     def name(self, value: Value) -> str:
@@ -34,8 +44,21 @@ class _Printer:
             name = self.names[value] = f"%{len(self.names)}"
         return name
 
+    def type(self, value: Value) -> str:
+        text = text_of(value.type)
+        if value.layout is None:
+            return text
+        name = self.layouts.setdefault(value.layout, f"!{len(self.layouts)}")
+        return f"{text} {name}"
+
+    def types(self, values: list[Value]) -> str:
+        if len(values) == 1:
+            return self.type(values[0])
+        return "(" + ", ".join([self.type(v) for v in values]) + ")"
+
     def function(self, fn: Function) -> None:
         self.names.clear()
+        start = len(self.lines)
         args = ", ".join(
             f"{self.name(a)}: {text_of(a.type)}{_attr_dict(attrs)}"
             for a, attrs in zip(fn.args, fn.arg_attrs, strict=True)
@@ -46,6 +69,8 @@ class _Printer:
         for op in fn.body:
             self.op(op, "  ")
         self.lines.append("}")
+        self.lines[start:start] = [f'layout {n} = "{layout}"' for layout, n in self.layouts.items()]
+        self.layouts.clear()
 
     def loc(self, loc: Loc | None) -> str:
         if not self.locations or loc is None:
@@ -57,8 +82,8 @@ class _Printer:
         results = ", ".join([self.name(r) for r in op.results])
         head = f"{indent}{results} = {op.name}" if results else f"{indent}{op.name}"
         fields = ", ".join(self.fields(op))
-        types = _types([v.type for v in op.operands])
-        outs = _types([r.type for r in op.results])
+        types = self.types(op.operands)
+        outs = self.types(op.results)
         line = f"{head} {fields} : {types} -> {outs}" if fields else f"{head} : {types} -> {outs}"
         if not op.regions:
             self.lines.append(line + self.loc(op.loc))
@@ -72,7 +97,7 @@ class _Printer:
 
     def region(self, region: Region, indent: str) -> None:
         if region.args:
-            args = ", ".join(f"{self.name(a)}: {text_of(a.type)}" for a in region.args)
+            args = ", ".join(f"{self.name(a)}: {self.type(a)}" for a in region.args)
             self.lines.append(f"{indent}({args})")
         for op in region:
             self.op(op, indent)

@@ -8,6 +8,8 @@ and a byte in memory.
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import F16, F32, F64, I1, I8, PTR, LType, int_type
 
@@ -35,3 +37,10 @@ def compute_type(element: ir.DType) -> LType:
     if element.is_floating() and element.primitive_bitwidth < 32:
         return F32
     return register_type(element)
+
+
+def number_of(element: ir.DType, value: bool | int | float) -> int | float:
+    """A constant as its register type takes it: narrow floats are held as bits."""
+    if element.is_floating() and not register_type(element).is_float:
+        return int(np.array(value, element.numpy).view(f"u{element.itemsize}"))
+    return value

@@ -88,7 +88,8 @@ def _shallow_key(op: Op) -> Key:
     if op.commutative and id(operands[0]) > id(operands[1]):
         operands = [operands[1], operands[0], *operands[2:]]
     attributes = [_attribute_key(getattr(op, name)) for name in op.attr_names]
-    return (type(op), op.spans, *operands, *attributes)
+    layouts = [r.layout for r in op.results]
+    return (type(op), op.spans, *operands, *attributes, *layouts)
 
 
 def _combine_key(op: Op) -> Key:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Region, Value
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I64, Builder, LType, V, const, vector, zero
 from tilewright.lowering.registry import lowering_of
-from tilewright.lowering.types import compute_type, register_type
+from tilewright.lowering.types import compute_type, number_of, register_type
 from tilewright.ops import arith, control, reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
@@ -285,10 +283,3 @@ def _lower(b: Builder, op: Op, args: list[V]) -> V:
     if lower is None:
         raise NotImplementedError(f"{op.name} in a combine function, at {op.loc}")
     return lower(b, op, *args)
-
-
-def number_of(element: ir.DType, value: bool | int | float) -> int | float:
-    """A constant as its register type takes it: narrow floats are held as bits."""
-    if element.is_floating() and not register_type(element).is_float:
-        return int(np.array(value, element.numpy).view(f"u{element.itemsize}"))
-    return value

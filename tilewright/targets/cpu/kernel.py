@@ -26,11 +26,10 @@ from tilewright.lowering.emit import (
     array,
     const,
 )
-from tilewright.lowering.types import memory_type, register_type
+from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith, control, memory
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
-from tilewright.targets.cpu.accumulate import number_of
 from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.evaluate import Level
 from tilewright.targets.cpu.lanes import Lanes

@@ -1,0 +1,97 @@
+"""Shared memory as banks: what one access of a warp costs.
+
+Memory is a sequence of words of `bank_bytes`, dealt out to `banks` banks in turn; a *line* is one
+word of each bank. In one *wavefront* each bank delivers one word, to all lanes that want it. A
+warp's access is first cut into groups of successive lanes that ask for at most one line together
+(all 32 lanes for vectors of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes), and each group takes as
+many wavefronts as the most demanded bank has different words to deliver.
+
+Where the lanes of a group go is linear, so every bank that is used is asked for equally many words,
+and which words a register or a warp adds by xor changes nothing. The count is thus a matter of two
+ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.layout import gf2
+from tilewright.layout.linear import LANE, LinearLayout, log2
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The banks, and the elements that are to lie in them.
+
+    Attributes:
+        element_bits: the size of an element: 8, 16, 32 or 64.
+        banks: the number of banks.
+        bank_bytes: the size of a word.
+        max_vector_bytes: the most that one lane loads or stores at once.
+    """
+
+    element_bits: int
+    banks: int = 32
+    bank_bytes: int = 4
+    max_vector_bytes: int = 16
+
+    def __post_init__(self) -> None:
+        if self.element_bits not in (8, 16, 32, 64):
+            raise ValueError(f"elements have 8, 16, 32 or 64 bits in memory: {self.element_bits}")
+
+    @property
+    def element_bytes(self) -> int:
+        """The size of an element in bytes."""
+        return self.element_bits // 8
+
+    @property
+    def word_bits(self) -> int:
+        """log2 of the elements in a word; 0 for elements as large as a word or larger."""
+        return max(0, log2(self.bank_bytes) - log2(self.element_bytes))
+
+    @property
+    def line_bits(self) -> int:
+        """log2 of the elements in a line."""
+        return log2(self.banks * self.bank_bytes) - log2(self.element_bytes)
+
+    @property
+    def vector_bits(self) -> int:
+        """log2 of the elements in the widest vector."""
+        return max(0, log2(self.max_vector_bytes) - log2(self.element_bytes))
+
+    def group_bits(self, vector_bits: int) -> int:
+        """log2 of the lanes that share a wavefront when each moves `1 << vector_bits` elements."""
+        return self.line_bits - max(vector_bits, self.word_bits)
+
+
+def lane_wavefronts(offsets: LinearLayout, vector: int, memory: Memory) -> int:
+    """The wavefronts of one access of `vector` elements a lane, from the offsets they start at.
+
+    `offsets` maps (…, lane, …) to the offset in elements; only its lanes matter.
+    """
+    lanes = offsets.bases(LANE)
+    vector_bits = log2(vector)
+    group = min(len(lanes), memory.group_bits(vector_bits))
+    size = log2(memory.element_bytes)
+    # Byte addresses of everything that a group touches, then the words that these are in.
+    touched = [lane << size for lane in lanes[:group]] + gf2.units(vector_bits + size)
+    words = [address >> log2(memory.bank_bytes) for address in touched]
+    conflicts = gf2.rank(words) - gf2.rank(word & (memory.banks - 1) for word in words)
+    return 1 << (len(lanes) - group + conflicts)
+
+
+def wavefronts(
+    registers: LinearLayout,
+    shared: LinearLayout,
+    element_bits: int,
+    vector: int,
+    *,
+    banks: int = 32,
+    bank_bytes: int = 4,
+) -> int:
+    """The wavefronts in which a warp loads or stores `vector` consecutive elements a lane.
+
+    `registers` says which elements lanes hold, `shared` where (at which offset) elements lie.
+    """
+    memory = Memory(element_bits, banks, bank_bytes)
+    return lane_wavefronts(registers.invert_and_compose(shared), vector, memory)

@@ -1,0 +1,182 @@
+"""How a tile moves from one layout to another: a plan, as data, for any target to lower.
+
+`plan(src, dst, element_bits)` returns the cheapest of
+
+    Identity     nothing to do: each register already holds what it should
+    Registers    renumber registers; no thread needs anything from another
+    Shuffles     words move between the lanes of each warp (`shuffles.py`)
+    Shared       through shared memory, in a layout made for the purpose (`swizzle.py`)
+
+Costs are in wavefronts of shared memory per warp. A shuffle occupies the same unit for as long as
+one wavefront, so they compare directly; selects run four times as fast. Shared memory costs its
+wavefronts, a quarter for each instruction, and barriers: between the stores and the loads, and
+before the memory may be used again. `WARP_BARRIERS` and `BLOCK_BARRIERS` are what waiting there is
+taken to cost, the only numbers here that are not counted but judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.layout import gf2
+from tilewright.layout.banks import Memory
+from tilewright.layout.linear import BLOCK, HARDWARE, LANE, REGISTER, WARP, LinearLayout
+from tilewright.layout.shuffles import Shuffles, plan_shuffles
+from tilewright.layout.swizzle import Access, best_exchange
+
+WARP_BARRIERS = 2.0
+BLOCK_BARRIERS = 16.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Both layouts are the same in every register."""
+
+    @property
+    def cost(self) -> float:
+        """Nothing."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Registers:
+    """Destination register r is source register `sources[r]` of the same thread."""
+
+    sources: tuple[int, ...]
+
+    @property
+    def cost(self) -> float:
+        """Nothing: registers are only renamed."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Through shared memory: store, wait, load.
+
+    Attributes:
+        layout: offset in elements -> element of the tile (of the part that one block holds).
+        store: what threads of the source do.
+        load: what threads of the destination do.
+        copies: for each destination register, the loaded register that holds the same element.
+        idle_lanes, idle_warps: only threads whose lane and warp have none of these bits store; the
+            others hold copies.
+        warp_private: each warp loads only what it stored itself, so that waiting for its own lanes
+            is enough.
+        bytes: the memory that is needed.
+    """
+
+    layout: LinearLayout
+    store: Access
+    load: Access
+    copies: tuple[int, ...]
+    idle_lanes: int
+    idle_warps: int
+    warp_private: bool
+    bytes: int
+
+    @property
+    def store_vector(self) -> int:
+        """The number of elements that one store moves per lane."""
+        return self.store.vector
+
+    @property
+    def load_vector(self) -> int:
+        """The number of elements that one load moves per lane."""
+        return self.load.vector
+
+    @property
+    def store_wavefronts(self) -> int:
+        """The wavefronts of all stores of a warp."""
+        return self.store.wavefronts
+
+    @property
+    def load_wavefronts(self) -> int:
+        """The wavefronts of all loads of a warp."""
+        return self.load.wavefronts
+
+    @property
+    def cost(self) -> float:
+        """The cost for a warp, in wavefronts, with the barriers."""
+        barriers = WARP_BARRIERS if self.warp_private else BLOCK_BARRIERS
+        return self.store.cost + self.load.cost + barriers
+
+
+Plan = Identity | Registers | Shuffles | Shared
+
+
+@lru_cache(maxsize=1024)
+def plan(
+    src: LinearLayout,
+    dst: LinearLayout,
+    element_bits: int,
+    *,
+    banks: int = 32,
+    bank_bytes: int = 4,
+    max_vector_bytes: int = 16,
+) -> Plan:
+    """The cheapest way from `src` to `dst`, two layouts of the same tile on the same threads.
+
+    ValueError if they are not, or if an element would have to change its block.
+    """
+    memory = Memory(element_bits, banks, bank_bytes, max_vector_bytes)
+    src, dst = src.select_ins(*HARDWARE), dst.select_ins(*HARDWARE)
+    _check(src, dst)
+    sources = register_sources(src, dst)
+    if sources is not None:
+        same = sources == tuple(range(src.in_size(REGISTER)))
+        return Identity() if same else Registers(sources)
+    shuffles = plan_shuffles(src, dst, element_bits)
+    shared = plan_shared(src, dst, memory)
+    return shuffles if shuffles and shuffles.cost <= shared.cost else shared
+
+
+def _check(src: LinearLayout, dst: LinearLayout) -> None:
+    """Whether a conversion exists."""
+    layouts = f"({src.signature()}) to ({dst.signature()})"
+    if src.outs != dst.outs:
+        raise ValueError(f"a conversion keeps the tile's shape: {layouts}")
+    if any(src.in_bits(name) != dst.in_bits(name) for name in (LANE, WARP, BLOCK)):
+        raise ValueError(f"a conversion keeps the numbers of lanes, warps and blocks: {layouts}")
+    within = gf2.Span(_block_columns(src))
+    if src.bases(BLOCK) != dst.bases(BLOCK) or any(c not in within for c in _block_columns(dst)):
+        raise ValueError(f"elements cannot move between blocks: {layouts}")
+
+
+def _block_columns(layout: LinearLayout) -> tuple[int, ...]:
+    """The bases of everything within one block."""
+    return (*layout.bases(REGISTER), *layout.bases(LANE), *layout.bases(WARP))
+
+
+def register_sources(src: LinearLayout, dst: LinearLayout) -> tuple[int, ...] | None:
+    """For each destination register the source register of the same thread, if there is one."""
+    if any(src.bases(name) != dst.bases(name) for name in (LANE, WARP, BLOCK)):
+        return None
+    columns = gf2.solve_all(src.bases(REGISTER), dst.bases(REGISTER))
+    if columns is None:
+        return None
+    return tuple(gf2.apply(columns, r) for r in range(dst.in_size(REGISTER)))
+
+
+def plan_shared(src: LinearLayout, dst: LinearLayout, memory: Memory) -> Shared:
+    """The conversion through shared memory, for layouts with all four inputs."""
+    exchange = best_exchange(src, dst, memory)
+    stored = src.select_ins(REGISTER, LANE, WARP)
+    idle_warps = stored.free_variables(WARP)
+    own = gf2.Span((*src.bases(REGISTER), *src.bases(LANE)))
+    fetched = (
+        *dst.bases(REGISTER),
+        *dst.bases(LANE),
+        *(d ^ s for d, s in zip(dst.bases(WARP), src.bases(WARP), strict=True)),
+    )
+    return Shared(
+        layout=exchange.layout,
+        store=exchange.store,
+        load=exchange.load,
+        copies=exchange.copies,
+        idle_lanes=stored.free_variables(LANE),
+        idle_warps=idle_warps,
+        warp_private=not idle_warps and all(element in own for element in fetched),
+        bytes=memory.element_bytes << exchange.layout.total_in_bits,
+    )

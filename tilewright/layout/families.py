@@ -1,0 +1,360 @@
+"""The layouts that kernels use, as functions of a tile's shape.
+
+Distributed layouts map (register, lane, warp, block) to the tile, and all are written in the same
+way: a list of *factors*, each handing the next bits of one dimension to registers, lanes or warps.
+When a tile is larger than its factors, registers repeat the pattern; when it is smaller, lanes and
+warps that are left over hold copies (bases of zero). A register never holds a copy, since that
+would be waste.
+
+An `order` lists dimensions from the fastest, so (1, 0) is row-major. Matrices are the last two
+dimensions of a tile; dimensions before them are batches.
+
+The fragments of matrix instructions are those of the PTX ISA, "Warp Level Matrix Instructions" and
+"Asynchronous Warpgroup Level Matrix Instructions". There a lane is `4 * groupID +
+threadID_in_group`; here these are lane bits 2 to 4 and 0 to 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple
+
+from tilewright.layout import gf2
+from tilewright.layout.linear import (
+    HARDWARE,
+    LANE,
+    OFFSET,
+    REGISTER,
+    WARP,
+    LinearLayout,
+    dim_name,
+    log2,
+)
+from tilewright.layout.shape import drop_dim
+
+WARPS_PER_GROUP = 4
+
+
+class Factor(NamedTuple):
+    """`size` indices of an input take the next `size` coordinates of dimension `dim`.
+
+    With `dim` None they take nothing: all of them hold the same elements.
+    """
+
+    in_name: str
+    dim: int | None
+    size: int
+
+
+def row_major(rank: int) -> tuple[int, ...]:
+    """The order in which the last dimension is the fastest: (rank - 1, …, 1, 0)."""
+    return tuple(reversed(range(rank)))
+
+
+def distributed(
+    shape: Sequence[int], factors: Iterable[Factor], order: Sequence[int]
+) -> LinearLayout:
+    """The layout of these factors, the lowest first, with registers repeated in `order`."""
+    extents = [log2(size) for size in shape]
+    starts = [sum(extents[dim + 1 :]) for dim in range(len(shape))]
+    used = [0] * len(shape)
+    columns: dict[str, list[int]] = {name: [] for name in HARDWARE}
+
+    def take(in_name: str, dim: int) -> None:
+        fits = used[dim] < extents[dim]
+        if fits or in_name != REGISTER:
+            columns[in_name].append(1 << (starts[dim] + used[dim]) if fits else 0)
+        used[dim] += 1
+
+    for in_name, dim, size in factors:
+        for _ in range(log2(size)):
+            if dim is None:
+                columns[in_name].append(0)
+            else:
+                take(in_name, dim)
+    for dim in order:
+        while used[dim] < extents[dim]:
+            take(REGISTER, dim)
+    sizes = {dim_name(dim): size for dim, size in enumerate(shape)}
+    return LinearLayout.from_columns(columns, sizes)
+
+
+def _check_order(shape: Sequence[int], order: Sequence[int]) -> None:
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"order {tuple(order)} must list the dimensions of {tuple(shape)}")
+
+
+def _check_rank(shape: Sequence[int], per_dim: Sequence[int], what: str) -> None:
+    if len(per_dim) != len(shape):
+        raise ValueError(f"{what} {tuple(per_dim)} must have one entry per dimension of {shape}")
+
+
+def blocked(
+    shape: Sequence[int],
+    registers_per_thread: Sequence[int],
+    lanes_per_warp: Sequence[int],
+    warps: Sequence[int],
+    order: Sequence[int],
+) -> LinearLayout:
+    """Rectangles in rectangles: registers within lanes within warps, each laid out in `order`.
+
+    `blocked((4, 4), (1, 2), (4, 1), (1, 2), (1, 0))`, shown as lane.register of warps a and b:
+
+        a0.0 a0.1 b0.0 b0.1
+        a1.0 a1.1 b1.0 b1.1
+        a2.0 a2.1 b2.0 b2.1
+        a3.0 a3.1 b3.0 b3.1
+    """
+    _check_order(shape, order)
+    grids = ((REGISTER, registers_per_thread), (LANE, lanes_per_warp), (WARP, warps))
+    for in_name, sizes in grids:
+        _check_rank(shape, sizes, in_name)
+    factors = (Factor(in_name, dim, sizes[dim]) for in_name, sizes in grids for dim in order)
+    return distributed(shape, factors, order)
+
+
+def _warp_grid(
+    warps: Sequence[int], order: Sequence[int], shared: int | None = None
+) -> list[Factor]:
+    """Warps over a grid; those that differ only along dimension `shared` hold copies."""
+    return [Factor(WARP, None if dim == shared else dim, warps[dim]) for dim in order]
+
+
+def _matrix_dims(shape: Sequence[int]) -> tuple[int, int]:
+    if len(shape) < 2:
+        raise ValueError(f"a matrix has two dimensions or more, not {tuple(shape)}")
+    return len(shape) - 2, len(shape) - 1
+
+
+def _packed(element_bits: int) -> int:
+    """How many elements of an operand share a 32-bit register."""
+    if element_bits not in (8, 16, 32):
+        raise ValueError(f"matrix operands have 8, 16 or 32 bits, not {element_bits}")
+    return 32 // element_bits
+
+
+def mma_m16n8(
+    shape: Sequence[int], warps: Sequence[int], order: Sequence[int] | None = None
+) -> LinearLayout:
+    """Accumulators (and C) of `mma.sync.m16n8k*`: 16 x 8 a warp, 4 registers a lane.
+
+    PTX ISA, "Matrix Fragments for mma.m16n8k16", C and D: register i of lane 4g + t is row
+    `g + 8 * (i >> 1)`, column `2 * t + (i & 1)`. `warps` is the grid of warps over the tile, laid
+    out in `order`.
+    """
+    order = row_major(len(shape)) if order is None else order
+    _check_order(shape, order)
+    _check_rank(shape, warps, "warps")
+    m, n = _matrix_dims(shape)
+    tile = [
+        Factor(REGISTER, n, 2),
+        Factor(LANE, n, 4),
+        Factor(LANE, m, 8),
+        Factor(REGISTER, m, 2),
+    ]
+    return distributed(shape, tile + _warp_grid(warps, order), row_major(len(shape)))
+
+
+def _operand_a(m: int, k: int, element_bits: int) -> list[Factor]:
+    """The fragment of A, 16 rows by 256 bits, that mma.sync and wgmma share.
+
+    Four 32-bit registers: rows g, g + 8, g, g + 8, the last two in the upper half of k.
+    """
+    return [
+        Factor(REGISTER, k, _packed(element_bits)),
+        Factor(LANE, k, 4),
+        Factor(LANE, m, 8),
+        Factor(REGISTER, m, 2),
+        Factor(REGISTER, k, 2),
+    ]
+
+
+def mma_operand_a(
+    shape: Sequence[int],
+    element_bits: int,
+    warps: Sequence[int],
+    order: Sequence[int] | None = None,
+) -> LinearLayout:
+    """Operand A, (…, m, k), of `mma.sync` m16n8k16 (16-bit), k32 (8-bit) or k8 (tf32).
+
+    `warps` and `order` are those of the accumulators: warps in one row of the grid need the same
+    rows of A and hold copies. PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", A.
+    """
+    order = row_major(len(shape)) if order is None else order
+    _check_order(shape, order)
+    _check_rank(shape, warps, "warps")
+    m, k = _matrix_dims(shape)
+    factors = _operand_a(m, k, element_bits) + _warp_grid(warps, order, shared=k)
+    return distributed(shape, factors, row_major(len(shape)))
+
+
+def mma_operand_b(
+    shape: Sequence[int],
+    element_bits: int,
+    warps: Sequence[int],
+    order: Sequence[int] | None = None,
+) -> LinearLayout:
+    """Operand B, (…, k, n), of the same instructions: two 32-bit registers, lower and upper k.
+
+    `warps` and `order` are those of the accumulators: warps in one column of the grid hold copies.
+    PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", B. Registers repeat along k first.
+    """
+    order = row_major(len(shape)) if order is None else order
+    _check_order(shape, order)
+    _check_rank(shape, warps, "warps")
+    k, n = _matrix_dims(shape)
+    tile = [
+        Factor(REGISTER, k, _packed(element_bits)),
+        Factor(LANE, k, 4),
+        Factor(LANE, n, 8),
+        Factor(REGISTER, k, 2),
+    ]
+    repeat = (k, n, *row_major(len(shape))[2:])
+    return distributed(shape, tile + _warp_grid(warps, order, shared=k), repeat)
+
+
+def _warpgroups(shape: Sequence[int], warps: int) -> tuple[int, int]:
+    """The grid of warpgroups over a tile: as many over m as there are 64 rows, the rest over n."""
+    if warps % WARPS_PER_GROUP:
+        raise ValueError(f"a warpgroup has 4 warps, and {warps} is not a multiple")
+    if len(shape) != 2:
+        raise ValueError(f"wgmma works on matrices, not on {tuple(shape)}")
+    groups = warps // WARPS_PER_GROUP
+    over_m = min(groups, max(1, shape[0] // 64))
+    return over_m, groups // over_m
+
+
+def wgmma_accumulator(shape: Sequence[int], warps: int, instr_n: int) -> LinearLayout:
+    """Accumulators of `wgmma.mma_async.m64nNk*`, N = `instr_n`: 64 rows a warpgroup, 16 a warp.
+
+    PTX ISA, "Register Fragments" of wgmma, accumulator D: register i of lane 4g + t of warp w is
+    row `16 * w + g + 8 * (i >> 1 & 1)`, column `8 * (i >> 2) + 2 * t + (i & 1)`. Warpgroups are
+    tiled over the rows, then over the columns; then registers repeat, columns first.
+    """
+    if not 8 <= instr_n <= 256:
+        raise ValueError(f"wgmma has between 8 and 256 columns, not {instr_n}")
+    over_m, over_n = _warpgroups(shape, warps)
+    factors = [
+        Factor(REGISTER, 1, 2),
+        Factor(LANE, 1, 4),
+        Factor(LANE, 0, 8),
+        Factor(REGISTER, 0, 2),
+        Factor(WARP, 0, WARPS_PER_GROUP),
+        Factor(REGISTER, 1, instr_n // 8),
+        Factor(WARP, 0, over_m),
+        Factor(WARP, 1, over_n),
+    ]
+    return distributed(shape, factors, (1, 0))
+
+
+def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> LinearLayout:
+    """Operand A, (m, k), of wgmma from registers: m64k16 (16-bit), k32 (8-bit) or k8 (tf32).
+
+    Each warp has the fragment of mma.sync for its 16 rows. Warpgroups are tiled over the rows as
+    in `wgmma_accumulator`; those over the columns hold copies. PTX ISA, "Register Fragments" of
+    wgmma, A.
+    """
+    over_m, over_n = _warpgroups(shape, warps)
+    factors = [
+        *_operand_a(0, 1, element_bits),
+        Factor(WARP, 0, WARPS_PER_GROUP),
+        Factor(WARP, 0, over_m),
+        Factor(WARP, None, over_n),
+    ]
+    return distributed(shape, factors, (1, 0))
+
+
+def sliced(parent: LinearLayout, dim: int) -> LinearLayout:
+    """The layout of a reduction's result along `dim`: each thread that had a part has the result.
+
+    Threads along `dim` hold copies, and so do registers: see `without_duplicates`.
+    """
+    return drop_dim(parent, dim)
+
+
+def without_duplicates(layout: LinearLayout) -> LinearLayout:
+    """The same layout without register bits whose elements other registers of the thread hold."""
+    needed = [
+        column
+        for i, column in enumerate(layout.bases(REGISTER))
+        if not layout.free_variables(REGISTER) >> i & 1
+    ]
+    columns = {name: layout.bases(name) for name, _ in layout.ins}
+    return LinearLayout.from_columns(
+        {**columns, REGISTER: needed}, {name: 1 << count for name, count in layout.outs}
+    )
+
+
+def _shared(shape: Sequence[int], columns: Sequence[int]) -> LinearLayout:
+    sizes = {dim_name(dim): size for dim, size in enumerate(shape)}
+    return LinearLayout.from_columns({OFFSET: columns}, sizes)
+
+
+def _dim_units(shape: Sequence[int]) -> list[list[int]]:
+    """For each dimension, the flat index of each bit of its coordinate."""
+    return [gf2.units(log2(size), log2(prod(shape[dim + 1 :]))) for dim, size in enumerate(shape)]
+
+
+def shared_row_major(shape: Sequence[int], order: Sequence[int] | None = None) -> LinearLayout:
+    """Memory without a swizzle, the dimensions of `order` from the fastest."""
+    order = row_major(len(shape)) if order is None else order
+    _check_order(shape, order)
+    units = _dim_units(shape)
+    return _shared(shape, [unit for dim in order for unit in units[dim]])
+
+
+def shared_swizzled(
+    shape: Sequence[int], order: Sequence[int], vec: int, per_phase: int, max_phase: int
+) -> LinearLayout:
+    """Rows along `order[0]`, in which vectors of `vec` elements are permuted from row to row.
+
+    Vector j of row i (i counts along `order[1]`) is stored as vector `j ^ phase` of row i, with
+    `phase = i // per_phase % max_phase`.
+    """
+    _check_order(shape, order)
+    if len(order) < 2 or vec * max_phase > shape[order[0]]:
+        raise ValueError(f"a row of {tuple(shape)} has no {max_phase} vectors of {vec} elements")
+    units = _dim_units(shape)
+    fast, slow, *outer = (units[dim] for dim in order)
+    first, count, start = log2(per_phase), log2(max_phase), log2(vec)
+    swizzled = list(slow)
+    for i in range(first, min(first + count, len(slow))):
+        swizzled[i] ^= fast[start + i - first]
+    return _shared(shape, [*fast, *swizzled, *(unit for dim in outer for unit in dim)])
+
+
+def shared_hopper(
+    shape: Sequence[int], element_bits: int, swizzle_bytes: int, transposed: bool = False
+) -> LinearLayout:
+    """The shared-memory layouts that wgmma reads and TMA writes.
+
+    The contiguous dimension is the last, or the one before it if `transposed`; the other of the
+    two is the strided one. An *atom* has 8 rows (strided) of `swizzle_bytes` (contiguous; 16 for
+    `swizzle_bytes` 0), one after the other in memory. Within it, 16-byte chunks are permuted: chunk
+    j of row i is stored as chunk
+
+        128 bytes: j ^ i % 8      64 bytes: j ^ i // 2 % 4      32 bytes: j ^ i // 4 % 2
+
+    and at j without a swizzle. Atoms follow each other along the strided dimension, then along the
+    contiguous one, then along the batches. PTX ISA, "Shared Memory Matrix Layout" of wgmma: K-major
+    operands have k as contiguous dimension, MN-major ones m or n.
+    """
+    m, n = _matrix_dims(shape)
+    if swizzle_bytes not in (0, 32, 64, 128):
+        raise ValueError(f"hardware swizzles have 0, 32, 64 or 128 bytes, not {swizzle_bytes}")
+    strided, contiguous = (n, m) if transposed else (m, n)
+    row = (swizzle_bytes or 16) * 8 // element_bits
+    chunk = log2(16 * 8 // element_bits)
+    if shape[contiguous] < row or (shape[strided] < 8 and shape[contiguous] > row):
+        raise ValueError(
+            f"{tuple(shape)} does not consist of 8 rows of {row} elements along dim{contiguous}"
+        )
+    units = _dim_units(shape)
+    phases = log2(row) - chunk
+    rows = list(units[strided])
+    for i in range(min(phases, len(rows) - (3 - phases))):
+        rows[3 - phases + i] ^= units[contiguous][chunk + i]
+    inner, outer = units[contiguous][: log2(row)], units[contiguous][log2(row) :]
+    batches = [unit for dim in reversed(range(m)) for unit in units[dim]]
+    return _shared(shape, [*inner, *rows, *outer, *batches])

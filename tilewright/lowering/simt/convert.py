@@ -1,0 +1,202 @@
+"""Conversions between layouts, as `layout/convert.py` plans them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from tilewright.ir import types as ir
+from tilewright.layout import convert
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
+from tilewright.layout.shuffles import Shuffles
+from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.types import memory_type
+from tilewright.ops.gpu import ConvertLayout
+
+WORD_BITS = 32
+
+
+def plan_of(op: ConvertLayout) -> convert.Plan:
+    source, result = op.src.layout, op.result.layout
+    assert source is not None
+    assert result is not None
+    return convert.plan(source, result, memory_type(op.src.type).bits)
+
+
+@scratch(ConvertLayout)
+def conversion_scratch(op: ConvertLayout) -> int:
+    plan = plan_of(op)
+    return plan.bytes if isinstance(plan, convert.Shared) else 0
+
+
+@emits(ConvertLayout)
+def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
+    values = kernel.env[op.src]
+    match plan_of(op):
+        case convert.Identity():
+            found = values
+        case convert.Registers() as plan:
+            found = [values[source] for source in plan.sources]
+        case Shuffles() as plan:
+            found = _from_bits(kernel, op, _shuffled(kernel, plan, _to_bits(kernel, values)))
+        case convert.Shared() as plan:
+            found = _from_bits(kernel, op, _exchanged(kernel, op, plan, _to_bits(kernel, values)))
+    kernel.bind(op, found)
+
+
+def _to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
+    """Values as integers of their size in memory."""
+    b = kernel.b
+    if values[0].type.is_ptr:
+        return [b.ptrtoint(v) for v in values]
+    if values[0].type.bits == 1:
+        return [b.zext(v, int_type(8)) for v in values]
+    return [b.bitcast(v, int_type(v.type.bits)) for v in values]
+
+
+def _from_bits(kernel: Kernel, op: ConvertLayout, bits: Sequence[V]) -> Registers:
+    b, like = kernel.b, kernel.env[op.src][0].type
+    if ir.is_pointer(op.src.type):
+        return [b.inttoptr(v) for v in bits]
+    if like.bits == 1:
+        return [b.icmp("ne", v, 0) for v in bits]
+    return [b.bitcast(v, like) for v in bits]
+
+
+# -- between the lanes of a warp ------------------------------------------------------------------
+
+
+def _linear(kernel: Kernel, layout: LinearLayout, out_name: str) -> V:
+    """A linear map of lane and warp, computed once for the kernel."""
+    if not layout.out_bits(out_name):
+        return const(I32, 0)
+    return kernel.index(layout, out_name)
+
+
+def _permuted(kernel: Kernel, values: list[V], by: LinearLayout) -> list[V]:
+    """`values[i ^ by(lane, warp)]` for each i: one level of selects for each bit of `by`."""
+    b = kernel.b
+    index = _linear(kernel, by, REGISTER)
+    moving = 0
+    for column in by.columns:
+        moving |= column
+    for bit in range(moving.bit_length()):
+        mask = 1 << bit
+        if moving & mask:
+            swap = b.icmp("ne", b.and_(index, mask), 0)
+            values = [b.select(swap, values[i ^ mask], v) for i, v in enumerate(values)]
+    return values
+
+
+def _shuffled(kernel: Kernel, plan: Shuffles, values: Sequence[V]) -> Registers:
+    b = kernel.b
+    words = [_packed(kernel, [values[r] for r in registers]) for registers in plan.words]
+    offers = _permuted(kernel, words, plan.send)
+    source = _linear(kernel, plan.source, LANE)
+    got: list[V] = []
+    for word, lane, moves in plan.rounds:
+        if moves:
+            other = b.xor(source, lane)
+            got.append(_shuffle_word(kernel, offers[word], other))
+        else:
+            got.append(offers[word])
+    placed = _permuted(kernel, got, plan.place)
+    per_word = len(plan.words[0])
+    unpacked = [_unpacked(kernel, word, per_word, values[0]) for word in placed]
+    return [unpacked[word][position] for word, position in plan.results]
+
+
+def _shuffle_word(kernel: Kernel, word: V, lane: V) -> V:
+    b = kernel.b
+    bits = word.type.bits
+    if bits <= WORD_BITS:
+        moved = kernel.hw.shuffle(b, b.zext(word, I32), lane)
+        return b.trunc(moved, word.type)
+    halves = b.bitcast(word, vector(I32, bits // WORD_BITS))
+    for i in range(bits // WORD_BITS):
+        halves = b.insert(halves, kernel.hw.shuffle(b, b.extract(halves, i), lane), i)
+    return b.bitcast(halves, word.type)
+
+
+def _row(kernel: Kernel, values: Sequence[V]) -> V:
+    """Values as one vector; one value as it is."""
+    if len(values) == 1:
+        return values[0]
+    row = poison(vector(values[0].type, len(values)))
+    for i, value in enumerate(values):
+        row = kernel.b.insert(row, value, i)
+    return row
+
+
+def _packed(kernel: Kernel, values: Sequence[V]) -> V:
+    """Several narrow integers as one, the first in the lowest bits."""
+    row = _row(kernel, values)
+    return kernel.b.bitcast(row, int_type(len(values) * values[0].type.bits))
+
+
+def _unpacked(kernel: Kernel, word: V, count: int, like: V) -> list[V]:
+    if count == 1:
+        return [word]
+    row = kernel.b.bitcast(word, vector(like.type, count))
+    return [kernel.b.extract(row, i) for i in range(count)]
+
+
+# -- through shared memory ------------------------------------------------------------------------
+
+
+def _exchanged(
+    kernel: Kernel, op: ConvertLayout, plan: convert.Shared, values: Sequence[V]
+) -> Registers:
+    b = kernel.b
+    if op in kernel.shared.barriers:
+        kernel.hw.barrier(b)
+    base = kernel.shared.address(b, op)
+    element = values[0].type
+    address = partial(_address, kernel, base, element.bits // 8)
+    with kernel.only_if(_storing(kernel, plan)):
+        for registers in plan.store.vectors:
+            row = _row(kernel, [values[r] for r in registers])
+            b.store(row, address(plan.store.offsets, registers[0]), align=row.type.bits // 8)
+    kernel.hw.barrier(b)
+    loaded: dict[int, V] = {}
+    for registers in plan.load.vectors:
+        place = address(plan.load.offsets, registers[0])
+        if len(registers) == 1:
+            loaded[registers[0]] = b.load(element, place)
+            continue
+        kind = vector(element, len(registers))
+        row = b.load(kind, place, align=kind.bits // 8)
+        for i, register in enumerate(registers):
+            loaded[register] = b.extract(row, i)
+    return [loaded[r] for r in plan.copies]
+
+
+def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:
+    """Whether this thread stores; None if all do."""
+    b = kernel.b
+    found: V | None = None
+    for index, idle in ((kernel.lane, plan.idle_lanes), (kernel.warp, plan.idle_warps)):
+        if idle:
+            active = b.icmp("eq", b.and_(index, idle), 0)
+            found = active if found is None else b.and_(found, active)
+    return found
+
+
+def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register: int) -> V:
+    """Address of the element in a register: the parts of thread and register are joined by xor.
+
+    Bits that only the register has are added instead, which folds into the instruction.
+    """
+    b = kernel.b
+    out = offsets.outs[0].name
+    thread = kernel.index(offsets, out)
+    own = offsets.apply_flat(register)
+    moving = 0
+    for name in (LANE, WARP):
+        for column in offsets.bases(name):
+            moving |= column
+    element = int_type(size * 8)
+    start = b.gep(element, base, b.xor(thread, own & moving))
+    return b.gep(element, start, own & ~moving)

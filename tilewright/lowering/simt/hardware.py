@@ -1,0 +1,80 @@
+"""What the shared lowering asks of a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from tilewright.lowering.emit import Builder, V
+
+
+@dataclass(frozen=True, slots=True)
+class CachePolicy:
+    """The advice on caching of a load or store, as the language has it."""
+
+    cache: str = ""
+    evict: str = ""
+    volatile: bool = False
+
+
+class Hardware(Protocol):
+    """Instructions that GPUs have under different names.
+
+    Attributes:
+        name: what lowerings are overridden under.
+        lanes: threads of a warp.
+    """
+
+    name: str
+    lanes: int
+
+    def thread(self, b: Builder) -> V:
+        """Index of the thread in its program."""
+        ...
+
+    def program_id(self, b: Builder, axis: int) -> V:
+        """Index of the program along an axis of the grid."""
+        ...
+
+    def num_programs(self, b: Builder, axis: int) -> V:
+        """Extent of the grid along an axis."""
+        ...
+
+    def barrier(self, b: Builder) -> None:
+        """Wait for all threads of the program, and see what they wrote."""
+        ...
+
+    def shuffle(self, b: Builder, word: V, lane: V) -> V:
+        """The 32-bit word that another lane of the warp gives. All lanes take part."""
+        ...
+
+    def shuffle_xor(self, b: Builder, word: V, mask: int) -> V:
+        """The 32-bit word of the lane whose index differs in these bits."""
+        ...
+
+    def shuffle_up(self, b: Builder, word: V, distance: int) -> V:
+        """The 32-bit word of the lane this much below; of lanes without one, anything."""
+        ...
+
+    def load(
+        self,
+        b: Builder,
+        ptr: V,
+        words: int,
+        word_bits: int,
+        mask: V | None,
+        other: Sequence[V] | None,
+        policy: CachePolicy,
+    ) -> list[V]:
+        """Words of global memory, as integers; `other` (or 0) where the mask is false.
+
+        The address is a multiple of the bytes of all words, which are at most 16.
+        """
+        ...
+
+    def store(
+        self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
+    ) -> None:
+        """Write words to global memory where the mask is true; sizes as for `load`."""
+        ...

@@ -1,0 +1,239 @@
+"""The state of emitting one kernel, and the walk over its ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tilewright.ir import types as ir
+from tilewright.ir.analysis.axis_info import AxisMap, axis_info
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
+from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
+from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.simt.hardware import Hardware
+from tilewright.lowering.simt.shared_memory import SharedMemory
+from tilewright.lowering.types import memory_type, number_of, register_type
+from tilewright.ops import arith
+
+Registers = list[V]
+Emitter = Callable[["Kernel", Any], None]
+EMITTERS: dict[type[Op], dict[str, Emitter]] = {}
+
+
+def emits(*classes: type[Op], target: str = "") -> Callable[[Emitter], Emitter]:
+    """Register what ops that are not elementwise become, for one kind of hardware or for all."""
+
+    def register(fn: Emitter) -> Emitter:
+        for cls in classes:
+            known = EMITTERS.setdefault(cls, {})
+            assert target not in known, f"{cls.name} is emitted twice for {target or 'all'}"
+            known[target] = fn
+        return fn
+
+    return register
+
+
+def emitter_of(cls: type[Op], target: str) -> Emitter | None:
+    """The hardware's own way to emit an op, else the common one, else None."""
+    known = EMITTERS.get(cls, {})
+    return known.get(target) or known.get("")
+
+
+class Kernel:
+    """One kernel while it is emitted.
+
+    Attributes:
+        fn: its function, with layouts.
+        hw: the GPU's instructions.
+        b: where code goes.
+        env: registers of each tile; a list of one for a scalar.
+        infos: axis information of the function.
+        shared: where in shared memory each op may put what it exchanges between warps.
+        thread, lane, warp: indices of the running thread.
+        warps: warps of a program.
+    """
+
+    def __init__(
+        self,
+        fn: Function,
+        hw: Hardware,
+        warps: int,
+        *,
+        attributes: str = "",
+        calling: str = "",
+        fast_flags: str = "",
+    ) -> None:
+        self.fn = fn
+        self.hw = hw
+        self.warps = warps
+        self.env: dict[Value, Registers] = {}
+        self.infos: AxisMap = axis_info(fn)
+        self.shared = SharedMemory(fn)
+        self.module = Module(fn.name)
+        params = [(self._param_type(a.type), "") for a in fn.args]
+        self.function = self.module.function(
+            fn.name, VOID, params, attributes=attributes, linkage=calling
+        )
+        self.b = Builder(self.function, fast_flags=fast_flags)
+        self.entry = self.b.current
+        self.thread = hw.thread(self.b)
+        self.lane = self.b.and_(self.thread, hw.lanes - 1)
+        self.warp = self.b.lshr(self.thread, hw.lanes.bit_length() - 1)
+        self.shared.declare(self.module)
+        self._terms: dict[tuple[LinearLayout, str], V] = {}
+
+    @staticmethod
+    def _param_type(type: ir.Type) -> LType:
+        return PTR if ir.is_pointer(type) else memory_type(type)
+
+    # -- the walk -------------------------------------------------------------------------------
+
+    def emit(self) -> str:
+        """The module as text."""
+        body = self.b.block("body")
+        for arg, param in zip(self.fn.args, self.function.params, strict=True):
+            self.env[arg] = [self._argument(arg, param)]
+        self.b.at(body)
+        self.region(self.fn.body)
+        self.b.ret()
+        self.b.at(self.entry)
+        self.b.br(body)
+        return self.module.text()
+
+    def _argument(self, arg: Value, param: V) -> V:
+        kind = register_type(arg.type)
+        return self.b.icmp("ne", param, 0) if kind.bits == 1 else param
+
+    def region(self, region: Region) -> None:
+        """Emit the ops of a region but for its terminator, which its holder reads."""
+        for op in region:
+            if not op.terminator:
+                self.op(op)
+
+    def op(self, op: Op) -> None:
+        emitter = emitter_of(type(op), self.hw.name)
+        if emitter is not None:
+            emitter(self, op)
+        elif op.elementwise:
+            self.env[op.results[0]] = self.elementwise(op, [self.env[v] for v in op.operands])
+        else:
+            raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
+
+    def elementwise(self, op: Op, operands: Sequence[Registers]) -> Registers:
+        """Registers of the result; those with the same operands are computed once."""
+        lower = lowering_of(type(op), self.hw.name)
+        if lower is None:
+            raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
+        count = register_count(op.results[0])
+        if not operands:
+            return [lower(self.b, op)] * count
+        done: dict[tuple[int, ...], V] = {}
+        found: Registers = []
+        for values in zip(*operands, strict=True):
+            key = tuple(map(id, values))
+            value = done.get(key)
+            if value is None:
+                value = done[key] = lower(self.b, op, *values)
+            found.append(value)
+        return found
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def scalar(self, value: Value) -> V:
+        """The only register of a scalar."""
+        (found,) = self.env[value]
+        return found
+
+    def bind(self, op: Op, *results: Registers) -> None:
+        """Say what the results of an op are."""
+        for value, registers in zip(op.results, results, strict=True):
+            assert len(registers) == register_count(value), f"{op.name}: {len(registers)}"
+            self.env[value] = registers
+
+    def constant(self, type: ir.Type, number: Any) -> V:
+        element = ir.element_of(type)
+        if isinstance(element, ir.Pointer):
+            return V(f"inttoptr (i64 {number} to ptr)", PTR)
+        return const(register_type(element), number_of(element, number))
+
+    # -- places ---------------------------------------------------------------------------------
+
+    def at_entry(self, make: Callable[[Builder], V]) -> V:
+        """Emit in the first block, which stays open until the end."""
+        saved = self.b.current
+        self.b.at(self.entry)
+        made = make(self.b)
+        self.b.at(saved)
+        return made
+
+    @contextmanager
+    def only_if(self, condition: V | None) -> Generator[None]:
+        """What is emitted within runs only in threads where the condition holds; all if None."""
+        if condition is None:
+            yield
+            return
+        inside, after = self.b.block("if"), self.b.block("endif")
+        self.b.cond_br(condition, inside, after)
+        self.b.at(inside)
+        yield
+        self.b.br(after)
+        self.b.at(after)
+
+    def index(self, layout: LinearLayout, out_name: str) -> V:
+        """This thread's part of a coordinate: what its lane and its warp contribute."""
+        key = layout, out_name
+        found = self._terms.get(key)
+        if found is None:
+            found = self._terms[key] = self.at_entry(lambda b: self._index(b, layout, out_name))
+        return found
+
+    def _index(self, b: Builder, layout: LinearLayout, out_name: str) -> V:
+        total = const(I32, 0)
+        for move in layout.bit_moves():
+            if move.out_name == out_name and move.in_name != REGISTER:
+                source = self.lane if move.in_name == LANE else self.warp
+                part = b.and_(source, move.mask)
+                shifted = b.shl(part, move.shift) if move.shift >= 0 else b.lshr(part, -move.shift)
+                total = b.xor(total, shifted)
+        return total
+
+    def coordinates(self, layout: LinearLayout, out_name: str) -> Registers:
+        """A coordinate of the element in each register."""
+        base = self.index(layout, out_name)
+        moved = 0
+        for name in (LANE, WARP):
+            for bit in range(layout.in_bits(name)):
+                moved |= layout.apply({name: 1 << bit})[out_name]
+        cache: dict[int, V] = {}
+        found: Registers = []
+        for register in range(layout.in_size(REGISTER)):
+            offset = layout.apply({REGISTER: register})[out_name]
+            if offset not in cache:
+                # Without common bits a sum is a xor, and sums fold into addresses.
+                join = self.b.xor if moved & offset else self.b.add
+                cache[offset] = join(base, const(I32, offset))
+            found.append(cache[offset])
+        return found
+
+    def is_first_holder(self, layout: LinearLayout) -> V | None:
+        """Whether no lower lane or warp holds this thread's elements; None if it is always so."""
+        found: V | None = None
+        for name, index in ((LANE, self.lane), (WARP, self.warp)):
+            copies = layout.free_variables(name)
+            if copies:
+                owner = self.b.icmp("eq", self.b.and_(index, copies), 0)
+                found = owner if found is None else self.b.and_(found, owner)
+        return found
+
+
+def register_count(value: Value) -> int:
+    """Registers of a thread that hold the value."""
+    return value.layout.in_size(REGISTER) if value.layout is not None else 1
+
+
+@emits(arith.Constant)
+def emit_constant(kernel: Kernel, op: arith.Constant) -> None:
+    value = kernel.constant(op.type, op.value)
+    kernel.bind(op, [value] * register_count(op.result))

@@ -1,0 +1,166 @@
+"""Loads and stores of global memory, in vectors as wide as layout, alignment and masks allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout.families import row_major
+from tilewright.layout.linear import REGISTER
+from tilewright.lowering.emit import I8, I64, V, const, int_type, poison, vector
+from tilewright.lowering.simt.hardware import CachePolicy
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.types import memory_type, register_type
+from tilewright.ops import memory
+
+VECTOR_BYTES = 16
+WORD_BITS = 32
+
+
+@emits(memory.AddPtr)
+def emit_addptr(kernel: Kernel, op: memory.AddPtr) -> None:
+    b = kernel.b
+    size = memory.pointee_of(op.ptr.type).nbytes_in_memory
+    signed = ir.dtype_of(op.offset.type).is_int_signed()
+    done: dict[tuple[int, int], V] = {}
+    found: Registers = []
+    for ptr, offset in zip(kernel.env[op.ptr], kernel.env[op.offset], strict=True):
+        key = id(ptr), id(offset)
+        if key not in done:
+            wide = offset
+            if offset.type.bits < 64:
+                wide = b.sext(offset, I64) if signed else b.zext(offset, I64)
+            done[key] = b.gep(int_type(size * 8), ptr, wide)
+        found.append(done[key])
+    kernel.bind(op, found)
+
+
+def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
+    """How many successive registers one access may take."""
+    layout = ptr.layout
+    if layout is None:
+        return 1
+    info = kernel.infos[ptr]
+    axes = row_major(info.rank)
+    axis = max(axes, key=lambda a: info.contiguity[a])
+    size = memory.pointee_of(ptr.type).nbytes_in_memory
+    length = min(
+        layout.num_consecutive((axis,)), info.vector_length(axis, size), VECTOR_BYTES // size
+    )
+    if mask is not None:
+        length = min(length, kernel.infos[mask].constancy[axis])
+    return length
+
+
+def _groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
+    """The first register of each access; registers that hold copies are left out."""
+    count = len(kernel.env[ptr])
+    copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
+    return (r for r in range(0, count, length) if not r & copies)
+
+
+class Words:
+    """Elements of one access as 32-bit words, or as one narrower or 64-bit integer."""
+
+    def __init__(self, kernel: Kernel, type: ir.Type, length: int) -> None:
+        self.b = kernel.b
+        self.register = register_type(type)
+        self.element = memory_type(type)
+        self.length = length
+        bits = self.element.bits * length
+        self.bits = min(bits, WORD_BITS)
+        if length == 1 and bits == 64:
+            self.bits = 64
+        self.count = bits // self.bits
+
+    def pack(self, values: Sequence[V]) -> list[V]:
+        """Elements as words."""
+        b = self.b
+        whole = [self._to_memory(v) for v in values]
+        if self.length == 1:
+            return [whole[0]]
+        packed = poison(vector(int_type(self.element.bits), self.length))
+        for i, value in enumerate(whole):
+            packed = b.insert(packed, value, i)
+        words = (
+            b.bitcast(packed, vector(int_type(self.bits), self.count))
+            if (self.count > 1)
+            else b.bitcast(packed, int_type(self.bits))
+        )
+        return [b.extract(words, i) for i in range(self.count)] if self.count > 1 else [words]
+
+    def unpack(self, words: Sequence[V]) -> list[V]:
+        """Words as elements."""
+        b = self.b
+        if self.length == 1:
+            return [self._to_register(words[0])]
+        bits = int_type(self.element.bits)
+        if len(words) == 1:
+            elements = b.bitcast(words[0], vector(bits, self.length))
+        else:
+            packed = poison(vector(words[0].type, len(words)))
+            for i, word in enumerate(words):
+                packed = b.insert(packed, word, i)
+            elements = (
+                packed if bits is words[0].type else b.bitcast(packed, vector(bits, self.length))
+            )
+        return [self._to_register(b.extract(elements, i)) for i in range(self.length)]
+
+    def _to_memory(self, value: V) -> V:
+        """A register's value as an integer of its size in memory."""
+        if value.type.is_ptr:
+            return self.b.ptrtoint(value)
+        if value.type.bits == 1:
+            return self.b.zext(value, I8)
+        return self.b.bitcast(value, int_type(value.type.bits))
+
+    def _to_register(self, value: V) -> V:
+        if self.register.is_ptr:
+            return self.b.inttoptr(value)
+        if self.register.bits == 1:
+            return self.b.icmp("ne", value, 0)
+        return self.b.bitcast(value, self.register)
+
+
+@emits(memory.Load)
+def emit_load(kernel: Kernel, op: memory.Load) -> None:
+    length = vector_length(kernel, op.ptr, op.mask)
+    words = Words(kernel, op.result.type, length)
+    policy = CachePolicy(op.cache, op.evict, op.volatile)
+    pointers = kernel.env[op.ptr]
+    masks = kernel.env[op.mask] if op.mask is not None else None
+    others = kernel.env[op.other] if op.other is not None else None
+    found: Registers = []
+    for start in range(0, len(pointers), length):
+        other = words.pack(others[start : start + length]) if others else None
+        mask = masks[start] if masks else None
+        got = kernel.hw.load(
+            kernel.b, pointers[start], words.count, words.bits, mask, other, policy
+        )
+        found += words.unpack(got)
+    kernel.bind(op, found)
+
+
+@emits(memory.Store)
+def emit_store(kernel: Kernel, op: memory.Store) -> None:
+    length = vector_length(kernel, op.ptr, op.mask)
+    words = Words(kernel, op.value.type, length)
+    policy = CachePolicy(op.cache, op.evict)
+    pointers, values = kernel.env[op.ptr], kernel.env[op.value]
+    masks = kernel.env[op.mask] if op.mask is not None else None
+    owner = one_of_many(kernel, op.ptr)
+    for start in _groups(kernel, op.ptr, length):
+        mask = masks[start] if masks else None
+        if owner is not None:
+            mask = owner if mask is None else kernel.b.and_(owner, mask)
+        kernel.hw.store(
+            kernel.b, pointers[start], words.pack(values[start : start + length]), mask, policy
+        )
+
+
+def one_of_many(kernel: Kernel, ptr: Value) -> V | None:
+    """Whether this thread is the one that acts on its elements; None where each has its own."""
+    if ptr.layout is None:
+        return kernel.b.icmp("eq", kernel.thread, const(kernel.thread.type, 0))
+    return kernel.is_first_holder(ptr.layout)

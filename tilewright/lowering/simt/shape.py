@@ -1,0 +1,56 @@
+"""Making tiles and changing their shape: registers stay where they are."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Op
+from tilewright.layout.linear import LinearLayout, dim_name
+from tilewright.lowering.emit import I32, V, const
+from tilewright.lowering.simt.kernel import Kernel, emits, register_count
+from tilewright.ops import shape
+
+
+def layout_of(op: Op) -> LinearLayout:
+    """The layout of the op's only result."""
+    layout = op.results[0].layout
+    assert layout is not None, f"{op.name} has no layout"
+    return layout
+
+
+@emits(shape.Arange)
+def emit_arange(kernel: Kernel, op: shape.Arange) -> None:
+    b = kernel.b
+    places = kernel.coordinates(layout_of(op), dim_name(0))
+    kernel.bind(op, [b.add(place, const(I32, op.start)) for place in places])
+
+
+@emits(shape.Splat)
+def emit_splat(kernel: Kernel, op: shape.Splat) -> None:
+    kernel.bind(op, [kernel.scalar(op.src)] * register_count(op.result))
+
+
+@emits(shape.ExpandDims, shape.Permute)
+def emit_same_registers(kernel: Kernel, op: shape.ExpandDims | shape.Permute) -> None:
+    kernel.bind(op, kernel.env[op.src])
+
+
+@emits(shape.Reshape)
+def emit_reshape(kernel: Kernel, op: shape.Reshape) -> None:
+    kernel.bind(op, kernel.env[op.src][: register_count(op.result)])
+
+
+@emits(shape.Broadcast)
+def emit_broadcast(kernel: Kernel, op: shape.Broadcast) -> None:
+    """Each register is the one of the source with the same element."""
+    layout, source = layout_of(op), op.src.layout
+    assert source is not None
+    extents = source.shape
+    holder = {
+        source.coordinates(source.apply_flat(r)): value
+        for r, value in enumerate(kernel.env[op.src])
+    }
+
+    def find(register: int) -> V:
+        place = layout.coordinates(layout.apply_flat(register))
+        return holder[tuple(c if n > 1 else 0 for c, n in zip(place, extents, strict=True))]
+
+    kernel.bind(op, [find(r) for r in range(register_count(op.result))])
