@@ -336,6 +336,57 @@ class Language(Group):
     )
 
 
+ASSEMBLERS = ("ptxas", "nvjitlink", "driver")
+
+
+def _check_assembler(value: str | None) -> None:
+    if value is not None and value not in ASSEMBLERS:
+        raise ValueError(f"expected one of {', '.join(ASSEMBLERS)}")
+
+
+def _check_level(value: int) -> None:
+    if not 0 <= value <= 3:
+        raise ValueError("expected 0 to 3")
+
+
+class Nvidia(Group):
+    """Compiling for NVIDIA GPUs."""
+
+    assembler: Knob[str | None] = Knob(
+        None,
+        _names("ASSEMBLER", False),
+        _parse_optional_str,
+        "What makes a cubin of PTX: `ptxas`, `nvjitlink`, or the `driver` when the kernel is "
+        "loaded; unset: the first of them that is there.",
+        keyed=True,
+        check=_check_assembler,
+    )
+    ptxas_path = _text("PTXAS_PATH", "The assembler `ptxas`.", triton=True)
+    ptxas_options: Knob[str | None] = Knob(
+        None,
+        ("TILEWRIGHT_PTXAS_OPTIONS", "PTXAS_OPTIONS"),
+        _parse_optional_str,
+        "More options for `ptxas`, separated by blanks.",
+        keyed=True,
+    )
+    opt_level: Knob[int] = Knob(
+        3,
+        _names("PTXAS_OPT_LEVEL", False),
+        _parse_int,
+        "How hard the assembler tries, 0 to 3.",
+        keyed=True,
+        check=_check_level,
+    )
+    nvjitlink_path = _text("NVJITLINK_PATH", "The library `libnvJitLink`.")
+    nvdisasm_path = _text("NVDISASM_PATH", "The disassembler `nvdisasm`.", triton=True)
+    cuda_home: Knob[str | None] = Knob(
+        None,
+        ("CUDA_HOME", "CUDA_PATH"),
+        _parse_optional_str,
+        "Folder of a CUDA toolkit, where programs and libraries are looked for.",
+    )
+
+
 class Autotuning(Group):
     """Choosing configurations by measuring."""
 
@@ -347,6 +398,7 @@ runtime = Runtime()
 cache = Cache()
 compilation = Compilation()
 language = Language()
+nvidia = Nvidia()
 autotuning = Autotuning()
 
 GROUPS: Final[dict[str, Group]] = {
@@ -354,6 +406,7 @@ GROUPS: Final[dict[str, Group]] = {
     "cache": cache,
     "compilation": compilation,
     "language": language,
+    "nvidia": nvidia,
     "autotuning": autotuning,
 }
 

@@ -50,7 +50,12 @@ class Value:
         return self.owner if isinstance(self.owner, Region) else self.owner.parent
 
     def replace_with(self, other: Value) -> None:
-        """Make every user of this value use `other` instead."""
+        """Make every user of this value use `other` instead.
+
+        A value made to stand in for this one, without a layout yet, gets this one's.
+        """
+        if other.layout is None:
+            other.layout = self.layout
         for user in list(self.users):
             user.replace_operand(self, other)
 

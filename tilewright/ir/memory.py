@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.ir.core import Op
 from tilewright.ir.races import History, Races, bytes_of
-from tilewright.ir.types import numpy_of
+from tilewright.ir.types import Pointer, element_of, numpy_of
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -196,7 +196,9 @@ class Memory:
 
         A bool is true when its byte is not 0.
         """
-        dtype = numpy_of(op.result.type)
+        pointer = element_of(op.operands[0].type)
+        assert isinstance(pointer, Pointer)
+        dtype = numpy_of(pointer.element_ty)
         access = _access(op, "reads", ptr, mask, dtype.itemsize)
         found = _decode(self._gather(access), dtype)
         if mask is None:

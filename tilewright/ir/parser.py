@@ -10,7 +10,7 @@ from tilewright.base.diagnostics import IRError, Loc
 from tilewright.base.late import late
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.define import REGISTRY, Field
-from tilewright.ir.types import BY_SHORT, Pointer, Tile, Type, text_of
+from tilewright.ir.types import BY_SHORT, Pointer, Shared, Tile, Type, text_of
 
 if TYPE_CHECKING:
     from tilewright.layout.linear import LinearLayout
@@ -117,7 +117,19 @@ class _Parser:
                 t.fail(f"{text!r} is not a type")
             dims = tuple(int(d) for d in match[1].split("x")[:-1])
             return Tile(dims, self.scalar(match[2]))
+        if t.text == "shared":
+            return self.shared()
         return self.scalar(t.expect_kind("word"))
+
+    def shared(self) -> Type:
+        t = self.tokens
+        t.expect("shared")
+        t.expect("<")
+        tile = self.type()
+        t.expect(">")
+        if not isinstance(tile, Tile) or isinstance(tile.element, Pointer):
+            t.fail("a buffer holds a tile of numbers")
+        return Shared(tile.shape, tile.element)
 
     def scalar(self, word: str) -> Any:
         t = self.tokens

@@ -340,12 +340,38 @@ class Tile(_Predicates):
         return f"<[{dims}], {self.element}>"
 
 
-Type = DType | Pointer | Tile
+@dataclass(frozen=True, slots=True)
+class Shared(_Predicates):
+    """A buffer of `element` values in the memory that the threads of a program share.
+
+    Only GPU targets make values of this type; a buffer's layout says where each element lies.
+    """
+
+    shape: tuple[int, ...]
+    element: DType
+
+    @property
+    def scalar(self) -> Scalar:
+        return self.element
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.element.nbytes_in_memory
+
+    def __str__(self) -> str:
+        return f"shared<{list(self.shape)}, {self.element}>"
+
+
+Type = DType | Pointer | Tile | Shared
 
 
 def element_of(type: Type) -> Scalar:
-    """The element type of a tile, or the type itself."""
-    return type.element if isinstance(type, Tile) else type
+    """The element type of a tile or a buffer, or the type itself."""
+    return type.element if isinstance(type, Tile | Shared) else type
 
 
 def dtype_of(type: Type) -> DType:
@@ -356,8 +382,8 @@ def dtype_of(type: Type) -> DType:
 
 
 def shape_of(type: Type) -> tuple[int, ...]:
-    """The shape of a tile; () of a scalar."""
-    return type.shape if isinstance(type, Tile) else ()
+    """The shape of a tile or a buffer; () of a scalar."""
+    return type.shape if isinstance(type, Tile | Shared) else ()
 
 
 def with_shape(type: Type, shape: tuple[int, ...]) -> Type:
@@ -396,4 +422,6 @@ def text_of(type: Type) -> str:
         return type.short
     if isinstance(type, Pointer):
         return f"ptr<{'const ' if type.const else ''}{text_of(type.element_ty)}>"
+    if isinstance(type, Shared):
+        return f"shared<{'x'.join(map(str, type.shape))}x{text_of(type.element)}>"
     return f"{'x'.join(map(str, type.shape))}x{text_of(type.element)}"

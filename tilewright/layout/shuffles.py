@@ -17,9 +17,9 @@ lane then need no shuffle at all. A transposition of registers and lanes is of t
 
 The code of a plan is
 
-    offer[i]  = word[i ^ send(lane, warp)]                      selects, one level per bit of send
+    offer[i]  = word[i ^ send(lane, warp)]                      selects, see `select_levels`
     got[j]    = shuffle(offer[rounds[j].word], source(lane, warp) ^ rounds[j].lane)
-    result[k] = got[k ^ place(lane)]                            selects, one level per bit of place
+    result[k] = got[k ^ place(lane)]                            selects
 
 Elements narrower than a word that stay neighbours are packed first, and travel as one.
 """
@@ -82,17 +82,47 @@ class Shuffles:
     @property
     def select_count(self) -> int:
         """The number of selects, and of instructions that pack and unpack words."""
-        levels_in, levels_out = gf2.rank(self.send.columns), gf2.rank(self.place.columns)
-        packing = int(len(self.words[0]) > 1)
-        selects = len(self.words) * (levels_in + packing) + len(self.rounds) * (
-            levels_out + packing
-        )
-        return selects * max(1, self.element_bits // WORD_BITS)
+        kept = {number for number, _ in self.results}
+        got, placing = _selects(kept, select_levels(self.place))
+        words, sending = _selects({self.rounds[j].word for j in got}, select_levels(self.send))
+        packing = len(words) + len(kept) if len(self.words[0]) > 1 else 0
+        return (sending + placing + packing) * max(1, self.element_bits // WORD_BITS)
 
     @property
     def cost(self) -> float:
         """The cost for a warp, in shuffles."""
         return self.shuffle_count + SELECT_COST * self.select_count
+
+
+class Level(NamedTuple):
+    """One level of selects: where the parity of `lane & lane_mask` and `warp & warp_mask` together
+    is odd, number i is taken from number `i ^ xor`.
+    """
+
+    xor: int
+    lane_mask: int
+    warp_mask: int
+
+
+def select_levels(flips: LinearLayout) -> tuple[Level, ...]:
+    """A map (lane, warp) -> xor of numbers, as the fewest levels that make it one after another."""
+    basis = gf2.extend((), flips.columns)
+    columns = gf2.solve_all(basis, flips.columns) or ()
+    lanes = flips.in_bits(LANE)
+    conditions = gf2.transpose(columns, len(basis))
+    return tuple(
+        Level(xor, condition & ((1 << lanes) - 1), condition >> lanes)
+        for xor, condition in zip(basis, conditions, strict=True)
+    )
+
+
+def _selects(wanted: set[int], levels: Sequence[Level]) -> tuple[set[int], int]:
+    """What must be there before the levels so that `wanted` is there after, and the selects."""
+    count = 0
+    for level in levels:
+        count += len(wanted)
+        wanted = wanted | {number ^ level.xor for number in wanted}
+    return wanted, count
 
 
 def plan_shuffles(src: LinearLayout, dst: LinearLayout, element_bits: int) -> Shuffles | None:

@@ -277,14 +277,19 @@ class Builder(ValueBuilder):
         ret: LType,
         args: Sequence[V],
         side_effects: bool = False,
+        convergent: bool = False,
     ) -> V:
-        """Target assembly, with LLVM's constraint string."""
+        """Target assembly, with LLVM's constraint string.
+
+        `convergent`: threads run it together, so it may not move into or out of a branch.
+        """
         effect = "sideeffect " if side_effects else ""
+        tail = " convergent" if convergent else ""
         escaped = "".join(
             c if c.isprintable() and c not in '"\\' else f"\\{ord(c):02X}" for c in code
         )
         written = ", ".join([repr(a) for a in args])
-        line = f'call {ret.text} asm {effect}"{escaped}", "{constraints}"({written})'
+        line = f'call {ret.text} asm {effect}"{escaped}", "{constraints}"({written}){tail}'
         if ret is VOID:
             self._effect(line)
             return V("void", VOID)

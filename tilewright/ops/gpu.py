@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from tilewright.ir.core import Value
-from tilewright.ir.define import Op, operand, require
-from tilewright.ir.traits import PURE
-from tilewright.ir.types import Tile, Type, text_of
+from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.traits import PURE, READS, WRITES
+from tilewright.ir.types import (
+    Shared,
+    Tile,
+    Type,
+    dtype_of,
+    is_int,
+    is_pointer,
+    numpy_of,
+    shape_of,
+    text_of,
+)
+from tilewright.ops.memory import pointee_of, split_optional, verify_mask
 from tilewright.ops.numeric import Array
 
 
@@ -33,3 +48,174 @@ class ConvertLayout(Op, name="gpu.convert_layout", traits=PURE):
 
     def evaluate(self, src: Array) -> Array:
         return src
+
+
+# -- buffers in shared memory ---------------------------------------------------------------------
+
+
+def _require_buffer(op: Op, value: Value) -> None:
+    require(
+        isinstance(value.type, Shared),
+        op,
+        "operand-types",
+        "takes a buffer in shared memory, not {t}",
+        t=text_of(value.type),
+    )
+
+
+class Share(Op, name="gpu.share", traits=PURE):
+    """A tile put into a buffer of its own in shared memory, which nothing else writes.
+
+    %1 = gpu.share %0 : 64x64xfp16 -> shared<64x64xfp16>
+    """
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        require(
+            isinstance(self.src.type, Tile) and not is_pointer(self.src.type),
+            self,
+            "operand-types",
+            "takes a tile of numbers, not {t}",
+            t=text_of(self.src.type),
+        )
+        return Shared(shape_of(self.src.type), dtype_of(self.src.type))
+
+    def evaluate(self, src: Array) -> Array:
+        return src
+
+
+class Fetch(Op, name="gpu.fetch", traits=READS):
+    """What a buffer holds, as a tile.
+
+    %1 = gpu.fetch %0 : shared<64x64xfp16> -> 64x64xfp16
+    """
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        _require_buffer(self, self.src)
+        return Tile(shape_of(self.src.type), dtype_of(self.src.type))
+
+    def evaluate(self, src: Array) -> Array:
+        return src.copy()
+
+
+class Allocate(Op, name="gpu.allocate", traits=WRITES):
+    """A buffer in shared memory with nothing in it yet, for as long as it is used.
+
+    Who writes it and reads it keeps the order by barriers of its own.
+
+        %0 = gpu.allocate type=shared<3x64x64xfp16> : () -> shared<3x64x64xfp16>
+    """
+
+    type: Type = attr()
+
+    def result_type(self) -> Type:
+        return self.type
+
+    def verify(self) -> None:
+        require(
+            isinstance(self.type, Shared),
+            self,
+            "type",
+            "makes a buffer in shared memory, not {t}",
+            t=text_of(self.type),
+        )
+
+    def evaluate(self) -> Array:
+        return np.zeros(shape_of(self.type), numpy_of(self.type))
+
+
+class Slot(Op, name="gpu.slot", traits=PURE):
+    """One of the equal parts along the first axis of a buffer: the same memory.
+
+    %2 = gpu.slot %0, %1 : (shared<3x64x64xfp16>, i32) -> shared<64x64xfp16>
+    """
+
+    buffer: Value = operand()
+    index: Value = operand()
+
+    def result_type(self) -> Type:
+        _require_buffer(self, self.buffer)
+        return Shared(shape_of(self.buffer.type)[1:], dtype_of(self.buffer.type))
+
+    def verify(self) -> None:
+        require(
+            is_int(self.index.type) and not shape_of(self.index.type),
+            self,
+            "operand-types",
+            "the index is an integer, not {t}",
+            t=text_of(self.index.type),
+        )
+
+    def evaluate(self, buffer: Array, index: Array) -> Array:
+        return buffer[int(index)]
+
+
+class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES):
+    """Starts to copy what `ptr` points to into a buffer; 0 where the mask is false.
+
+    It has arrived after a `gpu.wait_copies` that counts its group, and a barrier.
+
+        gpu.copy_async %0, %1, %2 : (64x64xptr<fp16>, shared<64x64xfp16>, 64x64xi1) -> ()
+    """
+
+    ptr: Value = operand()
+    buffer: Value = operand()
+    mask: Value | None = optional()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        _require_buffer(self, self.buffer)
+        verify_mask(self, self.ptr, self.mask)
+        require(
+            is_pointer(self.ptr.type)
+            and shape_of(self.ptr.type) == shape_of(self.buffer.type)
+            and pointee_of(self.ptr.type) == dtype_of(self.buffer.type),
+            self,
+            "operand-types",
+            "can't copy through {p} into {b}",
+            p=text_of(self.ptr.type),
+            b=text_of(self.buffer.type),
+        )
+
+    no_evaluate = "it reads memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[()]:
+        ptr, buffer, mask = split_optional(self, args)
+        buffer[...] = state.memory.load(self, ptr, mask, None)
+        return ()
+
+
+class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES):
+    """Makes a group of the copies started since the last group.
+
+    gpu.commit_copies : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()
+
+
+class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES):
+    """Waits until this thread's copies are complete, but for the last `pending` groups.
+
+    gpu.wait_copies pending=1 : () -> ()
+    """
+
+    pending: int = attr(0)
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(self.pending >= 0, self, "pending", "{n} groups", n=self.pending)
+
+    def evaluate(self) -> tuple[()]:
+        return ()

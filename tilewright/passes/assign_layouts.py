@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
@@ -15,14 +15,15 @@ from tilewright.ops.atomic import AtomicCAS, AtomicRMW
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.reduce import Reduce, Scan
 from tilewright.passes.layout_rules import (
+    COMBINING,
+    Demands,
     coalesced,
+    demands_from,
     follows,
     is_tile,
     operand_layout,
     per_thread,
-    reduced_layout,
     result_layout,
 )
 
@@ -40,15 +41,8 @@ class Home(NamedTuple):
 DEFAULT, ACCESS, MATRIX = 1, 2, 3  # strengths: any layout would do, memory, a matrix instruction
 
 
-class Demands(NamedTuple):
-    """The layouts in which an op takes its operands and gives its results; None for scalars."""
-
-    operands: Sequence[LinearLayout | None]
-    results: Sequence[LinearLayout | None]
-
-
 # Ops with layouts of their own, such as a target's matrix instructions.
-ANCHORS: dict[type[Op], Callable[[Op, PassContext], Demands]] = {}
+ANCHORS: dict[type[Op], Callable[[Any, PassContext], Demands]] = {}
 
 
 @compiler_pass("assign_layouts")
@@ -188,25 +182,25 @@ class _Assignment:
         match op:
             case Load() | AtomicRMW() | AtomicCAS() if is_tile(op.ptr):
                 self._settle(op.result, Home(ACCESS, self._memory_layout(op.ptr)))
-            case Reduce() | Scan():
-                self._find_combine_homes(op)
+            case _ if isinstance(op, COMBINING):
+                source = self._source(op)
+                demands = demands_from(op, source.layout)
+                for result, layout in zip(op.results, demands.results, strict=True):
+                    self._settle(result, Home(source.strength, layout) if layout else None)
             case _:
                 pass
 
-    def _find_combine_homes(self, op: Reduce | Scan) -> None:
-        source = self._combine_source(op)
-        for result in op.results:
-            if is_tile(result):
-                layout = source.layout
-                if isinstance(op, Reduce):
-                    layout = reduced_layout(layout, op.axis)
-                self._settle(result, Home(source.strength, layout))
-
-    def _combine_source(self, op: Reduce | Scan) -> Home:
-        homes = [self.homes[s] for s in op.srcs if s in self.homes]
+    def _source(self, op: Op) -> Home:
+        """The strongest home of the operands that are shaped like the first; else any layout."""
+        first = op.operands[0]
+        homes = [
+            self.homes[v]
+            for v in op.operands
+            if v in self.homes and shape_of(v.type) == shape_of(first.type)
+        ]
         if homes:
             return max(homes, key=lambda home: home.strength)
-        return Home(DEFAULT, self._any_layout(op.srcs[0]))
+        return Home(DEFAULT, self._any_layout(first))
 
     # -- placing --------------------------------------------------------------------------------
 
@@ -283,9 +277,8 @@ class _Assignment:
                 return Demands([layout] * count, [layout])
             case Store() if is_tile(op.ptr):
                 return Demands([self._store_layout(op)] * count, [])
-            case Reduce() | Scan():
-                source = self._combine_source(op).layout
-                return Demands([source] * count, [self._home(r) for r in op.results])
+            case _ if isinstance(op, COMBINING):
+                return demands_from(op, self._source(op).layout)
             case _:
                 # Each operand as it is: scalars, and what the lowering moves by itself.
                 return Demands(
@@ -299,7 +292,8 @@ class _Assignment:
 
     def _give(self, op: Op, layouts: Sequence[LinearLayout | None]) -> None:
         for result, layout in zip(op.results, layouts, strict=True):
-            result.layout = layout if is_tile(result) else None
+            if is_tile(result):
+                result.layout = layout
 
     def _in_layout(self, value: Value, layout: LinearLayout) -> Value:
         """The value in this layout: as it is, made again, or converted."""

@@ -133,6 +133,7 @@ def _sweep_within(op: Op, needed: _Needed) -> int:
     new.loc = op.loc
     op.parent.insert_before(new, op)
     for result, value in zip(old, new.results, strict=True):
+        value.layout = result.layout
         result.replace_with(value)
     op.erase()
     return removed + keep.count(False)

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile, shape_of
-from tilewright.layout import families, shape
-from tilewright.layout.linear import LinearLayout
-from tilewright.ops.arith import Constant
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
-
-# What is as cheap to make again in another layout as to move there.
-MADE_ANYWHERE = (Constant, Arange, Splat, Broadcast)
+from tilewright.layout import families, gf2, shape
+from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.ops.gpu import Fetch
+from tilewright.ops.reduce import Reduce, Scan
+from tilewright.ops.shape import (
+    Arange,
+    Broadcast,
+    Cat,
+    ExpandDims,
+    Flip,
+    Gather,
+    Join,
+    Permute,
+    Reshape,
+    Splat,
+    Split,
+)
 
 
 def is_tile(value: Value) -> bool:
@@ -27,7 +38,7 @@ def is_tile(value: Value) -> bool:
 def follows(op: Op) -> bool:
     """Whether the op works in whatever layout its result is wanted."""
     return op.elementwise or isinstance(
-        op, Arange | Splat | Broadcast | ExpandDims | Permute | Reshape
+        op, Arange | Splat | Broadcast | ExpandDims | Permute | Reshape | Fetch
     )
 
 
@@ -74,6 +85,119 @@ def _before_broadcast(result: LinearLayout, source: Sequence[int]) -> LinearLayo
 def reduced_layout(source: LinearLayout, axis: int) -> LinearLayout:
     """Of a reduction's result: every thread that had a part of a row has its result."""
     return families.without_duplicates(families.sliced(source, axis))
+
+
+# -- ops whose layouts follow from one of their operands' -----------------------------------------
+
+
+class Demands(NamedTuple):
+    """The layouts in which an op takes its operands and gives its results; None for scalars."""
+
+    operands: Sequence[LinearLayout | None]
+    results: Sequence[LinearLayout | None]
+
+
+COMBINING = (Reduce, Scan, Join, Split, Cat, Flip, Gather)
+
+
+def demands_from(op: Op, source: LinearLayout) -> Demands:
+    """What an op of `COMBINING` demands when `source` is the layout of its first operand."""
+    match op:
+        case Reduce():
+            result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
+            return Demands([source] * len(op.srcs), [result] * len(op.results))
+        case Scan():
+            layout = scannable(source, op.axis)
+            return Demands([layout] * len(op.srcs), [layout] * len(op.results))
+        case Join():
+            return Demands([source] * 2, [shape.join(source)])
+        case Cat():
+            return Demands([source] * 2, [cat_layout(source, op.axis)])
+        case Split():
+            return _split_demands(source)
+        case Flip():
+            return Demands([source], [source])
+        case Gather():
+            index = source
+            if shape_of(op.src.type) != shape_of(op.index.type):
+                extents = shape_of(op.index.type)
+                index = spread(extents, families.row_major(len(extents)), 1, source)
+            return Demands([source, index], [index])
+        case _:
+            raise AssertionError(f"{op.name} has no such layouts")
+
+
+def cat_layout(half: LinearLayout, axis: int) -> LinearLayout:
+    """Of two tiles one after the other: the second one in the upper half of the registers."""
+    return half * LinearLayout.identity1d(2, REGISTER, dim_name(axis))
+
+
+def _split_demands(source: LinearLayout) -> Demands:
+    found = shape.split(source)
+    if found is not None:
+        return Demands([source], [found[0]] * 2)
+    half = families.without_duplicates(shape.drop_dim(source, len(source.shape) - 1))
+    return Demands([shape.join(half)], [half] * 2)
+
+
+class AxisBits(NamedTuple):
+    """Who holds the bits of a coordinate, the lowest first.
+
+    Each field lists bits of one input: registers that are neighbours, then lanes, warps, and
+    registers again for what is left.
+    """
+
+    near: tuple[int, ...]
+    lanes: tuple[int, ...]
+    warps: tuple[int, ...]
+    far: tuple[int, ...]
+
+
+def axis_order(layout: LinearLayout, axis: int) -> AxisBits | None:
+    """How an axis is spread, if each bit of its coordinate is one bit of register, lane or warp.
+
+    The order must be that of `AxisBits`, and bits that move along the axis move along no other.
+    """
+    extents = layout.shape
+    low = prod(extents[axis + 1 :])
+    within = (extents[axis] - 1) * low
+    holders: dict[int, tuple[int, int]] = {}
+    for stage, name in enumerate((REGISTER, LANE, WARP)):
+        for bit, column in enumerate(layout.bases(name)):
+            if column & within:
+                if column & (column - 1) or column in holders:
+                    return None
+                holders[column] = stage, bit
+    found: tuple[list[int], ...] = ([], [], [], [])
+    last = 0
+    for unit in gf2.units(extents[axis].bit_length() - 1, low.bit_length() - 1):
+        if unit not in holders:
+            return None
+        stage, bit = holders[unit]
+        if stage == 0 and last > 0:
+            stage = 3
+        if stage < last:
+            return None
+        last = stage
+        found[stage].append(bit)
+    return AxisBits(*(tuple(bits) for bits in found))
+
+
+def scannable(source: LinearLayout, axis: int) -> LinearLayout:
+    """A layout along whose axis prefixes can be formed: this one, or one like it."""
+    if axis_order(source, axis) is not None:
+        return source
+    rank = len(source.shape)
+    order = (axis, *(other for other in families.row_major(rank) if other != axis))
+    return spread(source.shape, order, 1, source)
+
+
+def spread(
+    extents: Sequence[int], order: Sequence[int], vector: int, like: LinearLayout
+) -> LinearLayout:
+    """`coalesced` over as many lanes and warps as another layout has."""
+    layout = coalesced(extents, order, vector, like.in_size(LANE), like.in_size(WARP))
+    return layout.select_ins(*HARDWARE)
 
 
 def coalesced(

@@ -27,6 +27,7 @@ _entry_points = late("importlib.metadata:entry_points")
 # A target's compiler (and LLVM with it) loads with the first kernel for it.
 BUILT_IN: dict[str, Factory] = {
     "cpu": late("tilewright.targets.cpu.target:CpuTarget"),
+    "cuda": late("tilewright.targets.nvidia.target:NvidiaTarget"),
     "interpreter": late("tilewright.targets.interpreter.target:InterpreterTarget"),
 }
 

@@ -12,7 +12,7 @@ from tilewright.layout.shuffles import Shuffles
 from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
-from tilewright.lowering.types import memory_type
+from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops.gpu import ConvertLayout
 
 WORD_BITS = 32
@@ -40,13 +40,15 @@ def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
         case convert.Registers() as plan:
             found = [values[source] for source in plan.sources]
         case Shuffles() as plan:
-            found = _from_bits(kernel, op, _shuffled(kernel, plan, _to_bits(kernel, values)))
+            found = from_bits(kernel, op.src.type, _shuffled(kernel, plan, to_bits(kernel, values)))
         case convert.Shared() as plan:
-            found = _from_bits(kernel, op, _exchanged(kernel, op, plan, _to_bits(kernel, values)))
+            found = from_bits(
+                kernel, op.src.type, _exchanged(kernel, op, plan, to_bits(kernel, values))
+            )
     kernel.bind(op, found)
 
 
-def _to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
+def to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
     """Values as integers of their size in memory."""
     b = kernel.b
     if values[0].type.is_ptr:
@@ -56,9 +58,10 @@ def _to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
     return [b.bitcast(v, int_type(v.type.bits)) for v in values]
 
 
-def _from_bits(kernel: Kernel, op: ConvertLayout, bits: Sequence[V]) -> Registers:
-    b, like = kernel.b, kernel.env[op.src][0].type
-    if ir.is_pointer(op.src.type):
+def from_bits(kernel: Kernel, type: ir.Type, bits: Sequence[V]) -> Registers:
+    """Values of an element type from the integers that hold them in memory."""
+    b, like = kernel.b, register_type(type)
+    if like.is_ptr:
         return [b.inttoptr(v) for v in bits]
     if like.bits == 1:
         return [b.icmp("ne", v, 0) for v in bits]
@@ -150,8 +153,6 @@ def _exchanged(
     kernel: Kernel, op: ConvertLayout, plan: convert.Shared, values: Sequence[V]
 ) -> Registers:
     b = kernel.b
-    if op in kernel.shared.barriers:
-        kernel.hw.barrier(b)
     base = kernel.shared.address(b, op)
     element = values[0].type
     address = partial(_address, kernel, base, element.bits // 8)

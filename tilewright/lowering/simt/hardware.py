@@ -24,10 +24,12 @@ class Hardware(Protocol):
     Attributes:
         name: what lowerings are overridden under.
         lanes: threads of a warp.
+        shared_space: LLVM's number for the address space of shared memory.
     """
 
     name: str
     lanes: int
+    shared_space: int
 
     def thread(self, b: Builder) -> V:
         """Index of the thread in its program."""
@@ -43,6 +45,25 @@ class Hardware(Protocol):
 
     def barrier(self, b: Builder) -> None:
         """Wait for all threads of the program, and see what they wrote."""
+        ...
+
+    def publish(self, b: Builder) -> None:
+        """Make this thread's writes to shared memory visible to matrix instructions.
+
+        A barrier must follow before another thread's instruction reads them.
+        """
+        ...
+
+    def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
+        """Start to copy 4, 8 or 16 bytes from global to shared memory; zeros without the mask."""
+        ...
+
+    def commit_copies(self, b: Builder) -> None:
+        """Make a group of the copies that were started since the last group."""
+        ...
+
+    def wait_copies(self, b: Builder, pending: int) -> None:
+        """Wait for this thread's groups of copies, but for the last `pending` ones."""
         ...
 
     def shuffle(self, b: Builder, word: V, lane: V) -> V:

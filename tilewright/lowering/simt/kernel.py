@@ -81,7 +81,7 @@ class Kernel:
         self.thread = hw.thread(self.b)
         self.lane = self.b.and_(self.thread, hw.lanes - 1)
         self.warp = self.b.lshr(self.thread, hw.lanes.bit_length() - 1)
-        self.shared.declare(self.module)
+        self.shared.declare(self.module, hw.shared_space)
         self._terms: dict[tuple[LinearLayout, str], V] = {}
 
     @staticmethod
@@ -113,6 +113,8 @@ class Kernel:
                 self.op(op)
 
     def op(self, op: Op) -> None:
+        if op in self.shared.barriers:
+            self.hw.barrier(self.b)
         emitter = emitter_of(type(op), self.hw.name)
         if emitter is not None:
             emitter(self, op)

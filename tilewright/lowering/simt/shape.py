@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Op
 from tilewright.layout.linear import LinearLayout, dim_name
+from tilewright.layout.shape import split
 from tilewright.lowering.emit import I32, V, const
 from tilewright.lowering.simt.kernel import Kernel, emits, register_count
 from tilewright.ops import shape
@@ -54,3 +55,29 @@ def emit_broadcast(kernel: Kernel, op: shape.Broadcast) -> None:
         return holder[tuple(c if n > 1 else 0 for c, n in zip(place, extents, strict=True))]
 
     kernel.bind(op, [find(r) for r in range(register_count(op.result))])
+
+
+@emits(shape.Join)
+def emit_join(kernel: Kernel, op: shape.Join) -> None:
+    """Register 2r is register r of the first tile, 2r + 1 that of the second."""
+    pairs = zip(kernel.env[op.lhs], kernel.env[op.rhs], strict=True)
+    kernel.bind(op, [value for pair in pairs for value in pair])
+
+
+@emits(shape.Split)
+def emit_split(kernel: Kernel, op: shape.Split) -> None:
+    """One bit of a register's number says to which half it belongs."""
+    layout = op.src.layout
+    assert layout is not None
+    found = split(layout)
+    assert found is not None, "layouts were assigned so that registers tell the halves apart"
+    _, bit = found
+    values = list(enumerate(kernel.env[op.src]))
+    halves = [[v for r, v in values if r >> bit & 1 == half] for half in (0, 1)]
+    kernel.bind(op, *halves)
+
+
+@emits(shape.Cat)
+def emit_cat(kernel: Kernel, op: shape.Cat) -> None:
+    """The second tile is in the upper half of the registers."""
+    kernel.bind(op, [*kernel.env[op.lhs], *kernel.env[op.rhs]])

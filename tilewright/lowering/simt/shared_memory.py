@@ -1,7 +1,8 @@
 """Who may use which bytes of shared memory, and where a barrier must keep them apart.
 
-Ops that exchange data between warps write it to shared memory, wait, and read it. The *scratch*
-that an op needs is registered with `scratch` beside its emitter.
+Two kinds of things lie there: *buffers*, which are values of the IR, and *scratch*, through which
+an op exchanges data between warps. The scratch that an op needs is registered with `scratch` beside
+its emitter; it writes it, waits for all threads, and reads it.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from tilewright.ir.core import Function, Op, Region
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, Builder, Module, V, array
 from tilewright.ops.control import Barrier, For, While
+from tilewright.ops.gpu import Allocate, CopyAsync, Share, Slot
 
-ALIGN = 128
+ALIGN = 1024  # what the widest swizzle of the hardware repeats after
+SCRATCH_ALIGN = 16
 SMALL = 1024  # scratch up to so many bytes is not shared with other ops, which saves barriers
 
 Scratch = Callable[[Any], int]
@@ -40,11 +44,39 @@ class Span(NamedTuple):
         return self.start < other.end and other.start < self.end
 
 
+class Access(NamedTuple):
+    """Bytes that an op reads or writes. `owner` is the op that has the memory."""
+
+    owner: Op
+    span: Span
+    writes: bool
+
+    def conflicts(self, other: Access) -> bool:
+        """Whether a barrier must lie between the two.
+
+        Of an `Allocate` op's buffer the writers and readers keep the order themselves.
+        """
+        own = self.owner is other.owner and isinstance(self.owner, Allocate)
+        return (self.writes or other.writes) and not own and self.span.overlaps(other.span)
+
+
+Pending = frozenset[Access]
+
+
+def buffer_owner(value: Value) -> Op:
+    """The op that made the buffer of which the value is all or a slot."""
+    op = value.op
+    while isinstance(op, Slot):
+        op = op.buffer.op
+    assert isinstance(op, Share | Allocate), "a buffer is made by an op of its own"
+    return op
+
+
 class SharedMemory:
     """The plan of a function's shared memory.
 
     Attributes:
-        spans: where each op with scratch has it.
+        spans: where each buffer's op, or op with scratch, has its memory.
         barriers: ops before which all threads must wait.
         bytes: how much memory the program needs.
     """
@@ -53,21 +85,38 @@ class SharedMemory:
         self.spans = _allocate(fn)
         self.bytes = max((span.end for span in self.spans.values()), default=0)
         self.barriers: set[Op] = set()
+        self._base: V | None = None
         self._walk(fn.body, frozenset())
 
-    def declare(self, module: Module) -> None:
+    def declare(self, module: Module, space: int) -> None:
         """Declare the memory, whose size the launch gives."""
         if self.bytes:
             self._base = module.global_variable(
-                "shared", array(I8, 0), "", ALIGN, space=3, linkage="external"
+                "shared", array(I8, 0), "", ALIGN, space=space, linkage="external"
             )
 
     def address(self, b: Builder, op: Op) -> V:
-        """Address of the op's scratch."""
+        """Address of the memory of a buffer's op, or of an op's scratch."""
+        assert self._base is not None
         return b.gep(I8, self._base, self.spans[op].start)
 
-    def _walk(self, region: Region, pending: frozenset[Span]) -> frozenset[Span]:
-        """Find barriers, given what may still be read; what may be read at the end."""
+    # -- barriers -------------------------------------------------------------------------------
+
+    def _accesses(self, op: Op) -> list[Access]:
+        """What the op reads and writes before any barrier of its own."""
+        if isinstance(op, Slot | Allocate):
+            return []
+        found: list[Access] = []
+        if isinstance(op, Share) or op in self.spans:
+            found.append(Access(op, self.spans[op], True))
+        for value in op.operands:
+            if isinstance(value.type, Shared):
+                owner = buffer_owner(value)
+                found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
+        return found
+
+    def _walk(self, region: Region, pending: Pending) -> Pending:
+        """Find barriers, given the accesses since the last one; those since then at the end."""
         for op in region:
             if isinstance(op, For | While):
                 # Once more with what the end of the body leaves for its beginning.
@@ -75,34 +124,102 @@ class SharedMemory:
                 pending |= self._walk_regions(op.regions, pending | ends)
             elif isinstance(op, Barrier):
                 pending = frozenset()
-            elif op in self.spans:
-                if any(self.spans[op].overlaps(span) for span in pending):
-                    self.barriers.add(op)
-                pending = frozenset([self.spans[op]])
-            elif op.regions:
-                pending = frozenset[Span]().union(*(self._walk(r, pending) for r in op.regions))
+            elif op.regions and op not in self.spans:
+                pending = Pending().union(*(self._walk(r, pending) for r in op.regions))
+            else:
+                pending = self._step(op, pending)
         return pending
 
-    def _walk_regions(self, regions: Iterable[Region], pending: frozenset[Span]) -> frozenset[Span]:
+    def _step(self, op: Op, pending: Pending) -> Pending:
+        accesses = self._accesses(op)
+        if any(a.conflicts(p) for a in accesses for p in pending):
+            self.barriers.add(op)
+            pending = frozenset()
+        if op in self.spans and not isinstance(op, Share | Allocate):
+            # Its own barrier lies between writing its scratch and reading it.
+            return frozenset([Access(op, self.spans[op], False)])
+        return pending.union(accesses)
+
+    def _walk_regions(self, regions: Iterable[Region], pending: Pending) -> Pending:
         for region in regions:
             pending = self._walk(region, pending)
         return pending
 
 
+# -- places ---------------------------------------------------------------------------------------
+
+
+class _Need(NamedTuple):
+    """Memory that is wanted from the first to the last of two moments, both included."""
+
+    op: Op
+    bytes: int
+    align: int
+    first: int
+    last: int
+
+
 def _allocate(fn: Function) -> dict[Op, Span]:
-    """Small scratch side by side, large scratch above it, all at one place."""
-    sizes: dict[Op, int] = {}
-    for op in fn.walk():
-        need = SCRATCH.get(type(op))
-        if need is not None and (size := need(op)):
-            sizes[op] = size
+    """Memory for all that needs it: at each moment, what is in use lies side by side.
+
+    The largest come first, each at the lowest place that is free for as long as it is needed.
+    Small scratch counts as in use always, so that no barrier is needed before it is written.
+    """
+    needs = _needs(fn)
     spans: dict[Op, Span] = {}
-    top = 0
-    for op, size in sizes.items():
-        if size <= SMALL:
-            spans[op] = Span(top, top + size)
-            top += (size + ALIGN - 1) // ALIGN * ALIGN
-    for op, size in sizes.items():
-        if size > SMALL:
-            spans[op] = Span(top, top + size)
+    placed: list[_Need] = []
+    for need in sorted(needs, key=lambda n: (-n.align, -n.bytes)):
+        taken = sorted(spans[p.op] for p in placed if p.first <= need.last and need.first <= p.last)
+        start = 0
+        for span in taken:
+            if start + need.bytes <= span.start:
+                break
+            start = max(start, (span.end + need.align - 1) // need.align * need.align)
+        spans[need.op] = Span(start, start + need.bytes)
+        placed.append(need)
     return spans
+
+
+def _needs(fn: Function) -> list[_Need]:
+    moments: dict[Op, tuple[int, int]] = {}  # of an op and all that is in it
+    count = _number(fn.body, moments, 0)
+    found: list[_Need] = []
+    for op in moments:
+        if isinstance(op, Share | Allocate):
+            assert isinstance(op.results[0].type, Shared)
+            last = _last_use(op.results[0], op, moments)
+            found.append(_Need(op, op.results[0].type.nbytes, ALIGN, moments[op][0], last))
+            continue
+        need = SCRATCH.get(type(op))
+        size = need(op) if need is not None else 0
+        if size:
+            first, last = (0, count) if size <= SMALL else moments[op]
+            found.append(_Need(op, size, SCRATCH_ALIGN, first, last))
+    return found
+
+
+def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> int:
+    for op in region:
+        first = count
+        count += 1
+        moments[op] = first, first
+        if not op.elementwise and type(op) not in SCRATCH:
+            for nested in op.regions:
+                count = _number(nested, moments, count)
+        moments[op] = first, count
+    return count
+
+
+def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> int:
+    """The end of the last op, in the region of the owner, that uses the buffer or a slot of it."""
+    last = moments[owner][1]
+    for user in value.users:
+        if isinstance(user, Slot):
+            last = max(last, _last_use(user.results[0], owner, moments))
+        holder = user
+        while holder.parent is not owner.parent:
+            outer = holder.parent_op()
+            assert outer is not None
+            holder = outer
+        last = max(last, moments[holder][1])
+    return last

@@ -1,0 +1,54 @@
+"""Pictures name the holder of every element."""
+
+import xml.etree.ElementTree as ET
+from itertools import product
+
+from tests.layout.random_layouts import named
+from tilewright.layout.draw import svg, table
+from tilewright.layout.families import blocked, mma_m16n8, shared_swizzled
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
+
+NAMESPACE = "{http://www.w3.org/2000/svg}"
+
+
+def test_table_of_memory_shows_offsets() -> None:
+    assert table(shared_swizzled((4, 4), (1, 0), 1, 1, 4)).splitlines() == [
+        "0  1  2  3",
+        "5  4  7  6",
+        "10 11 8  9",
+        "15 14 13 12",
+    ]
+
+
+def test_table_names_the_lowest_holder_and_gaps() -> None:
+    assert table(named((2, 0), (1, 1), (1, 1))) == "l0r0 -\nl0r1 -"
+    assert table(named((), (0, 0), (0,))) == "0"
+
+
+def test_table_has_a_cell_for_every_element_where_it_is_held() -> None:
+    layout = mma_m16n8((32, 16), (2, 1))
+    cells = [line.split() for line in table(layout).splitlines()]
+    for warp, lane, register in product(range(2), range(32), range(8)):
+        at = layout.apply({REGISTER: register, LANE: lane, WARP: warp})
+        assert cells[at["dim0"]][at["dim1"]] == f"w{warp}l{lane}r{register}"
+
+
+def drawn(layout: LinearLayout) -> tuple[list[str], list[str | None], ET.Element]:
+    """The fills, the texts and the whole image."""
+    image = ET.fromstring(svg(layout))
+    fills = [rect.attrib["fill"] for rect in image.iter(f"{NAMESPACE}rect")]
+    return fills, [text.text for text in image.iter(f"{NAMESPACE}text")], image
+
+
+def test_image_has_the_cells_of_the_table_and_a_colour_per_thread() -> None:
+    layout = blocked((4, 8), (1, 2), (2, 2), (2, 1), (1, 0))
+    fills, texts, image = drawn(layout)
+    assert texts == table(layout).split()
+    title = image.find(f"{NAMESPACE}title")
+    assert title is not None
+    assert title.text == str(layout)
+    threads = {str(text).rpartition("r")[0] for text in texts}
+    assert len(set(zip(fills, (str(t).rpartition("r")[0] for t in texts), strict=True))) == len(
+        threads
+    )
+    assert len(set(fills)) == len(threads) == 8

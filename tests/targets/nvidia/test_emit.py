@@ -1,0 +1,137 @@
+"""LLVM IR → PTX: what code generation relies on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.targets.nvidia.modules import SOURCE, many_values, scaled_add, wgmma
+from tilewright.targets.nvidia import emit
+from tilewright.targets.nvidia.features import NEWEST_PTX, processor
+
+ATTRIBUTES = emit.kernel_attributes(128)
+HOPPER = ("sm_90a", 81)
+
+
+def ptx_of(text: str) -> str:
+    return emit.compile_text(text, *HOPPER)[1]
+
+
+def test_ptx_names_version_and_processor() -> None:
+    ptx = ptx_of(scaled_add(ATTRIBUTES))
+    assert ".version 8.1\n.target sm_90a\n" in ptx
+    assert ".visible .entry scaled_add(" in ptx
+
+
+@pytest.mark.parametrize("capability", [75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121])
+def test_every_processor_and_ptx_version_of_the_table_is_known_to_llvm(
+    capability: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    chip = processor(capability)
+    for version in (chip.ptx_version, NEWEST_PTX):
+        _, ptx = emit.compile_text(scaled_add(ATTRIBUTES), chip.llvm_cpu, version)
+        assert f".version {version // 10}.{version % 10}\n.target {chip.llvm_cpu}\n" in ptx
+    # LLVM only warns of what it does not know.
+    assert capfd.readouterr().err == ""
+
+
+def test_attributes_become_directives() -> None:
+    ptx = ptx_of(scaled_add(emit.kernel_attributes(256, maxnreg=64, cluster=2)))
+    assert ".reqntid 256\n" in ptx
+    assert ".maxnreg 64\n" in ptx
+    assert ".explicitcluster\n.reqnctapercluster 2" in ptx
+    plain = ptx_of(scaled_add(ATTRIBUTES))
+    assert ".reqntid 128\n" in plain
+    assert ".maxnreg" not in plain
+    assert "cluster" not in plain
+
+
+def test_vector_accesses_stay_whole() -> None:
+    ptx = ptx_of(scaled_add(ATTRIBUTES))
+    assert len(re.findall(r"ld\.global\.v4\.b32", ptx)) == 2
+    assert len(re.findall(r"st\.global\.v4\.b32", ptx)) == 1
+    assert len(re.findall(r"(ld|st)\.global", ptx)) == 3
+
+
+def test_products_and_sums_fuse_only_where_flagged() -> None:
+    fused = ptx_of(scaled_add(ATTRIBUTES, flags="contract"))
+    assert fused.count("fma.rn.f32") == 4
+    assert "mul" not in fused.replace("mul.wide", "")
+    # The assembler may fuse what leaves the rounding open, so none may.
+    apart = ptx_of(scaled_add(ATTRIBUTES))
+    assert apart.count("mul.rn.f32") == apart.count("add.rn.f32") == 4
+    assert "fma" not in apart
+
+
+def test_loops_are_not_unrolled() -> None:
+    ptx = ptx_of(f"""
+        define ptx_kernel void @count(ptr addrspace(1) %x) #0 {{
+        entry:
+          br label %loop
+        loop:
+          %i = phi i32 [0, %entry], [%next, %loop]
+          %next = add nuw nsw i32 %i, 1
+          store volatile i32 %i, ptr addrspace(1) %x
+          %more = icmp ult i32 %next, 4
+          br i1 %more, label %loop, label %end
+        end:
+          ret void
+        }}
+        attributes #0 = {{ {ATTRIBUTES} }}""")
+    assert ptx.count("st.volatile.global") == 1
+
+
+def test_inline_assembly_keeps_its_order() -> None:
+    ptx = ptx_of(wgmma(ATTRIBUTES))
+    found = re.findall(r"wgmma\.(fence|mma_async|commit_group|wait_group)", ptx)
+    assert found == ["fence", "mma_async", "commit_group", "wait_group"]
+
+
+def test_lines_are_kept_without_the_directive_that_stops_optimising() -> None:
+    ptx = ptx_of(scaled_add(ATTRIBUTES, lines="DebugDirectivesOnly"))
+    assert f'.file\t1 "{SOURCE}"' in ptx
+    assert {"\t.loc\t1 4 2", "\t.loc\t1 6 4"} <= set(ptx.split("\n"))
+    assert ".target sm_90a\n" in ptx
+    # Why the module's docstring asks for that kind:
+    assert ".target sm_90a, debug" in ptx_of(scaled_add(ATTRIBUTES, lines="LineTablesOnly"))
+
+
+def test_optimised_ir_is_clean() -> None:
+    text = """
+        define ptx_kernel void @f(ptr addrspace(1) %x, i32 %a) {
+          %slot = alloca i32
+          store i32 %a, ptr %slot
+          %b = load i32, ptr %slot
+          %c = add i32 %a, 1
+          %d = add i32 %b, 1
+          %e = sub i32 %c, %d
+          store i32 %e, ptr addrspace(1) %x
+          ret void
+        }"""
+    llir, ptx = emit.compile_text(text, *HOPPER)
+    assert "store i32 0, ptr addrspace(1) %x" in llir
+    assert "alloca" not in llir
+    assert ".local" not in ptx
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("define void @f( {", "expected type"),
+        ("define i32 @f() { ret void }", "value doesn't match function result type"),
+        (
+            "define i32 @f(i1 %c) { br i1 %c, label %a, label %b a: %x = add i32 1, 1 br label %b "
+            "b: ret i32 %x }",
+            "does not dominate",
+        ),
+    ],
+)
+def test_invalid_ir_is_an_error_not_the_end_of_the_process(text: str, problem: str) -> None:
+    with pytest.raises(RuntimeError, match=problem):
+        emit.compile_text(text, *HOPPER)
+
+
+def test_equal_text_gives_equal_ptx() -> None:
+    text = many_values(ATTRIBUTES, 16)
+    assert emit.compile_text(text, *HOPPER) == emit.compile_text(text, *HOPPER)

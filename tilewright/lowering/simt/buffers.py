@@ -1,0 +1,163 @@
+"""Buffers in shared memory: a value of the IR is the address of the first byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout.families import row_major
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, poison, vector
+from tilewright.lowering.simt.convert import from_bits, to_bits
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.types import memory_type
+from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, Slot, WaitCopies
+
+VECTOR_BYTES = 16
+
+
+def layout_of(value: Value) -> LinearLayout:
+    assert value.layout is not None, "a buffer and what goes into it have layouts"
+    return value.layout
+
+
+class Move(NamedTuple):
+    """Registers that one instruction moves, in the order of memory, and where they start."""
+
+    registers: tuple[int, ...]
+    offset: V
+
+
+def moves(kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, limit: int) -> Iterator[Move]:
+    """The accesses between the registers of a tile and a buffer; copies in registers left out.
+
+    Args:
+        limit: the most elements of one access.
+    """
+    places = tile.select_ins(REGISTER, LANE, WARP).compose(buffer.invert())
+    offsets = places.flatten_outs(dim_name(0))
+    vector_bits = _vector_bits(offsets, limit)
+    copies = tile.free_variables(REGISTER)
+    within = sum(1 << bit for bit in vector_bits)
+    starts = kernel.coordinates(offsets, dim_name(0))
+    for register in range(offsets.in_size(REGISTER)):
+        if register & (within | copies):
+            continue
+        row = [register]
+        for bit in vector_bits:
+            row += [r | 1 << bit for r in row]
+        yield Move(tuple(row), starts[register])
+
+
+def _vector_bits(offsets: LinearLayout, limit: int) -> list[int]:
+    """The register bits that count up successive elements of memory, in that order.
+
+    Nothing else may move the low bits of the offset, so that every access is aligned.
+    """
+    registers = offsets.bases(REGISTER)
+    found: list[int] = []
+    while 1 << (len(found) + 1) <= limit:
+        unit = 1 << len(found)
+        if unit not in registers or sum(bool(c & unit) for c in offsets.columns) != 1:
+            break
+        found.append(registers.index(unit))
+    return found
+
+
+def _element(value: Value) -> LType:
+    return int_type(memory_type(value.type).bits)
+
+
+@emits(Share)
+def emit_share(kernel: Kernel, op: Share) -> None:
+    b = kernel.b
+    base = kernel.shared.address(b, op)
+    values = to_bits(kernel, kernel.env[op.src])
+    element = _element(op.src)
+    tile = layout_of(op.src)
+    with kernel.only_if(kernel.is_first_holder(tile)):
+        limit = VECTOR_BYTES * 8 // element.bits
+        for registers, offset in moves(kernel, tile, layout_of(op.result), limit):
+            row = _row(kernel, [values[r] for r in registers])
+            b.store(row, b.gep(element, base, offset), align=row.type.bits // 8)
+    if not all(isinstance(user, Fetch | Slot) for user in op.result.users):
+        kernel.hw.publish(b)
+    kernel.env[op.result] = [base]
+
+
+def _row(kernel: Kernel, values: list[V]) -> V:
+    if len(values) == 1:
+        return values[0]
+    row = poison(vector(values[0].type, len(values)))
+    for i, value in enumerate(values):
+        row = kernel.b.insert(row, value, i)
+    return row
+
+
+@emits(Fetch)
+def emit_fetch(kernel: Kernel, op: Fetch) -> None:
+    b = kernel.b
+    base = kernel.scalar(op.src)
+    element = _element(op.result)
+    tile = layout_of(op.result)
+    found: dict[int, V] = {}
+    limit = VECTOR_BYTES * 8 // element.bits
+    for registers, offset in moves(kernel, tile, layout_of(op.src), limit):
+        place = b.gep(element, base, offset)
+        if len(registers) == 1:
+            found[registers[0]] = b.load(element, place)
+            continue
+        kind = vector(element, len(registers))
+        row = b.load(kind, place, align=kind.bits // 8)
+        found |= {r: b.extract(row, i) for i, r in enumerate(registers)}
+    copies = tile.free_variables(REGISTER)
+    bits: Registers = [found[r & ~copies] for r in range(tile.in_size(REGISTER))]
+    kernel.bind(op, from_bits(kernel, op.result.type, bits))
+
+
+@emits(Allocate)
+def emit_allocate(kernel: Kernel, op: Allocate) -> None:
+    kernel.env[op.result] = [kernel.shared.address(kernel.b, op)]
+
+
+@emits(Slot)
+def emit_slot(kernel: Kernel, op: Slot) -> None:
+    b = kernel.b
+    kind = op.results[0].type
+    assert isinstance(kind, ir.Shared)
+    start = b.mul(kernel.scalar(op.index), const(I32, kind.nbytes))
+    kernel.env[op.results[0]] = [b.gep(I8, kernel.scalar(op.buffer), start)]
+
+
+@emits(CopyAsync)
+def emit_copy_async(kernel: Kernel, op: CopyAsync) -> None:
+    b = kernel.b
+    base = kernel.scalar(op.buffer)
+    element = _element(op.buffer)
+    info = kernel.infos[op.ptr]
+    axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
+    size = element.bits // 8
+    limit = min(VECTOR_BYTES // size, info.vector_length(axis, size))
+    if op.mask is not None:
+        limit = min(limit, kernel.infos[op.mask].constancy[axis])
+    pointers = kernel.env[op.ptr]
+    masks = kernel.env[op.mask] if op.mask is not None else None
+    tile = layout_of(op.ptr)
+    with kernel.only_if(kernel.is_first_holder(tile)):
+        for registers, offset in moves(kernel, tile, layout_of(op.buffer), limit):
+            first = registers[0]
+            mask = masks[first] if masks else None
+            place = b.gep(element, base, offset)
+            kernel.hw.copy_async(b, place, pointers[first], len(registers) * size, mask)
+
+
+@emits(CommitCopies)
+def emit_commit(kernel: Kernel, op: CommitCopies) -> None:
+    kernel.hw.commit_copies(kernel.b)
+
+
+@emits(WaitCopies)
+def emit_wait(kernel: Kernel, op: WaitCopies) -> None:
+    kernel.hw.wait_copies(kernel.b, op.pending)

@@ -1,0 +1,277 @@
+"""PTX → cubin, with whichever assembler is there.
+
+    assembler = find_assembler()
+    cubin = assembler.assemble(ptx, Request("sm_90a"))
+
+`ptxas`, a program, goes first: it starts faster than nvJitLink loads. nvJitLink is a library whose
+wheel comes with CUDA builds of torch. Where neither is found there is no cubin: the driver takes
+the PTX itself when the kernel is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Protocol
+
+from tilewright.base import knobs
+from tilewright.base.diagnostics import TritonError
+from tilewright.targets.nvidia.toolkit import (
+    INPUT,
+    OUTPUT,
+    find_library,
+    find_program,
+    run_program,
+)
+
+NO_ASSEMBLER = (
+    "neither ptxas nor nvJitLink was found, so that the driver compiles the PTX when the kernel is "
+    "loaded; `pip install nvidia-cuda-nvcc` brings ptxas, TILEWRIGHT_PTXAS_PATH names another"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How PTX is to be assembled.
+
+    Attributes:
+        processor: the assembler's name of the architecture, such as ``sm_90a``.
+        fp_fusion: whether `mul` and `add` without a rounding mode may become one `fma`.
+        opt_level: 0 to 3.
+        extra: more options, as ptxas writes them.
+    """
+
+    processor: str
+    fp_fusion: bool = True
+    opt_level: int = 3
+    extra: tuple[str, ...] = ()
+
+
+class Assembler(Protocol):
+    """Something that makes cubins."""
+
+    name: str
+
+    def version(self) -> str:
+        """What changes when the same PTX may give another cubin."""
+        ...
+
+    def assemble(self, ptx: str, request: Request) -> bytes:
+        """The cubin; equal bytes for equal PTX and requests.
+
+        Raises:
+            PTXASError: the assembler refuses the PTX.
+        """
+        ...
+
+
+def find_assembler() -> Assembler | None:
+    """The assembler to use, or None where the driver has to be it.
+
+    Raises:
+        FileNotFoundError: a setting asks for an assembler that is not there.
+    """
+    choice = knobs.nvidia.assembler
+    if choice in (None, "ptxas"):
+        path = find_program("ptxas", knobs.nvidia.ptxas_path)
+        if path is not None:
+            return Ptxas(path)
+    if choice in (None, "nvjitlink"):
+        path = find_library("libnvJitLink.so*", knobs.nvidia.nvjitlink_path)
+        if path is not None:
+            return NvJitLink(path)
+    if choice in (None, "driver"):
+        return None
+    raise FileNotFoundError(f"the setting nvidia.assembler asks for {choice}, which is not found")
+
+
+# -- ptxas ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ptxas:
+    """The program at `path`."""
+
+    path: str
+    name = "ptxas"
+
+    def version(self) -> str:
+        return _ptxas_version(self.path)
+
+    def assemble(self, ptx: str, request: Request) -> bytes:
+        options = [
+            f"-arch={request.processor}",
+            *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
+            *([] if request.fp_fusion else ["--fmad=false"]),
+            *(["-lineinfo"] if _has_lines(ptx) else []),
+            *request.extra,
+        ]
+        command = [self.path, *options, INPUT, "-o", OUTPUT]
+        ended = run_program(command, _timeless(ptx).encode())
+        if ended.status != 0:
+            raise PTXASError.about(ptx, ended.stderr + ended.stdout, command)
+        return ended.output
+
+
+@cache
+def _ptxas_version(path: str) -> str:
+    """The line of `ptxas --version` that names the release, such as ``V13.0.88``."""
+    told = run_program([path, "--version"], b"").stdout
+    match = re.search(r"\bV(\d+[.\d]*)", told)
+    return match[1] if match else told.strip()
+
+
+# -- nvJitLink ------------------------------------------------------------------------------------
+
+
+_PTX_INPUT = 2  # nvJitLinkInputType: the data is PTX
+
+
+class NvJitLink:
+    """The library at a path, of release 12.3 or later."""
+
+    name = "nvjitlink"
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(path)
+
+    def version(self) -> str:
+        major, minor = ctypes.c_uint(), ctypes.c_uint()
+        self._library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
+        return f"{major.value}.{minor.value}"
+
+    def assemble(self, ptx: str, request: Request) -> bytes:
+        options = [
+            f"-arch={request.processor}",
+            f"-O{request.opt_level}",
+            *([] if request.fp_fusion else ["-Xptxas=--fmad=false"]),  # -fma is for LTO input alone
+            *(["-lineinfo"] if _has_lines(ptx) else []),
+            *(f"-Xptxas={option}" for option in request.extra),
+        ]
+        texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+        handle = ctypes.c_void_p()
+        refused = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
+        try:
+            if refused or self._link(handle, _timeless(ptx).encode()):
+                raise PTXASError.about(ptx, self._fetch("ErrorLog", handle).decode(), options)
+            return self._fetch("LinkedCubin", handle)
+        finally:
+            self._library.nvJitLinkDestroy(ctypes.byref(handle))
+
+    def _link(self, handle: ctypes.c_void_p, ptx: bytes) -> int:
+        """Assemble; 0 is success."""
+        size = ctypes.c_size_t(len(ptx))
+        status = self._library.nvJitLinkAddData(handle, _PTX_INPUT, ptx, size, b"kernel.ptx")
+        return status or self._library.nvJitLinkComplete(handle)
+
+    def _fetch(self, what: str, handle: ctypes.c_void_p) -> bytes:
+        """What the library holds under a name: it tells the size, then the bytes."""
+        size = ctypes.c_size_t()
+        self._library[f"nvJitLinkGet{what}Size"](handle, ctypes.byref(size))
+        content = ctypes.create_string_buffer(size.value + 1)
+        self._library[f"nvJitLinkGet{what}"](handle, content)
+        return content.raw[: size.value]
+
+
+# -- lines ----------------------------------------------------------------------------------------
+
+
+_FILE = re.compile(r'^\t\.file\t(\d+) "([^"]*)"', re.MULTILINE)
+
+
+def _has_lines(ptx: str) -> bool:
+    return "\t.loc\t" in ptx
+
+
+def _timeless(ptx: str) -> str:
+    """The PTX with a time and a size, both 1, for each source file.
+
+    Where they are missing, an assembler looks for the file and writes into the cubin when it was
+    changed and how long it is, so that equal PTX would give different cubins. 0 counts as missing.
+    """
+    start = ptx.find("\t.file\t")  # LLVM writes them last: most of the text is not searched
+    return ptx if start < 0 else ptx[:start] + _FILE.sub(r"\g<0>, 1, 1", ptx[start:])
+
+
+# -- what went wrong ------------------------------------------------------------------------------
+
+
+_LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
+_LINE = re.compile(r"\t\.loc\t(\d+) (\d+)")
+
+
+class PTXASError(TritonError):
+    """An assembler that refuses the PTX of a kernel.
+
+    Attributes:
+        log: what it said.
+        path: a file that holds the PTX; None when it could not be written.
+    """
+
+    def __init__(self, message: str, log: str, path: str | None) -> None:
+        self.message = message
+        self.log = log
+        self.path = path
+        super().__init__(message, log, path)
+
+    def __str__(self) -> str:
+        return self.message
+
+    @classmethod
+    def about(cls, ptx: str, log: str, command: Sequence[str]) -> PTXASError:
+        """The error for PTX, with the assembler's log and the command that shows it again.
+
+        Args:
+            command: in which `INPUT` stands for the PTX. Options alone, for a library, are told
+                as they are.
+        """
+        path, why = _keep(ptx)
+        text = ["PTXAS error: the kernel's PTX is refused", *_explained(log, ptx.split("\n"))]
+        again = shlex.join(
+            [{INPUT: path or "FILE", OUTPUT: "/dev/null"}.get(c, c) for c in command]
+        )
+        text.append(f"assembled as: {again}")
+        text.append(f"the PTX is in {path}" if path else f"the PTX could not be kept: {why}")
+        return cls("\n".join(text), log, path)
+
+
+def _explained(log: str, lines: Sequence[str]) -> list[str]:
+    """The lines of a log; where one names a line of the PTX, with that and the kernel's line."""
+    explained: list[str] = []
+    for said in log.strip(" \n\0").split("\n"):
+        fault = _LOCATED.search(said)
+        at = int(fault[1]) - 1 if fault else 0
+        if fault and at < len(lines):
+            place = _source_line(lines, at)
+            said = f"{place}line {at + 1} of the PTX: {fault[2]}\n    {lines[at].strip()}"
+        explained.append(said)
+    return explained
+
+
+def _source_line(lines: Sequence[str], at: int) -> str:
+    """The place in the kernel's source that a line of PTX comes from, or nothing."""
+    for line in reversed(lines[:at]):
+        if found := _LINE.match(line):
+            files = dict(_FILE.findall("\n".join(lines)))
+            return f"{files.get(found[1], '?')}:{found[2]}: "
+    return ""
+
+
+def _keep(ptx: str) -> tuple[str | None, str]:
+    """Write the PTX to where the compiler keeps what repeats failures: (path, why not)."""
+    folder = knobs.compilation.reproducer_dir
+    root = Path(folder) if folder else knobs.cache.folder() / "reproducers"
+    path = root / f"{hashlib.sha256(ptx.encode()).hexdigest()[:16]}.ptx"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        path.write_text(ptx)
+    except OSError as error:
+        return None, str(error)
+    return str(path), ""

@@ -1,0 +1,247 @@
+"""Which instruction computes each `tile.dot`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tilewright.ir import types as ir
+from tilewright.ir.analysis.axis_info import AxisMap, axis_info
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.layout import families
+from tilewright.layout.linear import LinearLayout
+from tilewright.ops.dot import Dot
+from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.memory import Load
+from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.ops.shape import Permute
+from tilewright.passes.assign_layouts import ANCHORS, Demands
+
+GROUP_WARPS = 4  # warps that issue one wgmma together
+GROUP_ROWS = 64  # rows of one wgmma
+MAX_COLUMNS = 256  # of one wgmma
+K_BYTES = 32  # of a row of either operand that one instruction takes
+ROW_BYTES = (128, 64, 32)  # rows that the hardware swizzles, best first
+
+# Element types of operands -> the feature that mma.sync needs for them.
+_MMA_FEATURES = {
+    ir.FP16: "mma_m16n8k16",
+    ir.BF16: "mma_bf16",
+    ir.I8: "mma_int8",
+    ir.U8: "mma_int8",
+    ir.FP8E4NV: "mma_fp8",
+    ir.FP8E5: "mma_fp8",
+}
+_WGMMA_TYPES = (ir.FP16, ir.BF16, ir.I8, ir.U8, ir.FP8E4NV, ir.FP8E5)
+
+
+@compiler_pass("choose_mma")
+def choose_mma(fn: Function, ctx: PassContext) -> bool:
+    """Replace each product by the best matrix instruction that can compute it.
+
+    Needs: nothing.  Leaves: `nvidia.wgmma` with operands shared in the layout that it reads, each
+    waited for at once; `nvidia.mma`; and `tile.dot` where no instruction computes exactly that.
+    """
+    dots = [op for op in fn.walk() if type(op) is Dot]
+    if not dots:
+        return False
+    infos = axis_info(fn)
+    for op in dots:
+        if _fits_wgmma(op, ctx):
+            _use_wgmma(op, infos)
+            ctx.count("wgmma")
+        elif _fits_mma(op, ctx):
+            lhs, rhs = (_staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
+            _replace(op, _insert(op, Mma, lhs, rhs).results[0])
+            ctx.count("mma")
+        else:
+            ctx.missed("choose_mma", "no matrix instruction computes this product", op.loc)
+    return True
+
+
+def _warps(ctx: PassContext) -> int:
+    return ctx.options.get("num_warps", 4)
+
+
+def _is_tf32(op: Dot) -> bool:
+    return ir.dtype_of(op.lhs.type) == ir.FP32 and op.precision == "tf32"
+
+
+def _fits_mma(op: Dot, ctx: PassContext) -> bool:
+    element = ir.dtype_of(op.lhs.type)
+    shape = ir.shape_of(op.acc.type)
+    k = ir.shape_of(op.lhs.type)[-1]
+    feature = "mma_tf32" if _is_tf32(op) else _MMA_FEATURES.get(element)
+    return (
+        feature in ctx.features
+        and len(shape) == 2
+        and ir.dtype_of(op.rhs.type) == element
+        and shape[0] % 16 == 0
+        and shape[1] % 8 == 0
+        and k * element.nbytes_in_memory % K_BYTES == 0
+    )
+
+
+class _Groups(NamedTuple):
+    """Warpgroups over the rows and columns of a result."""
+
+    rows: int
+    columns: int
+
+
+def groups_of(shape: tuple[int, ...], warps: int) -> _Groups:
+    groups = warps // GROUP_WARPS
+    rows = min(groups, max(1, shape[0] // GROUP_ROWS))
+    return _Groups(rows, groups // rows)
+
+
+def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
+    if "wgmma" not in ctx.features or _warps(ctx) % GROUP_WARPS or not _fits_mma(op, ctx):
+        return False
+    element = ir.dtype_of(op.lhs.type)
+    shape = ir.shape_of(op.acc.type)
+    _, columns = groups_of(shape, _warps(ctx))
+    return (
+        (element in _WGMMA_TYPES or _is_tf32(op))
+        and shape[0] % GROUP_ROWS == 0
+        and shape[1] // columns >= (8 if columns == 1 else 64)
+    )
+
+
+# -- operands of wgmma ----------------------------------------------------------------------------
+
+
+def _use_wgmma(op: Dot, infos: AxisMap) -> None:
+    lhs = _shared(op, op.lhs, 1, infos) if _comes_from_memory(op.lhs) else op.lhs
+    product = _insert(op, Wgmma, lhs, _shared(op, op.rhs, 0, infos))
+    wait = _before(op, WgmmaWait([product.results[0]], 0))
+    _replace(op, wait.results[0])
+
+
+def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
+    return _before(op, cls(lhs, rhs, op.acc, op.precision, op.max_imprecise))
+
+
+def _before(op: Op, new: Op) -> Op:
+    """Insert an op before another, with its location."""
+    new.loc = op.loc
+    assert op.parent is not None
+    op.parent.insert_before(new, op)
+    return new
+
+
+def _replace(op: Dot, value: Value) -> None:
+    op.result.replace_with(value)
+    op.erase()
+
+
+def _source(value: Value) -> Value:
+    """What a value is made of by casts and permutations."""
+    op = value.op
+    while op is not None and len(op.operands) == 1 and (op.elementwise or isinstance(op, Permute)):
+        value = op.operands[0]
+        op = value.op
+    return value
+
+
+def _comes_from_memory(value: Value) -> bool:
+    return isinstance(_source(value).op, Load)
+
+
+def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
+    """The operand in shared memory, laid out for wgmma. Only 16-bit ones may lie across K."""
+    share = _before(op, Share(value))
+    across = (
+        ir.dtype_of(value.type).primitive_bitwidth == 16 and _fastest_axis(value, infos) != k_axis
+    )
+    contiguous = 1 - k_axis if across else k_axis
+    share.results[0].layout = operand_layout(value.type, contiguous)
+    return share.results[0]
+
+
+def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:
+    """The swizzled layout of an operand whose axis `contiguous` is the one of adjacent elements."""
+    shape = ir.shape_of(type)
+    element = ir.dtype_of(type)
+    row = shape[contiguous] * element.nbytes_in_memory
+    swizzle = next(size for size in ROW_BYTES if size <= row)
+    return families.shared_hopper(
+        shape, element.primitive_bitwidth, swizzle, transposed=contiguous == 0
+    )
+
+
+def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
+    """An operand for registers: one from memory goes through shared memory, so that its loads
+    may be coalesced, and start early."""
+    if not _comes_from_memory(value):
+        return value
+    return _before(op, Fetch(_shared(op, value, k_axis, infos))).results[0]
+
+
+def _fastest_axis(value: Value, infos: AxisMap) -> int:
+    """The axis along which the value lies in memory; the last where it comes from elsewhere."""
+    flipped = False
+    op = value.op
+    while op is not None and not isinstance(op, Load) and len(op.operands) == 1:
+        flipped ^= isinstance(op, Permute) and op.order == (1, 0)
+        op = op.operands[0].op
+    if not isinstance(op, Load) or len(ir.shape_of(op.ptr.type)) != 2:
+        return 1
+    contiguity = infos[op.ptr].contiguity
+    axis = 0 if contiguity[0] > contiguity[1] else 1
+    return 1 - axis if flipped else axis
+
+
+# -- layouts --------------------------------------------------------------------------------------
+
+
+def instruction_columns(op: Wgmma, warps: int) -> int:
+    """Columns of one wgmma of this product."""
+    shape = ir.shape_of(op.acc.type)
+    return min(MAX_COLUMNS, shape[1] // groups_of(shape, warps).columns)
+
+
+def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
+    warps = _warps(ctx)
+    acc = families.wgmma_accumulator(
+        ir.shape_of(op.acc.type), warps, instruction_columns(op, warps)
+    )
+    lhs = None
+    if isinstance(op.lhs.type, ir.Tile):
+        bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
+        lhs = families.wgmma_operand_a(ir.shape_of(op.lhs.type), bits, warps)
+    return Demands([lhs, None, acc], [acc])
+
+
+def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
+    """Warps over rows and columns: each time to the side with more of the instruction's tiles."""
+    rows = columns = 1
+    while rows * columns < warps:
+        down, across = shape[0] // (16 * rows), shape[1] // (8 * columns)
+        if (down * 2 >= across and down > 1) or across <= 1:
+            rows *= 2
+        else:
+            columns *= 2
+    return rows, columns
+
+
+def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
+    grid = _mma_grid(ir.shape_of(op.acc.type), _warps(ctx))
+    bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
+    acc = families.mma_m16n8(ir.shape_of(op.acc.type), grid)
+    lhs = families.mma_operand_a(ir.shape_of(op.lhs.type), bits, grid)
+    rhs = families.mma_operand_b(ir.shape_of(op.rhs.type), bits, grid)
+    return Demands([lhs, rhs, acc], [acc])
+
+
+def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
+    layouts: list[LinearLayout | None] = []
+    for value in op.values:
+        assert isinstance(value.op, Wgmma), "waits are inserted right after their products"
+        layouts += _wgmma_demands(value.op, ctx).results
+    return Demands(layouts, layouts)
+
+
+ANCHORS[WgmmaWait] = _wait_demands
+ANCHORS[Wgmma] = _wgmma_demands
+ANCHORS[Mma] = _mma_demands

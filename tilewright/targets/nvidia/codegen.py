@@ -1,0 +1,65 @@
+"""Tile IR → LLVM IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tilewright.ir.core import Module
+from tilewright.ir.printer import print_module
+from tilewright.lowering import arith as _arith
+from tilewright.lowering.simt import buffers as _buffers
+from tilewright.lowering.simt import control as _control
+from tilewright.lowering.simt import convert as _convert
+from tilewright.lowering.simt import memory as _memory
+from tilewright.lowering.simt import reduce as _reduce
+from tilewright.lowering.simt import shape as _shape
+from tilewright.lowering.simt.kernel import Kernel
+from tilewright.targets.nvidia import mma as _mma
+from tilewright.targets.nvidia.emit import kernel_attributes
+from tilewright.targets.nvidia.features import WARP_SIZE
+from tilewright.targets.nvidia.hardware import NvidiaHardware
+
+# Importing these registers how their ops are emitted.
+REGISTERED = (_arith, _buffers, _control, _convert, _memory, _mma, _reduce, _shape)
+
+if TYPE_CHECKING:
+    from tilewright.targets.nvidia.target import CudaOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What code generation makes of a module.
+
+    Attributes:
+        llvm: LLVM IR as text, with one `ptx_kernel`.
+        name: the kernel's symbol.
+        laid_out: the tile IR with layouts that the code was made from, as text.
+        shared_bytes: dynamic shared memory of a CTA.
+        scratch_bytes: global scratch memory of a program.
+        metadata: facts for the launcher that replace the target's own of the same names.
+    """
+
+    llvm: str
+    name: str
+    laid_out: str
+    shared_bytes: int = 0
+    scratch_bytes: int = 0
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> Generated:
+    """LLVM IR for a module after the tile passes and those that give layouts."""
+    fn = module.entry
+    threads = options.num_warps * WARP_SIZE
+    attributes = kernel_attributes(threads, options.maxnreg, options.num_ctas)
+    kernel = Kernel(
+        fn,
+        NvidiaHardware(),
+        options.num_warps,
+        attributes=attributes,
+        calling="ptx_kernel",
+        fast_flags="contract" if options.enable_fp_fusion else "",
+    )
+    text = kernel.emit()
+    return Generated(text, fn.name, print_module(module), kernel.shared.bytes)

@@ -1,0 +1,132 @@
+"""Reading a cubin, the ELF file that a GPU loads: what a kernel needs of the machine.
+
+    resources(cubin, "add_kernel").registers
+
+The layout of ELF is public; that of the sections `.nv.info` is not, but has stayed the same since
+Kepler: records of a format byte, a tag byte and two bytes of value or, in format 4, of the size of
+what follows. The driver reads the same records, whoever wrote the file: ptxas or nvJitLink.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FILE_HEADER = struct.Struct("<40xQ10xHHH")  # of the section headers: offset, size, number, names
+_SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+
+_SIZED_RECORD = 4  # the format whose value is the size of the payload
+_FRAME_SIZE = 0x11  # payload: symbol, bytes of local memory a thread
+_REGISTER_COUNT = 0x2F  # payload: symbol, registers a thread
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a kernel needs.
+
+    Attributes:
+        registers: 32-bit registers of a thread.
+        local_bytes: memory of a thread for what found no register. Our kernels have no local
+            variables, so that all of it is spilled registers, rounded up to 8 bytes.
+        shared_bytes: static shared memory of a CTA; what a launch asks for comes on top.
+        constant_bytes: the constant bank with the kernel's parameters.
+    """
+
+    registers: int
+    local_bytes: int
+    shared_bytes: int
+    constant_bytes: int
+
+    @property
+    def spilled_registers(self) -> int:
+        """Registers of a thread that live in memory, counted as the driver does."""
+        return self.local_bytes // 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    name: str
+    kind: int
+    offset: int
+    size: int
+
+
+_NO_BITS = 8  # kind of a section that has a size but no bytes in the file
+
+
+class _Elf:
+    """The sections of an ELF file by name."""
+
+    def __init__(self, data: bytes) -> None:
+        if data[:4] != b"\x7fELF":
+            raise ValueError("this is no cubin: it does not begin as an ELF file")
+        self.data = data
+        start, size, count, names_index = _FILE_HEADER.unpack_from(data)
+        headers = [_SECTION_HEADER.unpack_from(data, start + i * size) for i in range(count)]
+        names = headers[names_index][4]
+        self.sections: dict[str, _Section] = {}
+        for name, kind, _, _, offset, length, *_ in headers:
+            text = _text_at(data, names + name)
+            self.sections[text] = _Section(text, kind, offset, length)
+
+    def content(self, name: str) -> bytes:
+        """A section's bytes; none where it is missing."""
+        section = self.sections.get(name)
+        if section is None or section.kind == _NO_BITS:
+            return b""
+        return self.data[section.offset : section.offset + section.size]
+
+    def size(self, name: str) -> int:
+        section = self.sections.get(name)
+        return 0 if section is None else section.size
+
+    def symbol(self, name: str) -> int:
+        """The number of a symbol.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        texts = self.sections[".strtab"].offset
+        for index, entry in enumerate(_SYMBOL.iter_unpack(self.content(".symtab"))):
+            if _text_at(self.data, texts + entry[0]) == name:
+                return index
+        raise KeyError(name)
+
+
+def _text_at(data: bytes, offset: int) -> str:
+    return data[offset : data.index(0, offset)].decode()
+
+
+def resources(cubin: bytes, kernel: str) -> Resources:
+    """What a kernel in the cubin needs.
+
+    Raises:
+        KeyError: the cubin has no such kernel.
+        ValueError: it is no cubin.
+    """
+    elf = _Elf(cubin)
+    index = elf.symbol(kernel)
+    found = {_REGISTER_COUNT: 0, _FRAME_SIZE: 0}
+    for tag, payload in _records(elf.content(".nv.info")):
+        if tag in found:
+            symbol, value = struct.unpack("<II", payload)
+            if symbol == index:
+                found[tag] = value
+    return Resources(
+        registers=found[_REGISTER_COUNT],
+        local_bytes=found[_FRAME_SIZE],
+        shared_bytes=elf.size(f".nv.shared.{kernel}"),
+        constant_bytes=elf.size(f".nv.constant0.{kernel}"),
+    )
+
+
+def _records(info: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and payload of each record."""
+    at = 0
+    while at < len(info):
+        form, tag, value = struct.unpack_from("<BBH", info, at)
+        size = value if form == _SIZED_RECORD else 0
+        yield tag, info[at + 4 : at + 4 + size]
+        at += 4 + size

@@ -1,0 +1,289 @@
+"""The matrix instructions: `mma.sync` on registers, `wgmma` on shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout.linear import OFFSET, LinearLayout
+from tilewright.lowering.emit import F16, F32, I32, I64, VOID, Builder, V, const, struct, vector
+from tilewright.lowering.simt.buffers import layout_of
+from tilewright.lowering.simt.convert import to_bits
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.targets.nvidia.choose_mma import (
+    GROUP_ROWS,
+    GROUP_WARPS,
+    K_BYTES,
+    groups_of,
+    instruction_columns,
+)
+
+_NAMES = {
+    ir.FP16: "f16", ir.BF16: "bf16", ir.FP32: "tf32", ir.I8: "s8", ir.U8: "u8",
+    ir.FP8E4NV: "e4m3", ir.FP8E5: "e5m2",
+}  # fmt: skip
+_RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32"}
+
+
+def _packed(kernel: Kernel, values: Sequence[V]) -> Registers:
+    """Registers of elements as 32-bit registers, the first element in the lowest bits."""
+    b = kernel.b
+    bits = to_bits(kernel, values)
+    per_word = 32 // bits[0].type.bits
+    if per_word == 1:
+        return bits
+    words: Registers = []
+    for start in range(0, len(bits), per_word):
+        word = b.zext(bits[start], I32)
+        for i in range(1, per_word):
+            part = b.zext(bits[start + i], I32)
+            word = b.or_(word, b.shl(part, i * bits[0].type.bits), "disjoint")
+        words.append(word)
+    return words
+
+
+class _Accumulators:
+    """Accumulators as the instructions hold them: fp16 in pairs, others one by one."""
+
+    def __init__(self, kernel: Kernel, value: Value) -> None:
+        self.kernel = kernel
+        self.element = ir.dtype_of(value.type)
+        values = kernel.env[value]
+        self.registers = _packed(kernel, values) if self.element == ir.FP16 else list(values)
+        self.letter = "f" if self.element == ir.FP32 else "r"
+        self.type = F32 if self.element == ir.FP32 else I32
+
+    @property
+    def per_register(self) -> int:
+        return 2 if self.element == ir.FP16 else 1
+
+    def values(self) -> Registers:
+        b = self.kernel.b
+        if self.element != ir.FP16:
+            return self.registers
+        pairs = [b.bitcast(word, vector(F16, 2)) for word in self.registers]
+        return [b.extract(pair, i) for pair in pairs for i in range(2)]
+
+    def update(self, first: int, count: int, code: str, letters: str, inputs: list[V]) -> None:
+        """Run code that reads and writes `count` accumulators from `first` on.
+
+        In the code they are ``$0`` on; inputs follow from ``$2*count`` on, as each accumulator is
+        an input too.
+        """
+        b = self.kernel.b
+        old = self.registers[first : first + count]
+        constraints = [f"={self.letter}"] * count + [str(i) for i in range(count)] + list(letters)
+        ret = struct(*[self.type] * count) if count > 1 else self.type
+        new = b.inline_asm(code, ",".join(constraints), ret, [*old, *inputs], True, True)
+        for i in range(count):
+            self.registers[first + i] = b.extract_value(new, i, self.type) if count > 1 else new
+
+
+def _list(first: int, count: int) -> str:
+    return f"{{{', '.join(f'${i}' for i in range(first, first + count))}}}"
+
+
+# -- mma.sync -------------------------------------------------------------------------------------
+
+
+@emits(Mma, target="cuda")
+def emit_mma(kernel: Kernel, op: Mma) -> None:
+    """One m16n8 instruction for each such block of a warp's part of the result and step of K.
+
+    Registers of a block are neighbours, in the instruction's order, so that a block of A is four
+    words, one of B two, and one of the result as many as it has.
+    """
+    element = ir.dtype_of(op.lhs.type)
+    acc = _Accumulators(kernel, op.acc)
+    left = _packed(kernel, kernel.env[op.lhs])
+    right = _packed(kernel, kernel.env[op.rhs])
+    size = element.nbytes_in_memory
+    steps = ir.shape_of(op.lhs.type)[1] * size // K_BYTES
+    rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
+    count = len(acc.registers) // (rows * columns)
+    kinds = f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[element]}.{_RESULTS[acc.element]}"
+    name = f"mma.sync.aligned.m16n8k{K_BYTES // size}.row.col.{kinds}"
+    code = (
+        f"{name} {_list(0, count)}, {_list(2 * count, 4)}, {_list(2 * count + 4, 2)}, "
+        f"{_list(0, count)};"
+    )
+    for row in range(rows):
+        for column in range(columns):
+            first = (row * columns + column) * count
+            for step in range(steps):
+                a = 4 * (row * steps + step)
+                c = 2 * (column * steps + step)
+                inputs = [*left[a : a + 4], *right[c : c + 2]]
+                acc.update(first, count, code, "rrrrrr", inputs)
+    kernel.bind(op, acc.values())
+
+
+# -- wgmma ----------------------------------------------------------------------------------------
+
+
+class _Operand:
+    """An operand of wgmma in shared memory, and the descriptors of its parts.
+
+    A descriptor has the address, two strides and the swizzle (PTX ISA, "Matrix-descriptor"), all
+    in units of 16 bytes: bits 0-13 the address, 16-29 the leading and 32-45 the stride offset,
+    62-63 the swizzle. With a swizzle the leading offset is the distance of row-long parts along the
+    contiguous axis (for operands that lie across K only), the stride offset that of groups of 8
+    rows.
+    """
+
+    def __init__(self, kernel: Kernel, value: Value, k_axis: int) -> None:
+        layout = layout_of(value)
+        self.b = kernel.b
+        self.k_axis = k_axis
+        self.size = ir.dtype_of(value.type).nbytes_in_memory
+        self.places = layout.invert()
+        bases = layout.bases(OFFSET)
+        self.across_k = layout.coordinates(bases[0])[k_axis] == 0
+        contiguous = 1 - k_axis if self.across_k else k_axis
+        row = self._row_bytes(layout, contiguous)
+        leading = 1
+        if self.across_k and layout.shape[contiguous] * self.size > row:
+            leading = self._bytes(contiguous, row // self.size) // 16
+        strided = 1 - contiguous
+        stride = self._bytes(strided, 8) // 16 if layout.shape[strided] > 8 else 1
+        swizzle = {128: 1, 64: 2, 32: 3}[row]
+        self.high = const(I64, leading << 16 | stride << 32 | swizzle << 62)
+        address = kernel.b.ptrtoint(kernel.scalar(value), I32)
+        self.start = kernel.b.zext(address, I64)
+
+    def _row_bytes(self, layout: LinearLayout, contiguous: int) -> int:
+        """Bytes along the contiguous axis before memory goes on with the next row."""
+        count = 1
+        for basis in layout.bases(OFFSET):
+            place = layout.coordinates(basis)
+            if not place[contiguous] or place[1 - contiguous]:
+                break
+            count *= 2
+        return count * self.size
+
+    def _bytes(self, axis: int, coordinate: int) -> int:
+        return self.places.apply({f"dim{axis}": coordinate})[OFFSET] * self.size
+
+    def offset(self, k: int, other: int) -> int:
+        """Bytes from the start to the part that begins at these coordinates."""
+        coordinates = {f"dim{self.k_axis}": k, f"dim{1 - self.k_axis}": other}
+        return self.places.apply(coordinates)[OFFSET] * self.size
+
+    def descriptor(self, offset: V | int) -> V:
+        """The descriptor of the part that starts so many bytes after the start."""
+        b = self.b
+        address = b.lshr(b.add(self.start, offset), 4)
+        return b.or_(b.and_(address, 0x3FFF), self.high)
+
+
+class _Block(NamedTuple):
+    """A part of a product that one chain of instructions computes."""
+
+    first: int  # its first accumulator
+    row: int
+    column: int
+
+
+@emits(Wgmma, target="cuda")
+def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
+    b = kernel.b
+    acc = _Accumulators(kernel, op.acc)
+    right = _Operand(kernel, op.rhs, 0)
+    width = instruction_columns(op, kernel.warps)
+    count = width // 2 // acc.per_register
+    group = b.lshr(kernel.warp, GROUP_WARPS.bit_length() - 1)
+    if isinstance(op.lhs.type, ir.Shared):
+        left: _Operand | Registers = _Operand(kernel, op.lhs, 1)
+    else:
+        left = _packed(kernel, kernel.env[op.lhs])
+    _side_effect(b, "wgmma.fence.sync.aligned;")
+    for block in _blocks(op, kernel.warps, width, count):
+        _emit_block(kernel, op, block, acc, left, right, group, count)
+    _side_effect(b, "wgmma.commit_group.sync.aligned;")
+    kernel.bind(op, acc.values())
+
+
+def _side_effect(b: Builder, code: str) -> None:
+    b.inline_asm(code, "~{memory}", VOID, [], True, True)
+
+
+def _blocks(op: Wgmma, warps: int, width: int, count: int) -> Iterator[_Block]:
+    """Blocks of the first warpgroup, in the order of their accumulators: columns first."""
+    m, n = ir.shape_of(op.acc.type)
+    groups = groups_of((m, n), warps)
+    first = 0
+    for row in range(0, m, GROUP_ROWS * groups.rows):
+        for column in range(0, n, width * groups.columns):
+            yield _Block(first, row, column)
+            first += count
+
+
+def _emit_block(
+    kernel: Kernel,
+    op: Wgmma,
+    block: _Block,
+    acc: _Accumulators,
+    left: _Operand | Registers,
+    right: _Operand,
+    group: V,
+    count: int,
+) -> None:
+    b = kernel.b
+    element = ir.dtype_of(op.lhs.type)
+    m, n = ir.shape_of(op.acc.type)
+    k = ir.shape_of(op.rhs.type)[0]
+    groups = groups_of((m, n), kernel.warps)
+    width = count * 2 * acc.per_register
+    k_step = K_BYTES // element.nbytes_in_memory
+    row_group = b.and_(group, groups.rows - 1)
+    column_group = b.lshr(group, groups.rows.bit_length() - 1)
+    right_start = _scaled(b, column_group, right.offset(0, width)) if groups.columns > 1 else 0
+    name = (
+        f"wgmma.mma_async.sync.aligned.m64n{width}k{k_step}."
+        f"{_RESULTS[acc.element]}.{_NAMES[element]}.{_NAMES[ir.dtype_of(op.rhs.type)]}"
+    )
+    for step in range(0, k, k_step):
+        inputs: list[V]
+        if isinstance(left, _Operand):
+            start = _scaled(b, row_group, left.offset(0, GROUP_ROWS)) if groups.rows > 1 else 0
+            inputs = [left.descriptor(b.add(const(I64, left.offset(step, block.row)), start))]
+            letters, source = "l", f"${2 * count}"
+            across: list[str] = [str(int(left.across_k))]
+        else:
+            words = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
+            inputs = left[words : words + 4]
+            letters, source = "rrrr", _list(2 * count, 4)
+            across = []
+        descriptor = f"${2 * count + len(inputs)}"
+        place = b.add(const(I64, right.offset(step, block.column)), right_start)
+        inputs.append(right.descriptor(place))
+        tail = "p" if element.is_int() else "p, 1, 1"
+        if element.primitive_bitwidth == 16:
+            tail = ", ".join([tail, *across, str(int(right.across_k))])
+        code = (
+            "{ .reg .pred p; setp.eq.b32 p, 0, 0; "
+            f"{name} {_list(0, count)}, {source}, {descriptor}, {tail}; }}"
+        )
+        acc.update(block.first, count, code, letters + "l", inputs)
+
+
+def _scaled(b: Builder, index: V, by: int) -> V:
+    return b.zext(b.mul(index, const(I32, by)), I64)
+
+
+@emits(WgmmaWait, target="cuda")
+def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
+    """The accumulators go through the wait, so that nothing uses them before it."""
+    code = f"wgmma.wait_group.sync.aligned {op.pending};"
+    if not op.values:
+        _side_effect(kernel.b, code)
+        return
+    found: list[Registers] = []
+    for value in op.values:
+        acc = _Accumulators(kernel, value)
+        acc.update(0, len(acc.registers), code, "", [])
+        found.append(acc.values())
+    kernel.bind(op, *found)

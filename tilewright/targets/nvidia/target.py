@@ -1,0 +1,265 @@
+"""The NVIDIA target's compiler, as `targets/protocol.py` describes one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.base import knobs
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, Step
+from tilewright.ir.types import DType
+from tilewright.passes.assign_layouts import assign_layouts
+from tilewright.passes.cse import merge_equal_values
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.pipeline_loads import pipeline_loads
+from tilewright.targets.nvidia import emit
+from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
+from tilewright.targets.nvidia.choose_mma import choose_mma
+from tilewright.targets.nvidia.codegen import Generated, generate
+from tilewright.targets.nvidia.cubin import resources
+from tilewright.targets.nvidia.disassemble import find_disassembler, sass
+from tilewright.targets.nvidia.features import (
+    DEFAULT_ARCH,
+    NEWEST_PTX,
+    WARP_SIZE,
+    Processor,
+    processor,
+)
+from tilewright.targets.protocol import Lowered, Stage, options_from
+
+MAX_WARPS = 32  # 1024 threads, on every architecture
+MAX_CLUSTER = 16
+MAX_REGISTERS = 255
+SCRATCH_ALIGN = 128  # of a program's global scratch memory: what a tensor map needs, and more
+
+
+@dataclass(frozen=True, slots=True)
+class CudaOptions:
+    """Options of a kernel on an NVIDIA GPU.
+
+    Attributes:
+        num_warps: warps of 32 threads that run a program; a power of two.
+        num_stages: how many steps of a loop are in flight at once.
+        num_ctas: CTAs of a cluster that share a program.
+        maxnreg: the most registers a thread may have; None leaves it to the assembler.
+        enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
+        debug: whether assertions are checked, and with `sanitize_overflow` integer overflow.
+        launch_cooperative_grid: all programs are on the GPU at the same time.
+        launch_pdl: the kernel may start while the one before it ends.
+        default_dot_input_precision, allowed_dot_input_precisions: of `dot` on fp32.
+        max_num_imprecise_acc_default, supported_fp8_dtypes, deprecated_fp8_dot_operand_dtypes:
+            see `FrontendOptions`; they follow from the architecture.
+        extern_libs: bitcode to link, which is not supported yet and must be empty.
+        ptx_version: version of the PTX as major * 10 + minor; None for the oldest that will do.
+        ptx_options: more options for the assembler, separated by blanks.
+        arch: the architecture, such as ``sm90``; it must be the target's.
+    """
+
+    num_warps: int = 4
+    num_stages: int = 3
+    num_ctas: int = 1
+    maxnreg: int | None = None
+    debug: bool = False
+    sanitize_overflow: bool = True
+    enable_fp_fusion: bool = True
+    launch_cooperative_grid: bool = False
+    launch_pdl: bool = False
+    default_dot_input_precision: str = "tf32"
+    allowed_dot_input_precisions: tuple[str, ...] = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+    max_num_imprecise_acc_default: int = 0
+    supported_fp8_dtypes: tuple[str, ...] = ()
+    deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
+    extern_libs: tuple[Any, ...] = ()
+    ptx_version: int | None = None
+    ptx_options: str | None = None
+    arch: str = f"sm{DEFAULT_ARCH}"
+
+
+STEPS = (
+    Step(choose_mma),
+    Step(assign_layouts),
+    Step(remove_dead_code),
+    Step(merge_equal_values, optional=True),
+    Step(pipeline_loads, when="async_copy", optional=True),
+    Step(merge_equal_values, optional=True),
+    Step(hoist_invariants, optional=True),
+    Step(remove_dead_code, optional=True),
+)
+
+
+class NvidiaTarget:
+    """Compiles tile IR to cubins, or to PTX where there is no assembler. It needs no GPU.
+
+    Args:
+        arch: compute capability without the dot, such as 90. The setting `runtime.override_arch`
+            goes before it.
+    """
+
+    name = "cuda"
+
+    def __init__(self, arch: int | str = DEFAULT_ARCH) -> None:
+        self._own = processor(arch)
+
+    @property
+    def processor(self) -> Processor:
+        """What is compiled for."""
+        override = knobs.runtime.override_arch
+        if override is None:
+            return self._own
+        if not re.fullmatch(r"sm\d+", override):
+            raise ValueError(f"the setting override_arch must be as `sm90`, not {override!r}")
+        return processor(override)
+
+    def key(self) -> str:
+        chip, assembler = self.processor, find_assembler()
+        maker = f"{assembler.name}-{assembler.version()}" if assembler else "driver"
+        return f"cuda llvm-{emit.version()} {chip.llvm_cpu} ptx-{chip.ptx_version} {maker}"
+
+    def features(self) -> frozenset[str]:
+        return self.processor.features
+
+    def parse_options(self, given: Mapping[str, Any]) -> CudaOptions:
+        """The options, complete and checked.
+
+        Raises:
+            KeyError: for a name that is no option.
+            AssertionError: `num_warps` is no power of two.
+            ValueError: a value that the architecture does not have.
+        """
+        chip = self.processor
+        of_chip: dict[str, Any] = {
+            "arch": f"sm{chip.capability}",
+            "supported_fp8_dtypes": chip.fp8_types,
+            "max_num_imprecise_acc_default": chip.imprecise_accumulation,
+        }
+        options = options_from(CudaOptions, of_chip | dict(given))
+        check_options(options, chip)
+        return options
+
+    def frontend_options(self, options: CudaOptions) -> FrontendOptions:
+        return FrontendOptions(
+            supported_fp8_dtypes=options.supported_fp8_dtypes,
+            deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
+            default_dot_input_precision=options.default_dot_input_precision,
+            allowed_dot_input_precisions=options.allowed_dot_input_precisions,
+            max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
+            min_dot_size=min_dot_size,
+            debug=options.debug,
+            sanitize_overflow=options.sanitize_overflow,
+            num_warps=options.num_warps,
+            num_stages=options.num_stages,
+            enable_fp_fusion=options.enable_fp_fusion,
+            backend_name=self.name,
+            arch=options.arch,
+        )
+
+    def steps(self) -> Sequence[Step]:
+        return STEPS
+
+    def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
+        chip = self.processor
+        ptx_version = options.ptx_version or chip.ptx_version
+        generated = generate(module, options, chip.features)
+        llir, ptx = emit.compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
+        stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
+        metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
+        assembler = find_assembler()
+        if assembler is None:
+            ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
+            return Lowered(stages, metadata | {"assembler": "driver"})
+        cubin = assembler.assemble(ptx, assembly_request(options, chip))
+        used = resources(cubin, generated.name)
+        metadata |= {
+            "assembler": f"{assembler.name} {assembler.version()}",
+            "n_regs": used.registers,
+            "n_spills": used.spilled_registers,
+        }
+        return Lowered({**stages, "cubin": cubin}, metadata)
+
+    def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
+        cubin = stages.get("cubin")
+        if stage != "sass" or not isinstance(cubin, bytes) or find_disassembler() is None:
+            raise KeyError(stage)
+        return sass(cubin)
+
+
+def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
+    """What a launch must know of a kernel; code generation may say otherwise."""
+    return {
+        "name": generated.name,
+        "shared": generated.shared_bytes,
+        "num_warps": options.num_warps,
+        "num_ctas": options.num_ctas,
+        "warp_size": WARP_SIZE,
+        "tmem_size": 0,
+        "global_scratch_size": generated.scratch_bytes,
+        "global_scratch_align": SCRATCH_ALIGN,
+        "profile_scratch_size": 0,
+        "profile_scratch_align": 1,
+        **generated.metadata,
+    }
+
+
+def assembly_request(options: CudaOptions, chip: Processor) -> Request:
+    """How the PTX of a kernel with these options is to be assembled."""
+    extra = f"{knobs.nvidia.ptxas_options or ''} {options.ptx_options or ''}"
+    return Request(
+        chip.llvm_cpu, options.enable_fp_fusion, knobs.nvidia.opt_level, tuple(extra.split())
+    )
+
+
+def min_dot_size(lhs: DType, rhs: DType) -> tuple[int, int, int]:
+    """The least (M, N, K) of a dot: the bytes of K that a matrix instruction takes in one row."""
+    return 1, 1, {8: 32, 16: 16, 32: 8, 64: 4}[lhs.primitive_bitwidth]
+
+
+def check_options(options: CudaOptions, chip: Processor) -> None:
+    """Raise ValueError for what the architecture does not have or we do not."""
+    cluster, registers = options.num_ctas, options.maxnreg
+    _check(
+        options.num_warps <= MAX_WARPS,
+        f"num_warps must be at most {MAX_WARPS}, not {options.num_warps}: a CTA has 1024 threads",
+    )
+    _check(options.num_stages >= 0, f"num_stages must be 0 or more, not {options.num_stages}")
+    _check(
+        cluster in (1, 2, 4, 8, MAX_CLUSTER),
+        f"num_ctas must be 1, 2, 4, 8 or {MAX_CLUSTER}, not {cluster}",
+    )
+    _check(
+        cluster == 1 or "cluster" in chip.features,
+        "num_ctas > 1 requires NVIDIA SM90+ (Hopper)",
+    )
+    _check(
+        not options.launch_pdl or "dependent_launch" in chip.features,
+        "launch_pdl requires NVIDIA SM90+ (Hopper)",
+    )
+    _check(
+        registers is None or 0 < registers <= MAX_REGISTERS,
+        f"maxnreg must be 1 to {MAX_REGISTERS}, not {registers}",
+    )
+    _check(
+        options.default_dot_input_precision in options.allowed_dot_input_precisions,
+        f"default_dot_input_precision must be one of {options.allowed_dot_input_precisions}, not "
+        f"{options.default_dot_input_precision!r}",
+    )
+    version = options.ptx_version
+    _check(
+        version is None or chip.ptx_version <= version <= NEWEST_PTX,
+        f"ptx_version must be {chip.ptx_version} to {NEWEST_PTX}, not {version}",
+    )
+    _check(
+        processor(options.arch) == chip,
+        f"this compiles for sm{chip.capability}; for {options.arch} give a target such as "
+        f'GPUTarget("cuda", {processor(options.arch).capability}, {WARP_SIZE})',
+    )
+    _check(not options.extern_libs, "extern_libs are not supported: there is nothing to link yet")
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
