@@ -106,6 +106,22 @@ class OutOfResources(TritonError):
         )
 
 
+class DeviceError(TritonError, RuntimeError):
+    """A device or its driver is missing, refuses something, or has failed.
+
+    Attributes:
+        code: the driver's own name of the failure, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``; "" when
+            the driver did not say it.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        self.code = code
+        super().__init__(message, code)
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class IRError(TritonError):
     """Tile IR that breaks a rule. `code` is a short stable name of the rule."""
 

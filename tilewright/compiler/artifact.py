@@ -140,6 +140,8 @@ class CompiledKernel:
             those of the target, such as ``llir``, ``asm`` and ``obj`` of the CPU.
         metadata: `name`, `hash`, `target`, the options, the types of the arguments, and what the
             target says.
+        device: name of the device that it is loaded on when it first runs, such as ``"cuda:0"``;
+            "" for the current one of its target.
         hash: what names the kernel in the disk cache.
         src: what it was compiled from; None when it came by pickle.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
@@ -154,6 +156,7 @@ class CompiledKernel:
         self.metadata = Metadata(values)
         self.asm = Stages(stages, self.metadata)
         self.src = src
+        self.device = ""
         self._binary = list(stages)[-1]
         self.loaded: Launch | None = None
         self._failure: Exception | None = None
@@ -176,18 +179,22 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread uses, where the target says so."""
-        return self.metadata.n_regs
+        """Registers a thread uses, where its compiler or, once it is loaded, its device says so."""
+        return self._resource("n_regs")
 
     @property
     def n_spills(self) -> int:
-        """Registers that were spilled, where the target says so."""
-        return self.metadata.n_spills
+        """Registers of a thread that were spilled, as for `n_regs`."""
+        return self._resource("n_spills")
 
     @property
     def n_max_threads(self) -> int:
-        """The most threads a program may have, where the target says so."""
-        return self.metadata.n_max_threads
+        """The most threads a block may have, as for `n_regs`."""
+        return self._resource("n_max_threads")
+
+    def _resource(self, name: str) -> int:
+        told_by_device = name not in self.metadata and hasattr(self.loaded, name)
+        return getattr(self.loaded if told_by_device else self.metadata, name)
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.metadata.target.backend}: {self.asm!r}>"

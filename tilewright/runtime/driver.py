@@ -1,26 +1,50 @@
-"""Which device is active: ``tilewright.runtime.driver.active``."""
+"""The devices of kernels: ``tilewright.runtime.driver.active``, and which device is meant by name.
+
+A launch runs where its tensors are. The active driver decides for launches without tensors, and
+says to programs that ask what the current device is. It is the CPU's, or the one that the setting
+`runtime.default_backend` names, until `set_active` chooses another.
+
+Devices have names, which are also how tensors tell where they are: ``"cpu"``, ``"cuda:0"``.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
+from tilewright.base import knobs
+from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget
 
 
 class Driver(Protocol):
     """The run side of a backend: what programs ask of the device they run on."""
 
+    @property
+    def device_type(self) -> str:
+        """What the names of its devices begin with: where tensors for its kernels are."""
+        ...
+
     def get_current_target(self) -> GPUTarget:
         """What to compile for."""
+        ...
+
+    def target_of(self, index: int) -> GPUTarget:
+        """What to compile for, for a device."""
         ...
 
     def get_current_device(self) -> int:
         """Index of the device that launches go to."""
         ...
 
-    def get_current_stream(self, device: int | None = None) -> int:
+    def get_current_stream(self, index: int | None = None) -> int:
         """Handle of the queue that launches go to."""
+        ...
+
+    def reaches(self, index: int, address: int) -> bool:
+        """Whether kernels on a device can use memory of the CPU, by an address in it."""
         ...
 
     def get_active_torch_device(self) -> Any:
@@ -31,18 +55,30 @@ class Driver(Protocol):
 class CpuDriver:
     """The processors of this machine: one device, whose launches are complete when they return."""
 
+    device_type = "cpu"
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cpu")
+
+    def target_of(self, index: int) -> GPUTarget:
+        return self.get_current_target()
 
     def get_current_device(self) -> int:
         return 0
 
-    def set_current_device(self, device: int) -> None:
-        if device != 0:
-            raise ValueError(f"the CPU is one device, 0; there is no device {device}")
+    def set_current_device(self, index: int) -> None:
+        if index != 0:
+            raise ValueError(f"the CPU is one device, 0; there is no device {index}")
 
-    def get_current_stream(self, device: int | None = None) -> int:
+    def get_current_stream(self, index: int | None = None) -> int:
         return 0
+
+    def reaches(self, index: int, address: int) -> bool:
+        return True
 
     def get_active_torch_device(self) -> Any:
         torch = sys.modules.get("torch")
@@ -51,8 +87,42 @@ class CpuDriver:
         return torch.device("cpu")
 
 
-default: Driver = CpuDriver()
-active: Driver = default
+DRIVERS: dict[str, Callable[[], Any]] = {
+    "cpu": CpuDriver,
+    "cuda": late("tilewright.runtime.drivers.cuda:CudaDriver"),
+}
+"""What makes the driver of each type of device."""
+
+
+@cache
+def _made(device_type: str) -> Any:
+    return DRIVERS[device_type]()
+
+
+# -- the active one -------------------------------------------------------------------------------
+
+default: Driver
+"""The driver that is active until another is chosen."""
+active: Driver
+"""The driver that launches without tensors go to."""
+
+
+def __getattr__(name: str) -> Driver:
+    """`default`, and `active` until `set_active` has bound it."""
+    if name in ("active", "default"):
+        return _default()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _default() -> Driver:
+    name = knobs.runtime.default_backend or "cpu"
+    if name not in DRIVERS:
+        raise RuntimeError(
+            f"Unknown backend device {name!r}. Available backends: {sorted(DRIVERS)}"
+        )
+    if not _made(name).is_active():
+        raise RuntimeError(f"Backend device {name!r} is not active.")
+    return _made(name)
 
 
 def set_active(driver: Driver) -> None:
@@ -63,4 +133,38 @@ def set_active(driver: Driver) -> None:
 
 def reset_active() -> None:
     """Return to the default driver."""
-    set_active(default)
+    globals().pop("active", None)
+
+
+# -- devices by name ------------------------------------------------------------------------------
+
+
+def has_driver(device_type: str) -> bool:
+    """Whether there is a driver for a type of device."""
+    return device_type in DRIVERS or _is_chosen(device_type)
+
+
+def driver_of(device_type: str) -> Driver:
+    """The driver for a type of device: the active one, if it is for it.
+
+    Raises:
+        KeyError: there is none.
+    """
+    return active if _is_chosen(device_type) else _made(device_type)
+
+
+def _is_chosen(device_type: str) -> bool:
+    chosen: Driver | None = globals().get("active")
+    return chosen is not None and chosen.device_type == device_type
+
+
+def name_of(driver: Driver) -> str:
+    """The name of a driver's current device: ``"cpu"``, ``"cuda:0"``."""
+    kind = driver.device_type
+    return kind if kind == "cpu" else f"{kind}:{driver.get_current_device()}"
+
+
+def target_of(device: str) -> GPUTarget:
+    """What to compile for, for a device by its name."""
+    device_type, _, index = device.partition(":")
+    return driver_of(device_type).target_of(int(index or 0))

@@ -26,9 +26,9 @@ from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFun
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
-from tilewright.runtime.launch import at_path, extents_of, require_cpu
+from tilewright.runtime.launch import at_path, extents_of
+from tilewright.runtime.placement import device_of, leaves_of, require_cpu
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
-from tilewright.runtime.tensors import CPU
 from tilewright.runtime.wrappers import MockTensor
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
@@ -71,15 +71,15 @@ class DeviceCache(NamedTuple):
     binder: Binder
 
 
-class _DeviceCaches(dict[Any, DeviceCache]):
-    """Makes what is kept for a device when it is first asked for."""
+class _DeviceCaches(dict[str, DeviceCache]):
+    """Makes what is kept for a device, by its name, when it is first asked for."""
 
-    def __init__(self, make: Callable[[], DeviceCache]) -> None:
+    def __init__(self, make: Callable[[str], DeviceCache]) -> None:
         super().__init__()
         self._make = make
 
-    def __missing__(self, device: Any) -> DeviceCache:
-        return self.setdefault(device, self._make())
+    def __missing__(self, device: str) -> DeviceCache:
+        return self.setdefault(device, self._make(device))
 
 
 class JITFunction(SourceFunction, KernelInterface):
@@ -91,7 +91,7 @@ class JITFunction(SourceFunction, KernelInterface):
         repr, do_not_specialize, do_not_specialize_on_alignment, debug, noinline: as for `jit`.
 
     Attributes:
-        device_caches: by device, what was compiled; see `DeviceCache`.
+        device_caches: by name of the device, what was compiled; see `DeviceCache`.
         pre_run_hooks: functions called with the arguments before each run.
     """
 
@@ -119,7 +119,7 @@ class JITFunction(SourceFunction, KernelInterface):
         self.launch_metadata = launch_metadata
         self.module = fn.__module__
         self.pre_run_hooks: list[Callable[..., Any]] = []
-        self.device_caches: dict[Any, DeviceCache] = _DeviceCaches(self._new_cache)
+        self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache)
         self._compiling: dict[Any, threading.Lock] = {}
 
     # -- what it is -----------------------------------------------------------------------------
@@ -128,16 +128,21 @@ class JITFunction(SourceFunction, KernelInterface):
         """Whether this is written in the dialect with explicit layouts: never."""
         return False
 
-    def current_device(self) -> Any:
-        """The key of `device_caches` for a launch now."""
-        return driver.active.get_current_device()
+    def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
+        """The device on which a launch runs, and its key in `device_caches`.
 
-    def current_target(self) -> GPUTarget:
-        """What a launch now compiles for."""
-        return driver.active.get_current_target()
+        Args:
+            devices: those of its tensors, as in `Key`.
+            values: of all parameters.
+        """
+        return device_of(devices, values, self.arg_names)
 
-    def _new_cache(self) -> DeviceCache:
-        target = self.current_target()
+    def target_of(self, device: str) -> GPUTarget:
+        """What to compile for, for a device by its name."""
+        return driver.target_of(device)
+
+    def _new_cache(self, device: str) -> DeviceCache:
+        target = self.target_of(device)
         return DeviceCache({}, {}, target, find_target(target), self.binder)
 
     @cached_property
@@ -162,9 +167,11 @@ class JITFunction(SourceFunction, KernelInterface):
 
         Raises:
             TypeError: an argument is missing, or of a kind that kernels do not take.
-            ValueError: a tensor is not in the memory of the device; a wrong grid.
+            ValueError: the tensors are not on one device that runs kernels; a wrong grid.
             KeyError: a keyword is neither a parameter nor a compile option.
             CompilationError: the kernel is wrong.
+            OutOfResources: it needs more of something than the device has.
+            DeviceError: the device or its driver is missing, or fails.
             RuntimeError: a global variable has changed since the kernel was compiled.
         """
         for hook in self.pre_run_hooks:
@@ -176,10 +183,13 @@ class JITFunction(SourceFunction, KernelInterface):
         if self.used_global_vals:
             self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
-        cache = self.device_caches[self.current_device()]
+        # Most launches have their tensors on one device, whose name is the key as it stands.
+        cache = self.device_caches.get(key[0])
+        if cache is None:
+            cache = self.device_caches[self.device_of(key[0], values)]
         kernel = cache.kernel_cache.get(variant)
         if kernel is None:
-            kernel = self._make(cache, variant, values, Key(*key), options)
+            kernel = self._make(cache, variant, values, options)
         if warmup:
             return kernel
         if callable(grid):
@@ -204,17 +214,17 @@ class JITFunction(SourceFunction, KernelInterface):
         cache: DeviceCache,
         variant: Any,
         values: tuple[Any, ...],
-        key: Key,
         given: Mapping[str, Any],
     ) -> CompiledKernel:
         """The variant for these arguments, compiled by one thread while others wait for it."""
-        self._require_reachable(key, values)
+        key = Key(*variant[0])
         with self._compiling.setdefault(variant, threading.Lock()):
             kernel = cache.kernel_cache.get(variant)
             if kernel is None:
                 source = ASTSource(self, *self._types(key, values))
                 options = self._options(cache.backend, source, given)
                 kernel = compile_source(source, cache.target, options)
+                kernel.device = self.device_of(key.devices, values)
                 self._require_writable(key, kernel)
                 cache.kernel_cache[variant] = kernel
         self._compiling.pop(variant, None)
@@ -256,13 +266,6 @@ class JITFunction(SourceFunction, KernelInterface):
 
     # -- refusing what can't work ---------------------------------------------------------------
 
-    def _require_reachable(self, key: Key, values: tuple[Any, ...]) -> None:
-        if key.devices in ("", CPU):
-            return
-        for i, param in enumerate(self.params):
-            for leaf in _flat(values[i]):
-                require_cpu(leaf, i, param.name)
-
     def _require_writable(self, key: Key, kernel: CompiledKernel) -> None:
         """Raise ValueError if the kernel stores to a tensor that must not be stored to."""
         arguments = kernel.metadata.arguments
@@ -285,7 +288,7 @@ class JITFunction(SourceFunction, KernelInterface):
         bound = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in parameters})
         kind = str(error).rpartition(" ")[2]
         for name, value in bound.arguments.items():
-            if any(type(leaf).__name__ == kind for leaf in _flat(value)):
+            if any(type(leaf).__name__ == kind for leaf in leaves_of(value)):
                 return TypeError(f"{error}: argument `{name}` of {self.__name__}. {_hint(value)}")
         return error
 
@@ -293,10 +296,11 @@ class JITFunction(SourceFunction, KernelInterface):
 class InterpretedFunction(JITFunction):
     """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
 
-    def current_device(self) -> Any:
+    def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
+        require_cpu(values, self.arg_names)
         return "interpreter"
 
-    def current_target(self) -> GPUTarget:
+    def target_of(self, device: str) -> GPUTarget:
         return GPUTarget("interpreter")
 
 
@@ -351,14 +355,6 @@ def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any
             yield from _leaves((*path, i), inner, fact)
     else:
         yield path, type, facts
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, tuple):
-        for item in value:
-            yield from _flat(item)
-    else:
-        yield value
 
 
 def _hint(value: Any) -> str:

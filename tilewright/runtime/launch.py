@@ -15,7 +15,9 @@ import numpy as np
 from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
+from tilewright.runtime import driver
 from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.placement import device_of, devices_of, require_cpu
 from tilewright.runtime.tensors import CPU, find_reader
 
 Path = tuple[int, ...]
@@ -55,35 +57,12 @@ def _checked_extents(grid: Any) -> Grid:
     return int(x), int(y), int(z)
 
 
-def describe_tensor(value: Any, device: str) -> str:
-    """What a tensor is and where it lives, in words."""
-    kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
-    shape = getattr(value, "shape", None)
-    return f"a {kind}{f' of shape {tuple(shape)}' if shape is not None else ''} on {device!r}"
-
-
-def require_cpu(value: Any, index: int, name: str = "") -> None:
-    """Raise ValueError if the value is a tensor that is not in the CPU's memory."""
-    reader = find_reader(value)
-    device = reader(value)[2] if reader is not None else CPU
-    if device != CPU:
-        what = f" `{name}`" if name else ""
-        raise ValueError(
-            f"Pointer argument (at {index}) cannot be accessed from the CPU ({device} tensor?): "
-            f"argument{what} is {describe_tensor(value, device)}, and the kernel runs on the CPU. "
-            "Pass a tensor in the CPU's memory, such as `.cpu()` of it gives."
-        )
-
-
-def slot_of(value: Any, index: int) -> Any:
+def slot_of(value: Any) -> Any:
     """What a binder would put in the place of an argument: the address of a tensor."""
     if isinstance(value, tuple):
-        return tuple(slot_of(item, index) for item in value)
+        return tuple(map(slot_of, value))
     reader = find_reader(value)
-    if reader is None:
-        return value
-    require_cpu(value, index)
-    return reader(value)[0]
+    return value if reader is None else reader(value)[0]
 
 
 def at_path(values: Any, path: Sequence[int]) -> Any:
@@ -98,6 +77,7 @@ def at_path(values: Any, path: Sequence[int]) -> Any:
 
 LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
     "cpu": late("tilewright.runtime.launchers.cpu:CpuLaunch"),
+    "cuda": late("tilewright.runtime.launchers.cuda:CudaLaunch"),
     "interpreter": late("tilewright.runtime.launchers.interpreter:InterpreterLaunch"),
 }
 
@@ -118,6 +98,31 @@ def load(kernel: CompiledKernel) -> Launch:
     return loader(kernel)
 
 
+def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
+    """Have a kernel run where its arguments are.
+
+    Raises:
+        ValueError: they are where it cannot run, or not where it has been loaded.
+    """
+    backend = kernel.metadata.target.backend
+    names = list(kernel.metadata.signature)
+    if backend == CPU or not driver.has_driver(backend):
+        require_cpu(args, names)  # such as the interpreter, which runs in this process
+        return
+    devices = devices_of(args, names)
+    if not devices:
+        return
+    device = device_of(devices, args, names)
+    if device.partition(":")[0] != backend:
+        raise ValueError(f"{kernel.name} is compiled for {backend!r}; its tensors are on {device}")
+    if kernel.device not in ("", device):
+        raise ValueError(
+            f"{kernel.name} is loaded on {kernel.device}; its tensors are on {device}. Compile it "
+            "again for that device, or launch the kernel that it was compiled from."
+        )
+    kernel.device = device
+
+
 class _Launcher:
     """What `CompiledKernel` asks of the runtime."""
 
@@ -126,7 +131,8 @@ class _Launcher:
 
     def launch(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> None:
         extents = extents_of(grid)
-        slots = [slot_of(value, i) for i, value in enumerate(args)]
+        _settle(kernel, args)
+        slots = [slot_of(value) for value in args]
         if 0 not in extents:
             kernel.run.start(extents, args, slots)
 

@@ -74,9 +74,10 @@ class KernelParam(Protocol):
 class Key(NamedTuple):
     """What the variant of a kernel depends on. The binder gives a plain tuple with these fields.
 
-    devices: kinds of memory of the tensors, joined by "+" in the order met; "" without tensors.
-    aliases: of tensors in the CPU's memory: a class for each, in argument order, descriptors and
-        tensors inside tuples included; equal for those that may overlap; () when none do.
+    devices: names of the devices that the tensors are on, joined by "+" in the order met; ""
+        without tensors.
+    aliases: a class for each tensor, in argument order, descriptors and tensors inside tuples
+        included; equal for those that may overlap; () when none do.
     read_only: numbers, in the same order, of the tensors that must not be stored to.
     specs: for each parameter its spec, or the key of its value when it is constexpr.
     """
@@ -164,9 +165,9 @@ class _Tensors:
 
 
 def join_devices(devices: str, device: str) -> str:
-    """The kinds of memory met so far, and one more."""
-    if not devices:
-        return device
+    """The devices met so far, and one more; "" is none."""
+    if not devices or not device:
+        return devices or device
     return devices if device in devices.split("+") else f"{devices}+{device}"
 
 
@@ -418,8 +419,10 @@ def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]
 
 
 def _aliases(extents: list[tuple[int, int]], devices: str) -> tuple[int, ...]:
-    # Compiled code of other devices does not depend on it.
-    return alias_classes(extents) if devices == CPU else ()
+    # Elsewhere extents are not read: that would cost more than the rest of the launch.
+    if devices != CPU:
+        return (0,) * len(extents) if len(extents) > 1 else ()
+    return alias_classes(extents)
 
 
 def make_binder(

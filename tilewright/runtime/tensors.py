@@ -3,7 +3,7 @@
 A tensor is, in this order:
 
 1. an object with `data_ptr()` and `dtype`: a torch tensor, or anything that looks like one
-   (`device` may be absent, and then it is in the CPU's memory);
+   (`device` may be absent, and then it is in the CPU's memory; "" is on no device at all);
 2. a NumPy array, of ml_dtypes' types too (`numpy.int64(3)` is a scalar, not a tensor);
 3. an object with `__cuda_array_interface__` or `__array_interface__`;
 4. an object with `__dlpack__` in the CPU's memory.
@@ -22,13 +22,17 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from tilewright.base.late import late
+
 Reading: TypeAlias = tuple[int, str, str, int, int, bool]
 """What a reader gives: (address, element, device, low, high, writable).
 
 address: of the first element, in bytes.
 element: type of an element in short form, ``"fp32"``.
-device: where the memory is: ``"cpu"``, ``"cuda"``, or what a tensor's library calls it.
-low, high: lowest address of the storage, and the one behind its highest; -1 when unknown.
+device: where the memory is: ``"cpu"``, ``"cuda:0"``, ``"cuda"`` where nobody can say which, or
+    what a tensor's library calls it. Pinned memory of the CPU is the CPU's.
+low, high: lowest address of the storage, and the one behind its highest; -1 when unknown, as it
+    is off the CPU.
 writable: whether a kernel may store to it.
 
 A plain tuple, as making anything richer would be a third of the cost of a read.
@@ -38,6 +42,12 @@ Reader: TypeAlias = Callable[[Any], Reading]
 
 UNKNOWN = -1
 CPU = "cpu"
+CUDA = "cuda"
+
+_cuda_index_of = late("tilewright.runtime.devices.cuda:index_of")
+
+# Names are compared on each launch: always the same objects, for that costs least.
+_cuda_names = [f"{CUDA}:{index}" for index in range(64)]
 
 _short_names = {
     "bool": "i1",
@@ -116,23 +126,36 @@ def _element(dtype: Any) -> str:
 
 def _read_torch(tensor: Any) -> Reading:
     """A torch tensor. Its storage, not the view, is what a kernel may reach through a pointer."""
+    if not tensor.is_cpu:
+        device = _cuda_names[tensor.get_device()] if tensor.is_cuda else tensor.device.type
+        return tensor.data_ptr(), _element(tensor.dtype), device, UNKNOWN, UNKNOWN, True
     storage = tensor.untyped_storage()
     low = storage.data_ptr()
     return (
         tensor.data_ptr(),
         _element(tensor.dtype),
-        CPU if tensor.is_cpu else tensor.device.type,
+        CPU,
         low,
         low + storage.nbytes(),
         True,
     )
 
 
-def _device_name(tensor: Any) -> str:
+def _cuda_name(address: int) -> str:
+    """The device that memory on some GPU belongs to, as the driver says."""
+    index = _cuda_index_of(address)
+    return CUDA if index is None else _cuda_names[index]
+
+
+def _device_name(tensor: Any, address: int) -> str:
     device = getattr(tensor, "device", None)
     if device is None:
         return CPU
-    return str(getattr(device, "type", device)).partition(":")[0]
+    kind, _, number = str(getattr(device, "type", device)).partition(":")
+    if kind != CUDA:
+        return kind
+    index = int(number) if number else getattr(device, "index", None)
+    return _cuda_name(address) if index is None else _cuda_names[index]
 
 
 def _read_duck(tensor: Any) -> Reading:
@@ -146,7 +169,7 @@ def _read_duck(tensor: Any) -> Reading:
         low = int(storage.data_ptr())
         high = low + int(storage.nbytes())
     address = int(tensor.data_ptr())
-    return address, _element(tensor.dtype), _device_name(tensor), low, high, True
+    return address, _element(tensor.dtype), _device_name(tensor, address), low, high, True
 
 
 # --------------------------------------------------------------------------------------------
@@ -214,10 +237,12 @@ def _read_numpy(array: Any) -> Reading:
 
 
 def _read_cuda_interface(tensor: Any) -> Reading:
+    """What CuPy, Numba and JAX offer. The interface does not say which device it is."""
     interface = tensor.__cuda_array_interface__
     address, read_only = interface["data"]
     element = _element(np.dtype(interface["typestr"]))
-    return int(address), element, "cuda", UNKNOWN, UNKNOWN, not read_only
+    address = int(address)
+    return address, element, _cuda_name(address), UNKNOWN, UNKNOWN, not read_only
 
 
 def _read_interface(tensor: Any) -> Reading:

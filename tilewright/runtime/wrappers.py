@@ -21,7 +21,7 @@ class MockTensor:
         shape: the extents, for kernels whose launcher asks; (1,) by default.
     """
 
-    device = "cpu"
+    device = ""  # on none: what is compiled is for the active driver's
 
     def __init__(self, dtype: Any, shape: Sequence[int] | None = None) -> None:
         self.dtype = dtype

@@ -1,0 +1,552 @@
+"""The CUDA device on a driver that only records: opening, loading, launching, failures, forks."""
+
+import multiprocessing
+import os
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.runtime.fake_cuda import (
+    DEVICE,
+    ILLEGAL_ADDRESS,
+    INVALID_VALUE,
+    FakeCuda,
+    Gpu,
+    Launch,
+    ptx,
+)
+from tilewright.base.diagnostics import DeviceError, OutOfResources
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.runtime.devices import cuda_api, cuda_torch
+from tilewright.runtime.devices.cuda import current_index, device, device_count, index_of
+from tilewright.runtime.devices.cuda_function import Function, Shape
+from tilewright.runtime.devices.cuda_torch import current_stream, scratch
+from tilewright.runtime.drivers.cuda import CudaDriver
+from tilewright.runtime.launchers.cuda import CudaLaunch
+from tilewright.targets.protocol import GPUTarget
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    made = FakeCuda([Gpu(), Gpu(b"Old GPU", {**DEVICE, 75: 7, 76: 5, 97: 65536})])
+    made.install(monkeypatch)
+    yield made
+    assert not made.faults
+
+
+def compiled(
+    arguments: list[tuple[tuple[int, ...], str]], device: str = "", **metadata: Any
+) -> CompiledKernel:
+    """A kernel `k` as a compiler would give it."""
+    values = {
+        "name": "k",
+        "hash": "0",
+        "target": GPUTarget("cuda", 90, 32),
+        "num_warps": 4,
+        "num_ctas": 1,
+        "shared": 0,
+        "arguments": arguments,
+        "signature": {f"a{i}": kind for i, (_, kind) in enumerate(arguments)},
+        **metadata,
+    }
+    kernel = CompiledKernel({"ptx": ptx("k")}, values)
+    kernel.device = device
+    return kernel
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def test_nothing_is_loaded_before_the_first_need(fake: FakeCuda) -> None:
+    CudaDriver()
+    assert fake.calls == []
+    assert device_count() == 2
+    assert fake.calls[0] == "cuInit"
+
+
+def test_devices_and_their_properties(fake: FakeCuda) -> None:
+    first, second = device(0), device(1)
+    assert device(0) is first
+    assert (first.name, first.arch, second.name, second.arch) == ("cuda:0", 90, "cuda:1", 75)
+    properties = second.properties
+    assert (properties.name, properties.capability) == ("Old GPU", (7, 5))
+    assert properties.max_grid == (2**31 - 1, 65535, 65535)
+    assert properties.max_shared_mem == 65536
+    assert properties.total_memory == 140 << 30
+    with pytest.raises(DeviceError, match="there is no device cuda:2: the driver sees 2"):
+        device(2)
+
+
+def test_threads_open_a_device_once(fake: FakeCuda) -> None:
+    start, found = threading.Barrier(8), list[Any]()
+
+    def opens() -> None:
+        start.wait()
+        found.append(device(1))
+
+    threads = [threading.Thread(target=opens) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(each) for each in found}) == 1
+    assert fake.calls.count("cuDevicePrimaryCtxRetain") == 1
+
+
+def test_current_device_is_that_of_the_context(fake: FakeCuda) -> None:
+    assert current_index() == 0  # no context yet
+    with device(1).current():
+        assert current_index() == 1
+        assert fake.stack == [0x101]
+    assert fake.stack == []
+    device(1).make_current()
+    assert current_index() == 1
+
+
+def test_memory_tells_its_device(fake: FakeCuda) -> None:
+    fake.owners = {0x5000: 1}
+    fake.pinned = {0x6000}
+    assert index_of(0x5000) == 1
+    assert index_of(0x5001) is None
+    assert device(0).reaches(0x6000)
+    assert not device(0).reaches(0x5000)
+
+
+# -- a missing or old driver ----------------------------------------------------------------------
+
+
+def test_no_driver(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Any:
+        raise OSError("cannot open shared object file")
+
+    monkeypatch.setattr(cuda_api, "_open_library", fails)
+    for _ in range(2):
+        with pytest.raises(DeviceError, match=r"there is no CUDA driver: .* \(cannot open"):
+            device_count()
+    assert not CudaDriver.is_active()
+    assert index_of(0x5000) is None
+
+
+def test_no_gpu(fake: FakeCuda) -> None:
+    fake.fail["cuInit"] = 100
+    text = r"does not start: no CUDA-capable .* \(CUDA_ERROR_NO_DEVICE\)\. .*CUDA_VISIBLE_DEVICES"
+    with pytest.raises(DeviceError, match=text) as raised:
+        device_count()
+    assert raised.value.code == "CUDA_ERROR_NO_DEVICE"
+    assert not CudaDriver.is_active()
+
+
+def test_function_that_an_old_driver_lacks(fake: FakeCuda) -> None:
+    fake.version = 11010
+    fake.missing.add("cuLaunchKernelEx")
+    function = Function(device(0), ptx("k"), "k", Shape(32, ctas=2))
+    text = r"installed driver \(CUDA 11\.1\) has no cuLaunchKernelEx: a newer driver"
+    with pytest.raises(DeviceError, match=text):
+        function.launch((1, 1, 1), 0, 0)
+
+
+def test_unknown_status_has_its_number(fake: FakeCuda) -> None:
+    fake.fail["cuDeviceGetCount"] = 4242
+    with pytest.raises(DeviceError, match="counting the devices: CUDA error 4242"):
+        device_count()
+
+
+@pytest.mark.parametrize(
+    ("status", "image", "text"),
+    [
+        (222, ptx("k"), r"The code is PTX 8\.0, .* driver \(CUDA 12\.2\)"),
+        (218, ptx("k"), r"code is for sm_90a; the GPU is Old GPU, compute capability 7\.5"),
+        (209, b"\x7fELF", r"for another GPU than this one \(Old GPU, compute capability 7\.5\)"),
+        (222, b"\x7fELF", r"PTX of an unknown version"),
+        (INVALID_VALUE, b"\x7fELF", r"invalid argument \(CUDA_ERROR_INVALID_VALUE\)\nline 7: bad"),
+    ],
+)
+def test_code_that_the_driver_refuses(fake: FakeCuda, status: int, image: Any, text: str) -> None:
+    fake.version, fake.load_status, fake.log = 12020, status, b"line 7: bad\n"
+    form = "cubin" if isinstance(image, bytes) else "PTX"
+    with pytest.raises(DeviceError, match=rf"(?s)loading the {form} of k on cuda:1: .*{text}") as e:
+        Function(device(1), image, "k", Shape(32))
+    assert str(e.value).endswith("\nline 7: bad")
+
+
+def test_kernel_that_the_code_lacks(fake: FakeCuda) -> None:
+    with pytest.raises(DeviceError, match="looking for the kernel other in its code: named symb"):
+        Function(device(0), ptx("k"), "other", Shape(32))
+    assert fake.images == {}
+
+
+# -- loading --------------------------------------------------------------------------------------
+
+
+def test_loading_asks_the_function(fake: FakeCuda) -> None:
+    fake.function_attributes |= {0: 512, 3: 40, 4: 168}
+    function = Function(device(0), ptx("k"), "k", Shape(128))
+    assert (function.n_regs, function.n_spills, function.n_max_threads) == (168, 10, 512)
+    (image,) = fake.images.values()
+    assert image.decode() == ptx("k")
+    assert fake.set_attributes == []
+    assert fake.calls.count("cuThreadExchangeStreamCaptureMode") == 2
+    assert fake.stack == []
+
+
+def test_module_is_unloaded_with_its_kernel(fake: FakeCuda) -> None:
+    function = Function(device(0), b"\x7fELF k", "k", Shape(32))
+    assert len(fake.images) == 1
+    del function
+    assert fake.images == {}
+
+
+@pytest.mark.parametrize(
+    ("shared", "static", "asked"), [(48 << 10, 0, False), (48 << 10, 1, True), (200000, 0, True)]
+)
+def test_more_shared_memory_is_asked_for(
+    fake: FakeCuda, shared: int, static: int, asked: bool
+) -> None:
+    fake.function_attributes[1] = static
+    Function(device(0), ptx("k"), "k", Shape(32, shared))
+    assert fake.set_attributes == ([("k", 8, shared), ("k", 9, 100)] if asked else [])
+
+
+@pytest.mark.parametrize(
+    ("shape", "attributes", "error"),
+    [
+        (Shape(32, 232449), {}, (232449, 232448, "shared memory")),
+        (Shape(32, 232448), {1: 8}, (232456, 232448, "shared memory")),
+        (Shape(2048), {}, (2048, 1024, "threads")),
+        (Shape(1024), {0: 384}, (1024, 384, "threads")),
+    ],
+)
+def test_too_much_is_refused_before_a_launch(
+    fake: FakeCuda, shape: Shape, attributes: dict[int, int], error: tuple[int, int, str]
+) -> None:
+    fake.function_attributes |= attributes
+    with pytest.raises(OutOfResources) as raised:
+        Function(device(0), ptx("k"), "k", shape)
+    assert (raised.value.required, raised.value.limit, raised.value.name) == error
+    assert fake.images == {}
+
+
+def test_large_clusters_are_asked_for(fake: FakeCuda) -> None:
+    Function(device(0), ptx("k"), "k", Shape(32, ctas=8))
+    assert fake.set_attributes == []
+    Function(device(0), ptx("k"), "k", Shape(32, ctas=16))
+    assert fake.set_attributes == [("k", 14, 1)]
+
+
+# -- launching ------------------------------------------------------------------------------------
+
+
+def test_arguments_grid_and_block(fake: FakeCuda) -> None:
+    types = ["*fp32", "i32", "i64", "u1", "fp16", "fp32", "fp64", "i8"]
+    fake.widths["k"] = [8, 4, 8, 1, 2, 4, 8, 1]
+    kernel = compiled([((i,), t) for i, t in enumerate(types)], num_warps=2, shared=1000)
+    slots = (2**47, -3, -(2**40), True, 1.5, 0.1, 0.1, -1)
+    kernel.run.start((5, 6, 7), slots, slots)
+    formats = ["Q", "i", "q", "?", "e", "f", "d", "b"]
+    expected = [struct.pack(f"<{f}", v) for f, v in zip(formats, slots, strict=True)]
+    assert fake.launches == [Launch("k", (5, 6, 7), (64, 1, 1), 1000, 0, expected, 0x100)]
+    assert kernel.function == kernel.run.handle
+    assert fake.functions[kernel.function] == "k"
+    assert kernel.device == "cuda:0"
+    assert (kernel.n_regs, kernel.n_spills, kernel.n_max_threads) == (32, 0, 1024)
+
+
+def test_kernel_without_arguments(fake: FakeCuda) -> None:
+    compiled([]).run.start((1, 1, 1), (), ())
+    assert fake.launches[0].arguments == []
+
+
+def test_cubin_goes_before_ptx(fake: FakeCuda) -> None:
+    kernel = compiled([])
+    with_cubin = CompiledKernel({"ptx": ptx("k"), "cubin": b"\x7fELF k"}, kernel.metadata)
+    with_cubin.run.start((1, 1, 1), (), ())
+    (image,) = fake.images.values()
+    assert image == b"\x7fELF k"
+
+
+def test_cluster_cooperative_and_dependent_launches(fake: FakeCuda) -> None:
+    fake.widths["k"] = [4]
+    arguments = [((0,), "i32")]
+    kernel = compiled(
+        arguments, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True, shared=64
+    )
+    kernel.run.start((3, 4, 1), (7,), (7,))
+    (launch,) = fake.launches
+    assert launch.grid == (6, 4, 1)
+    assert (launch.block, launch.shared, launch.arguments) == ((128, 1, 1), 64, [b"\7\0\0\0"])
+    assert [(n, v[0]) for n, v in launch.attributes] == [(4, 2), (2, 1), (6, 1)]
+    assert launch.attributes[0][1] == (2, 1, 1)
+
+
+def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
+    launches = [compiled([], f"cuda:{i}") for i in range(2)]
+    for kernel in launches:
+        kernel.run  # noqa: B018
+    launches[1].run.start((1, 1, 1), (), ())
+    assert fake.stack == [0x101]  # the thread had none
+    launches[0].run.start((1, 1, 1), (), ())
+    assert fake.stack == [0x101]
+    assert [launch.context for launch in fake.launches] == [0x101, 0x100]
+
+
+def test_threads_launch_at_the_same_time(fake: FakeCuda) -> None:
+    """Each launch passes its own arguments, whatever others do between packing and calling."""
+    fake.widths["k"] = [8]
+    kernel = compiled([((0,), "i64")])
+    start = kernel.run.start
+
+    def launches(first: int) -> None:
+        for value in range(first, first + 50):
+            start((1, 1, 1), (value,), (value,))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=launches, args=(1000 * i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    passed = sorted(int.from_bytes(launch.arguments[0], "little") for launch in fake.launches)
+    assert passed == [1000 * i + j for i in range(4) for j in range(50)]
+
+
+def test_launch_inside_a_launch_has_its_own_arguments(fake: FakeCuda) -> None:
+    """As a signal handler may do it, after the arguments were written and before they are read."""
+    fake.widths["k"] = [8]
+    kernel = compiled([((0,), "i64")])
+    start, real = kernel.run.start, fake.do_cuCtxGetCurrent
+
+    def interrupted(out: int) -> None:
+        fake.do_cuCtxGetCurrent = real
+        start((1, 1, 1), (2,), (2,))
+        real(out)
+
+    start((1, 1, 1), (0,), (0,))
+    fake.do_cuCtxGetCurrent = interrupted
+    start((1, 1, 1), (1,), (1,))
+    assert [launch.arguments[0][0] for launch in fake.launches] == [0, 2, 1]
+
+
+# -- failures of kernels --------------------------------------------------------------------------
+
+
+def test_failed_kernel_is_told_by_a_later_call(fake: FakeCuda) -> None:
+    kernel = compiled([])
+    kernel.run.start((1, 1, 1), (), ())
+    fake.fail["cuCtxSynchronize"] = ILLEGAL_ADDRESS
+    text = (
+        r"waiting for cuda:0: a kernel read or wrote an illegal address on cuda:0 "
+        r"\(CUDA_ERROR_ILLEGAL_ADDRESS\)\. .*The last one launched was `k`\. "
+        r".*CUDA_LAUNCH_BLOCKING=1"
+    )
+    with pytest.raises(DeviceError, match=text) as raised:
+        device(0).synchronize()
+    assert raised.value.code == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    fake.fail["cuLaunchKernel"] = ILLEGAL_ADDRESS
+    with pytest.raises(RuntimeError, match=r"launching k on cuda:0 with grid \(2, 1, 1\): a kern"):
+        kernel.run.start((2, 1, 1), (), ())
+    fake.fail["cuCtxPushCurrent_v2"] = ILLEGAL_ADDRESS
+    kernel.loaded = None  # unloading fails in silence
+    del kernel
+
+
+def test_first_launch_has_no_earlier_kernel(fake: FakeCuda) -> None:
+    fake.fail["cuLaunchKernel"] = ILLEGAL_ADDRESS
+    with pytest.raises(DeviceError) as raised:
+        compiled([]).run.start((1, 1, 1), (), ())
+    assert "last one" not in str(raised.value)
+
+
+def test_grid_beyond_the_limits(fake: FakeCuda) -> None:
+    fake.fail["cuLaunchKernel"] = INVALID_VALUE
+    kernel = compiled([])
+    with pytest.raises(DeviceError, match=r"grid \(1, 65536, 1\): .*at most \(2147483647, 65535,"):
+        kernel.run.start((1, 65536, 1), (), ())
+    with pytest.raises(DeviceError, match=r"\(CUDA_ERROR_INVALID_VALUE\)$"):
+        kernel.run.start((1, 65535, 1), (), ())
+
+
+# -- streams and scratch memory -------------------------------------------------------------------
+
+
+class FakeTorch(SimpleNamespace):
+    """A torch built for CUDA, as far as launches need it."""
+
+    def __init__(self, raw: bool = True) -> None:
+        def stream(index: int) -> Any:
+            return SimpleNamespace(cuda_stream=0xAB00 + index)
+
+        functions = {"_cuda_getCurrentRawStream": lambda i: stream(i).cuda_stream} if raw else {}
+        super().__init__(
+            version=SimpleNamespace(cuda="13.0"),
+            _C=SimpleNamespace(**functions),
+            cuda=SimpleNamespace(
+                current_stream=stream, current_device=lambda: 1, set_device=self.selected
+            ),
+            uint8="uint8",
+            asked=[],
+            chosen=[],
+        )
+
+    def selected(self, index: int) -> None:
+        self.chosen.append(index)
+
+    def empty(self, size: int, dtype: Any, device: str) -> Any:
+        self.asked.append((size, dtype, device))
+        return SimpleNamespace(data_ptr=lambda: 0x10040)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_stream_is_torchs(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, raw: bool) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    kernel = compiled([], "cuda:1")
+    kernel.run.start((1, 1, 1), (), ())
+    monkeypatch.setitem(sys.modules, "torch", FakeTorch(raw))
+    kernel.run.start((1, 1, 1), (), ())
+    assert [launch.stream for launch in fake.launches] == [0, 0xAB01]
+    assert CudaDriver().get_current_stream() == 0xAB01
+    assert CudaDriver().get_current_stream(0) == 0xAB00
+
+
+def test_torch_without_cuda_or_half_imported_is_none(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for torch in (SimpleNamespace(), SimpleNamespace(version=SimpleNamespace(cuda=None), cuda=1)):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        assert current_stream(0) == 0
+        assert cuda_torch.cuda_torch() is None
+    assert CudaDriver().get_current_device() == 0
+    with pytest.raises(RuntimeError, match="get_device_interface is for programs that import t"):
+        CudaDriver().get_device_interface()
+
+
+def test_scratch_of_the_driver(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    fake.widths["k"] = [4, 8]
+    kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
+    kernel.run.start((2, 3, 1), (5,), (5,))
+    ((address, size),) = fake.allocated.items()
+    assert fake.freed == [address]
+    passed = int.from_bytes(fake.launches[0].arguments[1], "little")
+    assert passed % 128 == 0
+    assert address <= passed
+    assert passed + 600 <= address + size
+    names = [n for n in fake.calls if n in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")]
+    assert names == ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
+
+
+def test_scratch_is_given_back_when_the_launch_fails(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    fake.fail["cuLaunchKernel"] = INVALID_VALUE
+    with pytest.raises(DeviceError):
+        compiled([], global_scratch_size=1).run.start((1, 1, 1), (), ())
+    assert fake.freed == list(fake.allocated)
+
+
+def test_scratch_of_torch(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with scratch(device(1), 1000, 128, 0) as address:
+        assert address == 0x10080
+    assert torch.asked == [(1127, "uint8", "cuda:1")]
+    assert fake.allocated == {}
+
+
+# -- what programs ask of the driver --------------------------------------------------------------
+
+
+def test_driver_of_the_devices(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    driver = CudaDriver()
+    assert driver.is_active()
+    assert driver.get_current_target() == GPUTarget("cuda", 90, 32)
+    driver.set_current_device(1)
+    assert driver.get_current_device() == 1
+    assert driver.get_current_target() == GPUTarget("cuda", 75, 32)
+    assert driver.get_device_capability() == (7, 5)
+    assert driver.get_device_capability(0) == (9, 0)
+    properties = driver.utils.get_device_properties(0)
+    assert properties == {
+        "max_shared_mem": 232448,
+        "max_num_regs": 65536,
+        "multiprocessor_count": 132,
+        "warpSize": 32,
+        "sm_clock_rate": 1980000,
+        "mem_clock_rate": 3201000,
+        "mem_bus_width": 6144,
+    }
+    loaded, handle, *numbers = driver.utils.load_binary("k", b"\x7fELF k", 0, 1)
+    assert loaded.device is device(1)
+    assert fake.functions[handle] == "k"
+    assert numbers == [32, 0, 1024]
+
+
+def test_current_device_is_torchs(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = FakeTorch()
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    driver = CudaDriver()
+    assert driver.get_current_device() == 1
+    assert driver.get_current_target().arch == 75
+    driver.set_current_device(0)
+    assert torch.chosen == [0]
+    with pytest.raises(DeviceError, match="no device cuda:5"):
+        driver.set_current_device(5)
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+
+def _in_child(launch: CudaLaunch, pipe: Any) -> None:
+    said: list[str] = []
+    for use in (lambda: launch.start((1, 1, 1), (), ()), device_count, lambda: device(1)):
+        try:
+            use()
+        except DeviceError as error:
+            said.append(str(error))
+    pipe.send((said, CudaDriver.is_active(), index_of(1)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_is_told(fake: FakeCuda) -> None:
+    kernel = compiled([])
+    kernel.run.start((1, 1, 1), (), ())
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_in_child, args=(kernel.run, there))
+    child.start()
+    assert here.poll(30)
+    said, active, index = here.recv()
+    child.join()
+    assert child.exitcode == 0
+    assert len(said) == 3
+    assert all(text == cuda_api.FORKED for text in said)
+    assert (active, index) == (False, None)
+    kernel.run.start((1, 1, 1), (), ())  # the parent goes on
+    assert len(fake.launches) == 2
+
+
+def _first_use(pipe: Any) -> None:
+    pipe.send(device_count())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_child_forked_before_the_first_use_has_its_own(fake: FakeCuda) -> None:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_first_use, args=(there,))
+    child.start()
+    assert here.poll(30)
+    assert here.recv() == 2
+    child.join()

@@ -1,0 +1,277 @@
+"""NVIDIA GPUs as devices: what each can do, its context, and what happened on it.
+
+    gpu = device(0)
+    gpu.name, gpu.arch, gpu.properties.max_shared_mem   # "cuda:0", 90, 232448
+    with gpu.current():
+        ...                                             # driver calls that mean this device
+
+Devices are numbered as the driver numbers them, which CUDA_VISIBLE_DEVICES changes and which
+torch follows. Each is used through its primary context, the one that torch and every library on
+CUDA's runtime use, so that memory and streams are shared with them.
+
+`cuda_api.py` calls the driver, `cuda_function.py` loads and launches kernels, `cuda_torch.py` asks
+torch for streams and memory when the program has loaded it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime.devices.cuda_api import Api, connect
+
+# Numbers of the driver's CUdevice_attribute.
+_MAX_THREADS_PER_BLOCK = 1
+_GRID_LIMITS = (5, 6, 7)
+_CAPABILITY = (75, 76)
+
+# Numbers of the driver's CUpointer_attribute.
+_DEVICE_POINTER = 3
+_DEVICE_ORDINAL = 9
+
+# Failures after which nothing more runs in the context: the kernel died, not the call that tells.
+_KERNEL_FAILURES: Final = {
+    700: "a kernel read or wrote an illegal address",
+    702: "a kernel ran for longer than the system allows",
+    710: "an assertion in a kernel failed",
+    714: "a kernel's stack overflowed",
+    715: "a kernel ran an illegal instruction",
+    716: "a kernel used a misaligned address",
+    717: "a kernel used an address in the wrong memory space",
+    718: "a kernel jumped to an illegal address",
+    719: "a kernel failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """What a device has, in the driver's numbers.
+
+    Attributes:
+        name: the product's.
+        capability: compute capability, ``(9, 0)``.
+        total_memory: bytes.
+        multiprocessor_count, warp_size: as named.
+        max_threads: most threads of a block.
+        max_grid: most blocks along x, y and z.
+        max_shared_mem: most bytes of shared memory a block can have, when it asks for more than
+            the 48 KiB that each has.
+        max_shared_mem_per_multiprocessor: bytes.
+        max_num_regs: 32-bit registers of a block; the same of a multiprocessor.
+        l2_cache_size: bytes.
+        sm_clock_rate, mem_clock_rate: kHz.
+        mem_bus_width: bits.
+    """
+
+    name: str
+    capability: tuple[int, int]
+    total_memory: int
+    multiprocessor_count: int
+    warp_size: int
+    max_threads: int
+    max_grid: tuple[int, int, int]
+    max_shared_mem: int
+    max_shared_mem_per_multiprocessor: int
+    max_num_regs: int
+    l2_cache_size: int
+    sm_clock_rate: int
+    mem_clock_rate: int
+    mem_bus_width: int
+
+
+class Device:
+    """One GPU, through its primary context. `device` gives the one of each number.
+
+    Attributes:
+        index, name: 0 and ``"cuda:0"``.
+        handle: the driver's handle of the device.
+        context: the driver's handle of the primary context.
+        last_kernel: name of the kernel launched last, "" before the first.
+    """
+
+    def __init__(self, api: Api, index: int) -> None:
+        self.api = api
+        self.index = index
+        self.name = f"cuda:{index}"
+        self.last_kernel = ""
+        count = device_count()
+        if not 0 <= index < count:
+            raise DeviceError(f"there is no device {self.name}: the driver sees {count}")
+        handle, context = ctypes.c_int(), ctypes.c_void_p()
+        api.check(api.cuDeviceGet(ctypes.byref(handle), index), f"opening {self.name}")
+        self.handle = handle.value
+        status = api.cuDevicePrimaryCtxRetain(ctypes.byref(context), self.handle)
+        api.check(status, f"opening {self.name}")
+        self.context = context.value or 0
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+    # -- what it is -----------------------------------------------------------------------------
+
+    @cached_property
+    def capability(self) -> tuple[int, int]:
+        """Its compute capability: ``(9, 0)``."""
+        major, minor = map(self._attribute, _CAPABILITY)
+        return major, minor
+
+    @property
+    def arch(self) -> int:
+        """The compute capability as one number: 90."""
+        return 10 * self.capability[0] + self.capability[1]
+
+    @cached_property
+    def properties(self) -> Properties:
+        """What it has; asked once."""
+        api, text, memory = self.api, ctypes.create_string_buffer(256), ctypes.c_size_t()
+        doing = f"asking about {self.name}"
+        api.check(api.cuDeviceGetName(text, len(text), self.handle), doing)
+        api.check(api.cuDeviceTotalMem_v2(ctypes.byref(memory), self.handle), doing)
+        x, y, z = map(self._attribute, _GRID_LIMITS)
+        return Properties(
+            name=text.value.decode(errors="replace"),
+            capability=self.capability,
+            total_memory=memory.value,
+            multiprocessor_count=self._attribute(16),
+            warp_size=self._attribute(10),
+            max_threads=self._attribute(_MAX_THREADS_PER_BLOCK),
+            max_grid=(x, y, z),
+            max_shared_mem=self._attribute(97),
+            max_shared_mem_per_multiprocessor=self._attribute(81),
+            max_num_regs=self._attribute(12),
+            l2_cache_size=self._attribute(38),
+            sm_clock_rate=self._attribute(13),
+            mem_clock_rate=self._attribute(36),
+            mem_bus_width=self._attribute(37),
+        )
+
+    def _attribute(self, number: int) -> int:
+        value = ctypes.c_int()
+        status = self.api.cuDeviceGetAttribute(ctypes.byref(value), number, self.handle)
+        self.api.check(status, f"asking {self.name} for attribute {number}")
+        return value.value
+
+    # -- its context ----------------------------------------------------------------------------
+
+    def make_current(self) -> None:
+        """Have the calling thread's driver calls mean this device from now on."""
+        self.check(self.api.cuCtxSetCurrent(self.context), f"switching to {self.name}")
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """Have the calling thread's driver calls mean this device inside the block."""
+        api = self.api
+        self.check(api.cuCtxPushCurrent_v2(self.context), f"switching to {self.name}")
+        try:
+            yield
+        finally:
+            # What the calls inside report matters more than a failure to switch back.
+            api.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def synchronize(self) -> None:
+        """Wait until all that was started on the device is done.
+
+        Raises:
+            DeviceError: a kernel failed; the message names the one launched last.
+        """
+        with self.current():
+            self.check(self.api.cuCtxSynchronize(), f"waiting for {self.name}")
+
+    def synchronize_stream(self, stream: int) -> None:
+        """Wait until all that was started on a stream of the device is done."""
+        with self.current():
+            doing = f"waiting for stream {stream:#x} of {self.name}"
+            self.check(self.api.cuStreamSynchronize(stream), doing)
+
+    def reaches(self, address: int) -> bool:
+        """Whether kernels on the device may use an address of the CPU's memory: the memory is
+        pinned or managed, and has the same address for both."""
+        found = ctypes.c_uint64()
+        with self.current():
+            status = self.api.cuPointerGetAttribute(ctypes.byref(found), _DEVICE_POINTER, address)
+        return status == 0 and found.value == address
+
+    # -- what went wrong ------------------------------------------------------------------------
+
+    def check(self, status: int, doing: str) -> None:
+        """Raise DeviceError for the status of a failed call; see `error`."""
+        if status != 0:
+            raise self.error(status, doing)
+
+    def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
+        """The error for a failed call.
+
+        Kernels run after their launch has returned, so that the failure of one is told by a later
+        call, which has nothing to do with it. That call's error says so and names the kernel
+        launched last.
+        """
+        failure = _KERNEL_FAILURES.get(status)
+        if failure is None:
+            return self.api.error(status, doing, hint)
+        last = f"The last one launched was `{self.last_kernel}`. " if self.last_kernel else ""
+        message = (
+            f"{doing}: {failure} on {self.name} ({self.api.error_name(status)}). Kernels run after "
+            f"their launch returns, so it was started earlier. {last}With CUDA_LAUNCH_BLOCKING=1 "
+            "the launch at fault itself fails, and `compute-sanitizer` names the access. Nothing "
+            "more runs on this device in this process."
+        )
+        return DeviceError(message, self.api.error_name(status))
+
+
+# -- the devices of this process ------------------------------------------------------------------
+
+_lock = threading.RLock()
+_devices: dict[int, Device] = {}
+
+
+def device_count() -> int:
+    """How many devices the driver sees."""
+    api, count = connect(), ctypes.c_int()
+    api.check(api.cuDeviceGetCount(ctypes.byref(count)), "counting the devices")
+    return count.value
+
+
+def device(index: int) -> Device:
+    """The device of a number; always the same object.
+
+    Raises:
+        DeviceError: there is no driver, or no such device.
+    """
+    found = _devices.get(index)
+    if found is None:
+        api = connect()
+        with _lock:
+            found = _devices.get(index)
+            if found is None:
+                found = _devices[index] = Device(api, index)
+    return found
+
+
+def current_index() -> int:
+    """The device that the calling thread's driver calls mean; 0 while it has chosen none."""
+    api, handle = connect(), ctypes.c_int()
+    # Without a context the call fails, and the first device is what every library starts with.
+    if api.cuCtxGetDevice(ctypes.byref(handle)) != 0:
+        return 0
+    indices = range(device_count())
+    return next((i for i in indices if device(i).handle == handle.value), 0)
+
+
+def index_of(address: int) -> int | None:
+    """The device that memory belongs to, by an address in it; None when the driver cannot say.
+
+    For managed and pinned memory it is the device that was current when it was allocated.
+    """
+    try:
+        api = connect()
+    except DeviceError:
+        return None
+    found = ctypes.c_int()
+    status = api.cuPointerGetAttribute(ctypes.byref(found), _DEVICE_ORDINAL, address)
+    return found.value if status == 0 and found.value >= 0 else None

@@ -1,0 +1,215 @@
+"""NVIDIA's driver library by ctypes: its functions by name, and its failures as errors.
+
+    api = connect()
+    count = ctypes.c_int()
+    api.check(api.cuDeviceGetCount(ctypes.byref(count)), "counting the devices")
+
+Nothing is loaded before the first `connect`. A process that is forked after it cannot use CUDA, as
+the driver does not survive a fork; whatever is called there raises an error that says so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+from tilewright.base.diagnostics import DeviceError
+
+_INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
+# Handles, device addresses, and pointers to whatever the driver fills in.
+_WORD = ctypes.c_void_p
+
+PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
+    "cuInit": (_UNSIGNED,),
+    "cuDriverGetVersion": (_WORD,),
+    "cuGetErrorName": (_INT, _WORD),
+    "cuGetErrorString": (_INT, _WORD),
+    "cuDeviceGetCount": (_WORD,),
+    "cuDeviceGet": (_WORD, _INT),
+    "cuDeviceGetName": (_WORD, _INT, _INT),
+    "cuDeviceTotalMem_v2": (_WORD, _INT),
+    "cuDeviceGetAttribute": (_WORD, _INT, _INT),
+    "cuDevicePrimaryCtxRetain": (_WORD, _INT),
+    "cuCtxGetCurrent": (_WORD,),
+    "cuCtxSetCurrent": (_WORD,),
+    "cuCtxPushCurrent_v2": (_WORD,),
+    "cuCtxPopCurrent_v2": (_WORD,),
+    "cuCtxGetDevice": (_WORD,),
+    "cuCtxSynchronize": (),
+    "cuThreadExchangeStreamCaptureMode": (_WORD,),
+    "cuModuleLoadDataEx": (_WORD, _WORD, _UNSIGNED, _WORD, _WORD),
+    "cuModuleUnload": (_WORD,),
+    "cuModuleGetFunction": (_WORD, _WORD, _TEXT),
+    "cuFuncGetAttribute": (_WORD, _INT, _WORD),
+    "cuFuncSetAttribute": (_WORD, _INT, _INT),
+    "cuLaunchKernel": (_WORD, *[_UNSIGNED] * 7, _WORD, _WORD, _WORD),
+    "cuLaunchKernelEx": (_WORD, _WORD, _WORD, _WORD),
+    "cuStreamSynchronize": (_WORD,),
+    "cuMemAlloc_v2": (_WORD, _SIZE),
+    "cuMemFree_v2": (_WORD,),
+    "cuMemAllocAsync": (_WORD, _SIZE, _WORD),
+    "cuMemFreeAsync": (_WORD, _WORD),
+    "cuMemcpyHtoD_v2": (_WORD, _WORD, _SIZE),
+    "cuMemcpyDtoH_v2": (_WORD, _WORD, _SIZE),
+    "cuPointerGetAttribute": (_WORD, _INT, _WORD),
+}
+"""The parameters of the driver's functions that are used; each gives a status, 0 for success."""
+
+NO_DRIVER = (
+    "there is no CUDA driver: {library} cannot be loaded ({reason}). Kernels run on the GPU where "
+    "NVIDIA's driver is installed; with tensors in the CPU's memory they run on the CPU."
+)
+FORKED = (
+    "CUDA was in use before this process was forked, and cannot be used in the child. Start "
+    "workers by multiprocessing's 'spawn' or 'forkserver', or fork before the first launch."
+)
+
+# What to do about a failure to initialise, by the driver's status.
+_INIT_HINTS = {
+    34: "The library found is a stub for linking; put the real driver's folder before it.",
+    100: "The driver sees no GPU: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES.",
+    803: "The driver's library and its kernel module are of different versions: restart the "
+    "machine, or the container.",
+    804: "The compatibility library does not support this GPU.",
+}
+
+
+class Api:
+    """The driver's functions as attributes, looked up when they are first used."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._closed = ""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        prototype = PROTOTYPES.get(name)
+        if prototype is None:
+            raise AttributeError(name)
+        self.require_usable()
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise DeviceError(
+                f"the installed driver ({describe_version(self.version())}) has no {name}: "
+                "a newer driver is needed"
+            ) from None
+        function.argtypes = prototype
+        function.restype = ctypes.c_int
+        self.__dict__[name] = function
+        return function
+
+    def close(self, reason: str) -> None:
+        """Have every later use raise a DeviceError with this text."""
+        for name in PROTOTYPES:
+            self.__dict__.pop(name, None)
+        self._closed = reason
+
+    @property
+    def usable(self) -> bool:
+        """Whether the driver can still be called in this process."""
+        return not self._closed
+
+    def require_usable(self) -> None:
+        """Raise DeviceError, with what `close` was told, unless `usable`."""
+        if self._closed:
+            raise DeviceError(self._closed)
+
+    def version(self) -> int:
+        """The newest CUDA version that the driver supports: 12040 for 12.4."""
+        version = ctypes.c_int()
+        self.check(self.cuDriverGetVersion(ctypes.byref(version)), "asking the driver's version")
+        return version.value
+
+    def error_name(self, status: int) -> str:
+        """The driver's name of a status: ``CUDA_ERROR_INVALID_VALUE`` for 1."""
+        return self._text(self.cuGetErrorName, status) or f"CUDA error {status}"
+
+    def error_text(self, status: int) -> str:
+        """The driver's description of a status, and its name."""
+        name, text = self.error_name(status), self._text(self.cuGetErrorString, status)
+        return f"{text} ({name})" if text else name
+
+    def _text(self, function: Callable[..., int], status: int) -> str:
+        text = ctypes.c_char_p()
+        if function(status, ctypes.byref(text)) != 0 or text.value is None:
+            return ""
+        return text.value.decode(errors="replace")
+
+    def check(self, status: int, doing: str) -> None:
+        """Raise DeviceError for the status of a call that failed while `doing` something."""
+        if status != 0:
+            raise self.error(status, doing)
+
+    def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
+        """The error for a status, what was being done, and what to do about it."""
+        message = f"{doing}: {self.error_text(status)}"
+        return DeviceError(f"{message}. {hint}" if hint else message, self.error_name(status))
+
+
+def describe_version(version: int) -> str:
+    """A CUDA version in words: ``describe_version(12040) == "CUDA 12.4"``."""
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+# -- the library of this process ------------------------------------------------------------------
+
+_lock = threading.Lock()
+_api: Api | None = None
+
+
+def library_name() -> str:
+    """The file that the driver's library has on this system."""
+    return "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+
+
+def _open_library() -> Any:
+    """The driver's library.
+
+    Raises:
+        OSError: there is none.
+    """
+    return ctypes.CDLL(library_name())
+
+
+def connect() -> Api:
+    """The driver, initialised.
+
+    Raises:
+        DeviceError: there is no driver, or it cannot be initialised; or this process was forked
+            from one that used it.
+    """
+    api = _api or _initialised()
+    api.require_usable()
+    return api
+
+
+def _initialised() -> Api:
+    global _api
+    with _lock:
+        if _api is None:
+            try:
+                api = Api(_open_library())
+            except OSError as error:
+                message = NO_DRIVER.format(library=library_name(), reason=error)
+                raise DeviceError(message) from None
+            status = api.cuInit(0)
+            if status != 0:
+                hint = _INIT_HINTS.get(status, "")
+                raise api.error(status, "the CUDA driver does not start", hint)
+            _api = api
+        return _api
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _api is not None:
+        _api.close(FORKED)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

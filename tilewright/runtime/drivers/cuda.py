@@ -1,0 +1,121 @@
+"""The driver of NVIDIA GPUs: ``tilewright.runtime.driver.active`` when kernels run there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime.devices.cuda import current_index, device, device_count
+from tilewright.runtime.devices.cuda_function import Function, Shape
+from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
+from tilewright.targets.protocol import GPUTarget
+
+WARP_SIZE = 32
+_CACHE_FLUSH_BYTES = 256 << 20  # more than the L2 cache of any GPU
+
+
+class CudaUtils:
+    """What programs ask of the device library itself."""
+
+    def get_device_properties(self, index: int) -> dict[str, Any]:
+        """What a device has, by the names that kernels' authors use; see `Properties`."""
+        found = device(index).properties
+        return {
+            "max_shared_mem": found.max_shared_mem,
+            "max_num_regs": found.max_num_regs,
+            "multiprocessor_count": found.multiprocessor_count,
+            "warpSize": found.warp_size,
+            "sm_clock_rate": found.sm_clock_rate,
+            "mem_clock_rate": found.mem_clock_rate,
+            "mem_bus_width": found.mem_bus_width,
+        }
+
+    def load_binary(
+        self, name: str, image: bytes, shared: int, index: int
+    ) -> tuple[Function, int, int, int, int]:
+        """Load a cubin: (the loaded kernel, which keeps the module, its handle, n_regs, n_spills,
+        n_max_threads).
+
+        Args:
+            shared: bytes of dynamic shared memory that it will be launched with.
+        """
+        loaded = Function(device(index), image, name, Shape(threads=1, shared=shared))
+        return loaded, loaded.handle, loaded.n_regs, loaded.n_spills, loaded.n_max_threads
+
+
+class CudaDriver:
+    """NVIDIA's GPUs. The current one, and its current stream, are torch's where it is loaded."""
+
+    device_type = "cuda"
+    utils = CudaUtils()
+
+    @staticmethod
+    def is_active() -> bool:
+        """Whether there is a GPU that can be used."""
+        try:
+            return device_count() > 0
+        except DeviceError:
+            return False
+
+    def get_current_device(self) -> int:
+        torch = cuda_torch()
+        return current_index() if torch is None else torch.cuda.current_device()
+
+    def set_current_device(self, index: int) -> None:
+        """Make a device the calling thread's current one.
+
+        Raises:
+            DeviceError: there is no such device.
+        """
+        chosen = device(index)
+        torch = cuda_torch()
+        if torch is None:
+            chosen.make_current()
+        else:
+            torch.cuda.set_device(index)
+
+    def get_current_target(self) -> GPUTarget:
+        return self.target_of(self.get_current_device())
+
+    def target_of(self, index: int) -> GPUTarget:
+        """What to compile for, for a device."""
+        return GPUTarget("cuda", device(index).arch, WARP_SIZE)
+
+    def reaches(self, index: int, address: int) -> bool:
+        """Whether kernels on a device can use memory of the CPU: pinned and managed memory."""
+        return self.is_active() and device(index).reaches(address)
+
+    def get_current_stream(self, index: int | None = None) -> int:
+        """The driver's handle of the stream that launches on a device go to."""
+        return current_stream(self._or_current(index))
+
+    def get_device_capability(self, index: int | None = None) -> tuple[int, int]:
+        """Compute capability: ``(9, 0)``."""
+        return device(self._or_current(index)).capability
+
+    def get_active_torch_device(self) -> Any:
+        torch = self._torch("get_active_torch_device")
+        return torch.device("cuda", self.get_current_device())
+
+    def get_device_interface(self) -> Any:
+        """``torch.cuda``: its events, streams and synchronize."""
+        return self._torch("get_device_interface").cuda
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """A tensor that is larger than the device's cache; see `clear_cache`."""
+        torch = self._torch("get_empty_cache_for_benchmark")
+        return torch.empty(_CACHE_FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
+
+    def clear_cache(self, buffer: Any) -> None:
+        """Fill the device's cache with a buffer, so that what is measured next finds it cold."""
+        buffer.zero_()
+
+    def _or_current(self, index: int | None) -> int:
+        return self.get_current_device() if index is None else index
+
+    @staticmethod
+    def _torch(what: str) -> Any:
+        torch = cuda_torch()
+        if torch is None:
+            raise RuntimeError(f"{what} is for programs that import torch, built for CUDA")
+        return torch

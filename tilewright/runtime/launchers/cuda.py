@@ -1,0 +1,103 @@
+"""Launching for the target `cuda`, through the driver.
+
+This is the whole host side of a launch: `CudaLaunch.start` finds the stream, writes the arguments
+where the driver reads them, and calls it. Native code that does the same takes its place by being
+another class with `start` and `handle`, made from the same `Function`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.compiler.artifact import CompiledKernel, Metadata
+from tilewright.runtime.devices.cuda import current_index, device
+from tilewright.runtime.devices.cuda_function import Function, Shape
+from tilewright.runtime.devices.cuda_torch import current_stream, scratch
+from tilewright.runtime.launch import Grid
+from tilewright.runtime.launchers.packing import make_packer
+
+SLOT_BYTES = 8
+
+
+class _Block:
+    """Room for the arguments of one launch, and the array of pointers that the driver reads.
+
+    Attributes:
+        slots: the arguments' bytes, to be assigned as a whole.
+        scratch: the address of scratch memory: the slot behind them.
+        parameters: address of the array of pointers to the slots.
+    """
+
+    __slots__ = ("_pointers", "_room", "parameters", "scratch", "slots")
+
+    def __init__(self, count: int) -> None:
+        self._room = bytearray(SLOT_BYTES * (count + 1))
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
+        addresses = range(start, start + SLOT_BYTES * (count + 1), SLOT_BYTES)
+        self._pointers = (ctypes.c_void_p * (count + 1))(*addresses)
+        self.slots = memoryview(self._room)[: SLOT_BYTES * count]
+        self.scratch = ctypes.c_uint64.from_buffer(self._room, SLOT_BYTES * count)
+        self.parameters = ctypes.addressof(self._pointers)
+
+
+class CudaLaunch:
+    """A kernel loaded on the device that `kernel.device` names, else on the current one.
+
+    Attributes:
+        n_regs, n_spills, n_max_threads: what the loaded code uses; see `Function`.
+    """
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        metadata = kernel.metadata
+        _, _, index = kernel.device.partition(":")
+        gpu = device(int(index) if index else current_index())
+        kernel.device = gpu.name
+        self._function = Function(gpu, kernel.kernel, kernel.name, _shape(metadata))
+        self.n_regs = self._function.n_regs
+        self.n_spills = self._function.n_spills
+        self.n_max_threads = self._function.n_max_threads
+        self._index = gpu.index
+        self._pack = make_packer(metadata.arguments)
+        self._count = len(metadata.arguments)
+        self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
+        self._scratch_align: int = metadata.get("global_scratch_align", 1)
+        # Blocks that no launch is using: launches in other threads, or from a signal handler in
+        # the midst of one, each take their own. Taking from a list is atomic.
+        self._blocks: list[_Block] = []
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle of the function."""
+        return self._function.handle
+
+    def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
+        stream = current_stream(self._index)
+        try:
+            block = self._blocks.pop()
+        except IndexError:
+            block = _Block(self._count)
+        block.slots[:] = self._pack(slots)
+        if self._scratch_bytes:
+            self._start_with_scratch(grid, stream, block)
+        else:
+            self._function.launch(grid, stream, block.parameters)
+        self._blocks.append(block)
+
+    def _start_with_scratch(self, grid: Grid, stream: int, block: _Block) -> None:
+        x, y, z = grid
+        size = x * y * z * self._scratch_bytes
+        with scratch(self._function.device, size, self._scratch_align, stream) as address:
+            block.scratch.value = address
+            self._function.launch(grid, stream, block.parameters)
+
+
+def _shape(metadata: Metadata) -> Shape:
+    return Shape(
+        threads=metadata.num_warps * metadata.target.warp_size,
+        shared=metadata.shared,
+        ctas=metadata.num_ctas,
+        cooperative=metadata.get("launch_cooperative_grid", False),
+        dependent=metadata.get("launch_pdl", False),
+    )
