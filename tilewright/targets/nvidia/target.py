@@ -30,6 +30,7 @@ from tilewright.targets.nvidia.features import (
     Processor,
     processor,
 )
+from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
@@ -86,6 +87,7 @@ STEPS = (
     Step(remove_dead_code),
     Step(merge_equal_values, optional=True),
     Step(pipeline_loads, when="async_copy", optional=True),
+    Step(overlap_products, when="wgmma", optional=True),
     Step(merge_equal_values, optional=True),
     Step(hoist_invariants, optional=True),
     Step(remove_dead_code, optional=True),

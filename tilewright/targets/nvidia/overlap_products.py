@@ -1,0 +1,98 @@
+"""A loop's product runs on while the next iteration is prepared."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ops.control import Barrier, For
+from tilewright.ops.gpu import CommitCopies, Share, Slot
+from tilewright.ops.nvidia import Wgmma, WgmmaWait
+
+
+@compiler_pass("overlap_products")
+def overlap_products(fn: Function, ctx: PassContext) -> bool:
+    """Wait for a loop's product one iteration later, where only the next product needs it.
+
+    Needs: pipelined loads, so that a product's operands stay for another iteration.
+    Leaves: the product in flight across the loop's end, waited for behind the loop.
+
+    The copies that fill the slot of the previous product move behind the wait for it, and behind a
+    barrier, as other warps may still be waiting. The product of this iteration runs meanwhile.
+    """
+    changed = False
+    for op in list(fn.walk()):
+        if isinstance(op, For):
+            found = _product(op)
+            if found is not None:
+                _overlap(op, *found)
+                ctx.count("overlapped")
+                changed = True
+    return changed
+
+
+def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
+    """The only product of the loop and its wait, if nothing else needs its result."""
+    products = [op for op in loop.body.walk() if isinstance(op, Wgmma)]
+    if len(products) != 1 or products[0].parent is not loop.body:
+        return None
+    (product,) = products
+    wait = product.next
+    if not isinstance(wait, WgmmaWait) or wait.values != [product.result] or wait.pending:
+        return None
+    end = loop.body.terminator
+    acc, result = product.acc, wait.results[0]
+    carried = (
+        acc.owner is loop.body
+        and list(acc.users.items()) == [(product, 1)]
+        and list(result.users.items()) == [(end, 1)]
+        and end.operands[acc.index - 1] is result
+    )
+    return (product, wait) if carried and _operands_stay(product, loop) else None
+
+
+def _operands_stay(product: Wgmma, loop: For) -> bool:
+    """Whether nothing writes the operands before the product of the next iteration has started."""
+    return all(
+        isinstance(value.op, Slot)
+        or (isinstance(value.op, Share) and value.region is not loop.body)
+        for value in (product.lhs, product.rhs)
+    )
+
+
+def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
+    result = _carry_in_flight(loop, product, wait)
+    previous = WgmmaWait([], 1)
+    previous.loc = product.loc
+    loop.body.insert_after(previous, product)
+    _sink_copies(loop, previous)
+    last = WgmmaWait([result], 0)
+    last.loc = product.loc
+    assert loop.parent is not None
+    loop.parent.insert_after(last, loop)
+    result.replace_with(last.results[0])
+    last.set_operand(0, result)
+
+
+def _carry_in_flight(loop: For, product: Wgmma, wait: WgmmaWait) -> Value:
+    """Yield the product itself; the loop's result that it becomes."""
+    wait.results[0].replace_with(product.result)
+    wait.erase()
+    return loop.results[product.acc.index - 1]
+
+
+def _sink_copies(loop: For, place: Op) -> None:
+    """Move the ops that start copies, from the loop's barrier to their commit, behind `place`."""
+    commit = next((op for op in loop.body if isinstance(op, CommitCopies)), None)
+    if commit is None:
+        return
+    moved: list[Op] = []
+    op: Op | None = commit
+    while op is not None and not isinstance(op, Barrier):
+        moved.append(op)
+        op = op.prev
+    for op in moved:  # the last first, each right behind `place`
+        op.remove()
+        loop.body.insert_after(op, place)
+    barrier = Barrier()
+    barrier.loc = place.loc
+    loop.body.insert_after(barrier, place)
