@@ -153,6 +153,32 @@ class Slot(Op, name="gpu.slot", traits=PURE):
         return buffer[int(index)]
 
 
+class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
+    """The same memory with its axes reordered: axis i of the result is axis `order[i]`.
+
+    %1 = gpu.permute_buffer %0, order=(1, 0,) : shared<64x32xfp16> -> shared<32x64xfp16>
+    """
+
+    buffer: Value = operand()
+    order: tuple[int, ...] = attr()
+
+    def result_type(self) -> Type:
+        _require_buffer(self, self.buffer)
+        shape = shape_of(self.buffer.type)
+        require(
+            sorted(self.order) == list(range(len(shape))),
+            self,
+            "order",
+            "{order} is not a permutation of {rank} axes",
+            order=self.order,
+            rank=len(shape),
+        )
+        return Shared(tuple(shape[i] for i in self.order), dtype_of(self.buffer.type))
+
+    def evaluate(self, buffer: Array) -> Array:
+        return np.transpose(buffer, self.order)
+
+
 class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES):
     """Starts to copy what `ptr` points to into a buffer; 0 where the mask is false.
 

@@ -6,14 +6,24 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, poison, vector
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.shared_memory import VIEWS
 from tilewright.lowering.types import memory_type
-from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, Slot, WaitCopies
+from tilewright.ops.gpu import (
+    Allocate,
+    CommitCopies,
+    CopyAsync,
+    Fetch,
+    PermuteBuffer,
+    Share,
+    Slot,
+    WaitCopies,
+)
 
 VECTOR_BYTES = 16
 
@@ -82,9 +92,18 @@ def emit_share(kernel: Kernel, op: Share) -> None:
         for registers, offset in moves(kernel, tile, layout_of(op.result), limit):
             row = _row(kernel, [values[r] for r in registers])
             b.store(row, b.gep(element, base, offset), align=row.type.bits // 8)
-    if not all(isinstance(user, Fetch | Slot) for user in op.result.users):
+    if not all(isinstance(user, Fetch) for user in _readers(op.result)):
         kernel.hw.publish(b)
     kernel.env[op.result] = [base]
+
+
+def _readers(buffer: Value) -> Iterator[Op]:
+    """The ops that use the memory, through views too."""
+    for user in buffer.users:
+        if isinstance(user, VIEWS):
+            yield from _readers(user.results[0])
+        else:
+            yield user
 
 
 def _row(kernel: Kernel, values: list[V]) -> V:
@@ -129,6 +148,11 @@ def emit_slot(kernel: Kernel, op: Slot) -> None:
     assert isinstance(kind, ir.Shared)
     start = b.mul(kernel.scalar(op.index), const(I32, kind.nbytes))
     kernel.env[op.results[0]] = [b.gep(I8, kernel.scalar(op.buffer), start)]
+
+
+@emits(PermuteBuffer)
+def emit_permute(kernel: Kernel, op: PermuteBuffer) -> None:
+    kernel.env[op.results[0]] = kernel.env[op.buffer]
 
 
 @emits(CopyAsync)

@@ -14,11 +14,13 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, Builder, Module, V, array
 from tilewright.ops.control import Barrier, For, While
-from tilewright.ops.gpu import Allocate, CopyAsync, Share, Slot
+from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot
 
 ALIGN = 1024  # what the widest swizzle of the hardware repeats after
 SCRATCH_ALIGN = 16
 SMALL = 1024  # scratch up to so many bytes is not shared with other ops, which saves barriers
+
+VIEWS = (Slot, PermuteBuffer)  # ops whose result is memory of their operand
 
 Scratch = Callable[[Any], int]
 SCRATCH: dict[type[Op], Scratch] = {}
@@ -64,9 +66,9 @@ Pending = frozenset[Access]
 
 
 def buffer_owner(value: Value) -> Op:
-    """The op that made the buffer of which the value is all or a slot."""
+    """The op that made the buffer of which the value is a view."""
     op = value.op
-    while isinstance(op, Slot):
+    while isinstance(op, VIEWS):
         op = op.buffer.op
     assert isinstance(op, Share | Allocate), "a buffer is made by an op of its own"
     return op
@@ -104,7 +106,7 @@ class SharedMemory:
 
     def _accesses(self, op: Op) -> list[Access]:
         """What the op reads and writes before any barrier of its own."""
-        if isinstance(op, Slot | Allocate):
+        if isinstance(op, (*VIEWS, Allocate)):
             return []
         found: list[Access] = []
         if isinstance(op, Share) or op in self.spans:
@@ -214,7 +216,7 @@ def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> in
     """The end of the last op, in the region of the owner, that uses the buffer or a slot of it."""
     last = moments[owner][1]
     for user in value.users:
-        if isinstance(user, Slot):
+        if isinstance(user, VIEWS):
             last = max(last, _last_use(user.results[0], owner, moments))
         holder = user
         while holder.parent is not owner.parent:

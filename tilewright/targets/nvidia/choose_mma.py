@@ -10,8 +10,9 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
+from tilewright.layout.shape import transpose
 from tilewright.ops.dot import Dot
-from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
@@ -150,6 +151,13 @@ def _comes_from_memory(value: Value) -> bool:
 
 def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
     """The operand in shared memory, laid out for wgmma. Only 16-bit ones may lie across K."""
+    if isinstance(value.op, Permute) and value.op.order == (1, 0):
+        # The load is shared as it is, so that it may become a copy, and seen the other way.
+        source = _shared(op, value.op.src, 1 - k_axis, infos)
+        view = _before(op, PermuteBuffer(source, (1, 0)))
+        assert source.layout is not None
+        view.results[0].layout = transpose(source.layout, (1, 0))
+        return view.results[0]
     share = _before(op, Share(value))
     across = (
         ir.dtype_of(value.type).primitive_bitwidth == 16 and _fastest_axis(value, infos) != k_axis

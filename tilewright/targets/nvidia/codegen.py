@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
+from tilewright.lowering.simt import atomic as _atomic
 from tilewright.lowering.simt import buffers as _buffers
 from tilewright.lowering.simt import control as _control
 from tilewright.lowering.simt import convert as _convert
+from tilewright.lowering.simt import gather as _gather
 from tilewright.lowering.simt import memory as _memory
 from tilewright.lowering.simt import reduce as _reduce
+from tilewright.lowering.simt import scan as _scan
 from tilewright.lowering.simt import shape as _shape
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.targets.nvidia import mma as _mma
@@ -21,7 +24,10 @@ from tilewright.targets.nvidia.features import WARP_SIZE
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 
 # Importing these registers how their ops are emitted.
-REGISTERED = (_arith, _buffers, _control, _convert, _memory, _mma, _reduce, _shape)
+REGISTERED = (
+    *(_arith, _atomic, _buffers, _control, _convert, _gather, _memory, _mma, _reduce, _scan),
+    _shape,
+)
 
 if TYPE_CHECKING:
     from tilewright.targets.nvidia.target import CudaOptions
@@ -55,7 +61,7 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
     attributes = kernel_attributes(threads, options.maxnreg, options.num_ctas)
     kernel = Kernel(
         fn,
-        NvidiaHardware(),
+        NvidiaHardware(features),
         options.num_warps,
         attributes=attributes,
         calling="ptx_kernel",

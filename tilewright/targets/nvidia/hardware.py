@@ -19,8 +19,9 @@ from tilewright.lowering.emit import (
     vector,
     zero,
 )
-from tilewright.lowering.simt.hardware import CachePolicy
-from tilewright.targets.nvidia.features import WARP_SIZE
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy
+from tilewright.targets.nvidia.atomic import emit_atomic, instruction
+from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 
 GLOBAL = pointer(1)
 ALL_LANES = -1
@@ -34,12 +35,23 @@ FROM_ZERO = 0
 _LETTERS = {1: "b", 16: "h", 32: "r", 64: "l"}
 
 
+# LLVM's names of the scopes of the language.
+_SCOPES = {"cta": "block", "gpu": "device", "sys": ""}
+
+
 class NvidiaHardware:
-    """Everything up to Hopper shares these; what newer chips have of their own are ops."""
+    """The instructions of an architecture.
+
+    Args:
+        features: what the architecture has, out of `features.py`.
+    """
 
     name = "cuda"
     lanes = WARP_SIZE
     shared_space = 3
+
+    def __init__(self, features: frozenset[str] = processor(DEFAULT_ARCH).features) -> None:
+        self.features = features
 
     def thread(self, b: Builder) -> V:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
@@ -147,6 +159,16 @@ class NvidiaHardware:
             constraints.append("b")
             args.append(mask)
         b.inline_asm(code, ",".join([*constraints, "~{memory}"]), VOID, args, True)
+
+    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
+        name = instruction(what, self.features)
+        if name is None:
+            return None
+        place = b.addrspacecast(ptr, GLOBAL)
+        return emit_atomic(b, what, name, place, value, None if _always(mask) else mask)
+
+    def sync_scope(self, scope: str) -> str:
+        return _SCOPES[scope]
 
 
 def _always(mask: V | None) -> bool:

@@ -8,7 +8,19 @@ from typing import NamedTuple
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import OFFSET, LinearLayout
-from tilewright.lowering.emit import F16, F32, I32, I64, VOID, Builder, V, const, struct, vector
+from tilewright.lowering.emit import (
+    F16,
+    F32,
+    I32,
+    I64,
+    VOID,
+    Builder,
+    V,
+    const,
+    poison,
+    struct,
+    vector,
+)
 from tilewright.lowering.simt.buffers import layout_of
 from tilewright.lowering.simt.convert import to_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
@@ -31,17 +43,16 @@ _RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32"}
 def _packed(kernel: Kernel, values: Sequence[V]) -> Registers:
     """Registers of elements as 32-bit registers, the first element in the lowest bits."""
     b = kernel.b
-    bits = to_bits(kernel, values)
-    per_word = 32 // bits[0].type.bits
+    per_word = 32 // values[0].type.bits
     if per_word == 1:
-        return bits
+        return to_bits(kernel, values)
     words: Registers = []
-    for start in range(0, len(bits), per_word):
-        word = b.zext(bits[start], I32)
-        for i in range(1, per_word):
-            part = b.zext(bits[start + i], I32)
-            word = b.or_(word, b.shl(part, i * bits[0].type.bits), "disjoint")
-        words.append(word)
+    for start in range(0, len(values), per_word):
+        # As one vector, so that two conversions to a narrow type become one.
+        row = poison(vector(values[0].type, per_word))
+        for i in range(per_word):
+            row = b.insert(row, values[start + i], i)
+        words.append(b.bitcast(row, I32))
     return words
 
 
