@@ -15,12 +15,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cuda, cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda_api import PROTOTYPES
+from tilewright.targets.protocol import GPUTarget
 
 INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, NOT_FOUND = 1, 3, 201, 500
 ILLEGAL_ADDRESS = 700
@@ -62,6 +65,26 @@ PTX = """
 
 def ptx(name: str) -> str:
     return PTX.format(name=name)
+
+
+def compiled(
+    arguments: list[tuple[tuple[int, ...], str]], device: str = "", **metadata: Any
+) -> CompiledKernel:
+    """A kernel `k` as a compiler would give it."""
+    values = {
+        "name": "k",
+        "hash": "0",
+        "target": GPUTarget("cuda", 90, 32),
+        "num_warps": 4,
+        "num_ctas": 1,
+        "shared": 0,
+        "arguments": arguments,
+        "signature": {f"a{i}": kind for i, (_, kind) in enumerate(arguments)},
+        **metadata,
+    }
+    kernel = CompiledKernel({"ptx": ptx("k")}, values)
+    kernel.device = device
+    return kernel
 
 
 @dataclass
@@ -106,6 +129,7 @@ class FakeCuda:
         load_status, log: what loading code gives, and writes into the caller's log.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
+        modules: takes the place of `sys.modules` where torch is looked for.
     """
 
     def __init__(self, gpus: list[Gpu] | None = None) -> None:
@@ -119,6 +143,7 @@ class FakeCuda:
         self.load_status = 0
         self.log = b""
         self.version = 13000
+        self.modules: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.calls: list[str] = []
         self.set_attributes: list[tuple[str, int, int]] = []
@@ -137,6 +162,7 @@ class FakeCuda:
         monkeypatch.setattr(cuda_api, "_api", None)
         monkeypatch.setattr(cuda, "_devices", {})
         monkeypatch.setattr(cuda_torch, "_stream_of", None)
+        monkeypatch.setattr(cuda_torch, "sys", SimpleNamespace(modules=self.modules))
 
     def __getattr__(self, name: str) -> Any:
         if name not in PROTOTYPES or name in self.missing:
