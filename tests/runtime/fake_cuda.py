@@ -125,7 +125,8 @@ class FakeCuda:
         function_attributes: of every kernel, by number.
         fail: status that a function gives, by its name, instead of what it does.
         missing: functions that this driver does not have.
-        pinned, owners: addresses that GPUs reach, and the device of those on a GPU.
+        pinned: addresses on the CPU that GPUs reach, and what GPUs call them.
+        owners: the device of addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
@@ -138,7 +139,7 @@ class FakeCuda:
         self.function_attributes = dict(FUNCTION)
         self.fail: dict[str, int] = {}
         self.missing: set[str] = set()
-        self.pinned: set[int] = set()
+        self.pinned: dict[int, int] = {}
         self.owners: dict[int, int] = {}
         self.load_status = 0
         self.log = b""
@@ -325,7 +326,7 @@ class FakeCuda:
 
     def do_cuPointerGetAttribute(self, out: int, number: int, address: int | None) -> int:
         if number == 3 and address in self.pinned:
-            _set(out, ctypes.c_uint64, address or 0)
+            _set(out, ctypes.c_uint64, self.pinned[address])
             return 0
         if number == 9 and address in self.owners:
             _set(out, ctypes.c_int, self.owners[address or 0])

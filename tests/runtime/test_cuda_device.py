@@ -85,10 +85,11 @@ def test_current_device_is_that_of_the_context(fake: FakeCuda) -> None:
 
 def test_memory_tells_its_device(fake: FakeCuda) -> None:
     fake.owners = {0x5000: 1}
-    fake.pinned = {0x6000}
+    fake.pinned = {0x6000: 0x6000, 0x6100: 0x9100}
     assert index_of(0x5000) == 1
     assert index_of(0x5001) is None
     assert device(0).reaches(0x6000)
+    assert not device(0).reaches(0x6100)  # registered, but elsewhere for the GPU
     assert not device(0).reaches(0x5000)
 
 

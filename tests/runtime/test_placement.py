@@ -240,7 +240,7 @@ def test_tensors_inside_tuples_are_found(fake: FakeCuda) -> None:
 def test_pinned_memory_is_taken_and_looked_at_each_time(fake: FakeCuda) -> None:
     kernel, array = jit(copy), np.zeros(4, np.float32)
     address = array.ctypes.data
-    fake.pinned = {address}
+    fake.pinned = {address: address}
     kernel[(1,)](on_gpu("cuda:1"), array)
     assert fake.launches[0].context == 0x101
     assert addresses(fake) == [(0x7000, address)]
