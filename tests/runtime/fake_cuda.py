@@ -15,12 +15,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cuda, cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda_api import PROTOTYPES
+from tilewright.targets.protocol import GPUTarget
 
 INVALID_VALUE, NOT_INITIALIZED, INVALID_CONTEXT, NOT_FOUND = 1, 3, 201, 500
 ILLEGAL_ADDRESS = 700
@@ -64,6 +67,26 @@ def ptx(name: str) -> str:
     return PTX.format(name=name)
 
 
+def compiled(
+    arguments: list[tuple[tuple[int, ...], str]], device: str = "", **metadata: Any
+) -> CompiledKernel:
+    """A kernel `k` as a compiler would give it."""
+    values = {
+        "name": "k",
+        "hash": "0",
+        "target": GPUTarget("cuda", 90, 32),
+        "num_warps": 4,
+        "num_ctas": 1,
+        "shared": 0,
+        "arguments": arguments,
+        "signature": {f"a{i}": kind for i, (_, kind) in enumerate(arguments)},
+        **metadata,
+    }
+    kernel = CompiledKernel({"ptx": ptx("k")}, values)
+    kernel.device = device
+    return kernel
+
+
 @dataclass
 class Gpu:
     """A device: its name and attributes by number."""
@@ -102,10 +125,12 @@ class FakeCuda:
         function_attributes: of every kernel, by number.
         fail: status that a function gives, by its name, instead of what it does.
         missing: functions that this driver does not have.
-        pinned, owners: addresses that GPUs reach, and the device of those on a GPU.
+        pinned: addresses on the CPU that GPUs reach, and what GPUs call them.
+        owners: the device of addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
+        modules: takes the place of `sys.modules` where torch is looked for.
     """
 
     def __init__(self, gpus: list[Gpu] | None = None) -> None:
@@ -114,11 +139,12 @@ class FakeCuda:
         self.function_attributes = dict(FUNCTION)
         self.fail: dict[str, int] = {}
         self.missing: set[str] = set()
-        self.pinned: set[int] = set()
+        self.pinned: dict[int, int] = {}
         self.owners: dict[int, int] = {}
         self.load_status = 0
         self.log = b""
         self.version = 13000
+        self.modules: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.calls: list[str] = []
         self.set_attributes: list[tuple[str, int, int]] = []
@@ -137,6 +163,7 @@ class FakeCuda:
         monkeypatch.setattr(cuda_api, "_api", None)
         monkeypatch.setattr(cuda, "_devices", {})
         monkeypatch.setattr(cuda_torch, "_stream_of", None)
+        monkeypatch.setattr(cuda_torch, "sys", SimpleNamespace(modules=self.modules))
 
     def __getattr__(self, name: str) -> Any:
         if name not in PROTOTYPES or name in self.missing:
@@ -299,7 +326,7 @@ class FakeCuda:
 
     def do_cuPointerGetAttribute(self, out: int, number: int, address: int | None) -> int:
         if number == 3 and address in self.pinned:
-            _set(out, ctypes.c_uint64, address or 0)
+            _set(out, ctypes.c_uint64, self.pinned[address])
             return 0
         if number == 9 and address in self.owners:
             _set(out, ctypes.c_int, self.owners[address or 0])

@@ -27,13 +27,7 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from tilewright.runtime.tensors import (
-    CPU,
-    READERS,
-    SHORT,
-    alias_classes,
-    find_reader,
-)
+from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes, find_reader
 
 Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple. See the module's text."""
@@ -420,9 +414,7 @@ def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]
 
 def _aliases(extents: list[tuple[int, int]], devices: str) -> tuple[int, ...]:
     # Elsewhere extents are not read: that would cost more than the rest of the launch.
-    if devices != CPU:
-        return (0,) * len(extents) if len(extents) > 1 else ()
-    return alias_classes(extents)
+    return alias_classes(extents) if devices == CPU else (0,) * len(extents)
 
 
 def make_binder(

@@ -155,7 +155,7 @@ def _device_name(tensor: Any, address: int) -> str:
     if kind != CUDA:
         return kind
     index = int(number) if number else getattr(device, "index", None)
-    return _cuda_name(address) if index is None else _cuda_names[index]
+    return _cuda_names[index] if isinstance(index, int) else _cuda_name(address)
 
 
 def _read_duck(tensor: Any) -> Reading:

@@ -49,12 +49,8 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuLaunchKernel": (_WORD, *[_UNSIGNED] * 7, _WORD, _WORD, _WORD),
     "cuLaunchKernelEx": (_WORD, _WORD, _WORD, _WORD),
     "cuStreamSynchronize": (_WORD,),
-    "cuMemAlloc_v2": (_WORD, _SIZE),
-    "cuMemFree_v2": (_WORD,),
     "cuMemAllocAsync": (_WORD, _SIZE, _WORD),
     "cuMemFreeAsync": (_WORD, _WORD),
-    "cuMemcpyHtoD_v2": (_WORD, _WORD, _SIZE),
-    "cuMemcpyDtoH_v2": (_WORD, _WORD, _SIZE),
     "cuPointerGetAttribute": (_WORD, _INT, _WORD),
 }
 """The parameters of the driver's functions that are used; each gives a status, 0 for success."""

@@ -1,0 +1,197 @@
+"""What launches on CUDA take from the program around them: streams, memory, the current device;
+what programs ask of the driver; forks. The driver only records, and torch is a stand-in."""
+
+import multiprocessing
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.runtime.fake_cuda import DEVICE, INVALID_VALUE, FakeCuda, Gpu, compiled
+from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime.devices import cuda_api, cuda_torch
+from tilewright.runtime.devices.cuda import device, device_count, index_of
+from tilewright.runtime.devices.cuda_torch import current_stream, scratch
+from tilewright.runtime.drivers.cuda import CudaDriver
+from tilewright.runtime.launchers.cuda import CudaLaunch
+from tilewright.targets.protocol import GPUTarget
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    made = FakeCuda([Gpu(), Gpu(b"Old GPU", {**DEVICE, 75: 7, 76: 5, 97: 65536})])
+    made.install(monkeypatch)
+    yield made
+    assert not made.faults
+
+
+# -- streams and scratch memory -------------------------------------------------------------------
+
+
+class FakeTorch(SimpleNamespace):
+    """A torch built for CUDA, as far as launches need it."""
+
+    def __init__(self, raw: bool = True) -> None:
+        def stream(index: int) -> Any:
+            return SimpleNamespace(cuda_stream=0xAB00 + index)
+
+        functions = {"_cuda_getCurrentRawStream": lambda i: stream(i).cuda_stream} if raw else {}
+        super().__init__(
+            version=SimpleNamespace(cuda="13.0"),
+            _C=SimpleNamespace(**functions),
+            cuda=SimpleNamespace(
+                current_stream=stream, current_device=lambda: 1, set_device=self.selected
+            ),
+            uint8="uint8",
+            asked=[],
+            chosen=[],
+        )
+
+    def selected(self, index: int) -> None:
+        self.chosen.append(index)
+
+    def empty(self, size: int, dtype: Any, device: str) -> Any:
+        self.asked.append((size, dtype, device))
+        return SimpleNamespace(data_ptr=lambda: 0x10040)
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_stream_is_torchs(fake: FakeCuda, raw: bool) -> None:
+    kernel = compiled([], "cuda:1")
+    kernel.run.start((1, 1, 1), (), ())
+    fake.modules["torch"] = FakeTorch(raw)
+    kernel.run.start((1, 1, 1), (), ())
+    assert [launch.stream for launch in fake.launches] == [0, 0xAB01]
+    assert CudaDriver().get_current_stream() == 0xAB01
+    assert CudaDriver().get_current_stream(0) == 0xAB00
+
+
+def test_torch_without_cuda_or_half_imported_is_none(fake: FakeCuda) -> None:
+    for torch in (SimpleNamespace(), SimpleNamespace(version=SimpleNamespace(cuda=None), cuda=1)):
+        fake.modules["torch"] = torch
+        assert current_stream(0) == 0
+        assert cuda_torch.cuda_torch() is None
+    assert CudaDriver().get_current_device() == 0
+    with pytest.raises(RuntimeError, match="get_device_interface is for programs that import t"):
+        CudaDriver().get_device_interface()
+
+
+def test_scratch_of_the_driver(fake: FakeCuda) -> None:
+    fake.widths["k"] = [4, 8]
+    kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
+    kernel.run.start((2, 3, 1), (5,), (5,))
+    ((address, size),) = fake.allocated.items()
+    assert fake.freed == [address]
+    passed = int.from_bytes(fake.launches[0].arguments[1], "little")
+    assert passed % 128 == 0
+    assert address <= passed
+    assert passed + 600 <= address + size
+    names = [n for n in fake.calls if n in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")]
+    assert names == ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
+
+
+def test_scratch_is_given_back_when_the_launch_fails(fake: FakeCuda) -> None:
+    fake.fail["cuLaunchKernel"] = INVALID_VALUE
+    with pytest.raises(DeviceError):
+        compiled([], global_scratch_size=1).run.start((1, 1, 1), (), ())
+    assert fake.freed == list(fake.allocated)
+
+
+def test_scratch_of_torch(fake: FakeCuda) -> None:
+    torch = FakeTorch()
+    fake.modules["torch"] = torch
+    with scratch(device(1), 1000, 128, 0) as address:
+        assert address == 0x10080
+    assert torch.asked == [(1127, "uint8", "cuda:1")]
+    assert fake.allocated == {}
+
+
+# -- what programs ask of the driver --------------------------------------------------------------
+
+
+def test_driver_of_the_devices(fake: FakeCuda) -> None:
+    driver = CudaDriver()
+    assert driver.is_active()
+    assert driver.get_current_target() == GPUTarget("cuda", 90, 32)
+    driver.set_current_device(1)
+    assert driver.get_current_device() == 1
+    assert driver.get_current_target() == GPUTarget("cuda", 75, 32)
+    assert driver.get_device_capability() == (7, 5)
+    assert driver.get_device_capability(0) == (9, 0)
+    properties = driver.utils.get_device_properties(0)
+    assert properties == {
+        "max_shared_mem": 232448,
+        "max_num_regs": 65536,
+        "multiprocessor_count": 132,
+        "warpSize": 32,
+        "sm_clock_rate": 1980000,
+        "mem_clock_rate": 3201000,
+        "mem_bus_width": 6144,
+    }
+    loaded, handle, *numbers = driver.utils.load_binary("k", b"\x7fELF k", 0, 1)
+    assert loaded.device is device(1)
+    assert fake.functions[handle] == "k"
+    assert numbers == [32, 0, 1024]
+
+
+def test_current_device_is_torchs(fake: FakeCuda) -> None:
+    torch = FakeTorch()
+    fake.modules["torch"] = torch
+    driver = CudaDriver()
+    assert driver.get_current_device() == 1
+    assert driver.get_current_target().arch == 75
+    driver.set_current_device(0)
+    assert torch.chosen == [0]
+    with pytest.raises(DeviceError, match="no device cuda:5"):
+        driver.set_current_device(5)
+
+
+# -- forks ----------------------------------------------------------------------------------------
+
+
+def _in_child(launch: CudaLaunch, pipe: Any) -> None:
+    said: list[str] = []
+    for use in (lambda: launch.start((1, 1, 1), (), ()), device_count, lambda: device(1)):
+        try:
+            use()
+        except DeviceError as error:
+            said.append(str(error))
+    pipe.send((said, CudaDriver.is_active(), index_of(1)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_is_told(fake: FakeCuda) -> None:
+    kernel = compiled([])
+    kernel.run.start((1, 1, 1), (), ())
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_in_child, args=(kernel.run, there))
+    child.start()
+    assert here.poll(30)
+    said, active, index = here.recv()
+    child.join()
+    assert child.exitcode == 0
+    assert len(said) == 3
+    assert all(text == cuda_api.FORKED for text in said)
+    assert (active, index) == (False, None)
+    kernel.run.start((1, 1, 1), (), ())  # the parent goes on
+    assert len(fake.launches) == 2
+
+
+def _first_use(pipe: Any) -> None:
+    pipe.send(device_count())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_child_forked_before_the_first_use_has_its_own(fake: FakeCuda) -> None:
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    child = context.Process(target=_first_use, args=(there,))
+    child.start()
+    assert here.poll(30)
+    assert here.recv() == 2
+    child.join()
