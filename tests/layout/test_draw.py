@@ -2,10 +2,17 @@
 
 import xml.etree.ElementTree as ET
 from itertools import product
+from pathlib import Path
 
 from tests.layout.random_layouts import named
 from tilewright.layout.draw import svg, table
-from tilewright.layout.families import blocked, mma_m16n8, shared_swizzled
+from tilewright.layout.families import (
+    blocked,
+    mma_m16n8,
+    shared_hopper,
+    shared_swizzled,
+    wgmma_accumulator,
+)
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
@@ -52,3 +59,19 @@ def test_image_has_the_cells_of_the_table_and_a_colour_per_thread() -> None:
         threads
     )
     assert len(set(fills)) == len(threads) == 8
+
+
+def test_pictures_of_the_documentation_are_drawn_by_the_code() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "layouts.md").read_text("utf-8")
+    shown = blocked((4, 8), (1, 2), (2, 2), (2, 1), (1, 0))
+    assert f"```\n{table(shown)}\n```" in page
+    for layout in (shown, mma_m16n8((16, 8), (1, 1)), wgmma_accumulator((64, 16), 4, 16)):
+        names = [name for name, count in layout.ins if count]
+        assert f"{layout.select_ins(*names)}\n" in page
+    rows = table(mma_m16n8((16, 8), (1, 1))).splitlines()
+    assert all(f"{rows[i].rstrip()}      row {i}\n" in page for i in (0, 1, 8))
+    atom = shared_hopper((8, 64), 16, 128)
+    assert str(atom) in page
+    for i in range(5):
+        chunks = (atom.apply({"offset": i * 64 + j * 8})["dim1"] // 8 for j in range(8))
+        assert f"\n{' '.join(map(str, chunks))}\n" in page

@@ -158,17 +158,11 @@ def _memory_basis(a: _Side, b: _Side, vector: _Vector, memory: Memory) -> tuple[
     rest = _complement(a, b, vector, tile)
     if rest is None:
         return None
-    # Narrow elements: those that fill up a word together with the vector share a bank for free.
-    inside = gf2.Span(rest)
-    near = [v for v in (*gf2.intersection(a.lanes, b.lanes), *a.lanes, *b.lanes) if v in inside]
-    filling = max(0, memory.word_bits - len(vector.basis))
-    word = gf2.extend((), (*near, *rest))[:filling]
+    # Elements narrower than a word: those that fill it up share its bank for free, whichever.
+    word = rest[: max(0, memory.word_bits - len(vector.basis))]
     spans = [
         gf2.intersection((*vector.basis, *word, *side.lanes[: memory.group_bits(size)]), rest)
-        for side, size in (
-            (a, vector.store),
-            (b, vector.load),
-        )
+        for side, size in ((a, vector.store), (b, vector.load))
     ]
     count = len(tile) - min(len(tile), memory.line_bits)
     lines = gf2.extend(word, _avoiding(spans[0], spans[1], rest))[:count]

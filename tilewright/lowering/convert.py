@@ -7,7 +7,7 @@ zero by integer arithmetic on the bits, so subnormals and NaN come out as `Cast`
 from __future__ import annotations
 
 from tilewright.ir import types as ir
-from tilewright.lowering.emit import F16, F32, F64, I16, I32, Builder, V, const, like
+from tilewright.lowering.emit import BF16, F16, F32, F64, I16, I32, Builder, V, const, like
 from tilewright.lowering.types import register_type
 
 _LARGEST = {ir.FP8E5: 57344.0, ir.FP8E4NV: 448.0, ir.FP8E4B8: 240.0, ir.FP8E5B16: 57344.0}
@@ -17,6 +17,10 @@ def widen(b: Builder, x: V, element: ir.DType) -> V:
     """The value in the type arithmetic is done in: narrow floats become fp32, exactly."""
     if not element.is_floating() or element.primitive_bitwidth >= 32:
         return x
+    if b.own_cast is not None:
+        found = b.own_cast(b, x, element.short, "fp32")
+        if found is not None:
+            return found
     if element == ir.FP16:
         return b.fpext(x, F32)
     if element == ir.BF16:
@@ -119,6 +123,10 @@ def _abs(b: Builder, x: V) -> V:
 
 
 def _from_f32(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
+    if b.own_cast is not None and rounding == "rtne":
+        found = b.own_cast(b, x, "fp32", to.short)
+        if found is not None:
+            return found
     if to == ir.FP16:
         narrowed = b.fptrunc(x, F16)
         return _toward_zero_f16(b, narrowed, x) if rounding == "rtz" else narrowed
@@ -136,6 +144,8 @@ def _toward_zero_f16(b: Builder, rounded: V, exact: V) -> V:
 
 def _to_bf16(b: Builder, x: V, rounding: str) -> V:
     """The upper half of the bits, after adding just under (or at) half of its last place."""
+    if b.rounds_to_bf16 and rounding == "rtne":
+        return b.bitcast(b.fptrunc(x, BF16), like(I16, x.type))
     bits = b.bitcast(x, like(I32, x.type))
     upper = b.lshr(bits, 16)
     if rounding == "rtne":

@@ -75,6 +75,9 @@ class Builder(ValueBuilder):
         location: metadata id of a DILocation (``"!7"``) to attach to each instruction, or None.
         has_fma: whether the target fuses multiply and add in one instruction; `mul_add` and the
             functions of `lowering.math` read it.
+        own_cast: the target's own conversions between floats, which `lowering.convert` prefers.
+        rounds_to_bf16: whether its instruction from fp32 to bf16 rounds to nearest even and keeps
+            subnormals; `lowering.convert` reads it.
 
     An operand may be a Python number where another operand gives it its type.
     Integer instructions on constants fold, and so do ``x + 0``, ``x * 1`` and the like.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from tilewright.lowering.llvm_module import Block, Function
 from tilewright.lowering.llvm_values import (
@@ -50,6 +51,14 @@ _FCMP = frozenset(
 )
 
 
+OwnCast = Callable[[Any, V, str, str], "V | None"]
+"""A target's own conversions between floats: (builder, value, from, to) -> result or None.
+
+The types are named as in the language, such as ``"bf16"``; floats are rounded to nearest even, and
+fp8 saturates.
+"""
+
+
 class ValueBuilder:
     """Half of `emit.Builder`, which says what the attributes and operands are.
 
@@ -59,12 +68,21 @@ class ValueBuilder:
 
     __slots__ = (
         "_fast", "_lines", "current", "flag_text", "function", "has_fma", "location", "module",
+        "own_cast", "rounds_to_bf16",
     )  # fmt: skip
 
-    def __init__(self, function: Function, has_fma: bool = True, fast_flags: str = "") -> None:
+    def __init__(
+        self,
+        function: Function,
+        has_fma: bool = True,
+        fast_flags: str = "",
+        rounds_to_bf16: bool = False,
+    ) -> None:
         self.function = function
         self.module = function.module
         self.has_fma = has_fma
+        self.own_cast: OwnCast | None = None
+        self.rounds_to_bf16 = rounds_to_bf16
         self.location: str | None = None
         self.fast_flags = fast_flags
         self._lines: list[str] = _CLOSED

@@ -122,11 +122,11 @@ def log_rest(b: Builder, f: V) -> V:
     return b.fsub(b.fmul(s, b.fadd(half_square, r)), half_square)
 
 
-def _kernels(b: Builder, x: V) -> tuple[V, tuple[V, V], tuple[V, V]]:
-    """(q, sin r, cos r) for x = n*pi/2 + r with |x| < 2**19; sine and cosine as sums of two.
+def _reduce(b: Builder, x: V) -> tuple[V, V, V]:
+    """(q, r, tail) for x = n*pi/2 + r + tail with |x| < 2**19; q is an i64 with n in its low bits.
 
-    r is the sum of a head and a tail: x - n*P1 and n*P2 are exact, and the rounding error of
-    their difference goes to the tail, together with n*P3.
+    x - n*P1 and n*P2 are exact, and the rounding error of their difference goes to the tail,
+    together with n*P3.
     """
     rounded = b.mul_add(x, 2 / math.pi, FORMAT_F64.magic)
     n = b.fsub(rounded, FORMAT_F64.magic)
@@ -136,8 +136,11 @@ def _kernels(b: Builder, x: V) -> tuple[V, tuple[V, V], tuple[V, V]]:
     error = b.fsub(b.fsub(first, second), middle)
     low = b.fsub(b.fmul(n, HALF_PI_SPLIT[2]), error)
     r = b.fsub(second, low)
-    tail = b.fsub(b.fsub(second, r), low)
+    return int_bits(b, rounded), r, b.fsub(b.fsub(second, r), low)
 
+
+def _kernels(b: Builder, r: V, tail: V) -> tuple[tuple[V, V], tuple[V, V]]:
+    """Sine and cosine of r + tail, |r| <= pi/4, each as a sum of two."""
     z = b.fmul(r, r)
     # sin(r + tail) = sin r + tail * (1 - z/2), cos(r + tail) = cos r - r * tail
     tail_share = b.mul_add(b.fmul(z, tail), -0.5, tail)
@@ -147,7 +150,7 @@ def _kernels(b: Builder, x: V) -> tuple[V, tuple[V, V], tuple[V, V]]:
     head_error = b.fsub(b.fsub(1.0, head), half)
     remainder = b.fsub(head_error, b.fmul(r, tail))
     cosine = (head, b.mul_add(b.fmul(z, z), polynomial(b, z, _COS), remainder))
-    return int_bits(b, rounded), sine, cosine
+    return sine, cosine
 
 
 def _with_huge(b: Builder, name: str, x: V, result: V) -> V:
@@ -160,16 +163,29 @@ def _with_huge(b: Builder, name: str, x: V, result: V) -> V:
     return if_any(b, huge, [result], slow)[0]
 
 
-def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
-    """Emits sin(x + quarter*pi/2): sin for 0, cos for 1."""
+Reduction = Callable[[Builder, V], tuple[V, V, V]]
+
+
+def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Builder, V], V]:
+    """Emits sin(x + quarter*pi/2): sin for 0, cos for 1.
+
+    Args:
+        reduce_huge: as `_reduce`, for |x| from 2**19 on; without it the C library does those.
+    """
 
     def emit(b: Builder, x: V) -> V:
-        q, sine_parts, cosine_parts = _kernels(b, x)
+        q, r, tail = _reduce(b, x)
+        if reduce_huge is not None:
+            huge = b.fcmp("uge", fabs(b, x), TRIG_HUGE)
+            q, r, tail = if_any(b, huge, [q, r, tail], lambda: list(reduce_huge(b, x)))
+        sine_parts, cosine_parts = _kernels(b, r, tail)
         sine, cosine = b.fadd(*sine_parts), b.fadd(*cosine_parts)
         q = b.add(q, quarter)
         result = negate_if_bit(b, b.select(is_odd(b, q), cosine, sine), q, 1)
         if not quarter:
             result = b.select(b.fcmp("oeq", x, 0.0), x, result)
+        if reduce_huge is not None:
+            return result
         return _with_huge(b, "cos" if quarter else "sin", x, result)
 
     return emit
@@ -177,7 +193,8 @@ def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
 
 def tan(b: Builder, x: V) -> V:
     """t = n/d of the rounded kernels, then (n + dn)/(d + dd) = t + (dn - t*dd)/d."""
-    q, sine, cosine = _kernels(b, x)
+    q, r, tail = _reduce(b, x)
+    sine, cosine = _kernels(b, r, tail)
     odd = is_odd(b, q)
     rounded: list[V] = []
     lost: list[V] = []

@@ -470,6 +470,8 @@ _SUMS = frozenset(
 
 def _not_negative(value: Value, depth: int = 12) -> bool:
     """Proved, or assumed: see the module's documentation."""
+    if not element_of(value.type).is_int():
+        return False  # a float on its way to an integer
     op = value.op
     if not isinstance(value.type, Tile) and (op is None or op.name != "arith.constant"):
         return True

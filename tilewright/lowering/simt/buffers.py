@@ -9,10 +9,11 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, dim_name
-from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, poison, vector
-from tilewright.lowering.simt.convert import from_bits, to_bits
+from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, vector
+from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import VIEWS
+from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type
 from tilewright.ops.gpu import (
     Allocate,
@@ -84,14 +85,14 @@ def _element(value: Value) -> LType:
 def emit_share(kernel: Kernel, op: Share) -> None:
     b = kernel.b
     base = kernel.shared.address(b, op)
-    values = to_bits(kernel, kernel.env[op.src])
+    values = kernel.env[op.src]
     element = _element(op.src)
     tile = layout_of(op.src)
     with kernel.only_if(kernel.is_first_holder(tile)):
         limit = VECTOR_BYTES * 8 // element.bits
         for registers, offset in moves(kernel, tile, layout_of(op.result), limit):
-            row = _row(kernel, [values[r] for r in registers])
-            b.store(row, b.gep(element, base, offset), align=row.type.bits // 8)
+            joined = row(b, [values[r] for r in registers], op.src.type)
+            b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
     if not all(isinstance(user, Fetch) for user in _readers(op.result)):
         kernel.hw.publish(b)
     kernel.env[op.result] = [base]
@@ -104,15 +105,6 @@ def _readers(buffer: Value) -> Iterator[Op]:
             yield from _readers(user.results[0])
         else:
             yield user
-
-
-def _row(kernel: Kernel, values: list[V]) -> V:
-    if len(values) == 1:
-        return values[0]
-    row = poison(vector(values[0].type, len(values)))
-    for i, value in enumerate(values):
-        row = kernel.b.insert(row, value, i)
-    return row
 
 
 @emits(Fetch)
@@ -129,8 +121,8 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
             found[registers[0]] = b.load(element, place)
             continue
         kind = vector(element, len(registers))
-        row = b.load(kind, place, align=kind.bits // 8)
-        found |= {r: b.extract(row, i) for i, r in enumerate(registers)}
+        loaded = b.load(kind, place, align=kind.bits // 8)
+        found |= {r: b.extract(loaded, i) for i, r in enumerate(registers)}
     copies = tile.free_variables(REGISTER)
     bits: Registers = [found[r & ~copies] for r in range(tile.in_size(REGISTER))]
     kernel.bind(op, from_bits(kernel, op.result.type, bits))

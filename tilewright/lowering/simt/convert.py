@@ -12,6 +12,7 @@ from tilewright.layout.shuffles import Shuffles
 from tilewright.lowering.emit import I32, V, const, int_type, poison, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.words import row
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops.gpu import ConvertLayout
 
@@ -40,11 +41,10 @@ def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
         case convert.Registers() as plan:
             found = [values[source] for source in plan.sources]
         case Shuffles() as plan:
-            found = from_bits(kernel, op.src.type, _shuffled(kernel, plan, to_bits(kernel, values)))
+            moved = _shuffled(kernel, plan, to_bits(kernel, values))
+            found = from_bits(kernel, op.src.type, moved)
         case convert.Shared() as plan:
-            found = from_bits(
-                kernel, op.src.type, _exchanged(kernel, op, plan, to_bits(kernel, values))
-            )
+            found = from_bits(kernel, op.src.type, _exchanged(kernel, op, plan))
     kernel.bind(op, found)
 
 
@@ -123,43 +123,39 @@ def _shuffle_word(kernel: Kernel, word: V, lane: V) -> V:
     return b.bitcast(halves, word.type)
 
 
-def _row(kernel: Kernel, values: Sequence[V]) -> V:
-    """Values as one vector; one value as it is."""
-    if len(values) == 1:
-        return values[0]
-    row = poison(vector(values[0].type, len(values)))
-    for i, value in enumerate(values):
-        row = kernel.b.insert(row, value, i)
-    return row
-
-
 def _packed(kernel: Kernel, values: Sequence[V]) -> V:
     """Several narrow integers as one, the first in the lowest bits."""
-    row = _row(kernel, values)
-    return kernel.b.bitcast(row, int_type(len(values) * values[0].type.bits))
+    if len(values) == 1:
+        return values[0]
+    b = kernel.b
+    joined = poison(vector(values[0].type, len(values)))
+    for i, value in enumerate(values):
+        joined = b.insert(joined, value, i)
+    return b.bitcast(joined, int_type(len(values) * values[0].type.bits))
 
 
 def _unpacked(kernel: Kernel, word: V, count: int, like: V) -> list[V]:
     if count == 1:
         return [word]
-    row = kernel.b.bitcast(word, vector(like.type, count))
-    return [kernel.b.extract(row, i) for i in range(count)]
+    joined = kernel.b.bitcast(word, vector(like.type, count))
+    return [kernel.b.extract(joined, i) for i in range(count)]
 
 
 # -- through shared memory ------------------------------------------------------------------------
 
 
-def _exchanged(
-    kernel: Kernel, op: ConvertLayout, plan: convert.Shared, values: Sequence[V]
-) -> Registers:
+def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Registers:
+    """The bits of the result's registers."""
     b = kernel.b
     base = kernel.shared.address(b, op)
-    element = values[0].type
+    values = kernel.env[op.src]
+    element = int_type(memory_type(op.src.type).bits)
     address = partial(_address, kernel, base, element.bits // 8)
     with kernel.only_if(_storing(kernel, plan)):
         for registers in plan.store.vectors:
-            row = _row(kernel, [values[r] for r in registers])
-            b.store(row, address(plan.store.offsets, registers[0]), align=row.type.bits // 8)
+            stored = row(b, [values[r] for r in registers], op.src.type)
+            place = address(plan.store.offsets, registers[0])
+            b.store(stored, place, align=len(registers) * element.bits // 8)
     kernel.hw.barrier(b)
     loaded: dict[int, V] = {}
     for registers in plan.load.vectors:
@@ -168,9 +164,9 @@ def _exchanged(
             loaded[registers[0]] = b.load(element, place)
             continue
         kind = vector(element, len(registers))
-        row = b.load(kind, place, align=kind.bits // 8)
+        joined = b.load(kind, place, align=len(registers) * element.bits // 8)
         for i, register in enumerate(registers):
-            loaded[register] = b.extract(row, i)
+            loaded[register] = b.extract(joined, i)
     return [loaded[r] for r in plan.copies]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from tilewright.ir.types import DType
 from tilewright.lowering.emit import Builder, V
 
 
@@ -18,6 +19,25 @@ class CachePolicy:
     volatile: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Atomic:
+    """What an atomic read-modify-write does, as the language has it.
+
+    Attributes:
+        kind: add, min, max, and, or, xor or xchg.
+        element: the type of what is in memory.
+        order: relaxed, acquire, release or acq_rel.
+        scope: cta, gpu or sys.
+        wanted: whether the value from before is used.
+    """
+
+    kind: str
+    element: DType
+    order: str
+    scope: str
+    wanted: bool
+
+
 class Hardware(Protocol):
     """Instructions that GPUs have under different names.
 
@@ -25,11 +45,13 @@ class Hardware(Protocol):
         name: what lowerings are overridden under.
         lanes: threads of a warp.
         shared_space: LLVM's number for the address space of shared memory.
+        rounds_to_bf16: see `lowering.emit.Builder`.
     """
 
     name: str
     lanes: int
     shared_space: int
+    rounds_to_bf16: bool
 
     def thread(self, b: Builder) -> V:
         """Index of the thread in its program."""
@@ -98,4 +120,20 @@ class Hardware(Protocol):
         self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
     ) -> None:
         """Write words to global memory where the mask is true; sizes as for `load`."""
+        ...
+
+    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
+        """One instruction that combines global memory with a value, where the mask is true.
+
+        The result is what was there before, 0 where the mask is false, anything if not wanted. None
+        where there is no such instruction; then nothing has been emitted.
+        """
+        ...
+
+    def sync_scope(self, scope: str) -> str:
+        """LLVM's name for one of the scopes cta, gpu and sys."""
+        ...
+
+    def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
+        """A conversion between floats in an instruction or two, as `Builder.own_cast`."""
         ...

@@ -76,7 +76,8 @@ class Kernel:
         self.function = self.module.function(
             fn.name, VOID, params, attributes=attributes, linkage=calling
         )
-        self.b = Builder(self.function, fast_flags=fast_flags)
+        self.b = Builder(self.function, fast_flags=fast_flags, rounds_to_bf16=hw.rounds_to_bf16)
+        self.b.own_cast = hw.cast
         self.entry = self.b.current
         self.thread = hw.thread(self.b)
         self.lane = self.b.and_(self.thread, hw.lanes - 1)

@@ -8,9 +8,10 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
-from tilewright.lowering.emit import I8, I64, V, const, int_type, poison, vector
+from tilewright.lowering.emit import I64, V, const, int_type, poison, vector
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.words import words
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import memory
 
@@ -65,6 +66,7 @@ class Words:
 
     def __init__(self, kernel: Kernel, type: ir.Type, length: int) -> None:
         self.b = kernel.b
+        self.type = type
         self.register = register_type(type)
         self.element = memory_type(type)
         self.length = length
@@ -76,19 +78,7 @@ class Words:
 
     def pack(self, values: Sequence[V]) -> list[V]:
         """Elements as words."""
-        b = self.b
-        whole = [self._to_memory(v) for v in values]
-        if self.length == 1:
-            return [whole[0]]
-        packed = poison(vector(int_type(self.element.bits), self.length))
-        for i, value in enumerate(whole):
-            packed = b.insert(packed, value, i)
-        words = (
-            b.bitcast(packed, vector(int_type(self.bits), self.count))
-            if (self.count > 1)
-            else b.bitcast(packed, int_type(self.bits))
-        )
-        return [b.extract(words, i) for i in range(self.count)] if self.count > 1 else [words]
+        return words(self.b, values, self.type, self.bits)
 
     def unpack(self, words: Sequence[V]) -> list[V]:
         """Words as elements."""
@@ -107,14 +97,6 @@ class Words:
             )
         return [self._to_register(b.extract(elements, i)) for i in range(self.length)]
 
-    def _to_memory(self, value: V) -> V:
-        """A register's value as an integer of its size in memory."""
-        if value.type.is_ptr:
-            return self.b.ptrtoint(value)
-        if value.type.bits == 1:
-            return self.b.zext(value, I8)
-        return self.b.bitcast(value, int_type(value.type.bits))
-
     def _to_register(self, value: V) -> V:
         if self.register.is_ptr:
             return self.b.inttoptr(value)
@@ -126,26 +108,26 @@ class Words:
 @emits(memory.Load)
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
-    words = Words(kernel, op.result.type, length)
+    access = Words(kernel, op.result.type, length)
     policy = CachePolicy(op.cache, op.evict, op.volatile)
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
     others = kernel.env[op.other] if op.other is not None else None
     found: Registers = []
     for start in range(0, len(pointers), length):
-        other = words.pack(others[start : start + length]) if others else None
+        other = access.pack(others[start : start + length]) if others else None
         mask = masks[start] if masks else None
         got = kernel.hw.load(
-            kernel.b, pointers[start], words.count, words.bits, mask, other, policy
+            kernel.b, pointers[start], access.count, access.bits, mask, other, policy
         )
-        found += words.unpack(got)
+        found += access.unpack(got)
     kernel.bind(op, found)
 
 
 @emits(memory.Store)
 def emit_store(kernel: Kernel, op: memory.Store) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
-    words = Words(kernel, op.value.type, length)
+    access = Words(kernel, op.value.type, length)
     policy = CachePolicy(op.cache, op.evict)
     pointers, values = kernel.env[op.ptr], kernel.env[op.value]
     masks = kernel.env[op.mask] if op.mask is not None else None
@@ -155,7 +137,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
         if owner is not None:
             mask = owner if mask is None else kernel.b.and_(owner, mask)
         kernel.hw.store(
-            kernel.b, pointers[start], words.pack(values[start : start + length]), mask, policy
+            kernel.b, pointers[start], access.pack(values[start : start + length]), mask, policy
         )
 
 

@@ -18,6 +18,7 @@ from tilewright.lowering.simt import reduce as _reduce
 from tilewright.lowering.simt import scan as _scan
 from tilewright.lowering.simt import shape as _shape
 from tilewright.lowering.simt.kernel import Kernel
+from tilewright.targets.nvidia import arith as _own_arith
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia.emit import kernel_attributes
 from tilewright.targets.nvidia.features import WARP_SIZE
@@ -26,7 +27,7 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 # Importing these registers how their ops are emitted.
 REGISTERED = (
     *(_arith, _atomic, _buffers, _control, _convert, _gather, _memory, _mma, _reduce, _scan),
-    _shape,
+    *(_shape, _own_arith),
 )
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from tilewright.lowering.emit import (
 )
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction
+from tilewright.targets.nvidia.convert import cast
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 
 GLOBAL = pointer(1)
@@ -52,6 +53,7 @@ class NvidiaHardware:
 
     def __init__(self, features: frozenset[str] = processor(DEFAULT_ARCH).features) -> None:
         self.features = features
+        self.rounds_to_bf16 = "bf16" in features
 
     def thread(self, b: Builder) -> V:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
@@ -100,6 +102,9 @@ class NvidiaHardware:
 
     def shuffle_up(self, b: Builder, word: V, distance: int) -> V:
         return self._shuffle(b, "up", word, const(I32, distance), FROM_ZERO)
+
+    def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
+        return cast(b, x, source, to, self.features)
 
     # -- memory ---------------------------------------------------------------------------------
 

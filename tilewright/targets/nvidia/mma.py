@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
@@ -17,13 +17,12 @@ from tilewright.lowering.emit import (
     Builder,
     V,
     const,
-    poison,
     struct,
     vector,
 )
 from tilewright.lowering.simt.buffers import layout_of
-from tilewright.lowering.simt.convert import to_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.words import words
 from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
 from tilewright.targets.nvidia.choose_mma import (
     GROUP_ROWS,
@@ -40,22 +39,6 @@ _NAMES = {
 _RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32"}
 
 
-def _packed(kernel: Kernel, values: Sequence[V]) -> Registers:
-    """Registers of elements as 32-bit registers, the first element in the lowest bits."""
-    b = kernel.b
-    per_word = 32 // values[0].type.bits
-    if per_word == 1:
-        return to_bits(kernel, values)
-    words: Registers = []
-    for start in range(0, len(values), per_word):
-        # As one vector, so that two conversions to a narrow type become one.
-        row = poison(vector(values[0].type, per_word))
-        for i in range(per_word):
-            row = b.insert(row, values[start + i], i)
-        words.append(b.bitcast(row, I32))
-    return words
-
-
 class _Accumulators:
     """Accumulators as the instructions hold them: fp16 in pairs, others one by one."""
 
@@ -63,7 +46,9 @@ class _Accumulators:
         self.kernel = kernel
         self.element = ir.dtype_of(value.type)
         values = kernel.env[value]
-        self.registers = _packed(kernel, values) if self.element == ir.FP16 else list(values)
+        self.registers = (
+            words(kernel.b, values, value.type) if self.element == ir.FP16 else list(values)
+        )
         self.letter = "f" if self.element == ir.FP32 else "r"
         self.type = F32 if self.element == ir.FP32 else I32
 
@@ -109,8 +94,8 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
     """
     element = ir.dtype_of(op.lhs.type)
     acc = _Accumulators(kernel, op.acc)
-    left = _packed(kernel, kernel.env[op.lhs])
-    right = _packed(kernel, kernel.env[op.rhs])
+    left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
+    right = words(kernel.b, kernel.env[op.rhs], op.rhs.type)
     size = element.nbytes_in_memory
     steps = ir.shape_of(op.lhs.type)[1] * size // K_BYTES
     rows, columns = len(left) // (4 * steps), len(right) // (2 * steps)
@@ -209,7 +194,7 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     if isinstance(op.lhs.type, ir.Shared):
         left: _Operand | Registers = _Operand(kernel, op.lhs, 1)
     else:
-        left = _packed(kernel, kernel.env[op.lhs])
+        left = words(kernel.b, kernel.env[op.lhs], op.lhs.type)
     _side_effect(b, "wgmma.fence.sync.aligned;")
     for block in _blocks(op, kernel.warps, width, count):
         _emit_block(kernel, op, block, acc, left, right, group, count)
@@ -264,8 +249,8 @@ def _emit_block(
             letters, source = "l", f"${2 * count}"
             across: list[str] = [str(int(left.across_k))]
         else:
-            words = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
-            inputs = left[words : words + 4]
+            first = 4 * (block.row // (GROUP_ROWS * groups.rows) * (k // k_step) + step // k_step)
+            inputs = left[first : first + 4]
             letters, source = "rrrr", _list(2 * count, 4)
             across = []
         descriptor = f"${2 * count + len(inputs)}"

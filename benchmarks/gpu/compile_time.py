@@ -1,0 +1,147 @@
+"""How long it takes to compile a kernel for sm_90, with nothing in any cache.
+
+A process for each module imports it, compiles a kernel that copies (which loads what loads once),
+and then the kernels of `KERNELS`, one after the other, each to a cubin. No GPU is needed.
+``python -m benchmarks.gpu.compile_time triton`` is such a process; it imports little else.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+from benchmarks import ROOT
+from benchmarks.gpu import dialect
+from benchmarks.gpu.results import why
+
+PROGRAM = "benchmarks.gpu.compile_time"
+TARGET = ("cuda", 90, 32)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What is compiled.
+
+    Attributes:
+        place: file of `kernels/` and name.
+        types: those of the parameters that are passed at run time, in their order. ``:16`` stands
+            behind a multiple of 16, and 1 for a stride that is always 1.
+        constants: values of the compile-time parameters.
+        options: of the compilation.
+    """
+
+    place: str
+    types: str
+    constants: dict[str, Any]
+    options: dict[str, int]
+
+
+WARM_UP = Kernel(
+    "elementwise.copy_kernel", "*fp32:16 *fp32:16 i32:16", {"BLOCK": 128}, {"num_warps": 4}
+)
+
+KERNELS = {
+    "add 1024": Kernel(
+        "elementwise.add_kernel",
+        "*fp32:16 *fp32:16 *fp32:16 i32:16",
+        {"BLOCK": 1024},
+        {"num_warps": 4},
+    ),
+    "softmax 4096": Kernel(
+        "softmax.row_kernel", "*fp32:16 *fp32:16 i32:16 i32:16 i32:16", {"BLOCK": 4096},
+        {"num_warps": 8},
+    ),
+    "layer norm 4096": Kernel(
+        "layer_norm.forward_kernel",
+        "*fp16:16 *fp16:16 *fp16:16 *fp16:16 *fp32:16 *fp32:16 i32:16 i32:16 fp32",
+        {"BLOCK": 4096},
+        {"num_warps": 8},
+    ),
+    "matmul 128 x 256 x 64": Kernel(
+        "matmul.matmul_kernel",
+        "*fp16:16 *fp16:16 *fp16:16 i32:16 i32:16 i32:16 i32:16 1 i32:16 1 i32:16 1",
+        {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "PRECISION": "tf32"},
+        {"num_warps": 8, "num_stages": 3},
+    ),
+    "attention 128 x 64, D 128, causal": Kernel(
+        "attention.forward_kernel",
+        "*fp16:16 *fp16:16 *fp16:16 *fp16:16 *fp32:16 i32:16 fp32",
+        {"D": 128, "BLOCK_M": 128, "BLOCK_N": 64, "CAUSAL": True},
+        {"num_warps": 8, "num_stages": 3},
+    ),
+}  # fmt: skip
+
+
+def source(module: str, kernel: Kernel) -> Any:
+    """What `module`, tilewright or triton, compiles for these types."""
+    stem, _, name = kernel.place.partition(".")
+    fn = getattr(dialect.load(stem, module), name)
+    signature: dict[str, str] = dict.fromkeys(kernel.constants, "constexpr")
+    constants, attrs = dict(kernel.constants), dict[tuple[int, ...], list[Any]]()
+    given = [parameter for parameter in fn.arg_names if parameter not in constants]
+    for parameter, text in zip(given, kernel.types.split(), strict=True):
+        type, colon, _ = text.partition(":")
+        signature[parameter] = type
+        if type == "1":  # as a launch takes a stride of 1
+            signature[parameter], constants[parameter] = "constexpr", 1
+        if colon:
+            attrs[fn.arg_names.index(parameter),] = [["tt.divisibility", 16]]
+    ordered = {parameter: signature[parameter] for parameter in fn.arg_names}
+    return importlib.import_module(module).compiler.ASTSource(fn, ordered, constants, attrs)
+
+
+def compiled(module: str, kernel: Kernel) -> Any:
+    """The kernel compiled for sm_90 by `module`."""
+    target = importlib.import_module(f"{module}.backends.compiler").GPUTarget(*TARGET)
+    compile = importlib.import_module(module).compile
+    return compile(source(module, kernel), target=target, options=kernel.options)
+
+
+def _times(module: str) -> Iterator[tuple[str, float | str]]:
+    """Milliseconds of each kernel, or why it could not be compiled."""
+    for name, kernel in {"": WARM_UP, **KERNELS}.items():
+        start = perf_counter()
+        try:
+            size = len(compiled(module, kernel).asm["cubin"])
+            yield name, (perf_counter() - start) * 1e3 if size else "the cubin is empty"
+        except Exception as error:
+            yield name, why(error)
+
+
+def in_a_process(module: str) -> dict[str, float | str]:
+    """Milliseconds of each kernel in a process of its own, or why it could not be compiled."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            f"{prefix}_{name}": value
+            for prefix in ("TILEWRIGHT", "TRITON")
+            for name, value in (("CACHE_DIR", folder), ("ALWAYS_COMPILE", "1"))
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", PROGRAM, module],
+            cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if done.returncode:
+        return dict.fromkeys(KERNELS, done.stderr.strip()[-500:] or f"exit {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    module = sys.argv[1]
+    # What a compiler prints is not to be read as the result.
+    with redirect_stdout(sys.stderr):
+        importlib.import_module(module)
+        times = dict(_times(module))
+    print(json.dumps(times))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Softmax of the rows of a matrix, with one row a program, several, or a row too long for a tile.
+
+The columns of a row are contiguous; rows begin a stride apart.
+"""
+
+from __future__ import annotations
+
+import tilewright as triton
+import tilewright.language as tl
+
+
+@triton.jit
+def row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.constexpr):
+    """One row, which the tile holds as a whole."""
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < columns
+    x = tl.load(x_ptr + row * x_stride + column, mask=inside, other=-float("inf"))
+    weight = tl.exp(x - tl.max(x, axis=0))
+    share = weight / tl.sum(weight, axis=0)
+    tl.store(out_ptr + row * out_stride + column, share, mask=inside)
+
+
+@triton.jit
+def rows_kernel(
+    x_ptr, out_ptr, x_stride, out_stride, rows, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """ROWS rows in one tile of two axes."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    place = row.to(tl.int64)[:, None]
+    x = tl.load(x_ptr + place * x_stride + column[None, :], mask=inside, other=-float("inf"))
+    # The rows past the last are all -inf: their greatest is made a number, so that the difference
+    # is one too. They are not stored.
+    greatest = tl.maximum(tl.max(x, axis=1), -3.0e38)
+    weight = tl.exp(x - greatest[:, None])
+    share = weight / tl.sum(weight, axis=1)[:, None]
+    tl.store(out_ptr + place * out_stride + column[None, :], share, mask=inside)
+
+
+@triton.jit
+def long_row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.constexpr):
+    """One row in two walks: for its greatest value and its sum, and again to store.
+
+    Each lane keeps a maximum and a sum of its own, so that nothing is exchanged between lanes
+    before the end of the first walk. The row is small enough for the cache to serve the second.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
+    lane = tl.arange(0, BLOCK)
+    # Finite, so that a lane that has seen only padding subtracts no infinities.
+    greatest = tl.full((BLOCK,), -3.0e38, tl.float32)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        inside = start + lane < columns
+        x = tl.load(
+            x_row + start + lane, mask=inside, other=-float("inf"), eviction_policy="evict_last"
+        )
+        before = greatest
+        greatest = tl.maximum(before, x)
+        total = total * tl.exp(before - greatest) + tl.exp(x - greatest)
+    peak = tl.max(greatest, axis=0)
+    scale = 1.0 / tl.sum(total * tl.exp(greatest - peak), axis=0)
+    for start in range(0, columns, BLOCK):
+        inside = start + lane < columns
+        x = tl.load(x_row + start + lane, mask=inside, other=0.0, eviction_policy="evict_first")
+        tl.store(out_row + start + lane, tl.exp(x - peak) * scale, mask=inside)

@@ -1,0 +1,140 @@
+"""A case from start to end: what it needs is made, each contestant checked, the best ones timed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.gpu import dialect
+from benchmarks.gpu.case import Case, Run, Setting, WrongResult
+from benchmarks.gpu.clock import Clock
+from benchmarks.gpu.results import TORCH, Outcome, Row, why
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What measuring needs.
+
+    Attributes:
+        setting: where and how much.
+        modules: what the kernels are loaded for.
+        clock: None to check results only.
+        announce: is told which contestant is at work.
+    """
+
+    setting: Setting
+    modules: tuple[str, ...]
+    clock: Clock | None
+    announce: Callable[[str], None]
+
+
+Planned = Callable[[Bench, Row], None]
+"""Fills in a row. What it needs is made when it is called, and freed when it returns."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Work of one kind.
+
+    Attributes:
+        title: heading of its table.
+        plan: the cases by name.
+        check: whether results can be checked without taking times.
+    """
+
+    title: str
+    plan: Callable[[Setting], Mapping[str, Planned]]
+    check: bool = True
+
+
+def planned(make: Callable[..., Case], *args: Any) -> Planned:
+    """The measuring of the case that ``make(setting, *args)`` gives."""
+
+    def measure(bench: Bench, row: Row) -> None:
+        measure_case(make(bench.setting, *args), bench, row)
+
+    return measure
+
+
+def measure_case(case: Case, bench: Bench, row: Row) -> None:
+    """Check each contestant's results, choose its fastest configuration, and time these in turn."""
+    row.bars, row.bytes, row.flops = case.bars, case.bytes, case.flops
+    expected = case.expected()
+    chosen: dict[str, Run] = {}
+    for module in bench.modules:
+        bench.announce(module)
+        outcome = row.outcomes[module] = Outcome()
+        right = _right_ones(case, module, expected, outcome)
+        if best := _fastest(right, case.bytes, bench.clock, outcome):
+            chosen[module] = best
+    if bench.clock is None:
+        return
+    if case.library:
+        bench.announce(TORCH)
+        outcome = row.outcomes[TORCH] = Outcome()
+        if best := _fastest(_that_run(case.library, outcome), case.bytes, bench.clock, outcome):
+            chosen[TORCH] = best
+    bench.announce("timing")
+    for name, timing in bench.clock.compare(chosen, case.bytes).items():
+        row.outcomes[name].us, row.outcomes[name].spread = timing.us, timing.spread
+
+
+def _right_ones(
+    case: Case, module: str, expected: Sequence[torch.Tensor], outcome: Outcome
+) -> dict[str, Run]:
+    """The launches that give the right result, by configuration; the others' failures are kept."""
+    found: dict[str, Run] = {}
+    try:
+        launches = case.launches(dialect.load(case.kernels, module))
+    except Exception as error:
+        outcome.failures["all"] = why(error)
+        return found
+    for config, run in launches.items():
+        try:
+            error = case.run_checked(run, expected)
+        except WrongResult as failure:
+            outcome.failures[config] = f"wrong result: {failure}"
+        except Exception as failure:
+            outcome.failures[config] = why(failure)
+            _require_device(case)
+        else:
+            outcome.error = max(outcome.error or 0.0, error)
+            found[config] = run
+    return found
+
+
+class DeviceLost(Exception):
+    """After a failure the device answers no more: this process can measure nothing else."""
+
+
+def _require_device(case: Case) -> None:
+    """Raise DeviceLost if a failed kernel has left the device unusable, as a wild access does."""
+    try:
+        float(case.outputs[0].view(-1)[:1].double().sum())
+    except RuntimeError as error:
+        raise DeviceLost from error
+
+
+def _that_run(library: Mapping[str, Run], outcome: Outcome) -> dict[str, Run]:
+    found: dict[str, Run] = {}
+    for name, run in library.items():
+        try:
+            run()
+            found[name] = run
+        except Exception as error:
+            outcome.failures[name] = why(error)
+    return found
+
+
+def _fastest(
+    runs: Mapping[str, Run], touched: int, clock: Clock | None, outcome: Outcome
+) -> Run | None:
+    """The fastest, whose name goes to the outcome; None where there is none to time."""
+    if not runs or clock is None:
+        return None
+    times = {name: clock.quick(run, touched) for name, run in runs.items()}
+    outcome.config = min(times, key=lambda name: times[name])
+    return runs[outcome.config]

@@ -1,0 +1,211 @@
+"""Atomic read-modify-write of global memory.
+
+Of the threads that hold copies of an element one acts, and gives the others what it found. Orders
+hold for the whole program: all of its threads have done what they did before when one of them
+releases, and none goes on before one has acquired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+from tilewright.ir import types as ir
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
+from tilewright.lowering.arith import lower_add, lower_extremum
+from tilewright.lowering.emit import V, int_type, zero
+from tilewright.lowering.simt.combine import exchanged
+from tilewright.lowering.simt.convert import from_bits, to_bits
+from tilewright.lowering.simt.hardware import Atomic
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.memory import one_of_many
+from tilewright.lowering.simt.shared_memory import scratch
+from tilewright.lowering.simt.staging import Staged, staged_bytes
+from tilewright.lowering.types import memory_type
+from tilewright.ops import arith
+from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+
+_LLVM_ORDER = {"relaxed": "monotonic"}  # the others have the same names
+
+
+@scratch(AtomicRMW)
+@scratch(AtomicCAS)
+def atomic_scratch(op: AtomicRMW | AtomicCAS) -> int:
+    """Memory to spread the results, unless each thread needs only its own or its warp's."""
+    if not op.result.users or _stays_in_warp(op.result.layout):
+        return 0
+    return staged_bytes(op.result)
+
+
+@emits(AtomicRMW)
+def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
+    b = kernel.b
+    what = Atomic(op.kind, ir.dtype_of(op.value.type), op.sem, op.scope, bool(op.result.users))
+    masks = kernel.env[op.mask] if op.mask is not None else None
+    owner = one_of_many(kernel, op.ptr)
+
+    def act(register: int) -> V:
+        ptr, value = kernel.env[op.ptr][register], kernel.env[op.value][register]
+        mask = masks[register] if masks is not None else None
+        if owner is not None:
+            mask = owner if mask is None else b.and_(owner, mask)
+        old = kernel.hw.atomic(b, what, ptr, value, mask)
+        if old is not None:
+            return old
+        return _where(kernel, mask, value, lambda: _compare_loop(kernel, op, ptr, value))
+
+    with _ordered(kernel, op):
+        found = _each(kernel, op, act)
+    _bind(kernel, op, found)
+
+
+@emits(AtomicCAS)
+def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
+    b = kernel.b
+    owner = one_of_many(kernel, op.ptr)
+    order, scope = _LLVM_ORDER.get(op.sem, op.sem), kernel.hw.sync_scope(op.scope)
+
+    def act(register: int) -> V:
+        ptr, expected, value = (kernel.env[v][register] for v in (op.ptr, op.expected, op.value))
+
+        def swap() -> V:
+            want, new = to_bits(kernel, [expected, value])
+            old, _ = b.cmpxchg(ptr, want, new, order, scope)
+            return from_bits(kernel, op.value.type, [old])[0]
+
+        return _where(kernel, owner, value, swap)
+
+    with _ordered(kernel, op):
+        found = _each(kernel, op, act)
+    _bind(kernel, op, found)
+
+
+def _each(kernel: Kernel, op: AtomicRMW | AtomicCAS, act: Callable[[int], V]) -> dict[int, V]:
+    """What was in memory, by register; copies within the thread are left out."""
+    layout = op.ptr.layout
+    copies = layout.free_variables(REGISTER) if layout is not None else 0
+    return {r: act(r) for r in range(len(kernel.env[op.ptr])) if not r & copies}
+
+
+@contextmanager
+def _ordered(kernel: Kernel, op: AtomicRMW | AtomicCAS) -> Generator[None]:
+    """Barriers that make the order of the acting threads that of the program."""
+    if op.sem in ("release", "acq_rel"):
+        kernel.hw.barrier(kernel.b)
+    yield
+    # Spreading the result through shared memory waits for all threads as well.
+    if op.sem in ("acquire", "acq_rel") and not atomic_scratch(op):
+        kernel.hw.barrier(kernel.b)
+
+
+def _where(kernel: Kernel, mask: V | None, like: V, act: Callable[[], V]) -> V:
+    """What `act` gives where the mask holds; 0 elsewhere, of the type of `like`."""
+    if mask is None:
+        return act()
+    b = kernel.b
+    entered, inside, after = b.current, b.block("atomic"), b.block("done")
+    b.cond_br(mask, inside, after)
+    b.at(inside)
+    found = act()
+    end = b.current
+    b.br(after)
+    b.at(after)
+    merged = b.phi(like.type)
+    merged.add(zero(like.type), entered)
+    merged.add(found, end)
+    return merged.value
+
+
+# -- results --------------------------------------------------------------------------------------
+
+
+def _stays_in_warp(layout: LinearLayout | None) -> bool:
+    """Whether all copies of an element are in one warp, at the same register of its lanes."""
+    if layout is None:
+        return False
+    copies = layout.free_variables(LANE)
+    zeros = sum(1 << i for i, column in enumerate(layout.bases(LANE)) if not column)
+    return not layout.free_variables(WARP) and copies == zeros
+
+
+def _bind(kernel: Kernel, op: AtomicRMW | AtomicCAS, found: dict[int, V]) -> None:
+    """Give the results to all that hold copies."""
+    layout = op.result.layout
+    if not op.result.users:
+        kernel.bind(op, kernel.env[op.value])  # of the right type, and never read
+        return
+    if atomic_scratch(op):
+        staged = Staged(kernel, op, op.result)
+        staged.write(_all_registers(layout, found))
+        kernel.bind(op, staged.read(staged.own_places()))
+        return
+    assert layout is not None
+    b, copies = kernel.b, layout.free_variables(LANE)
+    if copies:
+        first = b.and_(kernel.lane, ~copies)
+
+        def move(word: V) -> V:
+            return kernel.hw.shuffle(b, word, first)
+
+        found = {register: exchanged(b, old, move) for register, old in found.items()}
+    kernel.bind(op, _all_registers(layout, found))
+
+
+def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Registers:
+    """The values of all registers from those that are no copies."""
+    if layout is None:
+        return [found[0]]
+    by_element = {layout.apply_flat(register): value for register, value in found.items()}
+    return [by_element[layout.apply_flat(r)] for r in range(layout.in_size(REGISTER))]
+
+
+# -- without an instruction -----------------------------------------------------------------------
+
+
+def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V) -> V:
+    """Compute the new value, and try to write it until nobody came between.
+
+    The fences around give the order, so that the attempts need none.
+    """
+    b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
+    if op.sem in ("release", "acq_rel"):
+        b.fence("release", scope)
+    bits = int_type(memory_type(op.value.type).bits)
+    first = b.load(bits, ptr, volatile=True)
+    before, again, done = b.current, b.block("try"), b.block("swapped")
+    b.br(again)
+    b.at(again)
+    old = b.phi(bits)
+    old.add(first, before)
+    (current,) = from_bits(kernel, op.value.type, [old.value])
+    (wanted,) = to_bits(kernel, [_combined(kernel, op, current, value)])
+    found, swapped = b.cmpxchg(ptr, old.value, wanted, "monotonic", scope)
+    old.add(found, b.current)
+    b.cond_br(swapped, done, again)
+    b.at(done)
+    if op.sem in ("acquire", "acq_rel"):
+        b.fence("acquire", scope)
+    return current
+
+
+def _combined(kernel: Kernel, op: AtomicRMW, old: V, value: V) -> V:
+    """What memory shall hold, by the lowering of the op that has the same meaning."""
+    b = kernel.b
+    match op.kind:
+        case "xchg":
+            return value
+        case "and":
+            return b.and_(old, value)
+        case "or":
+            return b.or_(old, value)
+        case "xor":
+            return b.xor(old, value)
+        case "add":
+            like = arith.Add(op.value, op.value)
+            result = lower_add(b, like, old, value)
+        case _:
+            extremum = arith.Max if op.kind == "max" else arith.Min
+            like = extremum(op.value, op.value, propagate_nan=False)
+            result = lower_extremum(b, like, old, value)
+    like.drop_operands()
+    return result

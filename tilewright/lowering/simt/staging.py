@@ -1,0 +1,62 @@
+"""A value in shared memory for a moment, row-major, where any thread may read any element of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from tilewright.ir.core import Op, Value
+from tilewright.ir.types import shape_of
+from tilewright.layout.linear import REGISTER
+from tilewright.lowering.emit import I32, V, const, int_type
+from tilewright.lowering.simt.convert import from_bits, to_bits
+from tilewright.lowering.simt.kernel import Kernel, Registers
+from tilewright.lowering.simt.memory import one_of_many
+from tilewright.lowering.types import memory_type
+
+FLAT = "flat"
+
+
+def staged_bytes(value: Value) -> int:
+    """The scratch that `Staged` needs for a value."""
+    return prod(shape_of(value.type)) * memory_type(value.type).bits // 8
+
+
+class Staged:
+    """A value that is put into the scratch of an op, and then read from there.
+
+    Args:
+        kernel: the kernel that is emitted.
+        op: an op that registers `staged_bytes` of scratch, or more.
+        value: what is put there; only its type and layout matter here.
+    """
+
+    def __init__(self, kernel: Kernel, op: Op, value: Value) -> None:
+        self.kernel = kernel
+        self.value = value
+        self.bits = int_type(memory_type(value.type).bits)
+        self.base = kernel.shared.address(kernel.b, op)
+
+    def write(self, values: Sequence[V]) -> None:
+        """Let the first holder of each element write it, and wait for all."""
+        kernel, b = self.kernel, self.kernel.b
+        layout = self.value.layout
+        copies = layout.free_variables(REGISTER) if layout is not None else 0
+        places = self.own_places()
+        with kernel.only_if(one_of_many(kernel, self.value)):
+            for register, bits in enumerate(to_bits(kernel, values)):
+                if not register & copies:
+                    b.store(bits, b.gep(self.bits, self.base, places[register]))
+        kernel.hw.barrier(b)
+
+    def read(self, places: Sequence[V]) -> Registers:
+        """The elements at these row-major indices."""
+        b = self.kernel.b
+        found = [b.load(self.bits, b.gep(self.bits, self.base, place)) for place in places]
+        return from_bits(self.kernel, self.value.type, found)
+
+    def own_places(self) -> Registers:
+        """The row-major index of the element in each register."""
+        if self.value.layout is None:
+            return [const(I32, 0)]
+        return self.kernel.coordinates(self.value.layout.flatten_outs(FLAT), FLAT)

@@ -1,0 +1,175 @@
+"""Arithmetic and mathematics by NVIDIA's own instructions.
+
+Errors are stated in units of the last place of fp32 and were measured over all fp32 on a Hopper
+GPU; what PTX promises is a little more (PTX ISA, "Floating Point Instructions").
+
+    exp     1 ulp     ex2.approx of the fraction, times a power of two
+    exp2    1 ulp     ex2.approx
+    tanh    2 ulp     a polynomial near 0, by ex2.approx and rcp.approx beyond
+    rsqrt   2 ulp     rsqrt.approx
+    sqrt    1 ulp     sqrt.approx, unless it must be exact
+    div     2 ulp     div.full, unless it must be exact
+
+Nothing here calls a library: there is none on a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.ir import types as ir
+from tilewright.lowering import arith as common
+from tilewright.lowering.convert import narrow, widen
+from tilewright.lowering.emit import F32, F64, I32, Builder, V, const
+from tilewright.lowering.fmod import fmod
+from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
+from tilewright.lowering.math_f64 import sin_cos
+from tilewright.lowering.math_huge import reduce_huge
+from tilewright.lowering.registry import lowers
+from tilewright.ops import arith, math
+
+Function = Callable[[Builder, V], V]
+
+LOG2_E, LOG2_E_LOW = FORMAT_F32.log2e
+
+
+def _element(op: arith.Op) -> ir.DType:
+    return ir.dtype_of(op.operands[0].type)
+
+
+def instruction(b: Builder, name: str, *operands: V) -> V:
+    """A PTX instruction on fp32 registers."""
+    places = ", ".join(f"${i}" for i in range(len(operands) + 1))
+    constraints = ",".join(["=f"] + ["f"] * len(operands))
+    return b.inline_asm(f"{name} {places};", constraints, F32, list(operands))
+
+
+def _in_f32(b: Builder, element: ir.DType, function: Function, x: V) -> V:
+    with b.flags(""):
+        return narrow(b, function(b, widen(b, x, element)), element)
+
+
+# -- exponentials ---------------------------------------------------------------------------------
+
+
+def exp_f32(b: Builder, x: V) -> V:
+    """2**n * 2**r with n = floor(x * log2(e)), kept within -126 .. 126; r is what remains.
+
+    The product with log2(e) is divided by the range of n, so that the saturation to 0 .. 1 that an
+    fma has for free clamps it. The next fma rounds down to an integer in the low bits of a float,
+    from where it goes to the exponent. Beyond the range r takes what is left: 2**r overflows, or
+    scales down to subnormal numbers, as it should.
+    """
+    span = 252.0
+    share = instruction(b, "fma.rn.sat.f32", x, const(F32, LOG2_E / span), const(F32, 0.5))
+    # 1.5 * 2**23 + 127 + n, whose low bits are the biased exponent.
+    shifted = instruction(
+        b, "fma.rm.f32", share, const(F32, span), const(F32, FORMAT_F32.magic + 1.0)
+    )
+    n = b.fsub(shifted, FORMAT_F32.magic + 127.0)
+    r = b.fma(x, LOG2_E, b.fneg(n))
+    r = b.fma(x, LOG2_E_LOW, r)
+    scale = b.bitcast(b.shl(b.bitcast(shifted, I32), 23), F32)
+    return b.fmul(instruction(b, "ex2.approx.ftz.f32", r), scale)
+
+
+def exp2_f32(b: Builder, x: V) -> V:
+    return instruction(b, "ex2.approx.f32", x)
+
+
+def _exp_narrow(b: Builder, x: V) -> V:
+    """Of a number with at most 11 bits: what the product loses does not reach the result."""
+    return exp2_f32(b, b.fmul(x, LOG2_E))
+
+
+@lowers(math.Exp, target="cuda")
+def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
+    element = _element(op)
+    if element == ir.FP64:
+        return common.lower_math(b, op, src)
+    function = exp_f32 if element == ir.FP32 else _exp_narrow
+    return _in_f32(b, element, function, src)
+
+
+@lowers(math.Exp2, target="cuda")
+def lower_exp2(b: Builder, op: math.Exp2, src: V) -> V:
+    element = _element(op)
+    if element == ir.FP64:
+        return common.lower_math(b, op, src)
+    return _in_f32(b, element, exp2_f32, src)
+
+
+def tanh_f32(b: Builder, x: V) -> V:
+    """x + x**3 P(x**2) up to 0.55; beyond, 1 - 2 / (exp(2|x|) + 1), which ends at 1 by itself."""
+    magnitude = fabs(b, x)
+    power = instruction(b, "ex2.approx.ftz.f32", b.fmul(magnitude, 2 * LOG2_E))
+    reciprocal = instruction(b, "rcp.approx.ftz.f32", b.fadd(power, 1.0))
+    large = copysign(b, b.fma(reciprocal, -2.0, const(F32, 1.0)), x)
+    square = b.fmul(x, x)
+    small = b.fma(b.fmul(square, x), polynomial(b, square, FORMAT_F32.tanh), x)
+    return b.select(b.fcmp("ogt", magnitude, 0.55), large, small)
+
+
+@lowers(math.Tanh, target="cuda")
+def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
+    element = _element(op)
+    if element == ir.FP64:
+        return common.lower_math(b, op, src)
+    if element == ir.BF16:  # whose 8 bits the instruction has, with an error of 2**-11
+        return _in_f32(b, element, lambda b, x: instruction(b, "tanh.approx.f32", x), src)
+    return _in_f32(b, element, tanh_f32, src)
+
+
+# -- roots and quotients --------------------------------------------------------------------------
+
+
+@lowers(math.Rsqrt, target="cuda")
+def lower_rsqrt(b: Builder, op: math.Rsqrt, src: V) -> V:
+    element = _element(op)
+    if element == ir.FP64:
+        return common.lower_math(b, op, src)
+    return _in_f32(b, element, lambda b, x: instruction(b, "rsqrt.approx.f32", x), src)
+
+
+@lowers(math.Sqrt, target="cuda")
+def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
+    element = _element(op)
+    if op.ieee or element == ir.FP64:
+        return common.lower_math(b, op, src)
+    return _in_f32(b, element, lambda b, x: instruction(b, "sqrt.approx.f32", x), src)
+
+
+@lowers(arith.Div, target="cuda")
+def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
+    element = _element(op)
+    if op.ieee or element == ir.FP64:
+        return common.lower_div(b, op, lhs, rhs)
+    x, y = widen(b, lhs, element), widen(b, rhs, element)
+    return narrow(b, instruction(b, "div.full.f32", x, y), element)
+
+
+@lowers(arith.Rem, target="cuda")
+def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
+    element = _element(op)
+    if not element.is_floating():
+        return common.lower_rem(b, op, lhs, rhs)
+    return narrow(b, fmod(b, widen(b, lhs, element), widen(b, rhs, element)), element)
+
+
+@lowers(arith.Fma, target="cuda")
+def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
+    """Of fp16 there is an instruction; narrower types have none with one rounding."""
+    if _element(op) == ir.FP16:
+        return b.fma(x, y, z)
+    return common.lower_fma(b, op, x, y, z)
+
+
+# -- trigonometry ---------------------------------------------------------------------------------
+
+
+@lowers(math.Sin, math.Cos, target="cuda")
+def lower_sin_cos(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
+    if src.type is not F64:
+        return common.lower_math(b, op, src)
+    with b.flags(""):
+        return sin_cos(int(isinstance(op, math.Cos)), reduce_huge)(b, src)
