@@ -21,7 +21,7 @@ from tilewright.ir.verify import verify_module
 FOLDER = Path(__file__).parent
 STEMS = ops.__all__
 
-_FUNCTION = re.compile(r"^func @(\w+)", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?:layout .*\n)*func @(\w+)", re.MULTILINE)
 _ERROR = re.compile(r"# error\[([a-z-]+)\]: (.*)$")
 
 

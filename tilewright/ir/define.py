@@ -196,7 +196,9 @@ def require(condition: object, op: CoreOp, code: str, message: str, **facts: obj
 
 
 _EXAMPLE = re.compile(
-    r"^ *(%\w+.* = )?(arith|math|tile|mem|atomic|program|control|gpu|nvidia)\.[a-z_0-9]+ ", re.M
+    r"^ *(layout !|(%\w+.* = )?"
+    r"(arith|math|tile|mem|atomic|program|control|gpu|nvidia)\.[a-z_0-9]+ )",
+    re.M,
 )
 
 

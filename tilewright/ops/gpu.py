@@ -29,7 +29,8 @@ class ConvertLayout(Op, name="gpu.convert_layout", traits=PURE):
 
     layout !0 = "register[] lane[1] -> dim0:2"
     layout !1 = "register[1] lane[0] -> dim0:2"
-    %1 = gpu.convert_layout %0 : 2xfp32 !0 -> 2xfp32 !1
+    %0 = tile.arange start=0, end=2 : () -> 2xi32 !0
+    %1 = gpu.convert_layout %0 : 2xi32 !0 -> 2xi32 !1
     """
 
     src: Value = operand()

@@ -243,10 +243,11 @@ def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
 
 
 def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
-    layouts: list[LinearLayout | None] = []
-    for value in op.values:
-        assert isinstance(value.op, Wgmma), "waits are inserted right after their products"
-        layouts += _wgmma_demands(value.op, ctx).results
+    """Those of the products. One that a loop has carried comes with its layout."""
+    layouts = [
+        _wgmma_demands(value.op, ctx).results[0] if isinstance(value.op, Wgmma) else value.layout
+        for value in op.values
+    ]
     return Demands(layouts, layouts)
 
 

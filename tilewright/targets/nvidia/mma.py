@@ -146,9 +146,10 @@ class _Operand:
         strided = 1 - contiguous
         stride = self._bytes(strided, 8) // 16 if layout.shape[strided] > 8 else 1
         swizzle = {128: 1, 64: 2, 32: 3}[row]
-        self.high = const(I64, leading << 16 | stride << 32 | swizzle << 62)
-        address = kernel.b.ptrtoint(kernel.scalar(value), I32)
-        self.start = kernel.b.zext(address, I64)
+        b = kernel.b
+        address = b.lshr(b.ptrtoint(kernel.scalar(value), I32), 4)
+        self.low = b.or_(b.and_(address, 0x3FFF), leading << 16)
+        self.high = const(I64, stride << 32 | swizzle << 62)
 
     def _row_bytes(self, layout: LinearLayout, contiguous: int) -> int:
         """Bytes along the contiguous axis before memory goes on with the next row."""
@@ -168,11 +169,14 @@ class _Operand:
         coordinates = {f"dim{self.k_axis}": k, f"dim{1 - self.k_axis}": other}
         return self.places.apply(coordinates)[OFFSET] * self.size
 
-    def descriptor(self, offset: V | int) -> V:
-        """The descriptor of the part that starts so many bytes after the start."""
+    def descriptor(self, offset: V) -> V:
+        """The descriptor of the part that starts so many bytes (an i32) after the start.
+
+        All of shared memory has addresses of 14 bits in units of 16 bytes: the sum stays there.
+        """
         b = self.b
-        address = b.lshr(b.add(self.start, offset), 4)
-        return b.or_(b.and_(address, 0x3FFF), self.high)
+        low = b.add(self.low, b.lshr(offset, 4))
+        return b.or_(b.zext(low, I64), self.high)
 
 
 class _Block(NamedTuple):
@@ -190,7 +194,7 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     right = _Operand(kernel, op.rhs, 0)
     width = instruction_columns(op, kernel.warps)
     count = width // 2 // acc.per_register
-    group = b.lshr(kernel.warp, GROUP_WARPS.bit_length() - 1)
+    group = _warpgroup(kernel)
     if isinstance(op.lhs.type, ir.Shared):
         left: _Operand | Registers = _Operand(kernel, op.lhs, 1)
     else:
@@ -200,6 +204,15 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
         _emit_block(kernel, op, block, acc, left, right, group, count)
     _side_effect(b, "wgmma.commit_group.sync.aligned;")
     kernel.bind(op, acc.values())
+
+
+def _warpgroup(kernel: Kernel) -> V:
+    """Index of the warpgroup, from lane 0, so that it is known to be the same in all lanes."""
+    b = kernel.b
+    if kernel.warps == GROUP_WARPS:
+        return const(I32, 0)
+    group = b.lshr(kernel.warp, GROUP_WARPS.bit_length() - 1)
+    return kernel.hw.shuffle(b, group, const(I32, 0))
 
 
 def _side_effect(b: Builder, code: str) -> None:
@@ -245,7 +258,7 @@ def _emit_block(
         inputs: list[V]
         if isinstance(left, _Operand):
             start = _scaled(b, row_group, left.offset(0, GROUP_ROWS)) if groups.rows > 1 else 0
-            inputs = [left.descriptor(b.add(const(I64, left.offset(step, block.row)), start))]
+            inputs = [left.descriptor(b.add(const(I32, left.offset(step, block.row)), start))]
             letters, source = "l", f"${2 * count}"
             across: list[str] = [str(int(left.across_k))]
         else:
@@ -254,7 +267,7 @@ def _emit_block(
             letters, source = "rrrr", _list(2 * count, 4)
             across = []
         descriptor = f"${2 * count + len(inputs)}"
-        place = b.add(const(I64, right.offset(step, block.column)), right_start)
+        place = b.add(const(I32, right.offset(step, block.column)), right_start)
         inputs.append(right.descriptor(place))
         tail = "p" if element.is_int() else "p, 1, 1"
         if element.primitive_bitwidth == 16:
@@ -267,7 +280,7 @@ def _emit_block(
 
 
 def _scaled(b: Builder, index: V, by: int) -> V:
-    return b.zext(b.mul(index, const(I32, by)), I64)
+    return b.mul(index, const(I32, by))
 
 
 @emits(WgmmaWait, target="cuda")

@@ -17,6 +17,7 @@ from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.pipeline_loads import pipeline_loads
+from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.choose_mma import choose_mma
@@ -88,6 +89,7 @@ STEPS = (
     Step(merge_equal_values, optional=True),
     Step(pipeline_loads, when="async_copy", optional=True),
     Step(overlap_products, when="wgmma", optional=True),
+    Step(prefetch_loads, optional=True),
     Step(merge_equal_values, optional=True),
     Step(hoist_invariants, optional=True),
     Step(remove_dead_code, optional=True),

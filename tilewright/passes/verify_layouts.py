@@ -1,0 +1,218 @@
+"""Checks laid-out IR: every tile has a layout, and each op gets its tiles in the one it works in.
+
+The rules are those that `assign_layouts` keeps, and that every pass behind it must keep too:
+
+- A tile has a layout of its shape, over registers, lanes and warps; a scalar has none.
+- Elementwise ops and accesses of memory have all their tiles in one layout.
+- Ops on shapes, reductions and matrix instructions follow `layout_rules.py` and `ANCHORS`.
+- What a loop carries has one layout from its start to its result; so have the branches of an `if`.
+- A buffer in shared memory has a layout of its shape, over offsets, where something accesses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tilewright.ir.core import Function, Module, Op, Value
+from tilewright.ir.define import require
+from tilewright.ir.passes import PassContext, Step
+from tilewright.ir.types import Shared, shape_of, text_of
+from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
+from tilewright.layout.shape import transpose
+from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.control import Condition, For, If, While
+from tilewright.ops.gpu import CopyAsync, Fetch, PermuteBuffer, Share
+from tilewright.ops.memory import Load, Store
+from tilewright.passes.assign_layouts import ANCHORS, assign_layouts
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.layout_rules import (
+    COMBINING,
+    demands_from,
+    follows,
+    is_tile,
+    operand_layout,
+)
+
+CODE = "layout"
+THREADS = (REGISTER, LANE, WARP)
+
+
+class LayoutVerifier:
+    """An observer that verifies layouts after each step, once they are assigned.
+
+    It begins with `dce`, as `assign_layouts` leaves the dead originals of what it made again.
+
+    Args:
+        ctx: the context of the run; its options say how many threads there are.
+    """
+
+    def __init__(self, ctx: PassContext) -> None:
+        self.ctx = ctx
+        self.assigned = self.clean = False
+
+    def before(self, step: Step, module: Module) -> None:
+        pass
+
+    def after(self, step: Step, module: Module, changed: bool) -> None:
+        self.assigned |= step.pass_ is assign_layouts
+        self.clean |= self.assigned and step.pass_ is remove_dead_code
+        if self.clean and changed:
+            for fn in module.functions.values():
+                verify_layouts(fn, self.ctx)
+
+
+def verify_layouts(fn: Function, ctx: PassContext) -> None:
+    """Raise `IRError` with the code ``layout`` at the first op that breaks a rule."""
+    for op in fn.walk():
+        for region in op.regions:
+            _check_values(op, region.args, ctx)
+        _check_values(op, op.results, ctx)
+        _check_op(op, ctx)
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def _check_values(op: Op, values: Iterable[Value], ctx: PassContext) -> None:
+    for value in values:
+        layout = value.layout
+        if is_tile(value):
+            _check_tile(op, value, ctx)
+        elif isinstance(value.type, Shared):
+            if layout is not None:
+                _check_buffer(op, value)
+        else:
+            require(layout is None, op, CODE, "a scalar has the layout {layout}", layout=layout)
+
+
+def _check_tile(op: Op, value: Value, ctx: PassContext) -> None:
+    layout = value.layout
+    facts = {"type": text_of(value.type), "layout": layout}
+    require(layout is not None, op, CODE, "a tile, {type}, has no layout", **facts)
+    assert layout is not None
+    require(
+        layout.shape == shape_of(value.type),
+        op,
+        CODE,
+        "a tile of type {type} has a layout of another shape: {layout}",
+        **facts,
+    )
+    names = {dim.name for dim in layout.ins}
+    require(
+        names.issuperset(THREADS) and names.issubset(HARDWARE),
+        op,
+        CODE,
+        "a tile is not laid out over registers, lanes and warps: {layout}",
+        **facts,
+    )
+    threads = ctx.options.get("warp_size", 32), ctx.options.get("num_warps", 4)
+    require(
+        (layout.in_size(LANE), layout.in_size(WARP)) == threads,
+        op,
+        CODE,
+        "a layout is for other than {lanes} lanes of {warps} warps: {layout}",
+        lanes=threads[0],
+        warps=threads[1],
+        **facts,
+    )
+    require(layout.is_surjective(), op, CODE, "nobody holds parts of a tile: {layout}", **facts)
+
+
+def _check_buffer(op: Op, value: Value) -> None:
+    layout = value.layout
+    require(
+        layout is not None
+        and [dim.name for dim in layout.ins] == [OFFSET]
+        and layout.shape == shape_of(value.type)
+        and layout.is_invertible(),
+        op,
+        CODE,
+        "a buffer {type} that is accessed needs a layout that places each of its elements once, "
+        "not {layout}",
+        type=text_of(value.type),
+        layout=layout,
+    )
+
+
+# -- ops ------------------------------------------------------------------------------------------
+
+
+def _check_op(op: Op, ctx: PassContext) -> None:
+    """The layouts in which an op takes its operands and gives its results."""
+    for value in op.operands:
+        if isinstance(value.type, Shared) and _accesses(op):
+            _check_buffer(op, value)
+    anchor = ANCHORS.get(type(op))
+    if anchor is not None:
+        demands = anchor(op, ctx)
+        _check_all(op, op.operands, demands.operands)
+        _check_all(op, op.results, demands.results)
+    elif follows(op):
+        _check_following(op)
+    elif isinstance(op, COMBINING):
+        _check_combining(op)
+    elif isinstance(op, Load | Store | AtomicRMW | AtomicCAS | CopyAsync):
+        tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]
+        _check_all(op, tiles, [tiles[0].layout] * len(tiles) if tiles else [])
+    elif isinstance(op, PermuteBuffer):
+        if op.buffer.layout is not None:
+            _check_all(op, op.results, [transpose(op.buffer.layout, op.order)])
+    else:
+        _check_control(op)
+
+
+def _accesses(op: Op) -> bool:
+    """Whether the op reads or writes the elements of its buffers, so that it must know places."""
+    return isinstance(op, Fetch | Share | CopyAsync) or type(op) in ANCHORS
+
+
+def _check_following(op: Op) -> None:
+    (result,) = op.results
+    if result.layout is not None and any(is_tile(v) for v in op.operands):
+        expected = operand_layout(op, result.layout)
+        _check_all(op, op.operands, [expected] * len(op.operands))
+
+
+def _check_combining(op: Op) -> None:
+    source = op.operands[0].layout
+    assert source is not None, "operands are checked where they are made"
+    demands = demands_from(op, source)
+    _check_all(op, op.operands, demands.operands)
+    _check_all(op, op.results, demands.results)
+
+
+def _check_control(op: Op) -> None:
+    match op:
+        case For():
+            carried = [v.layout for v in op.body.args[1:]]
+            for values in (op.inits, op.body.terminator.operands, op.results):
+                _check_all(op, values, carried)
+        case While():
+            carried = [v.layout for v in op.before.args]
+            _check_all(op, op.inits, carried)
+            _check_all(op, op.body.terminator.operands, carried)
+            end = op.before.terminator
+            assert isinstance(end, Condition)
+            passed = [v.layout for v in op.body.args]
+            _check_all(op, end.values, passed)
+            _check_all(op, op.results, passed)
+        case If():
+            for branch in op.regions:
+                _check_all(op, branch.terminator.operands, [v.layout for v in op.results])
+        case _:
+            pass
+
+
+def _check_all(op: Op, values: Sequence[Value], layouts: Sequence[LinearLayout | None]) -> None:
+    """Each tile must have the layout at its place; what is no tile may have any."""
+    for value, expected in zip(values, layouts, strict=True):
+        if is_tile(value) or isinstance(op, PermuteBuffer):
+            require(
+                value.layout == expected,
+                op,
+                CODE,
+                "a tile {type} is in the layout {found}, and not in {expected}",
+                type=text_of(value.type),
+                found=value.layout,
+                expected=expected,
+            )
