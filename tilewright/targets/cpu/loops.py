@@ -137,26 +137,38 @@ def run_sinks(
     reduce_axis: int | None = None,
 ) -> None:
     """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
-    nest = _Nest(kernel, shape, sinks, reduce_axis)
+    nest = Nest(kernel, shape, sinks, reduce_axis)
     over_axes(level, shape, nest.outer_axes, nest.lanes)
     for sink in sinks:
         sink.bind()
 
 
-class _Nest:
+class Nest:
     """One loop nest.
 
     Order: the other axes, then the lane axis; an axis that is reduced, but is not the lane axis,
     comes innermost, with the accumulators in vector registers.
+
+    Args:
+        lane: the lane axis; None for the one along which most accesses are contiguous.
+        element_bytes: the size of an element where the loops only move data.
     """
 
     def __init__(
-        self, kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink], reduce_axis: int | None
+        self,
+        kernel: Kernel,
+        shape: tuple[int, ...],
+        sinks: list[Sink],
+        reduce_axis: int | None = None,
+        *,
+        lane: int | None = None,
+        element_bytes: int = 4,
     ) -> None:
         self.kernel = kernel
         self.shape = shape
         self.sinks = sinks
-        self.lane = kernel.lane_axis(shape, sinks)
+        self.element_bytes = element_bytes
+        self.lane = kernel.lane_axis(shape, sinks) if lane is None else lane
         self.size = self.shape[self.lane]
         self.width = min(self._lanes(), self.size)
         self.inner = reduce_axis if reduce_axis not in (None, self.lane) else None
@@ -178,7 +190,9 @@ class _Nest:
         moves = not any(s.accumulators for s in self.sinks) and all(
             kernel.cost(v) <= STREAM_COST for s in self.sinks for v in s.operands
         )
-        return kernel.lanes // 2 if moves and kernel.machine.vector_bytes == 64 else kernel.lanes
+        if not moves:
+            return kernel.lanes
+        return min(kernel.machine.vector_bytes, 32) // self.element_bytes
 
     def _unroll(self) -> int:
         """Vectors per iteration: several where the body is light and a chain of sums would
