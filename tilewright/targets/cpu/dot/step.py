@@ -54,7 +54,7 @@ def _on_vectors(
     m, n, k = _extents(op)
     blocking = blocking_of(scheme, m, n, kernel.machine)
     padded = round_up(k, scheme.group)
-    lhs, rhs = _sides(op, scheme, padded, blocking.lanes, m, blocking.columns)
+    lhs, rhs = _sides(op, scheme, padded, blocking.lanes, blocking.columns)
     left = Packer(kernel, level, at, lhs).either()
     right = Packer(kernel, level, at, rhs).panels()
     extents = m, n, padded // scheme.group
@@ -67,7 +67,7 @@ def _on_tiles(
     m, n, k = _extents(op)
     padded = round_up(k, TILE_SIDE * scheme.group)
     product = TileProduct(scheme, (m, n, padded // scheme.group), start)
-    lhs, rhs = _sides(op, scheme, padded, TILE_SIDE, m, TILE_SIDE * product.tiles[1])
+    lhs, rhs = _sides(op, scheme, padded, TILE_SIDE, TILE_SIDE * product.tiles[1])
     left = Packer(kernel, level, at, lhs).rows()
     right = Packer(kernel, level, at, rhs).panels()
     product.emit(kernel.b, left, right, sums)
@@ -79,15 +79,15 @@ def _extents(op: dot.Dot) -> tuple[int, int, int]:
     return m, ir.shape_of(op.rhs.type)[-1], k
 
 
-def _sides(
-    op: dot.Dot, scheme: Scheme, padded_k: int, lanes: int, left_panel: int, right_panel: int
-) -> tuple[Side, Side]:
-    """Both operands, and how they are wanted. A panel of the left one is all of it."""
+def _sides(op: dot.Dot, scheme: Scheme, padded_k: int, lanes: int, panel: int) -> tuple[Side, Side]:
+    """Both operands, and how they are wanted: `panel` is that of the right one, while a panel of
+    the left one is all of it."""
     rank = len(ir.shape_of(op.acc.type))
     row, column = rank - 2, rank - 1
     flipped = scheme.sign_flipped
-    lhs = Side(op.lhs, row, column, scheme, padded_k, lanes, left_panel, flipped)
-    return lhs, Side(op.rhs, column, row, scheme, padded_k, lanes, right_panel)
+    whole = round_up(ir.shape_of(op.lhs.type)[row], lanes)
+    lhs = Side(op.lhs, row, column, scheme, padded_k, lanes, whole, flipped)
+    return lhs, Side(op.rhs, column, row, scheme, padded_k, lanes, panel)
 
 
 # -- the sums --------------------------------------------------------------------------------------
