@@ -151,7 +151,7 @@ class Nest:
 
     Args:
         lane: the lane axis; None for the one along which most accesses are contiguous.
-        element_bytes: the size of an element where the loops only move data.
+        moving_lanes: lanes of loops that only move data, where it is not left to `_lanes`.
     """
 
     def __init__(
@@ -162,12 +162,12 @@ class Nest:
         reduce_axis: int | None = None,
         *,
         lane: int | None = None,
-        element_bytes: int = 4,
+        moving_lanes: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.shape = shape
         self.sinks = sinks
-        self.element_bytes = element_bytes
+        self.moving_lanes = moving_lanes
         self.lane = kernel.lane_axis(shape, sinks) if lane is None else lane
         self.size = self.shape[self.lane]
         self.width = min(self._lanes(), self.size)
@@ -190,9 +190,9 @@ class Nest:
         moves = not any(s.accumulators for s in self.sinks) and all(
             kernel.cost(v) <= STREAM_COST for s in self.sinks for v in s.operands
         )
-        if not moves:
-            return kernel.lanes
-        return min(kernel.machine.vector_bytes, 32) // self.element_bytes
+        if moves and self.moving_lanes is not None:
+            return self.moving_lanes
+        return kernel.lanes // 2 if moves and kernel.machine.vector_bytes == 64 else kernel.lanes
 
     def _unroll(self) -> int:
         """Vectors per iteration: several where the body is light and a chain of sums would

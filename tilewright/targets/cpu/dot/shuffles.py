@@ -23,22 +23,26 @@ def interleave(b: Builder, rows: Sequence[V]) -> V:
     return _perfect(b, interleave(b, rows[0::2]), interleave(b, rows[1::2]))
 
 
-def transpose(b: Builder, rows: list[V]) -> list[V]:
+def transpose(b: Builder, rows: Sequence[V]) -> list[V]:
     """The columns of a square of W rows of W lanes, W a power of two.
 
-    Number an element by its row's bits and then its lane's bits. Interleaving row i with row
-    i + W / 2 makes two rows, 2 i and 2 i + 1. In the element's number this moves the first bit of
-    its row to the end of its lane, and the first bit of its lane to the end of its row. After
-    log2(W) such steps row and lane have changed places.
+    Transposing exchanges the bits of an element's row with those of its lane. One step exchanges
+    one bit: of rows that differ in that bit only, the first takes the lanes without the bit from
+    both, and the second those with it.
+
+        a0 a1 a2 a3        a0 b0 a2 b2        a0 b0 c0 d0
+        b0 b1 b2 b3   →    a1 b1 a3 b3   →    a1 b1 c1 d1
+        c0 c1 c2 c3        c0 d0 c2 d2        a2 b2 c2 d2
+        d0 d1 d2 d3        c1 d1 c3 d3        a3 b3 c3 d3
     """
-    size = len(rows)
-    half = size // 2
-    low = [lane for i in range(half) for lane in (i, size + i)]
-    high = [half + lane for lane in low]
-    for _ in range(size.bit_length() - 1):
-        pairs = list(zip(rows[:half], rows[half:], strict=True))
-        rows = [b.shuffle(x, y, mask) for x, y in pairs for mask in (low, high)]
-    return rows
+    found, size = list(rows), len(rows)
+    for bit in (1 << step for step in range(size.bit_length() - 1)):
+        without = [size + lane - bit if lane & bit else lane for lane in range(size)]
+        having = [size + lane if lane & bit else lane + bit for lane in range(size)]
+        for i in (i for i in range(size) if not i & bit):
+            x, y = found[i], found[i | bit]
+            found[i], found[i | bit] = b.shuffle(x, y, without), b.shuffle(x, y, having)
+    return found
 
 
 def transpose_block(
