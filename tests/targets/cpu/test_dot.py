@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,3 +209,18 @@ def test_amx(layout: str, kind: str) -> None:
         module = dot_module(kind, layout, extents)
         assert scheme_of(dot_of(module), host()).name.startswith("amx")
         assert_same(module, ONE, arrays(kind, extents))
+
+
+@pytest.mark.parametrize("permitted", [False, True])
+def test_amx_is_a_feature_only_with_permission(
+    permitted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = dict.fromkeys([*AMX, "avx2"], True)
+    monkeypatch.setattr(emit.llvm, "get_host_cpu_features", lambda: found)
+    monkeypatch.setattr(emit, "amx_permitted", lambda: permitted)
+    assert emit.host_machine().features == (AMX if permitted else set()) | {"avx2"}
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="asks Linux what there is")
+def test_permission_is_not_given_without_amx() -> None:
+    assert not amx_permitted() or "amx_tile" in Path("/proc/cpuinfo").read_text("utf-8")

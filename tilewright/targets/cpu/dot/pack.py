@@ -20,7 +20,7 @@ general loops, so an operand may be any expression and its loads may be masked.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.ir import types as ir
@@ -65,6 +65,10 @@ class Packed:
     row: int
     k: int
     panel: int
+
+    def at(self, ptr: V) -> Packed:
+        """A part of it, which begins at an address."""
+        return replace(self, ptr=ptr)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,11 @@ def blocking_of(scheme: VectorScheme, m: int, n: int, machine: Machine) -> Block
     return Blocking(lanes, vectors, rows)
 
 
+def in_lanes(element: LType, lanes: int) -> LType:
+    """A vector, or the element itself for one lane."""
+    return vector(element, lanes) if lanes > 1 else element
+
+
 class Product:
     """c += a @ b, or c = a @ b, of one M x N matrix of sums, row-major at `c`."""
 
@@ -69,10 +74,7 @@ class Product:
         self.m, self.n, self.groups = extents
         self.c = c
         self.start = start
-        self.sums = self._vector(scheme.total_type, blocking.lanes)
-
-    def _vector(self, element: LType, lanes: int) -> LType:
-        return vector(element, lanes) if lanes > 1 else element
+        self.sums = in_lanes(scheme.total_type, blocking.lanes)
 
     def emit(self, lhs: Packed, rhs: Packed) -> None:
         """All panels of the right operand, the last of which may be narrower."""
@@ -87,10 +89,9 @@ class Product:
     def _panel(self, lhs: Packed, rhs: Packed, panel: V, columns: int) -> None:
         """All rows, by one panel of which so many columns are used."""
         b, step = self.b, self.blocking.rows
-        base = b.gep(rhs.group, rhs.ptr, b.mul(panel, const(I64, rhs.panel)))
-        block = _Block(
-            self, lhs, rhs, base, b.mul(panel, const(I64, self.blocking.columns)), columns
-        )
+        here = rhs.at(b.gep(rhs.group, rhs.ptr, b.mul(panel, const(I64, rhs.panel))))
+        first = b.mul(panel, const(I64, self.blocking.columns))
+        block = _Block(self, lhs, here, first, columns)
         whole = self.m // step * step
         with b.loop(0, whole, step) as row:
             block.emit(row.index, step)
@@ -99,18 +100,13 @@ class Product:
 
 
 class _Block:
-    """The blocks of one panel, each of which starts at some row.
+    """The blocks of one panel, which `rhs` begins at. `column` is the panel's first column."""
 
-    `base` is the panel's address, `column` its first column.
-    """
-
-    def __init__(
-        self, product: Product, lhs: Packed, rhs: Packed, base: V, column: V, columns: int
-    ) -> None:
+    def __init__(self, product: Product, lhs: Packed, rhs: Packed, column: V, columns: int) -> None:
         self.b = product.b
         self.product = product
         self.lhs, self.rhs = lhs, rhs
-        self.base, self.column = base, column
+        self.column = column
         lanes = product.blocking.lanes
         self.lanes = lanes
         self.widths = [min(lanes, columns - x) for x in range(0, columns, lanes)]
@@ -118,37 +114,34 @@ class _Block:
 
     def emit(self, row: V, rows: int) -> None:
         """Sums of `rows` rows from `row` on."""
-        b, product = self.b, self.product
-        places = [self._places(b.add(row, const(I64, r))) for r in range(rows)]
+        places = [self._places(self.b.add(row, const(I64, r))) for r in range(rows)]
         flat = [self._first(p, x) for line in places for x, p in enumerate(line)]
-        base = b.gep(self.lhs.group, self.lhs.ptr, b.mul(row, const(I64, self.lhs.row)))
-        with b.loop(0, product.groups, carried=flat) as k:
-            columns = self._columns(k.index)
-            at = b.gep(self.lhs.group, base, b.mul(k.index, const(I64, self.lhs.k)))
-            following: list[V] = []
-            for r in range(rows):
-                group = b.load(
-                    self.lhs.group, b.gep(self.lhs.group, at, const(I64, r * self.lhs.row))
-                )
-                spread = self._spread(group)
-                sums = k.carried[len(following) : len(following) + len(columns)]
-                following += [
-                    product.scheme.multiply(b, s, spread, c)
-                    for s, c in zip(sums, columns, strict=True)
-                ]
-            k.yield_(following)
+        results = self._over_k(row, rows, flat)
         flat_places = [(p, w) for line in places for p, w in zip(line, self.widths, strict=True)]
-        for (place, width), value in zip(flat_places, k.results, strict=True):
+        for (place, width), value in zip(flat_places, results, strict=True):
             self._store(value, place, width)
 
-    def _spread(self, group: V) -> V:
-        return self.b.splat(group, self.lanes if self.lanes > 1 else 0)
+    def _over_k(self, row: V, rows: int, sums: list[V]) -> list[V]:
+        """Add all products along K to the sums of a block, row by row."""
+        b, lhs, multiply = self.b, self.lhs, self.product.scheme.multiply
+        base = b.gep(lhs.group, lhs.ptr, b.mul(row, const(I64, lhs.row)))
+        with b.loop(0, self.product.groups, carried=sums) as k:
+            columns = self._columns(k.index)
+            at = b.gep(lhs.group, base, b.mul(k.index, const(I64, lhs.k)))
+            carried = iter(k.carried)
+            following: list[V] = []
+            for r in range(rows):
+                group = b.load(lhs.group, b.gep(lhs.group, at, const(I64, r * lhs.row)))
+                spread = b.splat(group, self.lanes if self.lanes > 1 else 0)
+                following += [multiply(b, next(carried), spread, c) for c in columns]
+            k.yield_(following)
+        return k.results
 
     def _columns(self, k: V) -> list[V]:
         """One group of each column of the panel."""
         b, rhs = self.b, self.rhs
-        at = b.gep(rhs.group, self.base, b.mul(k, const(I64, rhs.k)))
-        type = vector(rhs.group, self.lanes) if self.lanes > 1 else rhs.group
+        at = b.gep(rhs.group, rhs.ptr, b.mul(k, const(I64, rhs.k)))
+        type = in_lanes(rhs.group, self.lanes)
         return [
             b.load(type, b.gep(rhs.group, at, const(I64, x * self.lanes)))
             for x in range(len(self.widths))

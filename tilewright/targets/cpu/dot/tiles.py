@@ -12,16 +12,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilewright.lowering.emit import (
-    I16,
-    I64,
-    PTR,
-    VOID,
-    Builder,
-    LType,
-    V,
-    const,
-)
+from tilewright.lowering.emit import I16, I64, PTR, VOID, Builder, LType, V, const
 from tilewright.targets.cpu.dot.pack import Packed
 from tilewright.targets.cpu.dot.schemes import TILE_SIDE, TileScheme
 
@@ -59,16 +50,12 @@ class TileProduct:
         function = caller.module.function(name, VOID, params, "noinline nounwind", "internal")
         b = Builder(function)
         a, panels, sums = function.params
-        self._blocks(
-            b,
-            Packed(a, lhs.group, lhs.row, 1, 0),
-            Packed(panels, rhs.group, 1, rhs.k, rhs.panel),
-            sums,
-        )
+        self._blocks(b, lhs.at(a), rhs.at(panels), sums)
         b.ret()
         caller.call(name, VOID, [lhs.ptr, rhs.ptr, c])
 
     def _blocks(self, b: Builder, lhs: Packed, rhs: Packed, c: V) -> None:
+        """All blocks, by panels of the right operand."""
         height, width = (TILE_SIDE * t for t in self.tiles)
         with b.loop(0, self.n // width) as panel, b.loop(0, self.m, height) as row:
             right = b.gep(rhs.group, rhs.ptr, b.mul(panel.index, const(I64, rhs.panel)))
@@ -77,14 +64,10 @@ class TileProduct:
                 b.mul(row.index, const(I64, self.n)), b.mul(panel.index, const(I64, width))
             )
             sums = b.gep(self.scheme.total_type, c, first)
-            self._block(
-                b,
-                Packed(left, lhs.group, lhs.row, 1, 0),
-                Packed(right, rhs.group, 1, rhs.k, 0),
-                sums,
-            )
+            self._block(b, lhs.at(left), rhs.at(right), sums)
 
     def _block(self, b: Builder, lhs: Packed, rhs: Packed, c: V) -> None:
+        """One block of sums, at `c`; the operands begin at its row and its panel."""
         down, across = self.tiles
         type = self.scheme.total_type
         places = [
@@ -96,10 +79,8 @@ class TileProduct:
             right = b.gep(rhs.group, rhs.ptr, b.mul(k.index, const(I64, rhs.k)))
             rows = [self._load(b, left, lhs.row, TILE_SIDE * i * lhs.row) for i in range(down)]
             columns = [self._load(b, right, rhs.k, TILE_SIDE * j) for j in range(across)]
-            pairs = list(product(rows, columns))
-            k.yield_(
-                [self._multiply(b, s, x, y) for s, (x, y) in zip(k.carried, pairs, strict=True)]
-            )
+            pairs = zip(k.carried, product(rows, columns), strict=True)
+            k.yield_([self._multiply(b, sums, x, y) for sums, (x, y) in pairs])
         for place, value in zip(places, k.results, strict=True):
             args = [*_SHAPE, place, self._row_bytes(), value]
             b.intrinsic("llvm.x86.tilestored64.internal", VOID, args)
