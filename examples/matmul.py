@@ -18,7 +18,7 @@ import tilewright as tw
 import tilewright.language as tl
 
 # Tiles of A and B that stay in the cache of one core while they are multiplied.
-TILES = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "GROUP_M": 4}
+TILES = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_M": 4}
 
 
 @tw.jit

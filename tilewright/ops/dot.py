@@ -30,6 +30,10 @@ class Dot(Op, name="tile.dot", traits=PURE):
     int8 accumulates in i32; floats of 16 bits or fewer in fp16 or fp32. `precision` says how fp32
     operands may be rounded: "ieee" not at all, "tf32" to 10 mantissa bits, the others by splitting.
 
+    Integers wrap. Floats are added in any order, each sum rounded to fp32 (of fp64, to fp64), and
+    the result once more to the type of `acc`. Subnormal operands and sums of a product of bf16
+    may count as zero: instructions for bf16 treat them so.
+
         %3 = tile.dot %0, %1, %2, precision="ieee", max_imprecise=0
           : (4x8xfp16, 8x16xfp16, 4x16xfp32) -> 4x16xfp32
     """

@@ -45,6 +45,7 @@ from typing import Any, Protocol
 import llvmlite.binding as llvm
 
 from tilewright.base import knobs
+from tilewright.base.amx import amx_permitted
 
 SLICE_NS = 50_000_000
 """How long a launch stays in native code before it lets Python handle signals, in nanoseconds."""
@@ -444,6 +445,7 @@ def _make_pool() -> Pool:
     with _pool_lock:
         if _pool is None:
             _shared_linker()
+            amx_permitted()  # before any thread runs a kernel that uses it
             if all(llvm.address_of_symbol(name) for name in _PTHREAD_SYMBOLS):
                 _pool_code = _pool_code or _PoolCode()
                 _pool = NativePool(_pool_code)

@@ -6,8 +6,8 @@ from tilewright.ir.core import Module
 from tilewright.lowering import arith as _arith_lowerings
 from tilewright.targets.cpu import atomics as _atomic_steps
 from tilewright.targets.cpu import control as _control_steps
-from tilewright.targets.cpu import dot as _dot_steps
 from tilewright.targets.cpu import scan as _scan_steps
+from tilewright.targets.cpu.dot import step as _dot_steps
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.machine import Machine
 

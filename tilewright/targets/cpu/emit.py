@@ -6,6 +6,7 @@ import threading
 
 import llvmlite.binding as llvm
 
+from tilewright.base.amx import amx_permitted
 from tilewright.targets.cpu.machine import Machine
 
 _lock = threading.Lock()
@@ -19,6 +20,8 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
     name = cpu or llvm.get_host_cpu_name()
     if features is None:
         found = {k for k, on in llvm.get_host_cpu_features().items() if on}
+        if not amx_permitted():
+            found = {f for f in found if not f.startswith("amx-")}
     else:
         found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
         found = {f for f in found if not f.startswith("-")}

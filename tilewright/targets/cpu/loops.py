@@ -137,26 +137,38 @@ def run_sinks(
     reduce_axis: int | None = None,
 ) -> None:
     """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
-    nest = _Nest(kernel, shape, sinks, reduce_axis)
+    nest = Nest(kernel, shape, sinks, reduce_axis)
     over_axes(level, shape, nest.outer_axes, nest.lanes)
     for sink in sinks:
         sink.bind()
 
 
-class _Nest:
+class Nest:
     """One loop nest.
 
     Order: the other axes, then the lane axis; an axis that is reduced, but is not the lane axis,
     comes innermost, with the accumulators in vector registers.
+
+    Args:
+        lane: the lane axis; None for the one along which most accesses are contiguous.
+        moving_lanes: lanes of loops that only move data, where it is not left to `_lanes`.
     """
 
     def __init__(
-        self, kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink], reduce_axis: int | None
+        self,
+        kernel: Kernel,
+        shape: tuple[int, ...],
+        sinks: list[Sink],
+        reduce_axis: int | None = None,
+        *,
+        lane: int | None = None,
+        moving_lanes: int | None = None,
     ) -> None:
         self.kernel = kernel
         self.shape = shape
         self.sinks = sinks
-        self.lane = kernel.lane_axis(shape, sinks)
+        self.moving_lanes = moving_lanes
+        self.lane = kernel.lane_axis(shape, sinks) if lane is None else lane
         self.size = self.shape[self.lane]
         self.width = min(self._lanes(), self.size)
         self.inner = reduce_axis if reduce_axis not in (None, self.lane) else None
@@ -178,6 +190,8 @@ class _Nest:
         moves = not any(s.accumulators for s in self.sinks) and all(
             kernel.cost(v) <= STREAM_COST for s in self.sinks for v in s.operands
         )
+        if moves and self.moving_lanes is not None:
+            return self.moving_lanes
         return kernel.lanes // 2 if moves and kernel.machine.vector_bytes == 64 else kernel.lanes
 
     def _unroll(self) -> int:

@@ -1,0 +1,31 @@
+"""Permission to use AMX, which Linux gives a process only when it asks.
+
+The tile registers make a thread's saved state 8 KB larger, so Linux leaves them off; using one
+without permission ends the process with SIGILL. Permission is given once, to all threads and to
+forked children. The compiler must know of it to choose instructions, and the device must have it
+before it runs them, so both call here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from functools import cache
+
+_ARCH_PRCTL = 158  # number of the system call on x86-64
+_ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
+_TILE_DATA = 18  # the component of the processor's state
+
+
+@cache
+def amx_permitted() -> bool:
+    """Ask for permission, the first time; whether this process may use AMX.
+
+    False also where the processor has none, where Linux is older than 5.16, and on other systems.
+    """
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    syscall = ctypes.CDLL(None).syscall
+    arguments = (ctypes.c_long(n) for n in (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA))
+    return syscall(*arguments) == 0

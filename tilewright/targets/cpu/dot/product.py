@@ -1,0 +1,191 @@
+"""The micro-kernel on vectors: blocks of sums in registers, over all of K.
+
+A block is `rows` rows by some vectors of columns. For each group of K it takes one load for each
+vector of columns, one load that is spread over the lanes for each row, and one instruction for each
+pair. A panel of the right operand, as wide as a block, stays in the first-level cache while the
+blocks below each other walk over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.lowering.emit import I64, Builder, LType, V, const, vector, zero
+from tilewright.targets.cpu.dot.pack import Packed
+from tilewright.targets.cpu.dot.schemes import VectorScheme
+from tilewright.targets.cpu.machine import Machine
+
+COLUMN_VECTORS = 2  # in a block
+SIGN = 0x80
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How a product is cut into blocks.
+
+    Attributes:
+        lanes: sums in a vector.
+        vectors: vectors in a row of a block.
+        rows: rows of a block.
+    """
+
+    lanes: int
+    vectors: int
+    rows: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a block: the rows of a panel of the right operand."""
+        return self.lanes * self.vectors
+
+
+def blocking_of(scheme: VectorScheme, m: int, n: int, machine: Machine) -> Blocking:
+    """Blocks whose sums take at most three quarters of the registers."""
+    widest = machine.vector_bytes * 8 // scheme.total_type.bits
+    # a vector need not be wider than the matrix, whose columns are padded to vectors
+    lanes = scheme.lanes or min(widest, 1 << (n - 1).bit_length())
+    vectors = min(COLUMN_VECTORS, -(-n // lanes))
+    rows = min(m, machine.vector_registers * 3 // 4 // vectors)
+    while m >= 8 and m % rows:
+        rows -= 1
+    return Blocking(lanes, vectors, rows)
+
+
+def in_lanes(element: LType, lanes: int) -> LType:
+    """A vector, or the element itself for one lane."""
+    return vector(element, lanes) if lanes > 1 else element
+
+
+class Product:
+    """c += a @ b, or c = a @ b, of one M x N matrix of sums, row-major at `c`."""
+
+    def __init__(
+        self,
+        b: Builder,
+        scheme: VectorScheme,
+        blocking: Blocking,
+        extents: tuple[int, int, int],
+        c: V,
+        start: bool,
+    ) -> None:
+        self.b = b
+        self.scheme = scheme
+        self.blocking = blocking
+        self.m, self.n, self.groups = extents
+        self.c = c
+        self.start = start
+        self.sums = in_lanes(scheme.total_type, blocking.lanes)
+
+    def emit(self, lhs: Packed, rhs: Packed) -> None:
+        """All panels of the right operand, the last of which may be narrower."""
+        step = self.blocking.columns
+        whole = self.n // step
+        if whole:
+            with self.b.loop(0, whole) as panel:
+                self._panel(lhs, rhs, panel.index, step)
+        if self.n % step:
+            self._panel(lhs, rhs, const(I64, whole), self.n % step)
+
+    def _panel(self, lhs: Packed, rhs: Packed, panel: V, columns: int) -> None:
+        """All rows, by one panel of which so many columns are used."""
+        b, step = self.b, self.blocking.rows
+        here = rhs.at(b.gep(rhs.group, rhs.ptr, b.mul(panel, const(I64, rhs.panel))))
+        first = b.mul(panel, const(I64, self.blocking.columns))
+        block = _Block(self, lhs, here, first, columns)
+        whole = self.m // step * step
+        with b.loop(0, whole, step) as row:
+            block.emit(row.index, step)
+        if whole < self.m:
+            block.emit(const(I64, whole), self.m - whole)
+
+
+class _Block:
+    """The blocks of one panel, which `rhs` begins at. `column` is the panel's first column."""
+
+    def __init__(self, product: Product, lhs: Packed, rhs: Packed, column: V, columns: int) -> None:
+        self.b = product.b
+        self.product = product
+        self.lhs, self.rhs = lhs, rhs
+        self.column = column
+        lanes = product.blocking.lanes
+        self.lanes = lanes
+        self.widths = [min(lanes, columns - x) for x in range(0, columns, lanes)]
+        self.bias = self._bias() if product.scheme.sign_flipped else None
+
+    def emit(self, row: V, rows: int) -> None:
+        """Sums of `rows` rows from `row` on."""
+        places = [self._places(self.b.add(row, const(I64, r))) for r in range(rows)]
+        flat = [self._first(p, x) for line in places for x, p in enumerate(line)]
+        results = self._over_k(row, rows, flat)
+        flat_places = [(p, w) for line in places for p, w in zip(line, self.widths, strict=True)]
+        for (place, width), value in zip(flat_places, results, strict=True):
+            self._store(value, place, width)
+
+    def _over_k(self, row: V, rows: int, sums: list[V]) -> list[V]:
+        """Add all products along K to the sums of a block, row by row."""
+        b, lhs, multiply = self.b, self.lhs, self.product.scheme.multiply
+        base = b.gep(lhs.group, lhs.ptr, b.mul(row, const(I64, lhs.row)))
+        with b.loop(0, self.product.groups, carried=sums) as k:
+            columns = self._columns(k.index)
+            at = b.gep(lhs.group, base, b.mul(k.index, const(I64, lhs.k)))
+            carried = iter(k.carried)
+            following: list[V] = []
+            for r in range(rows):
+                group = b.load(lhs.group, b.gep(lhs.group, at, const(I64, r * lhs.row)))
+                spread = b.splat(group, self.lanes if self.lanes > 1 else 0)
+                following += [multiply(b, next(carried), spread, c) for c in columns]
+            k.yield_(following)
+        return k.results
+
+    def _columns(self, k: V) -> list[V]:
+        """One group of each column of the panel."""
+        b, rhs = self.b, self.rhs
+        at = b.gep(rhs.group, rhs.ptr, b.mul(k, const(I64, rhs.k)))
+        type = in_lanes(rhs.group, self.lanes)
+        return [
+            b.load(type, b.gep(rhs.group, at, const(I64, x * self.lanes)))
+            for x in range(len(self.widths))
+        ]
+
+    # -- sums in memory -------------------------------------------------------------------------
+
+    def _places(self, row: V) -> list[V]:
+        b, product = self.b, self.product
+        first = b.add(b.mul(row, const(I64, product.n)), self.column)
+        return [
+            b.gep(product.scheme.total_type, product.c, b.add(first, const(I64, x * self.lanes)))
+            for x in range(len(self.widths))
+        ]
+
+    def _first(self, place: V, x: int) -> V:
+        """What the sums of one vector start from."""
+        product = self.product
+        value = self._load(place, self.widths[x]) if product.start else zero(product.sums)
+        return value if self.bias is None else self.b.sub(value, self.bias[x])
+
+    def _load(self, place: V, width: int) -> V:
+        """A vector of which the first `width` lanes are in memory, and no more may be read."""
+        b, sums = self.b, self.product.sums
+        if width == self.lanes:
+            return b.load(sums, place)
+        part = b.load(vector(sums.element, width), place)
+        return b.shuffle(part, None, [i if i < width else -1 for i in range(self.lanes)])
+
+    def _store(self, value: V, place: V, width: int) -> None:
+        if width < self.lanes:
+            value = self.b.shuffle(value, None, list(range(width)))
+        self.b.store(value, place)
+
+    def _bias(self) -> list[V]:
+        """What the inverted sign bits of the left operand add to the sums of each column.
+
+        An inverted sign bit adds 128 to each number (or takes it away). The sum of these with the
+        numbers of a column is what the product makes of a row of zeros, packed.
+        """
+        b, product = self.b, self.product
+        zeros = const(vector(self.lhs.group, self.lanes), SIGN * 0x01010101)
+        with b.loop(0, product.groups, carried=[zero(product.sums)] * len(self.widths)) as k:
+            columns = self._columns(k.index)
+            multiply = product.scheme.multiply
+            k.yield_([multiply(b, s, zeros, c) for s, c in zip(k.carried, columns, strict=True)])
+        return k.results

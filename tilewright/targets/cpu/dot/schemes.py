@@ -1,0 +1,209 @@
+"""The ways to multiply matrices, as a table: which instruction, and how it wants its operands.
+
+An instruction works on *groups*: `group` neighbours along K, side by side in one lane. It adds to
+each sum the products of a group of the left operand with one of the right:
+
+    sum[i, n] += lhs[i, k] * rhs[k, n] + … + lhs[i, k + group - 1] * rhs[k + group - 1, n]
+
+So a group of fp32 or fp64 is one element and its instruction a fused multiply-add; a group of bf16
+is two, of int8 four. `scheme_of` takes the first line of `SCHEMES` that fits.
+
+Sums of integers are exact, in every scheme. Of floats the order of summation differs, and bf16 on
+AVX-512 or AMX has its own rounding: each product of a group is added in fp32 to nearest even, as
+with a fused multiply-add, but subnormal operands count as zero and subnormal sums become zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import BF16, I8, I16, Builder, LType, V, int_type, vector
+from tilewright.lowering.types import memory_type
+from tilewright.ops import dot
+from tilewright.targets.cpu.machine import Machine
+
+TILE_SIDE = 16
+"""Rows of an AMX tile, and sums in a row."""
+
+Multiply = Callable[[Builder, V, V, V], V]
+"""(builder, sums, groups of the left, groups of the right) → sums; vectors of equal lanes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheme:
+    """A way to multiply.
+
+    Attributes:
+        name: for people.
+        elements: the operand types it takes.
+        needs: LLVM features that the machine must have.
+        packed: element type of packed operands; operands are converted to it, exactly.
+        group: elements in a group.
+        total: type of the sums.
+        side: the extents M and N must be multiples of it.
+        sign_flipped: whether the left operand is packed with its sign bits inverted. That makes
+            unsigned numbers of signed ones, 128 larger, and the reverse, for an instruction that
+            multiplies one kind by the other; `product` puts the sums right.
+    """
+
+    name: str
+    elements: frozenset[ir.DType]
+    needs: frozenset[str] = frozenset()
+    packed: ir.DType
+    group: int = 1
+    total: ir.DType
+    side: int = 1
+    sign_flipped: bool = False
+
+    @property
+    def group_type(self) -> LType:
+        """A group as one LLVM value: the element itself, or an integer that holds them all."""
+        element = memory_type(self.packed)
+        return element if self.group == 1 else int_type(element.bits * self.group)
+
+    @property
+    def total_type(self) -> LType:
+        return memory_type(self.total)
+
+    def fits(self, elements: Iterable[ir.DType], m: int, n: int, machine: Machine) -> bool:
+        """Whether it multiplies such operands, into M x N sums, on a machine."""
+        return (
+            self.elements.issuperset(elements)
+            and self.needs <= machine.features
+            and m % self.side == n % self.side == 0
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorScheme(Scheme):
+    """An instruction on vectors, one lane a sum.
+
+    Attributes:
+        multiply: emits the instruction.
+        lanes: its lanes; 0 where it comes in any width.
+    """
+
+    multiply: Multiply
+    lanes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileScheme(Scheme):
+    """An AMX instruction: 16 rows of 64 bytes, times 16 groups of 16 columns, into 16 x 16 sums.
+
+    Attributes:
+        instruction: the name of LLVM's intrinsic.
+    """
+
+    instruction: str
+
+
+def _fused(b: Builder, sums: V, lhs: V, rhs: V) -> V:
+    return b.mul_add(lhs, rhs, sums)
+
+
+def _separate(b: Builder, sums: V, lhs: V, rhs: V) -> V:
+    return b.add(sums, b.mul(lhs, rhs))
+
+
+def _parts(b: Builder, groups: V, element: LType) -> V:
+    """Groups as a vector of their elements."""
+    return b.bitcast(groups, vector(element, groups.type.lanes * groups.type.bits // element.bits))
+
+
+def _dot_add(name: str, element: LType) -> Multiply:
+    """An intrinsic that takes (sums, left, right)."""
+
+    def multiply(b: Builder, sums: V, lhs: V, rhs: V) -> V:
+        args = [sums, _parts(b, lhs, element), _parts(b, rhs, element)]
+        return b.intrinsic(name, sums.type, args)
+
+    return multiply
+
+
+def _dot_add_swapped(name: str, element: LType) -> Multiply:
+    """An intrinsic that takes (sums, right, left)."""
+    multiply = _dot_add(name, element)
+    return lambda b, sums, lhs, rhs: multiply(b, sums, rhs, lhs)
+
+
+def _dot_then_add(name: str, element: LType) -> Multiply:
+    """An intrinsic that multiplies groups (left, right) and adds within them only."""
+
+    def multiply(b: Builder, sums: V, lhs: V, rhs: V) -> V:
+        products = b.intrinsic(name, sums.type, [_parts(b, lhs, element), _parts(b, rhs, element)])
+        return b.add(sums, products)
+
+    return multiply
+
+
+_FP8 = frozenset({ir.FP8E5, ir.FP8E4NV, ir.FP8E4B8, ir.FP8E5B16})
+_INTO_BF16 = frozenset({ir.BF16}) | _FP8  # an fp8 number is a bf16 number
+_BYTES = frozenset({ir.I8, ir.U8})
+_VNNI = frozenset({"avx512vnni"})
+_AMX_INT8 = frozenset({"amx-tile", "amx-int8"})
+
+SCHEMES: tuple[VectorScheme | TileScheme, ...] = (
+    TileScheme(
+        name="amx-bf16", elements=_INTO_BF16, needs=frozenset({"amx-tile", "amx-bf16"}),
+        packed=ir.BF16, group=2, total=ir.FP32, side=TILE_SIDE,
+        instruction="llvm.x86.tdpbf16ps.internal",
+    ),
+    TileScheme(
+        name="amx-int8", elements=frozenset({ir.I8}), needs=_AMX_INT8,
+        packed=ir.I8, group=4, total=ir.I32, side=TILE_SIDE,
+        instruction="llvm.x86.tdpbssd.internal",
+    ),
+    TileScheme(
+        name="amx-uint8", elements=frozenset({ir.U8}), needs=_AMX_INT8,
+        packed=ir.U8, group=4, total=ir.I32, side=TILE_SIDE,
+        instruction="llvm.x86.tdpbuud.internal",
+    ),
+    VectorScheme(
+        name="pair-bf16", elements=_INTO_BF16, needs=frozenset({"avx512bf16"}),
+        packed=ir.BF16, group=2, total=ir.FP32, lanes=16,
+        multiply=_dot_add("llvm.x86.avx512bf16.dpbf16ps.512", BF16),
+    ),
+    # vpdpbusd multiplies unsigned by signed bytes
+    VectorScheme(
+        name="quad-int8", elements=frozenset({ir.I8}), needs=_VNNI,
+        packed=ir.I8, group=4, total=ir.I32, lanes=16, sign_flipped=True,
+        multiply=_dot_add("llvm.x86.avx512.vpdpbusd.512", I8),
+    ),
+    VectorScheme(
+        name="quad-uint8", elements=frozenset({ir.U8}), needs=_VNNI,
+        packed=ir.U8, group=4, total=ir.I32, lanes=16, sign_flipped=True,
+        multiply=_dot_add_swapped("llvm.x86.avx512.vpdpbusd.512", I8),
+    ),
+    VectorScheme(
+        name="pair-int8-512", elements=_BYTES, needs=frozenset({"avx512bw"}),
+        packed=ir.I16, group=2, total=ir.I32, lanes=16,
+        multiply=_dot_then_add("llvm.x86.avx512.pmaddw.d.512", I16),
+    ),
+    VectorScheme(
+        name="pair-int8-256", elements=_BYTES, needs=frozenset({"avx2"}),
+        packed=ir.I16, group=2, total=ir.I32, lanes=8,
+        multiply=_dot_then_add("llvm.x86.avx2.pmadd.wd", I16),
+    ),
+    VectorScheme(
+        name="multiply-int8", elements=_BYTES, packed=ir.I32, total=ir.I32, multiply=_separate
+    ),
+    VectorScheme(
+        name="fma-fp64", elements=frozenset({ir.FP64}), packed=ir.FP64, total=ir.FP64,
+        multiply=_fused,
+    ),
+    VectorScheme(
+        name="fma-fp32", elements=_INTO_BF16 | {ir.FP16, ir.FP32}, packed=ir.FP32, total=ir.FP32,
+        multiply=_fused,
+    ),
+)  # fmt: skip
+"""The fastest first. What every machine can do comes last, so something always fits."""
+
+
+def scheme_of(op: dot.Dot, machine: Machine) -> VectorScheme | TileScheme:
+    """How a product is made on a machine."""
+    *_, m, n = ir.shape_of(op.acc.type)
+    elements = (ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type))
+    return next(s for s in SCHEMES if s.fits(elements, m, n, machine))
