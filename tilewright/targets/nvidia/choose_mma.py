@@ -56,6 +56,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             _replace(op, _insert(op, Mma, lhs, rhs).results[0])
             ctx.count("mma")
         else:
+            _use_threads(op)
             ctx.missed("choose_mma", "no matrix instruction computes this product", op.loc)
     return True
 
@@ -117,6 +118,14 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     product = _insert(op, Wgmma, lhs, _shared(op, op.rhs, 0, infos))
     wait = _before(op, WgmmaWait([product.results[0]], 0))
     _replace(op, wait.results[0])
+
+
+def _use_threads(op: Dot) -> None:
+    """Both operands in shared memory, for each thread to read its rows and columns."""
+    for i, value in enumerate((op.lhs, op.rhs)):
+        share = _before(op, Share(value))
+        share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
+        op.set_operand(i, share.results[0])
 
 
 def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
@@ -251,6 +260,25 @@ def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
     return Demands(layouts, layouts)
 
 
+def _dot_demands(op: Dot, ctx: PassContext) -> Demands:
+    """Squares of elements for each thread, so that each one read is used several times."""
+    shape = ir.shape_of(op.acc.type)
+    *batch, m, n = shape
+    lanes, warps = 32, _warps(ctx)
+    square = (min(4, m), min(4, n))
+    lane_columns = min(8, n // square[1])
+    lane_rows = lanes // lane_columns
+    acc = families.blocked(
+        shape,
+        (*(1 for _ in batch), *square),
+        (*(1 for _ in batch), lane_rows, lane_columns),
+        (*(1 for _ in batch), warps, 1),
+        families.row_major(len(shape)),
+    )
+    return Demands([None, None, acc], [acc])
+
+
+ANCHORS[Dot] = _dot_demands
 ANCHORS[WgmmaWait] = _wait_demands
 ANCHORS[Wgmma] = _wgmma_demands
 ANCHORS[Mma] = _mma_demands

@@ -15,6 +15,7 @@ What the text should look like:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
@@ -108,3 +109,14 @@ def _without_strength_reduction() -> Generator[None]:
         yield
     finally:
         llvm.set_option("tilewright", "-disable-lsr=false")
+
+
+def with_all_registers(ptx: str) -> str:
+    """The PTX of a kernel that may have all registers of a multiprocessor to itself.
+
+    ptxas 13.0, left to itself, gave kernels that need more than 255 registers 32 of them, and
+    spilled the rest. Told that a single CTA is enough, it takes 255 (seen on a layer norm's
+    gradient with 64 elements a thread: ten times as fast). It is not told always, as it then also
+    takes more where two CTAs would fit, in attention among others.
+    """
+    return re.sub(r"^(\.reqntid .*)$", r"\1\n.minnctapersm 1", ptx, count=1, flags=re.MULTILINE)

@@ -82,6 +82,9 @@ class CudaOptions:
     arch: str = f"sm{DEFAULT_ARCH}"
 
 
+# Spills with so few registers in use are the assembler's choice, not need.
+FEW_REGISTERS = 64
+
 STEPS = (
     Step(choose_mma),
     Step(assign_layouts),
@@ -176,8 +179,13 @@ class NvidiaTarget:
         if assembler is None:
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
-        cubin = assembler.assemble(ptx, assembly_request(options, chip))
+        request = assembly_request(options, chip)
+        cubin = assembler.assemble(ptx, request)
         used = resources(cubin, generated.name)
+        if used.spilled_registers and used.registers <= FEW_REGISTERS and not options.maxnreg:
+            stages["ptx"] = ptx = emit.with_all_registers(ptx)
+            cubin = assembler.assemble(ptx, request)
+            used = resources(cubin, generated.name)
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
             "n_regs": used.registers,

@@ -1,0 +1,110 @@
+"""Products that no matrix instruction computes: sums of products in each thread.
+
+Both operands lie in shared memory, row by row. A thread takes the elements of its rows and columns
+for a few steps of K at a time, so that the code does not grow with K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout.linear import REGISTER, LinearLayout, dim_name
+from tilewright.lowering.convert import cast
+from tilewright.lowering.emit import I32, V, const, int_type
+from tilewright.lowering.simt.buffers import layout_of
+from tilewright.lowering.simt.convert import from_bits
+from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.types import memory_type
+from tilewright.ops.dot import Dot
+
+STEPS = 4  # of K in one round of the loop
+
+
+@emits(Dot)
+def emit_dot(kernel: Kernel, op: Dot) -> None:
+    b = kernel.b
+    layout = layout_of(op.acc)
+    rank = len(layout.shape)
+    element = ir.dtype_of(op.acc.type)
+    compute = ir.FP32 if element == ir.FP16 else element
+    k = ir.shape_of(op.lhs.type)[-1]
+    steps = STEPS if k % STEPS == 0 else 1
+    left = _Reader(kernel, op.lhs, layout, rank - 2, rank - 1, compute)
+    right = _Reader(kernel, op.rhs, layout, rank - 1, rank - 2, compute)
+    start = [cast(b, v, element, compute) for v in kernel.env[op.acc]]
+    with b.loop(const(I32, 0), const(I32, k), const(I32, steps), start, "disable") as loop:
+        sums = list(loop.carried)
+        for step in range(steps):
+            at = b.add(loop.index, step)
+            rows, columns = left.read(at), right.read(at)
+            sums = [
+                _multiply_add(kernel, x, y, z) for x, y, z in zip(rows, columns, sums, strict=True)
+            ]
+        loop.yield_(sums)
+    kernel.bind(op, [cast(b, v, compute, element) for v in loop.results])
+
+
+def _multiply_add(kernel: Kernel, x: V, y: V, z: V) -> V:
+    b = kernel.b
+    return b.fma(x, y, z) if x.type.is_float else b.add(b.mul(x, y), z)
+
+
+class _Reader:
+    """Reads, for each register of the result, the operand's element at a place of K."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        value: Value,
+        layout: LinearLayout,
+        own_axis: int,
+        other_axis: int,
+        compute: ir.DType,
+    ) -> None:
+        self.kernel = kernel
+        self.type = value.type
+        self.compute = compute
+        self.element = int_type(memory_type(value.type).bits)
+        shape = ir.shape_of(value.type)
+        strides = {axis: prod(shape[axis + 1 :]) for axis in range(len(shape))}
+        # The operand has K where the result has the other operand's axis.
+        self.k_stride = strides[other_axis]
+        self.base = kernel.scalar(value)
+        axes = [*range(len(shape) - 2), own_axis]
+        places = [
+            [kernel.b.mul(c, strides[axis]) for c in kernel.coordinates(layout, dim_name(axis))]
+            for axis in axes
+        ]
+        self.keys = self._keys(layout, axes)
+        self.starts = {
+            key: _sum(kernel.b.add, [row[r] for row in places]) for r, key in enumerate(self.keys)
+        }
+
+    @staticmethod
+    def _keys(layout: LinearLayout, axes: list[int]) -> list[tuple[int, ...]]:
+        """Equal for registers that need the same element."""
+        found: list[tuple[int, ...]] = []
+        for register in range(layout.in_size(REGISTER)):
+            place = layout.coordinates(layout.apply_flat(register))
+            found.append(tuple(place[axis] for axis in axes))
+        return found
+
+    def read(self, k: V) -> Registers:
+        b = self.kernel.b
+        along = b.mul(k, self.k_stride)
+        loaded: dict[tuple[int, ...], V] = {}
+        for key, start in self.starts.items():
+            bits = b.load(self.element, b.gep(self.element, self.base, b.add(start, along)))
+            (value,) = from_bits(self.kernel, self.type, [bits])
+            loaded[key] = cast(b, value, ir.dtype_of(self.type), self.compute)
+        return [loaded[key] for key in self.keys]
+
+
+def _sum(add: Callable[[V, V], V], values: list[V]) -> V:
+    total = values[0]
+    for value in values[1:]:
+        total = add(total, value)
+    return total
