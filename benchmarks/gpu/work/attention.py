@@ -25,7 +25,7 @@ POSITIONS = (1024, 4096, 16384)
 LOG2E = math.log2(math.e)
 DELTA_BLOCK = 64
 
-TOLERANCE = 2e-3
+TOLERANCE = 4e-3  # weights and results are rounded to fp16; early rows of a causal mask average few
 GRADIENT_TOLERANCE = 8e-3  # of sums of products that were rounded to fp16
 
 FORWARD = {
