@@ -82,6 +82,7 @@ class Op:
     commutative: ClassVar[bool] = False
     terminator: ClassVar[bool] = False
     per_program: ClassVar[bool] = False
+    in_flight: ClassVar[bool] = False
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False
     no_evaluate: ClassVar[str] = ""  # why the op has no NumPy meaning of its own

@@ -14,6 +14,7 @@ class Trait(Flag):
     COMMUTATIVE = auto()  # the first two operands may be swapped
     ELEMENTWISE = auto()  # result element i depends on element i of the operands only
     TERMINATOR = auto()  # ends a region
+    IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
     PER_PROGRAM = auto()  # the value is fixed within a program, but differs between programs
 
 
@@ -24,3 +25,4 @@ READS = Trait.READS
 WRITES = Trait.WRITES
 TERMINATOR = Trait.TERMINATOR
 PER_PROGRAM = Trait.PER_PROGRAM
+IN_FLIGHT = Trait.IN_FLIGHT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, require, variadic
-from tilewright.ir.traits import WRITES
+from tilewright.ir.traits import IN_FLIGHT, WRITES
 from tilewright.ir.types import Shared, Tile, Type, shape_of
 from tilewright.ops.dot import Dot
 from tilewright.ops.numeric import Array
@@ -18,7 +18,7 @@ class Mma(Dot, name="nvidia.mma"):
     """
 
 
-class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES):
+class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | IN_FLIGHT):
     """Starts acc + lhs @ rhs by `wgmma.mma_async`; `nvidia.wgmma_wait` completes it.
 
     `rhs` is a buffer in shared memory, `lhs` a buffer or a tile. Until it is complete, only another

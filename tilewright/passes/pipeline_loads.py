@@ -144,6 +144,8 @@ class _Pipeline(LoopRewrite):
         body = self._new_body(carried)
         self.replace(carried, body)
         self.add(WaitCopies(0))
+        # Other warps may still read slots that the next turn of a loop around this one fills.
+        self.add(Barrier())
         self.old.erase()
 
     def _prologue(self) -> list[Value]:

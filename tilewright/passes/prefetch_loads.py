@@ -10,7 +10,6 @@ from tilewright.ir.types import element_of
 from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, Yield
-from tilewright.ops.gpu import CopyAsync
 from tilewright.ops.memory import Load
 from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
 
@@ -41,7 +40,7 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
 
 
 def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]] | None:
-    if any(isinstance(op, CopyAsync | For) for op in loop.body.walk()):
+    if any(isinstance(op, For) for op in loop.body.walk()):
         return None
     loads = [op for op in loop.body if isinstance(op, Load) and _fits(fn, loop, op, ctx)]
     if not loads:

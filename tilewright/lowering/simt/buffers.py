@@ -121,7 +121,7 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
             found[registers[0]] = b.load(element, place)
             continue
         kind = vector(element, len(registers))
-        loaded = b.load(kind, place, align=kind.bits // 8)
+        loaded = b.load(kind, place, align=len(registers) * element.bits // 8)
         found |= {r: b.extract(loaded, i) for i, r in enumerate(registers)}
     copies = tile.free_variables(REGISTER)
     bits: Registers = [found[r & ~copies] for r in range(tile.in_size(REGISTER))]

@@ -62,7 +62,10 @@ def _groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
 
 
 class Words:
-    """Elements of one access as 32-bit words, or as one narrower or 64-bit integer."""
+    """Elements of one access as integers: words of 32 bits, or 64 if the elements have as many.
+
+    One that is narrower than a word is an integer of its size.
+    """
 
     def __init__(self, kernel: Kernel, type: ir.Type, length: int) -> None:
         self.b = kernel.b
@@ -71,9 +74,7 @@ class Words:
         self.element = memory_type(type)
         self.length = length
         bits = self.element.bits * length
-        self.bits = min(bits, WORD_BITS)
-        if length == 1 and bits == 64:
-            self.bits = 64
+        self.bits = min(bits, max(WORD_BITS, self.element.bits))
         self.count = bits // self.bits
 
     def pack(self, values: Sequence[V]) -> list[V]:

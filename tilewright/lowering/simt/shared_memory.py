@@ -213,10 +213,13 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
 
 
 def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> int:
-    """The end of the last op, in the region of the owner, that uses the buffer or a slot of it."""
+    """The end of the last op, in the region of the owner, that uses the buffer or a view of it.
+
+    Of an op in flight, that is the last one that takes its result.
+    """
     last = moments[owner][1]
     for user in value.users:
-        if isinstance(user, VIEWS):
+        if isinstance(user, VIEWS) or user.in_flight:
             last = max(last, _last_use(user.results[0], owner, moments))
         holder = user
         while holder.parent is not owner.parent:

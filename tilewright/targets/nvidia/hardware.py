@@ -208,4 +208,4 @@ def _plain_store(b: Builder, place: V, words: Sequence[V]) -> None:
     row = poison(vector(words[0].type, len(words)))
     for i, word in enumerate(words):
         row = b.insert(row, word, i)
-    b.store(row, place, align=row.type.bits // 8)
+    b.store(row, place, align=len(words) * words[0].type.bits // 8)

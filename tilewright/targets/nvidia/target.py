@@ -32,6 +32,7 @@ from tilewright.targets.nvidia.features import (
     processor,
 )
 from tilewright.targets.nvidia.overlap_products import overlap_products
+from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
@@ -93,6 +94,7 @@ STEPS = (
     Step(pipeline_loads, when="async_copy", optional=True),
     Step(overlap_products, when="wgmma", optional=True),
     Step(prefetch_loads, optional=True),
+    Step(schedule_products, when="wgmma", optional=True),
     Step(merge_equal_values, optional=True),
     Step(hoist_invariants, optional=True),
     Step(remove_dead_code, optional=True),

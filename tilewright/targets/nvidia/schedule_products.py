@@ -1,0 +1,109 @@
+"""Products run while the rest of the program goes on: waits late, independent work before them."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ops.gpu import Fetch
+from tilewright.ops.memory import Load
+from tilewright.ops.nvidia import Wgmma, WgmmaWait
+
+
+@compiler_pass("schedule_products")
+def schedule_products(fn: Function, ctx: PassContext) -> bool:
+    """Move each wait for a product down to its first use, and what does not need it up before it.
+
+    Needs: products whose operands stay until their wait, or until the end of the region.
+    Leaves: the same values; products in flight side by side, each waited for with the number of
+    those started after it.
+
+    Nothing moves past a barrier, a wait for copies, or a write.
+    """
+    changed = False
+    for region in _regions(fn.body):
+        waits = [op for op in region if isinstance(op, WgmmaWait) and op.values]
+        for wait in reversed(waits):
+            changed |= _sink(wait)
+        for wait in [op for op in region if isinstance(op, WgmmaWait) and op.values]:
+            moved = _fill(wait)
+            ctx.count("moved before a wait", moved)
+            changed |= moved > 0
+        for wait in waits:
+            wait.pending = _started_after(wait)
+    return changed
+
+
+def _regions(region: Region) -> list[Region]:
+    """The region and all control flow within it."""
+    found = [region]
+    for op in region:
+        if not op.pure:  # products are in none that is
+            for nested in op.regions:
+                found += _regions(nested)
+    return found
+
+
+def _is_fence(op: Op) -> bool:
+    """Whether nothing may move past the op."""
+    return op.writes() and not isinstance(op, Wgmma | WgmmaWait)
+
+
+def _sink(wait: WgmmaWait) -> bool:
+    """Move a wait down to the first op that uses what it waits for."""
+    place: Op = wait
+    while place.next is not None:
+        following = place.next
+        if following.terminator or _is_fence(following) or _uses(following, set(wait.results)):
+            break
+        place = following
+    if place is wait:
+        return False
+    region = wait.parent
+    assert region is not None
+    wait.remove()
+    region.insert_after(wait, place)
+    return True
+
+
+def _uses(op: Op, values: set[Value]) -> bool:
+    return any(v in values for v in op.operands) or any(
+        _uses(inner, values) for region in op.regions for inner in region
+    )
+
+
+def _fill(wait: WgmmaWait) -> int:
+    """Move up, before the wait, the ops after it that do not depend on it; returns how many."""
+    region = wait.parent
+    assert region is not None
+    held = set(wait.results)  # what is known only after the wait
+    moved = 0
+    op = wait.next
+    while op is not None and not op.terminator and not _is_fence(op):
+        following = op.next
+        if not _may_move(op) or _uses(op, held):
+            held.update(op.results)
+        else:
+            op.remove()
+            region.insert_before(op, wait)
+            moved += 1
+        op = following
+    return moved
+
+
+def _may_move(op: Op) -> bool:
+    return isinstance(op, Wgmma | Load | Fetch) or op.pure
+
+
+def _started_after(wait: WgmmaWait) -> int:
+    """Products started between the last one that is waited for and the wait.
+
+    One that is not started in the wait's region was started before all of those that are.
+    """
+    count = 0
+    op = wait.prev
+    while op is not None and not (isinstance(op, Wgmma) and op.result in wait.values):
+        if op.regions and not op.pure:
+            return 0  # products may be started in there
+        count += isinstance(op, Wgmma)
+        op = op.prev
+    return count
