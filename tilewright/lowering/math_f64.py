@@ -175,16 +175,17 @@ def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Bui
 
     def emit(b: Builder, x: V) -> V:
         q, r, tail = _reduce(b, x)
-        if reduce_huge is not None:
+        reduction = reduce_huge
+        if reduction is not None:
             huge = b.fcmp("uge", fabs(b, x), TRIG_HUGE)
-            q, r, tail = if_any(b, huge, [q, r, tail], lambda: list(reduce_huge(b, x)))
+            q, r, tail = if_any(b, huge, [q, r, tail], lambda: list(reduction(b, x)))
         sine_parts, cosine_parts = _kernels(b, r, tail)
         sine, cosine = b.fadd(*sine_parts), b.fadd(*cosine_parts)
         q = b.add(q, quarter)
         result = negate_if_bit(b, b.select(is_odd(b, q), cosine, sine), q, 1)
         if not quarter:
             result = b.select(b.fcmp("oeq", x, 0.0), x, result)
-        if reduce_huge is not None:
+        if reduction is not None:
             return result
         return _with_huge(b, "cos" if quarter else "sin", x, result)
 

@@ -96,10 +96,6 @@ class Hardware(Protocol):
         """The 32-bit word of the lane whose index differs in these bits."""
         ...
 
-    def shuffle_up(self, b: Builder, word: V, distance: int) -> V:
-        """The 32-bit word of the lane this much below; of lanes without one, anything."""
-        ...
-
     def load(
         self,
         b: Builder,

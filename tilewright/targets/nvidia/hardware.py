@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewright.lowering.emit import (
     I16,
     I32,
+    I64,
     VOID,
     Builder,
     LType,
@@ -30,7 +31,10 @@ AXES = "xyz"
 
 # The last operand of `shfl.sync`: segment mask and clamp (PTX ISA, "shfl.sync").
 WHOLE_WARP = 31
-FROM_ZERO = 0
+
+# Cache operators that PTX has for loads and for stores.
+LOAD_CACHES = (".ca", ".cg", ".cs", ".cv")
+STORE_CACHES = (".wb", ".cg", ".cs", ".wt")
 
 # Constraint letters of inline assembly, by bits of the register.
 _LETTERS = {1: "b", 16: "h", 32: "r", 64: "l"}
@@ -100,9 +104,6 @@ class NvidiaHardware:
     def shuffle_xor(self, b: Builder, word: V, mask: int) -> V:
         return self._shuffle(b, "bfly", word, const(I32, mask), WHOLE_WARP)
 
-    def shuffle_up(self, b: Builder, word: V, distance: int) -> V:
-        return self._shuffle(b, "up", word, const(I32, distance), FROM_ZERO)
-
     def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
         return cast(b, x, source, to, self.features)
 
@@ -123,26 +124,16 @@ class NvidiaHardware:
         if _always(mask) and not (policy.cache or policy.evict):
             return _plain_load(b, place, word, words, policy.volatile)
         held = int_type(max(16, word_bits))
-        outputs = [f"${i}" for i in range(words)]
-        operand = f"{{{', '.join(outputs)}}}" if words > 1 else outputs[0]
-        suffix = _suffix(policy, "ld") + _width(words, word_bits)
-        guard = "" if _always(mask) else f"@${words + 1} "
-        code = f"{guard}ld{suffix} {operand}, [${words}];"
-        letter = _LETTERS[held.bits]
-        constraints = [f"={letter}"] * words + ["l"]
-        args = [place]
+        code = _Code([held] * words)
+        target = code.outputs()
+        suffix = self._suffix(policy, LOAD_CACHES) + _width(words, word_bits)
+        text = f"ld{suffix} {target}, [{code.input(place)}]{self._hint(b, code, policy)}"
         if not _always(mask):
             assert mask is not None
-            constraints.append("b")
-            args.append(mask)
+            text = f"@{code.input(mask)} {text}"
             # The outputs hold `other` before: a lane that does not load keeps it.
-            constraints += [str(i) for i in range(words)]
-            before = other or [zero(word)] * words
-            args += [b.zext(v, held) for v in before]
-        ret = held if words == 1 else struct(*[held] * words)
-        got = b.inline_asm(code, ",".join([*constraints, "~{memory}"]), ret, args, True)
-        found = [got] if words == 1 else [b.extract_value(got, i, held) for i in range(words)]
-        return [b.trunc(v, word) for v in found]
+            code.tie([b.zext(v, held) for v in other or [zero(word)] * words])
+        return [b.trunc(v, word) for v in code.emit(b, text)]
 
     def store(
         self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
@@ -152,18 +143,36 @@ class NvidiaHardware:
         if _always(mask) and not (policy.cache or policy.evict):
             _plain_store(b, place, words)
             return
-        inputs = [f"${i}" for i in range(count)]
-        operand = f"{{{', '.join(inputs)}}}" if count > 1 else inputs[0]
-        guard = "" if _always(mask) else f"@${count + 1} "
-        code = f"{guard}st{_suffix(policy, 'st')}{_width(count, bits)} [${count}], {operand};"
         held = I16 if bits < 16 else words[0].type
-        constraints = [_LETTERS[held.bits]] * count + ["l"]
-        args = [b.zext(v, held) for v in words] + [place]
+        code = _Code([])
+        names = [code.input(b.zext(v, held)) for v in words]
+        source = f"{{{', '.join(names)}}}" if count > 1 else names[0]
+        suffix = self._suffix(policy, STORE_CACHES) + _width(count, bits)
+        text = f"st{suffix} [{code.input(place)}], {source}{self._hint(b, code, policy)}"
         if not _always(mask):
             assert mask is not None
-            constraints.append("b")
-            args.append(mask)
-        b.inline_asm(code, ",".join([*constraints, "~{memory}"]), VOID, args, True)
+            text = f"@{code.input(mask)} {text}"
+        code.emit(b, text)
+
+    def _keeps_lines(self, policy: CachePolicy) -> bool:
+        """Whether the second-level cache is told how long to keep a line."""
+        return bool(policy.evict) and not policy.volatile and "cache_policy" in self.features
+
+    def _suffix(self, policy: CachePolicy, caches: Sequence[str]) -> str:
+        """``.global`` with the cache operator or eviction priority, of which PTX takes one."""
+        if policy.volatile:
+            return ".volatile.global"
+        if policy.evict:
+            hint = ".L2::cache_hint" if self._keeps_lines(policy) else ""
+            return f".global.L1::{policy.evict}{hint}"
+        return f".global{policy.cache}" if policy.cache in caches else ".global"
+
+    def _hint(self, b: Builder, code: _Code, policy: CachePolicy) -> str:
+        """The last operand of an access that `_suffix` says has one."""
+        if not self._keeps_lines(policy):
+            return ""
+        made = f"createpolicy.fractional.L2::{policy.evict}.b64 $0, 1.0;"
+        return f", {code.input(b.inline_asm(made, '=l', I64, []))}"
 
     def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
         name = instruction(what, self.features)
@@ -180,14 +189,41 @@ def _always(mask: V | None) -> bool:
     return mask is None or mask.number not in (None, 0)
 
 
-def _suffix(policy: CachePolicy, kind: str) -> str:
-    """``.global`` with the cache operator or eviction priority, of which PTX takes one."""
-    if policy.volatile:
-        return ".volatile.global"
-    if policy.evict:
-        return f".global.L1::{policy.evict}"
-    known = (".ca", ".cg", ".cs", ".cv") if kind == "ld" else (".wb", ".cg", ".cs", ".wt")
-    return f".global{policy.cache}" if policy.cache in known else ".global"
+class _Code:
+    """Inline assembly that accesses memory, while its operands are gathered."""
+
+    def __init__(self, results: Sequence[LType]) -> None:
+        self.results = results
+        self.constraints = [f"={_LETTERS[t.bits]}" for t in results]
+        self.args: list[V] = []
+
+    def outputs(self) -> str:
+        """All results as PTX writes them."""
+        names = [f"${i}" for i in range(len(self.results))]
+        return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
+
+    def input(self, value: V) -> str:
+        """Add an operand; its name."""
+        letter = "l" if value.type.is_ptr else _LETTERS[value.type.bits]
+        self.constraints.append(letter)
+        self.args.append(value)
+        return f"${len(self.constraints) - 1}"
+
+    def tie(self, values: Sequence[V]) -> None:
+        """What the results hold before; after this no operand may be added."""
+        self.constraints += [str(i) for i in range(len(values))]
+        self.args += values
+
+    def emit(self, b: Builder, text: str) -> list[V]:
+        """Append the code; its results."""
+        constraints = ",".join([*self.constraints, "~{memory}"])
+        if not self.results:
+            b.inline_asm(f"{text};", constraints, VOID, self.args, True)
+            return []
+        one = len(self.results) == 1
+        ret = self.results[0] if one else struct(*self.results)
+        got = b.inline_asm(f"{text};", constraints, ret, self.args, True)
+        return [got] if one else [b.extract_value(got, i, t) for i, t in enumerate(self.results)]
 
 
 def _width(words: int, bits: int) -> str:
