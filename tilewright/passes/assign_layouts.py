@@ -25,9 +25,11 @@ from tilewright.passes.layout_rules import (
     operand_layout,
     per_thread,
     result_layout,
+    run_of_a_warp,
 )
 
 VECTOR_BYTES = 16  # the widest access of a thread
+SECTOR_BYTES = 32  # what memory moves at once
 MAX_ROUNDS = 8
 
 
@@ -121,15 +123,15 @@ class _Assignment:
         return coalesced(extents, order, vector, self.lanes, self.warps)
 
     def _store_layout(self, op: Store) -> LinearLayout:
-        """The value's own layout if it fills sectors of memory well enough, else the best one."""
+        """The value's own layout if a warp fills whole sectors in it, else the best one."""
         best = self._memory_layout(op.ptr)
         home = self.homes.get(op.value)
         if home is None:
             return best
         _, order, vector = self._access(op.ptr)
         size = element_of(op.value.type).nbytes_in_memory
-        wanted = min(VECTOR_BYTES, vector * size)
-        return home.layout if home.layout.num_consecutive(order) * size * 2 >= wanted else best
+        wanted = min(SECTOR_BYTES, size * run_of_a_warp(best, order, vector))
+        return home.layout if size * run_of_a_warp(home.layout, order, vector) >= wanted else best
 
     # -- homes ----------------------------------------------------------------------------------
 

@@ -226,3 +226,14 @@ def coalesced(
 def per_thread(extents: Sequence[int], lanes: int, warps: int) -> int:
     """Elements of a tile that each thread has, at least."""
     return max(1, prod(extents) // (lanes * warps))
+
+
+def run_of_a_warp(layout: LinearLayout, order: Sequence[int], vector: int) -> int:
+    """Neighbours along the fastest axis that a warp accesses at once, `vector` a thread at most."""
+    axis = order[0]
+    step = prod(layout.shape[axis + 1 :])
+    lanes = set(layout.bases(LANE))
+    run = min(layout.num_consecutive(order), vector)
+    while run < layout.shape[axis] and run * step in lanes:
+        run *= 2
+    return run

@@ -45,8 +45,9 @@ def emit_atomic(b: Builder, what: Atomic, name: str, place: V, value: V, mask: V
     operand = b.bitcast(value, bits)
     guard = "" if mask is None else "@$MASK "
     args = [place, operand, *([mask] if mask is not None else [])]
-    # `red` cannot acquire.
-    if not what.wanted and what.order in ("relaxed", "release"):
+    # `red` can neither acquire nor exchange.
+    reduces = what.order in ("relaxed", "release") and what.kind != "xchg"
+    if reduces and not what.wanted:
         code = f"{guard}red.{what.order}.{what.scope}.global.{name} [$0], $1;"
         constraints = ["l", _LETTERS[bits.bits], *(["b"] if mask is not None else [])]
         b.inline_asm(code.replace("$MASK", "$2"), _listed(constraints), VOID, args, True)

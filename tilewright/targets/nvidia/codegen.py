@@ -45,6 +45,7 @@ class Generated:
         laid_out: the tile IR with layouts that the code was made from, as text.
         shared_bytes: dynamic shared memory of a CTA.
         scratch_bytes: global scratch memory of a program.
+        ptx_version: the oldest PTX that has its instructions; 0 where the architecture's will do.
         metadata: facts for the launcher that replace the target's own of the same names.
     """
 
@@ -53,6 +54,7 @@ class Generated:
     laid_out: str
     shared_bytes: int = 0
     scratch_bytes: int = 0
+    ptx_version: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -70,4 +72,5 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
         fast_flags="contract" if options.enable_fp_fusion else "",
     )
     text = kernel.emit()
-    return Generated(text, fn.name, print_module(module), kernel.shared.bytes)
+    laid_out, version = print_module(module), _mma.ptx_version(fn)
+    return Generated(text, fn.name, laid_out, kernel.shared.bytes, ptx_version=version)

@@ -92,6 +92,7 @@ class Processor:
         ptx_version: the oldest PTX that has all its features, as major * 10 + minor. Older drivers
             take the PTX when it is no newer than it needs to be.
         shared_limit: bytes of shared memory that a CTA may have.
+        max_threads: threads that a multiprocessor runs at once.
         features: names out of the table above.
     """
 
@@ -99,6 +100,7 @@ class Processor:
     llvm_cpu: str
     ptx_version: int
     shared_limit: int
+    max_threads: int
     features: frozenset[str]
 
     @property
@@ -114,19 +116,20 @@ class Processor:
 
 KIB = 1024
 
-# Capability -> LLVM's name, the PTX version that its features need, shared memory of a CTA.
+# Capability -> LLVM's name, the PTX version that its features need, shared memory of a CTA, and
+# threads of a multiprocessor.
 _ARCHITECTURES = {
-    75: ("sm_75", 63, 64 * KIB),
-    80: ("sm_80", 74, 163 * KIB),
-    86: ("sm_86", 74, 99 * KIB),
-    87: ("sm_87", 74, 163 * KIB),
-    89: ("sm_89", 84, 99 * KIB),
-    90: ("sm_90a", 81, 227 * KIB),
-    100: ("sm_100a", 86, 227 * KIB),
-    103: ("sm_103a", 88, 227 * KIB),
-    110: ("sm_110a", 90, 227 * KIB),
-    120: ("sm_120a", 87, 99 * KIB),
-    121: ("sm_121a", 88, 99 * KIB),
+    75: ("sm_75", 63, 64 * KIB, 1024),
+    80: ("sm_80", 74, 163 * KIB, 2048),
+    86: ("sm_86", 74, 99 * KIB, 1536),
+    87: ("sm_87", 74, 163 * KIB, 1536),
+    89: ("sm_89", 84, 99 * KIB, 1536),
+    90: ("sm_90a", 81, 227 * KIB, 2048),
+    100: ("sm_100a", 86, 227 * KIB, 2048),
+    103: ("sm_103a", 88, 227 * KIB, 2048),
+    110: ("sm_110a", 90, 227 * KIB, 2048),
+    120: ("sm_120a", 87, 99 * KIB, 1536),
+    121: ("sm_121a", 88, 99 * KIB, 1536),
 }
 
 _ARCH_TEXT = re.compile(r"(?:sm_?)?(\d+)a?")
@@ -146,6 +149,6 @@ def processor(arch: int | str) -> Processor:
         raise ValueError(
             f"there is no NVIDIA architecture {arch!r}; known are {known}, written as 90 or 'sm90'"
         )
-    cpu, ptx_version, shared = _ARCHITECTURES[capability]
+    cpu, ptx_version, shared, threads = _ARCHITECTURES[capability]
     features = frozenset(f.name for f in _FEATURES if f.first <= capability <= f.last)
-    return Processor(capability, cpu, ptx_version, shared, features)
+    return Processor(capability, cpu, ptx_version, shared, threads, features)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Function, Value
 from tilewright.layout.linear import OFFSET, LinearLayout
 from tilewright.lowering.emit import (
     F16,
@@ -83,6 +83,16 @@ def _list(first: int, count: int) -> str:
 
 
 # -- mma.sync -------------------------------------------------------------------------------------
+
+# The versions of PTX that brought mma.sync on fp8 (wgmma has had it from the start), by the type of
+# the accumulator.
+_FP8_PTX = {ir.FP32: 84, ir.FP16: 87}
+
+
+def ptx_version(fn: Function) -> int:
+    """The oldest PTX that has the function's matrix instructions; 0 if that of their chips has."""
+    mmas = [op for op in fn.walk() if isinstance(op, Mma) and ir.dtype_of(op.lhs.type).is_fp8()]
+    return max((_FP8_PTX[ir.dtype_of(op.acc.type)] for op in mmas), default=0)
 
 
 @emits(Mma, target="cuda")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.frontend.options import FrontendOptions
@@ -19,10 +19,10 @@ from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.targets.nvidia import emit
-from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
+from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.codegen import Generated, generate
-from tilewright.targets.nvidia.cubin import resources
+from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
@@ -31,6 +31,7 @@ from tilewright.targets.nvidia.features import (
     Processor,
     processor,
 )
+from tilewright.targets.nvidia.occupancy import registers_for_one_more
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
@@ -99,6 +100,14 @@ STEPS = (
     Step(hoist_invariants, optional=True),
     Step(remove_dead_code, optional=True),
 )
+
+
+class Assembled(NamedTuple):
+    """What an assembler made of which PTX."""
+
+    ptx: str
+    cubin: bytes
+    used: Resources
 
 
 class NvidiaTarget:
@@ -172,8 +181,8 @@ class NvidiaTarget:
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
-        ptx_version = options.ptx_version or chip.ptx_version
         generated = generate(module, options, chip.features)
+        ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
         llir, ptx = emit.compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
         metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
@@ -181,19 +190,36 @@ class NvidiaTarget:
         if assembler is None:
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
-        request = assembly_request(options, chip)
-        cubin = assembler.assemble(ptx, request)
-        used = resources(cubin, generated.name)
-        if used.spilled_registers and used.registers <= FEW_REGISTERS and not options.maxnreg:
-            stages["ptx"] = ptx = emit.with_all_registers(ptx)
-            cubin = assembler.assemble(ptx, request)
-            used = resources(cubin, generated.name)
+        best = self._assembled(assembler, ptx, options, generated)
+        stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
             "n_regs": used.registers,
             "n_spills": used.spilled_registers,
         }
         return Lowered({**stages, "cubin": cubin}, metadata)
+
+    def _assembled(
+        self, assembler: Assembler, ptx: str, options: CudaOptions, generated: Generated
+    ) -> Assembled:
+        """The cubin; made again where the assembler's choice of registers can be bettered."""
+        chip, name = self.processor, generated.name
+        request = assembly_request(options, chip)
+
+        def attempt(ptx: str, *more: str) -> Assembled:
+            cubin = assembler.assemble(ptx, replace(request, extra=(*request.extra, *more)))
+            return Assembled(ptx, cubin, resources(cubin, name))
+
+        first = attempt(ptx)
+        if options.maxnreg is not None:
+            return first
+        registers = first.used.registers
+        if first.used.spilled_registers:
+            return attempt(emit.with_all_registers(ptx)) if registers <= FEW_REGISTERS else first
+        threads = options.num_warps * WARP_SIZE
+        fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
+        second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
+        return first if second.used.spilled_registers else second
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         cubin = stages.get("cubin")

@@ -1,0 +1,41 @@
+"""How many CTAs of a kernel a multiprocessor runs at once, and what would let it run one more.
+
+ptxas chooses a number of registers without a look at what it costs. A kernel of 512 threads with 70
+registers has the multiprocessor to itself; with 64 two CTAs fit, and one computes while the other
+waits for memory.
+"""
+
+from __future__ import annotations
+
+from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+
+REGISTERS = 65536  # of a multiprocessor (CUDA C++ Programming Guide, "Technical Specifications")
+REGISTER_UNIT = 8  # registers of a thread are given out in these steps
+MAX_CTAS = 32
+RESERVED_SHARED = 1024  # bytes of shared memory that the system takes of each CTA
+
+MOST_TO_SAVE = 16  # registers of a thread that ptxas may find ways to do without
+
+
+def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) -> int:
+    """CTAs that run at once on a multiprocessor.
+
+    Args:
+        threads: of a CTA.
+        registers: of a thread.
+        shared: bytes of shared memory of a CTA.
+    """
+    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
+    # What one CTA may have at most is what there is, less what is reserved for one.
+    memory = (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
+    return min(REGISTERS // (given * threads), chip.max_threads // threads, memory, MAX_CTAS)
+
+
+def registers_for_one_more(chip: Processor, threads: int, registers: int, shared: int) -> int:
+    """The most registers with which one CTA more would run; 0 if that is out of reach."""
+    threads = max(threads, WARP_SIZE)
+    wanted = resident_ctas(chip, threads, registers, shared) + 1
+    limit = REGISTERS // (wanted * threads) // REGISTER_UNIT * REGISTER_UNIT
+    if not limit or registers - limit > MOST_TO_SAVE:
+        return 0
+    return limit if resident_ctas(chip, threads, limit, shared) >= wanted else 0
