@@ -11,6 +11,7 @@ from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
+from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.shared_memory import SharedMemory
@@ -64,6 +65,7 @@ class Kernel:
         attributes: str = "",
         calling: str = "",
         fast_flags: str = "",
+        lines: bool = False,
     ) -> None:
         self.fn = fn
         self.hw = hw
@@ -78,6 +80,10 @@ class Kernel:
         )
         self.b = Builder(self.function, fast_flags=fast_flags, rounds_to_bf16=hw.rounds_to_bf16)
         self.b.own_cast = hw.cast
+        self.lines: Lines | None = None
+        if lines and fn.loc is not None:
+            self.lines = Lines(self.module, self.function, fn.loc)
+            self.b.location = self.lines.of(fn.loc)
         self.entry = self.b.current
         self.thread = hw.thread(self.b)
         self.lane = self.b.and_(self.thread, hw.lanes - 1)
@@ -114,6 +120,8 @@ class Kernel:
                 self.op(op)
 
     def op(self, op: Op) -> None:
+        if self.lines is not None:
+            self.b.location = self.lines.of(op.loc)
         if op in self.shared.barriers:
             self.hw.barrier(self.b)
         emitter = emitter_of(type(op), self.hw.name)

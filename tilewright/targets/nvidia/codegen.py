@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base import knobs
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
@@ -70,6 +71,7 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
         attributes=attributes,
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
+        lines=not knobs.compilation.disable_line_info,
     )
     text = kernel.emit()
     laid_out, version = print_module(module), _mma.ptx_version(fn)
