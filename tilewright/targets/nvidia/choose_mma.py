@@ -11,6 +11,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import transpose
+from tilewright.ops.arith import And, Bitcast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
@@ -21,6 +22,7 @@ from tilewright.passes.assign_layouts import ANCHORS, Demands
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
+TF32_DROPPED_BITS = 13  # of the mantissa of fp32 that tf32 lacks
 K_BYTES = 32  # of a row of either operand that one instruction takes
 ROW_BYTES = (128, 64, 32)  # rows that the hardware swizzles, best first
 
@@ -43,6 +45,9 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
     Needs: nothing.  Leaves: `nvidia.wgmma` with operands shared in the layout that it reads, each
     waited for at once; `nvidia.mma`; and `tile.dot` where no instruction computes exactly that.
     """
+    for op in [op for op in fn.walk() if type(op) is Dot]:
+        if _is_split(op) and "mma_tf32" in ctx.features:
+            _split(op)
     dots = [op for op in fn.walk() if type(op) is Dot]
     if not dots:
         return False
@@ -67,6 +72,36 @@ def _warps(ctx: PassContext) -> int:
 
 def _is_tf32(op: Dot) -> bool:
     return ir.dtype_of(op.lhs.type) == ir.FP32 and op.precision == "tf32"
+
+
+def _is_split(op: Dot) -> bool:
+    """Whether an fp32 product may be computed as a sum of products of shorter numbers."""
+    return ir.dtype_of(op.lhs.type) == ir.FP32 and op.precision in ("tf32x3", "bf16x3", "bf16x6")
+
+
+def _split(op: Dot) -> None:
+    """x y = xh yh + xh yl + xl yh + xl yl, of which the last is beyond the precision of fp32.
+
+    xh has the leading bits of x that tf32 has, and xl, which is exact, the rest. The small terms
+    are summed first.
+    """
+    (xh, xl), (yh, yl) = (_halves(op, value) for value in (op.lhs, op.rhs))
+    acc = op.acc
+    for x, y in ((xl, yh), (xh, yl), (xh, yh)):
+        acc = _before(op, Dot(x, y, acc, "tf32", op.max_imprecise)).results[0]
+    _replace(op, acc)
+
+
+def _halves(op: Dot, value: Value) -> tuple[Value, Value]:
+    def add(new: Op) -> Value:
+        return _before(op, new).results[0]
+
+    kept = add(Constant(~((1 << TF32_DROPPED_BITS) - 1), ir.with_element(value.type, ir.I32)))
+    bits = add(And(add(Bitcast(value, ir.I32)), kept))
+    high = add(Bitcast(bits, ir.FP32))
+    # Of an infinity nothing is left, where a difference would be NaN.
+    none = add(Constant(0.0, value.type))
+    return high, add(Select(add(Cmp(value, high, "eq")), none, add(Sub(value, high))))
 
 
 def _fits_mma(op: Dot, ctx: PassContext) -> bool:

@@ -63,7 +63,7 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
     """LLVM IR for a module after the tile passes and those that give layouts."""
     fn = module.entry
     threads = options.num_warps * WARP_SIZE
-    attributes = kernel_attributes(threads, options.maxnreg, options.num_ctas)
+    attributes = kernel_attributes(threads, options.maxnreg)
     kernel = Kernel(
         fn,
         NvidiaHardware(features),
@@ -75,4 +75,12 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
     )
     text = kernel.emit()
     laid_out, version = print_module(module), _mma.ptx_version(fn)
-    return Generated(text, fn.name, laid_out, kernel.shared.bytes, ptx_version=version)
+    # Clusters only make programs faster: each program is one CTA yet, whatever was asked for.
+    return Generated(
+        text,
+        fn.name,
+        laid_out,
+        kernel.shared.bytes,
+        ptx_version=version,
+        metadata={"num_ctas": 1},
+    )
