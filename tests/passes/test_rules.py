@@ -3,16 +3,20 @@
 The cases compare bits before and after on random and special operands; see `tests/ir_files.py`.
 """
 
+import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.ir_files import read_cases
-from tilewright.ir.core import Op, Value
+from tests.ir_values import same_meaning
+from tilewright.base.diagnostics import IRError
+from tilewright.ir.core import Module, Op, Value
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext
 from tilewright.ir.rewriter import Rewriter, Rule, all_rules, apply_greedily
+from tilewright.ir.verify import verify_module
 from tilewright.ops.arith import Add, Constant, Neg
 from tilewright.rewrites.patterns import known
 
@@ -52,6 +56,41 @@ def test_file_of_cases_covers_one_file_of_rules() -> None:
     rules = {Path(rule.apply.__code__.co_filename).stem for rule in all_rules()}
     cases = {path.stem for path in FOLDER.glob("*.ir")}
     assert rules <= cases
+
+
+NO_INTEGERS = frozenset({"dot", "math", "random"})  # files whose cases fix their types
+INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+_INTEGER = re.compile(r"\b[iu](8|16|32|64)\b|(?<=x)[iu](8|16|32|64)\b")
+
+
+def _retyped(text: str, type: str) -> Module | None:
+    """The module with every integer of this type; None if that is not a valid one."""
+    try:
+        module = parse_module(_INTEGER.sub(type, text))
+        verify_module(module)
+    except (IRError, OverflowError):
+        return None
+    return module
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ir")), ids=lambda path: path.stem)
+def test_rules_keep_the_meaning_for_every_type_of_integer(path: Path) -> None:
+    """A rule that is right for the type its case has may be wrong for others: |-u| is not |u|."""
+    head, cases = read_cases(path.read_text("utf-8"))
+    tried = 0
+    for case in cases:
+        for type in INTEGERS:
+            module = _retyped(case.text, type)
+            if module is None:
+                continue
+            before = module.clone()
+            ctx = PassContext(module=module)
+            for name in head.passes:
+                PASSES[name](module.entry, ctx)
+            problem = same_meaning(before, module, close=head.close)
+            assert not problem, f"{case.name} with {type}: {problem}"
+            tried += 1
+    assert tried or path.stem in NO_INTEGERS
 
 
 TEXT = """

@@ -176,15 +176,16 @@ def neg_of_neg(op: Neg, rw: Rewriter) -> Value | None:
 @rewrite(Abs)
 def abs_of_signed(op: Abs, rw: Rewriter) -> Value | None:
     """|-x| = |x|; ||x|| = |x|; |u| = u for an unsigned u"""
+    element = element_of(op.src.type)
+    if element.is_int() and not element.is_bool() and not _is_signed(op.src):
+        return op.src  # before all else: -u wraps around, and |-u| is -u
     match op.src.op:
         case Abs():
             return op.src
         case Neg(x):
             return rw.insert(Abs(x))
         case _:
-            element = element_of(op.src.type)
-            unsigned = element.is_int() and not element.is_bool()
-            return op.src if unsigned and not _is_signed(op.src) else None
+            return None
 
 
 def _is_signed(value: Value) -> bool:

@@ -93,7 +93,32 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
     _passes().run(module, builder)
     with _without_strength_reduction():
-        return str(module), machine.emit_assembly(module)
+        return str(module), _wrapping(machine.emit_assembly(module))
+
+
+_SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
+
+
+def _wrapping(ptx: str) -> str:
+    """The PTX with 16-bit `neg` and `abs` spelt out.
+
+    ptxas 13.0 takes both as 32-bit instructions on the extended number and does not cut the result
+    off: of -32768 it makes 32768, which a signed instruction behind it then sees. Its `add` and
+    `sub` of two registers are right (seen in SASS for all 16-bit arithmetic). LLVM writes `neg` for
+    whatever amounts to it, so that no IR avoids it.
+    """
+    return _SHORT_SIGN.sub(_spelt_out, ptx) if ".s16" in ptx else ptx
+
+
+def _spelt_out(match: re.Match[str]) -> str:
+    name, to, x = match.groups()
+    if name == "neg":
+        return f"\tnot.b16 \t{to}, {x};\n\tadd.s16 \t{to}, {to}, 1;"
+    sign = f"%sign{to[1:]}"
+    return (
+        f"\t{{ .reg .b16 {sign}; shr.s16 {sign}, {x}, 15; xor.b16 {to}, {x}, {sign}; "
+        f"sub.s16 {to}, {to}, {sign}; }}"
+    )
 
 
 @contextmanager
