@@ -76,7 +76,7 @@ from tilewright.ops.arith import (
     Sub,
     Xor,
 )
-from tilewright.ops.control import Condition, For, If, ProgramId, Return, While, Yield
+from tilewright.ops.control import Barrier, Condition, For, If, ProgramId, Return, While, Yield
 from tilewright.ops.dot import Dot
 from tilewright.ops.math import Ceil, Cos, Exp, Floor, Sqrt, Tanh
 from tilewright.ops.memory import AddPtr, Load, Store
@@ -119,12 +119,17 @@ class Features:
         float_dot: products of float tiles, whose order of summation is.
         float_sums: sums and products along an axis of float tiles, whose order is, too.
         extremes: integer constants of any size; without, from 0 to 7.
+        dots: products of tiles.
+        races: stores whose threads may meet, on targets with threads: at addresses that come from
+            data, and without a barrier on both sides.
     """
 
     math: bool = True
     float_dot: bool = False
     float_sums: bool = True
     extremes: bool = True
+    dots: bool = True
+    races: bool = True
 
 
 def random_module(rng: np.random.Generator, size: int, features: Features | None = None) -> Module:
@@ -235,7 +240,7 @@ class _Generator:
             *[self.binary] * 8, *[self.unary] * 4, *[self.compare] * 2, *[self.select] * 3,
             *[self.cast] * 3, *[self.shape] * 8, *[self.reduce] * 3, *[self.scan], self.fma,
             *[self.load] * 3, *[self.store] * 2, *[self.reload] * 3,
-            self.dot, self.gather, self.bound,
+            *([self.dot] if self.features.dots else []), self.gather, self.bound,
         ]  # fmt: skip
         if self.depth < 2:
             makers += [self.loop, self.loop, self.branch, self.branch, self.while_loop,
@@ -446,7 +451,7 @@ class _Generator:
             base, offsets = array, self.offsets(shape)
         start = self.build.value(Splat(base, shape)) if shape else base
         pointer = self.new(AddPtr(start, offsets))
-        if base is not array:
+        if base is not array and self.features.races:
             self.own.add(pointer)
         self.load_from(pointer)
 
@@ -513,14 +518,21 @@ class _Generator:
             array = self.choose(same or self.arrays)
             pointer = self.own_pointer(array, shape)
             kept = value if same else self.build.value(Cast(value, array.type.element_ty, "rtne"))
-            self.build.insert(Store(pointer, kept, None, "", ""))
+            self.insert_store(pointer, kept, None)
 
     def store_to(self, pointer: Value) -> None:
         element = element_of(pointer.type)
         assert isinstance(element, Pointer)
         shape = shape_of(pointer.type)
-        value = self.value(with_shape(element.element_ty, shape))
-        self.build.insert(Store(pointer, value, self.mask(shape), "", ""))
+        self.insert_store(pointer, self.value(with_shape(element.element_ty, shape)),
+                          self.mask(shape))  # fmt: skip
+
+    def insert_store(self, pointer: Value, value: Value, mask: Value | None) -> None:
+        if not self.features.races:
+            self.build.insert(Barrier())
+        self.build.insert(Store(pointer, value, mask, "", ""))
+        if not self.features.races:
+            self.build.insert(Barrier())
 
     # -- control --------------------------------------------------------------------------------
 

@@ -1,0 +1,395 @@
+"""A GPU of our own making: what the lowering for GPUs gives, run on this processor.
+
+    run(module, grid, args, warps=4, lanes=8)
+
+Each thread of a program is a fiber: it has a stack of its own and runs until it waits for others,
+at a barrier or a shuffle. The scheduler then resumes those whose wait has ended, in an order drawn
+anew each time. So runs are deterministic for a seed, code that lacks a barrier gives other results
+for other orders, and threads that wait for each other in vain are found at once: there is nobody
+left to run. What hardware leaves undefined gets a value that shows: shared memory before it is
+written, and words shuffled from lanes that are not there.
+
+The words between the fibers are in memory at fixed addresses, which the compiled code has as
+constants. The switch from fiber to fiber is the C library's `swapcontext`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from tilewright.ir.core import Module
+from tilewright.lowering.emit import (
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Builder,
+    LType,
+    V,
+    const,
+    int_type,
+    vector,
+    zero,
+)
+from tilewright.lowering.simt.hardware import Atomic, CachePolicy
+from tilewright.lowering.simt.kernel import Kernel
+from tilewright.lowering.simt.shared_memory import ALIGN
+from tilewright.lowering.types import memory_type
+from tilewright.runtime.devices.cpu import LoadedCode
+from tilewright.targets.cpu import emit
+
+MAX_THREADS = 256
+CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
+STACK_BYTES = 1 << 20  # of which a thread touches what it needs
+GUARD = 256  # bytes around shared memory that nobody may write
+
+# What a thread does: it has ended, waits for its program, or for its warp.
+ENDED, AT_BARRIER, AT_SHUFFLE = 0, 1, 2
+
+
+class EmulationError(AssertionError):
+    """A kernel did what hardware forbids."""
+
+
+class _Words:
+    """Memory that kernels and the scheduler share, at addresses that never change."""
+
+    def __init__(self) -> None:
+        self.thread = np.zeros(1, np.int32)
+        self.program = np.zeros(3, np.int32)
+        self.grid = np.ones(3, np.int32)
+        self.faults = np.zeros(1, np.int32)
+        self.state = np.zeros(MAX_THREADS, np.int32)
+        # Of two words a thread writes one and then the other: when it writes the first again, all
+        # have passed the wait for the second, and so have read the first.
+        self.turn = np.zeros(MAX_THREADS, np.int32)
+        self.words = np.zeros((MAX_THREADS, 2), np.int32)
+        self.args = np.zeros(256, np.uint64)
+        self.scheduler = np.zeros(CONTEXT_BYTES, np.uint8)
+        self.contexts = np.zeros((MAX_THREADS, CONTEXT_BYTES), np.uint8)
+        self.stacks = np.frombuffer(mmap.mmap(-1, MAX_THREADS * STACK_BYTES), np.uint8)
+        self.stacks = self.stacks.reshape(MAX_THREADS, STACK_BYTES)
+
+    def context(self, thread: int) -> int:
+        return self.contexts.ctypes.data + thread * CONTEXT_BYTES
+
+
+_words = cache(_Words)
+
+
+def _at(array: np.ndarray[Any, Any]) -> V:
+    return V(f"inttoptr (i64 {array.ctypes.data} to ptr)", PTR)
+
+
+_RUNTIME = """
+declare i32 @swapcontext(ptr, ptr)
+
+define void @wait(i32 %state) {{
+  %thread = load i32, ptr inttoptr (i64 {thread} to ptr)
+  %place = getelementptr i32, ptr inttoptr (i64 {state} to ptr), i32 %thread
+  store i32 %state, ptr %place
+  %own = getelementptr [{context_bytes} x i8], ptr inttoptr (i64 {contexts} to ptr), i32 %thread
+  call i32 @swapcontext(ptr %own, ptr inttoptr (i64 {scheduler} to ptr))
+  ret void
+}}
+
+define i32 @exchange(i32 %word, i32 %partner) {{
+  %thread = load i32, ptr inttoptr (i64 {thread} to ptr)
+  %turns = getelementptr i32, ptr inttoptr (i64 {turn} to ptr), i32 %thread
+  %turn = load i32, ptr %turns
+  %next = xor i32 %turn, 1
+  store i32 %next, ptr %turns
+  %mine = getelementptr [2 x i32], ptr inttoptr (i64 {words} to ptr), i32 %thread, i32 %turn
+  store i32 %word, ptr %mine
+  call void @wait(i32 2)
+  %theirs = getelementptr [2 x i32], ptr inttoptr (i64 {words} to ptr), i32 %partner, i32 %turn
+  %got = load i32, ptr %theirs
+  ret i32 %got
+}}
+"""
+
+
+class _Runtime:
+    """The native functions that emulated instructions call."""
+
+    def __init__(self) -> None:
+        words = _words()
+        names = ("thread", "state", "turn", "words", "contexts", "scheduler")
+        addresses = {name: getattr(words, name).ctypes.data for name in names}
+        text = _RUNTIME.format(context_bytes=CONTEXT_BYTES, **addresses)
+        self.code = LoadedCode(_object_code(text), ["wait", "exchange"])
+        library = ctypes.PyDLL(None)
+        self.getcontext, self.makecontext = library.getcontext, library.makecontext
+        self.swapcontext = library.swapcontext
+        self.getcontext.argtypes = [ctypes.c_void_p]
+        self.makecontext.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
+        self.swapcontext.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+
+
+_runtime = cache(_Runtime)
+
+
+@cache
+def _machine() -> llvm.TargetMachine:
+    """Code generation for this processor, quick rather than good."""
+    host = emit.host_machine()
+    target = llvm.Target.from_triple(host.triple)
+    return target.create_target_machine(
+        cpu=host.cpu, features=host.feature_text, opt=0, reloc="pic", jit=True
+    )
+
+
+def _object_code(text: str) -> bytes:
+    """Code for this processor. Nothing optimises it: that takes ten times as long as running it."""
+    machine = _machine()
+    module = llvm.parse_assembly(text, llvm.create_context())
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    module.verify()
+    return machine.emit_object(module)
+
+
+class EmulatedHardware:
+    """`Hardware` of which a warp may have any number of lanes that is a power of two."""
+
+    def __init__(self, lanes: int, name: str = "emulator") -> None:
+        self.name = name
+        self.lanes = lanes
+        self.shared_space = 0
+        self.rounds_to_bf16 = False
+
+    def thread(self, b: Builder) -> V:
+        return b.load(I32, _at(_words().thread))
+
+    def program_id(self, b: Builder, axis: int) -> V:
+        return b.load(I32, b.gep(I32, _at(_words().program), axis))
+
+    def num_programs(self, b: Builder, axis: int) -> V:
+        return b.load(I32, b.gep(I32, _at(_words().grid), axis))
+
+    def barrier(self, b: Builder) -> None:
+        self._call(b, "wait", VOID, [const(I32, AT_BARRIER)])
+
+    def publish(self, b: Builder) -> None:
+        """Writes are seen at once."""
+
+    def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
+        """Copied at once: there is nothing to wait for."""
+        self._check_aligned(b, dst, bytes)
+        words = self.load(b, src, bytes // 4, 32, mask, None, CachePolicy())
+        for i, word in enumerate(words):
+            b.store(word, b.gep(I32, dst, i))
+
+    def commit_copies(self, b: Builder) -> None:
+        """All copies are complete."""
+
+    def wait_copies(self, b: Builder, pending: int) -> None:
+        """All copies are complete."""
+
+    def shuffle(self, b: Builder, word: V, lane: V) -> V:
+        self._fault_unless(b, b.icmp("ult", lane, const(I32, self.lanes)))
+        first = b.and_(self.thread(b), -self.lanes)
+        return self._call(b, "exchange", I32, [word, b.or_(first, lane)])
+
+    def shuffle_xor(self, b: Builder, word: V, mask: int) -> V:
+        assert mask < self.lanes
+        return self._call(b, "exchange", I32, [word, b.xor(self.thread(b), mask)])
+
+    def _call(self, b: Builder, name: str, ret: LType, args: list[V]) -> V:
+        return b.call(V(f"inttoptr (i64 {_runtime().code[name]} to ptr)", PTR), ret, args)
+
+    def _fault_unless(self, b: Builder, holds: V) -> None:
+        faults = _at(_words().faults)
+        b.store(b.or_(b.load(I32, faults), b.zext(b.not_(holds), I32)), faults)
+
+    def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
+        return None
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def _check_aligned(self, b: Builder, ptr: V, size: int) -> None:
+        low = b.and_(b.ptrtoint(ptr), const(I64, size - 1))
+        self._fault_unless(b, b.icmp("eq", low, const(I64, 0)))
+
+    def load(
+        self,
+        b: Builder,
+        ptr: V,
+        words: int,
+        word_bits: int,
+        mask: V | None,
+        other: Sequence[V] | None,
+        policy: CachePolicy,
+    ) -> list[V]:
+        word = int_type(word_bits)
+        kind = vector(word, words)
+        before = [*other] if other else [zero(word)] * words
+        entered, inside, after = b.current, b.block("load"), b.block("loaded")
+        b.cond_br(mask if mask is not None else const(int_type(1), 1), inside, after)
+        b.at(inside)
+        self._check_aligned(b, ptr, words * word_bits // 8)
+        row = b.load(kind, ptr, align=1)
+        got = [b.extract(row, i) for i in range(words)]
+        b.br(after)
+        b.at(after)
+        found: list[V] = []
+        for value, old in zip(got, before, strict=True):
+            phi = b.phi(word)
+            phi.add(value, inside)
+            phi.add(old, entered)
+            found.append(phi.value)
+        return found
+
+    def store(
+        self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
+    ) -> None:
+        inside, after = b.block("store"), b.block("stored")
+        b.cond_br(mask if mask is not None else const(int_type(1), 1), inside, after)
+        b.at(inside)
+        self._check_aligned(b, ptr, len(words) * words[0].type.bits // 8)
+        for i, word in enumerate(words):
+            b.store(word, b.gep(word.type, ptr, i), align=1)
+        b.br(after)
+        b.at(after)
+
+    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
+        """As a GPU has them: integers of 32 and 64 bits, and additions of floats of that size."""
+        element, kind = what.element, what.kind
+        if element.primitive_bitwidth < 32 or kind == "xchg":
+            return None
+        if element.is_floating():
+            if kind != "add":
+                return None
+            kind = "fadd"
+        elif kind in ("min", "max") and not element.is_int_signed():
+            kind = f"u{kind}"
+        entered, inside, after = b.current, b.block("atomic"), b.block("done")
+        b.cond_br(mask if mask is not None else const(int_type(1), 1), inside, after)
+        b.at(inside)
+        old = b.atomicrmw(kind, ptr, value, "seq_cst")
+        b.br(after)
+        b.at(after)
+        found = b.phi(value.type)
+        found.add(old, inside)
+        found.add(zero(value.type), entered)
+        return found.value
+
+    def sync_scope(self, scope: str) -> str:
+        return ""
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+class Emulated:
+    """A compiled kernel.
+
+    Args:
+        module: tile IR with layouts.
+        hw: its hardware.
+        warps: warps of a program.
+    """
+
+    def __init__(self, module: Module, hw: EmulatedHardware, warps: int) -> None:
+        self.threads = warps * hw.lanes
+        self.lanes = hw.lanes
+        assert self.threads <= MAX_THREADS
+        self.types = [memory_type(a.type) for a in module.entry.args]
+        kernel = Kernel(module.entry, hw, warps)
+        kernel.emit()
+        self._add_start(kernel)
+        self.text = kernel.module.text()
+        size = kernel.shared.bytes
+        self.shared = np.empty(size + 2 * GUARD + ALIGN, np.uint8)
+        start = self.shared.ctypes.data
+        self.first = -(-(start + GUARD) // ALIGN) * ALIGN - start
+        self.size = size
+        imports = {"shared": self.shared.ctypes.data + self.first} if size else {}
+        self.code = LoadedCode(_object_code(self.text), ["start"], imports)
+
+    def _add_start(self, kernel: Kernel) -> None:
+        """What a fiber runs: the kernel with the arguments out of their slots."""
+        b = Builder(kernel.module.function("start", VOID, []))
+        slots = _at(_words().args)
+        params = [b.load(t, b.gep(I64, slots, i)) for i, t in enumerate(self.types)]
+        b.call(kernel.fn.name, VOID, params)
+        thread = b.load(I32, _at(_words().thread))
+        b.store(const(I32, ENDED), b.gep(I32, _at(_words().state), thread))
+        b.ret()
+
+    def launch(self, grid: tuple[int, int, int], args: Sequence[Any], seed: int = 0) -> None:
+        """Run all programs; EmulationError where one does what hardware forbids."""
+        words = _words()
+        for i, value in enumerate(args):
+            raw = _bytes_of(value)
+            words.args[i : i + 1].view(np.uint8)[: len(raw)] = np.frombuffer(raw, np.uint8)
+        words.grid[:] = grid
+        rng = np.random.default_rng(seed)
+        for z, y, x in np.ndindex(grid[::-1]):
+            words.program[:] = x, y, z
+            self._program(rng)
+
+    def _program(self, rng: np.random.Generator) -> None:
+        words, runtime = _words(), _runtime()
+        words.faults[0] = 0
+        words.turn[:] = 0
+        self.shared[:] = rng.integers(0, 256, len(self.shared), np.uint8)
+        before = self.shared.copy()
+        for thread in range(self.threads):
+            self._prepare(thread)
+        ready = np.arange(self.threads)
+        while len(ready):
+            for thread in rng.permutation(ready).tolist():
+                words.thread[0] = thread
+                runtime.swapcontext(words.scheduler.ctypes.data, words.context(thread))
+            ready = self._released()
+        if words.stacks[: self.threads, :GUARD].any():
+            raise EmulationError("a thread's stack is full; STACK_BYTES must grow")
+        end = self.first + self.size
+        outside = np.r_[0 : self.first, end : len(self.shared)]
+        if (before[outside] != self.shared[outside]).any():
+            raise EmulationError("a thread wrote beside the shared memory")
+        if words.faults[0]:
+            raise EmulationError("a misaligned access, or a shuffle from a lane that is not there")
+
+    def _prepare(self, thread: int) -> None:
+        """A context that starts at the beginning of the kernel, and returns to the scheduler.
+
+        The fields that are set are the same for all Linux: flags, the next context, then the
+        address, flags and size of the stack.
+        """
+        words, runtime = _words(), _runtime()
+        context = words.context(thread)
+        runtime.getcontext(context)
+        fields = ctypes.cast(context, ctypes.POINTER(ctypes.c_uint64))
+        fields[1] = words.scheduler.ctypes.data
+        fields[2] = words.stacks.ctypes.data + thread * STACK_BYTES
+        fields[4] = STACK_BYTES
+        runtime.makecontext(context, self.code["start"], 0)
+
+    def _released(self) -> np.ndarray[Any, Any]:
+        """The threads whose wait is over; EmulationError if all wait in vain."""
+        state = _words().state[: self.threads]
+        if (state == AT_BARRIER).all():
+            return np.arange(self.threads)
+        by_warp = state.reshape(-1, self.lanes)
+        together = (by_warp == AT_SHUFFLE).all(axis=1)
+        ready = np.flatnonzero(np.repeat(together, self.lanes))
+        if not len(ready) and (state != ENDED).any():
+            names = {ENDED: "ended", AT_BARRIER: "at a barrier", AT_SHUFFLE: "at a shuffle"}
+            who = {name: np.flatnonzero(state == s).tolist() for s, name in names.items()}
+            raise EmulationError(f"threads wait in vain: {who}")
+        return ready
+
+
+def _bytes_of(value: Any) -> bytes:
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value.ctypes.data.to_bytes(8, "little")
+    return np.asarray(value).tobytes()

@@ -1,0 +1,93 @@
+"""Runs tile IR on the emulated GPU and on the interpreter, and compares what memory holds after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tests.ir_values import same_bits
+from tests.lowering.simt.emulator import Emulated, EmulatedHardware
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.ir.parser import parse_module
+from tilewright.ir.passes import PassContext, Verifier, run
+from tilewright.ir.verify import verify_module
+from tilewright.targets.nvidia import codegen as _codegen
+from tilewright.targets.nvidia.target import STEPS as LAYOUT_STEPS
+
+# Importing this registers how ops are emitted.
+REGISTERED = _codegen.REGISTERED
+
+Grid = tuple[int, int, int]
+NO_FEATURES: frozenset[str] = frozenset()
+
+
+def is_buffer(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def laid_out(
+    module: Module,
+    *,
+    warps: int,
+    lanes: int,
+    tile_passes: bool = True,
+    features: frozenset[str] = NO_FEATURES,
+) -> Module:
+    """A copy of the module after the passes of a GPU target with these features."""
+    module = module.clone()
+    steps = (*STEPS, *LAYOUT_STEPS) if tile_passes else LAYOUT_STEPS
+    options = {"num_warps": warps, "warp_size": lanes, "num_stages": 3}
+    run(module, steps, PassContext(features, options), [Verifier()])
+    return module
+
+
+def run_emulated(
+    module: Module,
+    grid: Grid,
+    args: Sequence[Any],
+    *,
+    warps: int = 4,
+    lanes: int = 8,
+    seed: int = 0,
+    name: str = "emulator",
+    tile_passes: bool = True,
+    features: frozenset[str] = NO_FEATURES,
+) -> Emulated:
+    """Compile for the emulated GPU and run there. Arrays are written in place."""
+    ready = laid_out(module, warps=warps, lanes=lanes, tile_passes=tile_passes, features=features)
+    compiled = Emulated(ready, EmulatedHardware(lanes, name), warps)
+    compiled.launch(grid, args, seed)
+    return compiled
+
+
+def both(
+    module: Module | str, grid: Grid, args: Sequence[Any], **options: Any
+) -> tuple[list[Any], list[Any]]:
+    """The arguments after the emulated and the interpreted run, from equal starts."""
+    if isinstance(module, str):
+        module = parse_module(module)
+        verify_module(module)
+    ours = [a.copy() if is_buffer(a) else a for a in args]
+    theirs = [a.copy() if is_buffer(a) else a for a in args]
+    run_emulated(module, grid, ours, **options)
+    interpret(module, grid, theirs)
+    return ours, theirs
+
+
+def assert_same(
+    module: Module | str, grid: Grid, args: Sequence[Any], *, close: bool = False, **options: Any
+) -> None:
+    """Both runs must leave the same bits (any NaN is like any other)."""
+    ours, theirs = both(module, grid, args, **options)
+    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+        if is_buffer(a) and not same_bits(a, b, close=close):
+            same = [same_bits(a[k], b[k], close=close) for k in range(len(a))]
+            at = same.index(False)
+            wrong = len(same) - sum(same)
+            raise AssertionError(
+                f"argument {i} differs in {wrong} elements, first at {at}: {a[at]!r} not {b[at]!r}"
+            )

@@ -1,0 +1,95 @@
+"""What GPUs have no C library for: fmod, exactly, and large angles in fp64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.ir_values import same_bits, special_values
+from tests.lowering.simt.harness import run_emulated
+from tests.lowering.simt.tiles import tile, tile_kernel
+from tilewright.ir import types as ir
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Value
+from tilewright.lowering.emit import Builder as Code
+from tilewright.lowering.emit import V
+from tilewright.lowering.fmod import fmod
+from tilewright.lowering.math_f64 import sin_cos
+from tilewright.lowering.math_huge import reduce_huge
+from tilewright.lowering.registry import lowers
+from tilewright.ops import arith, math
+
+TARGET = "without library"
+COUNT = 256
+
+
+@lowers(arith.Rem, target=TARGET)
+def _rem(b: Code, op: arith.Rem, lhs: V, rhs: V) -> V:
+    return fmod(b, lhs, rhs)
+
+
+@lowers(math.Sin, target=TARGET)
+def _sin(b: Code, op: math.Sin, src: V) -> V:
+    return sin_cos(0, reduce_huge)(b, src)
+
+
+@lowers(math.Cos, target=TARGET)
+def _cos(b: Code, op: math.Cos, src: V) -> V:
+    return sin_cos(1, reduce_huge)(b, src)
+
+
+def results(make: Any, element: ir.DType, *operands: np.ndarray) -> np.ndarray:
+    """What an op gives for operands of `COUNT` numbers at a time."""
+
+    def build(b: Builder, *loaded: Value) -> list[Value]:
+        return [b.value(make(*loaded))]
+
+    module = tile_kernel(build, [tile(element, COUNT)] * len(operands))
+    found: list[np.ndarray] = []
+    for start in range(0, len(operands[0]), COUNT):
+        args = [x[start : start + COUNT].copy() for x in operands]
+        args = [np.pad(x, (0, COUNT - len(x)), constant_values=1) for x in args]
+        out = np.zeros(COUNT, element.numpy)
+        run_emulated(module, (1, 1, 1), [*args, out], warps=1, lanes=8, name=TARGET)
+        found.append(out)
+    return np.concatenate(found)[: len(operands[0])]
+
+
+def random_bits(rng: np.random.Generator, element: ir.DType, count: int) -> np.ndarray:
+    raw = rng.integers(0, 256, count * element.itemsize, dtype=np.uint8)
+    return raw.view(element.numpy)
+
+
+@pytest.mark.parametrize("element", [ir.FP32, ir.FP64], ids=lambda t: t.short)
+def test_fmod_is_exact(element: ir.DType) -> None:
+    rng = np.random.default_rng(5)
+    limits = np.finfo(element.numpy)
+    special = [*special_values(element), float(limits.max), float(limits.tiny), 3.0, -2.5]
+    x, y = (v.ravel() for v in np.meshgrid(*[np.array(special, element.numpy)] * 2))
+    near = rng.standard_normal(COUNT).astype(element.numpy)
+    x = np.concatenate([x, random_bits(rng, element, COUNT), 1000 * near])
+    y = np.concatenate([y, random_bits(rng, element, COUNT), rng.permutation(near)])
+    with np.errstate(invalid="ignore"):
+        assert same_bits(results(arith.Rem, element, x, y), np.fmod(x, y))
+
+
+@pytest.mark.parametrize(("op", "exact"), [(math.Sin, np.sin), (math.Cos, np.cos)])
+def test_angles_of_every_size(op: Any, exact: Any) -> None:
+    rng = np.random.default_rng(6)
+    worst = [6381956970095103.0 * 2.0**797, 2.0**19, np.nextafter(2.0**19, 0), 1.79e308]
+    x = np.concatenate([
+        random_bits(rng, ir.FP64, 3 * COUNT), 2.0 ** rng.uniform(-3, 80, COUNT),
+        np.array([*worst, np.inf, -np.inf, np.nan, 0.0, -0.0]),
+    ])  # fmt: skip
+    x[::2] *= -1
+    found = results(op, ir.FP64, x)
+    with np.errstate(invalid="ignore"):
+        wanted = exact(x.astype(np.longdouble))
+    finite = np.isfinite(wanted)
+    assert np.isnan(found[~finite]).all()
+    error = np.abs(found[finite] - wanted[finite]) / np.spacing(
+        np.abs(wanted[finite]).astype(float)
+    )
+    assert error.max() <= 1.0

@@ -1,0 +1,132 @@
+"""What elementwise ops become: every op on every type assembles, by the instructions it should."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.lowering.simt.tiles import tile, tile_kernel
+from tests.targets.nvidia.lowered import lower, ptx_of
+from tilewright.ir import types as ir
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Module, Value
+from tilewright.ops import arith, math
+from tilewright.targets.nvidia.disassemble import find_disassembler, sass
+
+ARCHES = (80, 90)
+MATH = [c for c in vars(math).values()
+        if isinstance(c, type) and issubclass(c, math.MathFunction) and c.name]  # fmt: skip
+
+Make = Callable[..., Any]
+
+
+def ids(value: Any) -> str:
+    return value.short if isinstance(value, ir.DType) else str(value)
+
+
+def applied(makes: list[Make], count: int, element: ir.DType, size: int = 128) -> Module:
+    """A kernel that applies each op to tiles of an element type."""
+
+    def build(b: Builder, *operands: Value) -> list[Value]:
+        return [b.value(make(*operands)) for make in makes]
+
+    return tile_kernel(build, [tile(element, size)] * count)
+
+
+def of_two(element: ir.DType) -> list[Make]:
+    found: list[Make] = [arith.Add, arith.Sub, arith.Mul, arith.Min, arith.Max, arith.Rem]
+    if element.is_floating():
+        quotients: list[Make] = [arith.Div, lambda x, y: arith.Div(x, y, ieee=True)]
+        return found + quotients
+    found += [arith.IntDiv, arith.And, arith.Or, arith.Xor, arith.Shl, arith.Shr]
+    return found + [arith.MulHi] * (element.primitive_bitwidth >= 32)
+
+
+def of_one(element: ir.DType) -> list[Make]:
+    casts: list[Make] = [lambda x, t=t: arith.Cast(x, t, "rtne") for t in ir.SCALARS]
+    found: list[Make] = [arith.Neg, arith.Abs, *casts]
+    if not element.is_floating():
+        return found
+    exact: list[Make] = [lambda x: math.Sqrt(x, ieee=True)]
+    return [*found, *MATH, *exact]
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
+def test_every_op_on_every_type_assembles_alone(element: ir.DType, arch: int) -> None:
+    """Nothing is left for a library to define, and nothing spills."""
+    modules = [applied(of_two(element), 2, element), applied(of_one(element), 1, element)]
+    if element.is_floating():
+        modules.append(applied([arith.Fma], 3, element))
+    for module in modules:
+        lowered = lower(module, arch)
+        assert ".extern .func" not in str(lowered.stages["ptx"])
+        assert lowered.metadata["n_spills"] == 0
+
+
+def instructions(makes: list[Make], count: int, element: ir.DType, arch: int = 90) -> list[str]:
+    """The instructions of one element, without loads, stores and what finds their place."""
+    text = ptx_of(applied(makes, count, element), arch)
+    body = re.findall(r"^\t([a-z][\w.:]*)", text, re.M)
+    dull = r"ld\.|st\.|mov\.|cvta|add\.s64|mul\.wide|and\.b32|shl\.b32|ret"
+    return [name for name in body if not re.match(dull, name)]
+
+
+def test_exp_takes_few_instructions() -> None:
+    found = instructions([math.Exp], 1, ir.FP32)
+    assert found.count("ex2.approx.ftz.f32") == 1
+    assert len(found) <= 8, found
+
+
+@pytest.mark.parametrize(("make", "element", "name"), [
+    (math.Exp2, ir.FP32, "ex2.approx.ftz.f32"),
+    (math.Tanh, ir.BF16, "tanh.approx.f32"),
+    (math.Rsqrt, ir.FP32, "rsqrt.approx.f32"),
+    (math.Sqrt, ir.FP32, "sqrt.approx.f32"),
+    (lambda x: math.Sqrt(x, ieee=True), ir.FP32, "sqrt.rn.f32"),
+    (lambda x: arith.Div(x, x, ieee=False), ir.FP32, "div.full.f32"),
+    (lambda x: arith.Div(x, x, ieee=True), ir.FP32, "div.rn.f32"),
+    (lambda x: arith.Fma(x, x, x), ir.FP16, "fma.rn.f16"),
+    (lambda x: arith.Cast(x, ir.FP8E4NV, "rtne"), ir.FP32, "cvt.rn.satfinite.e4m3x2.f32"),
+    (lambda x: arith.Cast(x, ir.FP32, "rtne"), ir.FP8E5, "cvt.rn.f16x2.e5m2x2"),
+])  # fmt: skip
+def test_there_is_an_instruction_for(make: Make, element: ir.DType, name: str) -> None:
+    assert name in instructions([make], 1, element)
+
+
+def test_fp8_is_converted_by_hand_where_no_instruction_does() -> None:
+    found = instructions([lambda x: arith.Cast(x, ir.FP8E4NV, "rtne")], 1, ir.FP32, arch=80)
+    assert not any("e4m3" in name for name in found)
+
+
+def test_a_narrow_store_of_the_bits_of_a_float_converts_nothing() -> None:
+    """ptxas 13.0 takes the store of a wider register that holds a float for a conversion."""
+    if find_disassembler() is None:
+        pytest.skip("needs nvdisasm")
+    for element, wide, to in ((ir.FP32, ir.I32, ir.I8), (ir.FP64, ir.I64, ir.I32)):
+
+        def build(b: Builder, x: Value, wide: ir.DType = wide, to: ir.DType = to) -> list[Value]:
+            bits = b.value(arith.Bitcast(b.value(arith.Add(x, x)), wide))
+            return [b.value(arith.Cast(bits, to, "rtne"))]
+
+        cubin = lower(tile_kernel(build, [tile(element, 128)])).stages["cubin"]
+        assert isinstance(cubin, bytes)
+        assert "F2I" not in sass(cubin)
+
+
+def test_a_wide_count_of_a_shift_is_cut_after_it_is_clamped() -> None:
+    """LLVM 22 cuts it first, so that 2**32 would shift by 0."""
+    for element in (ir.I64, ir.U64):
+        found = instructions([arith.Shl, arith.Shr], 2, element)
+        assert "min.u64" in found
+
+
+def test_accesses_are_as_wide_as_they_can_be() -> None:
+    for element, width in ((ir.FP32, "v4.b32"), (ir.FP16, "v4.b32"), (ir.FP64, "v2.b64")):
+        text = ptx_of(applied([arith.Add], 2, element, size=2048))
+        assert len(re.findall(rf"ld\.global\.{width}", text)) >= 2
+        assert f"st.global.{width}" in text
+        assert not re.search(r"(ld|st)\.global\.b", text)

@@ -1,0 +1,102 @@
+"""Which instructions atomics become, with their order and their scope."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.lowering.simt.tiles import load, pointers
+from tests.targets.nvidia.lowered import ptx_of
+from tilewright.ir import types as ir
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Value
+from tilewright.ops.atomic import KINDS, SCOPES, SEMANTICS, AtomicCAS, AtomicRMW
+from tilewright.ops.control import Return
+from tilewright.ops.memory import Store
+
+ELEMENTS = [t for t in ir.SCALARS if not (t.is_bool() or t.is_fp8())]
+
+
+def kernel(
+    element: ir.DType,
+    kind: str,
+    *,
+    shape: tuple[int, ...] = (128,),
+    sem: str = "relaxed",
+    scope: str = "gpu",
+    used: bool = False,
+    masked: bool = False,
+) -> Module:
+    fn = Function("kernel", [ir.Pointer(element), ir.Pointer(element), ir.Pointer(ir.I1)])
+    b = Builder(fn.body)
+    ptr, values, masks = (pointers(b, a, shape) for a in fn.args)
+    x = load(b, values)
+    mask = load(b, masks) if masked else None
+    if kind == "cas":
+        old: Value = b.value(AtomicCAS(ptr, x, x, sem, scope))
+    else:
+        old = b.value(AtomicRMW(ptr, x, mask, kind, sem, scope))
+    if used:
+        b.insert(Store(values, old, None, "", ""))
+    b.insert(Return([]))
+    return Module([fn])
+
+
+def atomics(text: str) -> list[str]:
+    return re.findall(r"\b((?:atom|red)\.[\w.:]+)", text)
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("element", ELEMENTS, ids=lambda t: t.short)
+def test_every_kind_on_every_type_assembles(element: ir.DType, arch: int) -> None:
+    for i, kind in enumerate((*KINDS, "cas")):
+        if element.is_floating() and kind in ("and", "or", "xor"):
+            continue
+        text = ptx_of(kernel(element, kind, used=i % 2 == 0, masked=True), arch)
+        assert len(atomics(text)) == 1
+
+
+@pytest.mark.parametrize(("element", "kind", "name"), [
+    (ir.I32, "add", "add.u32"), (ir.U64, "add", "add.u64"), (ir.FP32, "add", "add.f32"),
+    (ir.FP64, "add", "add.f64"), (ir.FP16, "add", "add.noftz.f16"),
+    (ir.BF16, "add", "add.noftz.bf16"), (ir.I32, "min", "min.s32"), (ir.U32, "max", "max.u32"),
+    (ir.I64, "max", "max.s64"), (ir.U64, "min", "min.u64"), (ir.I32, "and", "and.b32"),
+    (ir.I64, "xor", "xor.b64"), (ir.FP32, "xchg", "exch.b32"), (ir.FP64, "xchg", "exch.b64"),
+])  # fmt: skip
+def test_there_is_an_instruction_for(element: ir.DType, kind: str, name: str) -> None:
+    unused = "atom" if kind == "xchg" else "red"
+    assert atomics(ptx_of(kernel(element, kind))) == [f"{unused}.relaxed.gpu.global.{name}"]
+    used = ptx_of(kernel(element, kind, used=True))
+    assert atomics(used) == [f"atom.relaxed.gpu.global.{name}"]
+
+
+@pytest.mark.parametrize("sem", SEMANTICS)
+@pytest.mark.parametrize("scope", SCOPES)
+def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
+    for used in (False, True):
+        # What acquires must be an `atom`, whether or not its result is wanted.
+        name = "red" if not used and sem in ("relaxed", "release") else "atom"
+        text = ptx_of(kernel(ir.I32, "add", sem=sem, scope=scope, used=used))
+        assert atomics(text) == [f"{name}.{sem}.{scope}.global.add.u32"]
+    (swap,) = atomics(ptx_of(kernel(ir.I32, "cas", sem=sem, scope=scope)))
+    assert swap.startswith(f"atom.{sem}.{scope}.")
+
+
+def test_bf16_is_added_by_a_loop_before_hopper() -> None:
+    (found,) = atomics(ptx_of(kernel(ir.BF16, "add", sem="acq_rel"), 80))
+    assert re.fullmatch(r"atom\.relaxed\.gpu\.(global\.)?cas\.b\d+", found)
+    text = ptx_of(kernel(ir.BF16, "add", sem="acq_rel"), 80)
+    assert text.count("fence.acq_rel.gpu") == 2
+
+
+def test_barriers_extend_the_order_to_all_threads() -> None:
+    """One before what releases, one after what acquires."""
+    for sem, count in (("relaxed", 0), ("release", 1), ("acquire", 1), ("acq_rel", 2)):
+        text = ptx_of(kernel(ir.I32, "add", shape=(), sem=sem))
+        assert text.count("bar.sync") + text.count("barrier.sync") == count, sem
+
+
+def test_a_mask_guards_the_instruction() -> None:
+    text = ptx_of(kernel(ir.I32, "add", masked=True, used=True))
+    assert re.search(r"@%p\d+ atom\.relaxed\.gpu\.global\.add\.u32", text)
