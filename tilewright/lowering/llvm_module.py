@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.lowering.llvm_values import LType, Number, V, pointer, scalar_text
+from tilewright.lowering.llvm_values import LType, Number, V, pointer, row, scalar_text
 
 
 class Module:
@@ -15,7 +15,7 @@ class Module:
 
     __slots__ = (
         "_attributes", "_declarations", "_functions", "_globals", "_header", "_metadata",
-        "_metadata_ids", "_named", "name",
+        "_metadata_ids", "_named", "_rows", "name",
     )  # fmt: skip
 
     def __init__(self, name: str, triple: str = "", data_layout: str = "") -> None:
@@ -32,6 +32,7 @@ class Module:
         self._metadata: list[str] = []
         self._metadata_ids: dict[str, str] = {}
         self._named: dict[str, list[str]] = {}
+        self._rows: dict[str, str] = {}
 
     def function(
         self,
@@ -53,6 +54,12 @@ class Module:
         group = self.attribute_group(attributes)
         made = Function(self, name, ret, params, group, linkage)
         self._functions[name] = made
+        return made
+
+    def row(self, member: LType, count: int) -> LType:
+        """A struct of so many members of one type, under a name."""
+        made = row(member, count)
+        self._rows[made.text] = f"{{ {', '.join([member.text] * count)} }}"
         return made
 
     def declare(self, name: str, ret: LType, args: Sequence[LType], attributes: str = "") -> None:
@@ -134,6 +141,7 @@ class Module:
     def text(self) -> str:
         """The module as LLVM assembly. Raises ValueError when a block has no terminator."""
         parts = list(self._header)
+        parts += [f"{name} = type {members}" for name, members in self._rows.items()]
         parts += [f"@{name} = {line}" for name, line in self._globals.items()]
         parts += [line for name, line in self._declarations.items() if name not in self._functions]
         parts += [function.text() for function in self._functions.values()]

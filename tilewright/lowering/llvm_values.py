@@ -100,6 +100,15 @@ def struct(*members: LType) -> LType:
     return _interned(text, "struct", bits, "sl_" + "".join(m.mangled for m in members) + "s")
 
 
+def row(member: LType, count: int) -> LType:
+    """A named struct of equal members, which `Module.row` declares.
+
+    Long ones are written again with each member that is taken out, so a name saves most of a text.
+    """
+    text = f"%{member.mangled}.x{count}"
+    return _interned(text, "struct", member.bits * count, f"s_{member.mangled}.x{count}s")
+
+
 I1, I8, I16, I32, I64, I128 = (int_type(n) for n in (1, 8, 16, 32, 64, 128))
 F16 = _interned("half", "float", 16, "f16")
 BF16 = _interned("bfloat", "float", 16, "bf16")

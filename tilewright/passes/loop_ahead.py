@@ -154,6 +154,7 @@ class LoopRewrite:
             body=body,
         )
         self.add(new)
+        for arg, result in zip(body.args[1:], new.results, strict=True):
+            result.layout = arg.layout
         for before, after in zip(old.results, new.results, strict=False):
-            after.layout = before.layout
             before.replace_with(after)

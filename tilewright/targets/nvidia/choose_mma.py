@@ -203,12 +203,16 @@ def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
         view.results[0].layout = transpose(source.layout, (1, 0))
         return view.results[0]
     share = _before(op, Share(value))
-    across = (
-        ir.dtype_of(value.type).primitive_bitwidth == 16 and _fastest_axis(value, infos) != k_axis
-    )
-    contiguous = 1 - k_axis if across else k_axis
+    contiguous = 1 - k_axis if _may_lie_across(value, k_axis, infos) else k_axis
     share.results[0].layout = operand_layout(value.type, contiguous)
     return share.results[0]
+
+
+def _may_lie_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
+    """Whether the operand's adjacent elements are not along K, as it lies in memory."""
+    size = ir.dtype_of(value.type).nbytes_in_memory
+    row = ir.shape_of(value.type)[1 - k_axis] * size
+    return size == 2 and row >= ROW_BYTES[-1] and _fastest_axis(value, infos) != k_axis
 
 
 def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:

@@ -17,7 +17,6 @@ from tilewright.lowering.emit import (
     Builder,
     V,
     const,
-    struct,
     vector,
 )
 from tilewright.lowering.simt.buffers import layout_of
@@ -72,7 +71,7 @@ class _Accumulators:
         b = self.kernel.b
         old = self.registers[first : first + count]
         constraints = [f"={self.letter}"] * count + [str(i) for i in range(count)] + list(letters)
-        ret = struct(*[self.type] * count) if count > 1 else self.type
+        ret = b.module.row(self.type, count) if count > 1 else self.type
         new = b.inline_asm(code, ",".join(constraints), ret, [*old, *inputs], True, True)
         for i in range(count):
             self.registers[first + i] = b.extract_value(new, i, self.type) if count > 1 else new

@@ -20,6 +20,7 @@ from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
+from tilewright.targets.nvidia.check import check_kernel
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.codegen import Generated, generate
 from tilewright.targets.nvidia.cubin import Resources, resources
@@ -88,6 +89,7 @@ class CudaOptions:
 FEW_REGISTERS = 64
 
 STEPS = (
+    Step(check_kernel),
     Step(choose_mma),
     Step(assign_layouts),
     Step(remove_dead_code),
