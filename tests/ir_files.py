@@ -16,13 +16,15 @@ A file starts with what to do, then has cases, each under a sentence that says w
 `run: a, b` runs these passes, and no other, verifies, and compares with the functions after
 `becomes`; names of values never matter. Then the first function before and after is evaluated on
 random and special inputs, and the results and the memory must be equal bit for bit (`compare:
-close` in the head allows rounding; a NaN equals any NaN). `options: name=True` sets options of the
-passes. `pytest --bless -n0` writes what the passes do in place of what was expected.
+close` in the head allows rounding; a NaN equals any NaN). `options: name=True number=3` sets
+options of the passes, `features: a b` what the target has. `pytest --bless -n0` writes what the
+passes do in place of what was expected. Where tiles have layouts, these are verified too.
 
-`check: verify` and `check: axis` run no pass. In every file a comment on a line says what is
-expected there:
+`check: verify`, `check: layouts` and `check: axis` run no pass. In every file a comment on a line
+says what is expected there:
 
     # error[axis-range]: …             the text must be refused, with this code at this line
+    # missed: …                        a pass refuses something of this line, for this reason
     # axis: contiguity=8 constancy=1   these facts of the line's first result
 """
 
@@ -36,7 +38,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import tilewright.passes  # noqa: F401  # pyright: ignore[reportUnusedImport]
+import tilewright.passes
+import tilewright.targets.nvidia.target
 from tests.ir_values import same_bits, same_meaning
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.analysis.axis_info import axis_info
@@ -44,12 +47,20 @@ from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
+from tilewright.ir.types import Tile
 from tilewright.ir.verify import verify_module
+from tilewright.passes.verify_layouts import verify_layouts
 
 __all__ = ["collect", "same_bits"]
 
+# Importing these registers the passes.
+REGISTERED = (tilewright.passes, tilewright.targets.nvidia.target)
+
 _ERROR = re.compile(r"# error\[([\w-]+)\]")
 _AXIS = re.compile(r"# axis: (.*)")
+_MISSED = re.compile(r"# missed: (.*)")
+
+HEAD_LINES = ("run", "check", "options", "features", "compare")
 
 
 class Case(NamedTuple):
@@ -69,6 +80,10 @@ class Head(NamedTuple):
     check: str
     options: dict[str, Any]
     close: bool
+    features: frozenset[str]
+
+    def context(self) -> PassContext:
+        return PassContext(self.features, dict(self.options))
 
 
 def read_head(lines: list[str]) -> tuple[Head, int]:
@@ -81,15 +96,17 @@ def read_head(lines: list[str]) -> tuple[Head, int]:
         count += 1
         if line.strip():
             key, _, value = line.partition(":")
-            assert key in ("run", "check", "options", "compare"), f"{key!r} is no head line"
+            assert key in HEAD_LINES, f"{key!r} is no head line"
             found[key] = value.strip()
     options: dict[str, Any] = {}
     for pair in found.get("options", "").split():
         key, _, value = pair.partition("=")
-        options[key] = {"True": True, "False": False}[value]
+        options[key] = int(value) if value.isdigit() else {"True": True, "False": False}[value]
     passes = [name.strip() for name in found["run"].split(",")] if "run" in found else []
     assert bool(passes) != ("check" in found), "a file either runs passes or checks something"
-    return Head(passes, found.get("check", ""), options, found.get("compare") == "close"), count
+    close = found.get("compare") == "close"
+    features = frozenset(found.get("features", "").split())
+    return Head(passes, found.get("check", ""), options, close, features), count
 
 
 def read_cases(text: str) -> tuple[Head, list[Case]]:
@@ -171,12 +188,14 @@ def run_case(head: Head, case: Case, file: str, bless: bool = False) -> None:
         _check_axis(module, case)
         return
     if head.check:
-        assert head.check == "verify", f"there is no check {head.check!r}"
+        assert head.check in ("verify", "layouts"), f"there is no check {head.check!r}"
         _check_round_trip(module)
+        _run_passes(module, head)
         return
     before = module.clone()
-    _run_passes(module, head)
+    ctx = _run_passes(module, head)
     _check_round_trip(module)
+    _check_missed(ctx, case)
     problem = same_meaning(before, module, close=head.close)
     if problem:
         raise CaseFailure(f"the passes changed what @{case.name} does: {problem}")
@@ -189,10 +208,27 @@ def _parse(case: Case, file: str) -> Module:
     return module
 
 
-def _run_passes(module: Module, head: Head) -> None:
+def _run_passes(module: Module, head: Head) -> PassContext:
     steps = [Step(PASSES[name]) for name in head.passes]
-    run(module, steps, PassContext(options=head.options), [Verifier()])
+    ctx = head.context()
+    run(module, steps, ctx, [Verifier()])
     verify_module(module)  # also where a pass forgot to say that it changed something
+    if head.check == "layouts" or any(_has_layouts(op) for op in module.walk()):
+        verify_layouts(module.entry, ctx)
+    return ctx
+
+
+def _has_layouts(op: Op) -> bool:
+    return any(r.layout is not None and isinstance(r.type, Tile) for r in op.results)
+
+
+def _check_missed(ctx: PassContext, case: Case) -> None:
+    """The remarks of the passes are those that the case expects, each on its line."""
+    lines = enumerate(case.text.split("\n"), case.line)
+    wanted = [(n, reason.strip()) for n, line in lines for reason in _MISSED.findall(line)]
+    found = [(loc.line if loc else 0, reason) for _, reason, loc in ctx.missed_remarks]
+    if sorted(found) != wanted:
+        raise CaseFailure(f"expected the remarks {wanted}, got {sorted(found)}")
 
 
 def _check_round_trip(module: Module) -> None:

@@ -25,6 +25,7 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.verify import verify_module
 from tilewright.ops.atomic import AtomicCAS, AtomicRMW
 from tilewright.ops.memory import Store
+from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
     GPUTarget,
     Lowered,
@@ -67,7 +68,9 @@ def lower(
     Between passes the IR is verified when the knob `compilation.verify` says so.
     """
     ctx = PassContext(features=target.features(), options=options_dict(options))
-    checks: list[Observer] = [Verifier()] if knobs.compilation.verify else []
+    checks: list[Observer] = []
+    if knobs.compilation.verify:
+        checks = [Verifier(), LayoutVerifier(ctx)]
     run(module, steps, ctx, [*observers, *checks])
     stages: dict[str, Stage] = {"ttir": print_module(module)}
     facts = {"arg_names": module.entry.arg_names, "written": written_arguments(module.entry)}

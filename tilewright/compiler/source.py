@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.late import late
 from tilewright.frontend.source import SourceFunction
-from tilewright.ir.types import Pointer, Tile, Type
+from tilewright.ir.types import Pointer, Shared, Tile, Type
 
 if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
@@ -221,7 +221,7 @@ Source = ASTSource | IRSource
 
 def signature_type(type: Type) -> str:
     """The type string of a kernel's signature for an IR type: ``ptr<fp32>`` is ``*fp32``."""
-    if isinstance(type, Tile):
+    if isinstance(type, Tile | Shared):
         raise ValueError(f"a kernel takes scalars and pointers, not {type}")
     if isinstance(type, Pointer):
         return f"*{'k' if type.const else ''}{signature_type(type.element_ty)}"

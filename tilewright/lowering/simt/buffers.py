@@ -93,7 +93,7 @@ def emit_share(kernel: Kernel, op: Share) -> None:
         for registers, offset in moves(kernel, tile, layout_of(op.result), limit):
             joined = row(b, [values[r] for r in registers], op.src.type)
             b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
-    if not all(isinstance(user, Fetch) for user in _readers(op.result)):
+    if any(user.in_flight for user in _readers(op.result)):
         kernel.hw.publish(b)
     kernel.env[op.result] = [base]
 

@@ -115,6 +115,9 @@ class SharedMemory:
             if isinstance(value.type, Shared):
                 owner = buffer_owner(value)
                 found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
+            elif value.op is not None and value.op.in_flight:
+                # It read until now, whatever barriers there were since it started.
+                found += self._accesses(value.op)
         return found
 
     def _walk(self, region: Region, pending: Pending) -> Pending:

@@ -1,0 +1,86 @@
+"""Random kernels leave the same memory on a GPU and in the interpreter.
+
+Other processes make, compile and interpret them; this one runs them, a few thousand in a minute:
+
+    pytest tests/gpu/test_fuzz.py --fuzz-count=200 --fuzz-seed=random
+"""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
+from tests.gpu.harness import Ahead, run
+from tests.gpu.programs import EXACT, HOPPER, At, Prepared
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import IRSource
+from tilewright.ir.interpret import interpret
+from tilewright.ir.printer import print_module
+
+BATCH = 10  # kernels of one fuzz seed
+AHEAD = 8  # fuzz seeds whose kernels are prepared before they are asked for
+FEATURES = Features(math=False, float_dot=False, float_sums=False, races=False)
+
+
+@dataclass(frozen=True)
+class FuzzJob:
+    """A random kernel, with random options and arguments."""
+
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"kernel of seed {self.seed}"
+
+    def prepare(self) -> Prepared:
+        rng = np.random.default_rng(self.seed)
+        module = random_module(rng, size=int(rng.integers(5, 60)), features=FEATURES)
+        args = random_args(module, rng)
+        warps, stages = int(rng.choice((1, 2, 4, 8, 16))), int(rng.integers(1, 6))
+        options: dict[str, Any] = {**EXACT, "num_warps": warps, "num_stages": stages}
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "kernel.ir"
+            path.write_text(print_module(module), "utf-8")
+            kernel = compile(IRSource(path), HOPPER, options)
+        copies = [a.copy() for a in args]
+        interpret(module, GRID, copies)
+        arrays = [_is_array(a) for a in args]
+        prepared = [
+            At(a) if is_array else a.item() for a, is_array in zip(args, arrays, strict=True)
+        ]
+        expected = [c for c, is_array in zip(copies, arrays, strict=True) if is_array]
+        return Prepared(f"{self.name}, {options}", kernel, prepared, (GRID,), expected, None)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0
+
+
+def jobs_of(fuzz_seed: int) -> list[FuzzJob]:
+    return [FuzzJob(fuzz_seed * BATCH + i) for i in range(BATCH)]
+
+
+@pytest.fixture(scope="module")
+def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
+    first, count = request.config.option.fuzz_seed, request.config.option.fuzz_count
+    jobs = [job for seed in range(first, first + count) for job in jobs_of(seed)]
+    return Ahead(pool, jobs, AHEAD * BATCH)
+
+
+@pytest.mark.gpu
+def test_random_kernels_agree(fuzz_seed: int, ahead: Ahead) -> None:
+    for job in jobs_of(fuzz_seed):
+        run(ahead.get(job))
+
+
+def test_random_kernels_compile(fuzz_seed: int) -> None:
+    """Without a GPU: what the test above runs compiles, with all its options."""
+    prepared = jobs_of(fuzz_seed)[fuzz_seed % BATCH].prepare()
+    assert prepared.kernel.asm["cubin"]

@@ -1,0 +1,147 @@
+"""What can't be compiled for a GPU is refused in words, and with the line that asks for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import compile_time
+from tests.frontend.kernels import kernel_from
+from tilewright.base.diagnostics import CompilationError, Loc
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource, IRSource
+from tilewright.ir.core import Function, Value
+from tilewright.ir.define import REGISTRY, Op, operand
+from tilewright.ir.passes import PassContext
+from tilewright.ir.types import I32, Type
+from tilewright.ops.control import Return
+from tilewright.targets.nvidia.check import check_kernel, error_at
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.protocol import GPUTarget
+
+HOPPER = GPUTarget("cuda", 90, 32)
+
+# A CPU compiles this; the tile of the loop's body is one that a GPU can't lay out.
+UNEVEN = """
+func @uneven(%p: ptr<i32>, %n: i32) {
+  %zero = arith.constant value=0, type=i32 : () -> i32
+  %one = arith.constant value=1, type=i32 : () -> i32
+  control.for %zero, %n, %one, [], num_stages=0, unroll=0, hints=() : (i32, i32, i32) -> () {
+    (%i: i32)
+    %j = tile.arange start=0, end=12 : () -> 12xi32
+    %q = tile.splat %p, shape=(12,) : ptr<i32> -> 12xptr<i32>
+    %r = mem.addptr %q, %j : (12xptr<i32>, 12xi32) -> 12xptr<i32>
+    mem.store %r, %j, _, cache="", evict="" : (12xptr<i32>, 12xi32) -> ()
+    control.yield [] : () -> ()
+  }
+  control.return [] : () -> ()
+}
+"""
+
+
+def test_extent_that_is_no_power_of_two(tmp_path: Path) -> None:
+    path = tmp_path / "uneven.ir"
+    path.write_text(UNEVEN)
+    assert "asm" in compile(IRSource(path), "cpu").asm
+    with pytest.raises(CompilationError) as found:
+        compile(IRSource(path), HOPPER)
+    said = str(found.value)
+    assert "tile.arange makes a tile 12xi32: on a GPU each extent must be a power of two" in said
+    assert "axis 0 has 12. Use the next greater one, with a mask." in said
+    assert f"{path}:7:1" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("i = tl.arange(0, 3)", "arange's range must be a power of 2"),
+        ("i = tl.zeros((4, 6), tl.int32)", "Shape element 1 must be a power of 2"),
+        ("i = tl.load(p + tl.arange(0, 4)).to(tl.float8e4b8)", "fp8e4b8 not supported"),
+        (
+            "i = tl.atomic_add(p.to(tl.pointer_type(tl.int8)), 1)",
+            "atomic_add does not support int8",
+        ),
+    ],
+)
+def test_kernel_is_refused_at_its_line(line: str, message: str) -> None:
+    kernel = kernel_from(f"def kernel(p):\n    n = 1\n    {line}\n    tl.store(p + i, i)\n")
+    with pytest.raises(CompilationError, match=message) as found:
+        compile(ASTSource(kernel, {"p": "*i32"}), HOPPER)
+    assert str(found.value).startswith("at 3:")
+
+
+class _Strange(Op, name="arith.strange"):
+    """An op of which no GPU knows how to compute it."""
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+
+del REGISTRY[_Strange.name]  # no other test is to meet it
+
+
+def _with_strange(loc: Loc | None) -> Function:
+    fn = Function("kernel", [I32])
+    op = _Strange(fn.args[0])
+    op.loc = loc
+    fn.body.append(op)
+    fn.body.append(Return([]))
+    return fn
+
+
+KERNEL = '''
+import tilewright as tw
+
+class Holder:
+    @tw.jit
+    def first(x):
+        pass
+
+    @tw.jit
+    def strange(x):
+        """What it does."""
+        y = x
+        tw.language.strange(y)
+        return y
+'''
+
+
+def test_op_without_a_lowering_shows_its_source(tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNEL)
+    with pytest.raises(CompilationError) as found:
+        check_kernel(_with_strange(Loc(str(path), 13, 9, "strange")), PassContext())
+    assert str(found.value).splitlines() == [
+        "at 4:4:",
+        "def strange(x):",
+        '    """What it does."""',
+        "    y = x",
+        "    tw.language.strange(y)",
+        "    ^",
+        "arith.strange can't be compiled for NVIDIA GPUs",
+    ]
+
+
+def test_op_from_nowhere_is_refused_too() -> None:
+    with pytest.raises(CompilationError, match=r"source unavailable.*\narith\.strange can't be"):
+        check_kernel(_with_strange(None), PassContext())
+
+
+@pytest.mark.parametrize("function", ["", "second"])
+def test_error_where_the_source_has_no_such_function(function: str, tmp_path: Path) -> None:
+    path = tmp_path / "kernels.py"
+    path.write_text(KERNEL)
+    said = str(error_at(Loc(str(path), 13, 9, function), "It is wrong."))
+    assert said == f"at 13:8: <source unavailable>\nIt is wrong. ({path}:13:9)"
+
+
+def test_shared_memory_beyond_the_limit_is_told_by_the_metadata() -> None:
+    """Compiling needs no GPU and so refuses nothing; loading compares the two numbers."""
+    kernel = compile_time.KERNELS["matmul 128 x 256 x 64"]
+    options: dict[str, Any] = {**kernel.options, "num_stages": 5}
+    compiled = compile(compile_time.source("tilewright", kernel), HOPPER, options)
+    assert compiled.metadata.shared > processor(90).shared_limit

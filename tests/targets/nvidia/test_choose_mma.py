@@ -1,0 +1,185 @@
+"""Which instruction computes a product, over types, shapes, warps and chips."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.compiler.pipeline import STEPS
+from tilewright.compiler.source import ASTSource
+from tilewright.ir.core import Module, Op
+from tilewright.ir.parser import parse_module
+from tilewright.ir.passes import PassContext, Step, Verifier, run
+from tilewright.ir.types import Shared, Tile, shape_of
+from tilewright.layout.linear import OFFSET
+from tilewright.ops.dot import Dot
+from tilewright.ops.gpu import Fetch, Share
+from tilewright.ops.nvidia import Mma, Wgmma
+from tilewright.passes.assign_layouts import assign_layouts
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.verify_layouts import LayoutVerifier
+from tilewright.targets.nvidia.choose_mma import choose_mma, groups_of, instruction_columns
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.target import NvidiaTarget
+
+Shape = tuple[int, int, int]  # m, n, k
+RESULTS = {"i8": "i32", "fp64": "fp64"}
+
+
+@tw.jit
+def product_kernel(
+    a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+    A_ROW: tl.constexpr, A_COLUMN: tl.constexpr, B_ROW: tl.constexpr, B_COLUMN: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, K)
+    a = tl.load(a_ptr + m * A_ROW + k[None, :] * A_COLUMN)
+    b = tl.load(b_ptr + k[:, None] * B_ROW + n * B_COLUMN)
+    c = tl.dot(a, b, input_precision=PRECISION, out_dtype=c_ptr.dtype.element_ty)
+    tl.store(c_ptr + m * N + n, c)
+
+
+def module_of(type: str, shape: Shape, orders: str = "nn", precision: str = "tf32") -> Module:
+    """A product of matrices with contiguous rows (``n``) or columns (``t``)."""
+    m, n, k = shape
+    acc = RESULTS.get(type, "fp32")
+    constants: dict[str, Any] = {"M": m, "N": n, "K": k, "PRECISION": precision}
+    for name, order, rows, columns in (("A", orders[0], m, k), ("B", orders[1], k, n)):
+        strides = (columns, 1) if order == "n" else (1, rows)
+        constants |= dict(zip((f"{name}_ROW", f"{name}_COLUMN"), strides, strict=True))
+    signature = {"a_ptr": f"*{type}", "b_ptr": f"*{type}", "c_ptr": f"*{acc}"}
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(3)}
+    source = ASTSource(product_kernel, signature, constants, aligned)
+    target = NvidiaTarget(90)
+    return source.make_ir(target.frontend_options(target.parse_options({})))
+
+
+def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:
+    """The product after the choice, with layouts that are verified."""
+    ctx = PassContext(processor(arch).features, {"num_warps": warps, "warp_size": 32})
+    steps = [*STEPS, Step(choose_mma), Step(assign_layouts), Step(remove_dead_code)]
+    run(module, steps, ctx, [Verifier(), LayoutVerifier(ctx)])
+    (found,) = (op for op in module.walk() if isinstance(op, Dot))
+    return found
+
+
+@pytest.mark.parametrize("element", ["fp16", "bf16", "i8", "fp8e4nv", "fp8e5", "fp32"])
+@pytest.mark.parametrize(
+    ("shape", "warps", "expected"),
+    [
+        ((64, 64, 64), 4, Wgmma),
+        ((64, 8, 32), 4, Wgmma),
+        ((128, 256, 64), 8, Wgmma),
+        ((64, 128, 64), 8, Wgmma),  # two warp groups side by side
+        ((256, 128, 64), 16, Wgmma),
+        ((64, 64, 64), 2, Mma),  # no whole warp group
+        ((32, 64, 64), 4, Mma),  # too few rows for one
+        ((64, 64, 64), 8, Mma),  # 32 columns each: not worth a warp group
+        ((16, 8, 32), 1, Mma),
+        ((16, 16, 32), 16, Mma),
+        ((8, 64, 64), 4, Dot),
+        ((16, 4, 64), 4, Dot),
+    ],
+)
+def test_shape_and_warps_decide(element: str, shape: Shape, warps: int, expected: type[Op]) -> None:
+    assert type(chosen(module_of(element, shape), warps)) is expected
+
+
+@pytest.mark.parametrize(
+    ("element", "precision", "arch", "expected"),
+    [
+        ("fp16", "tf32", 80, Mma),
+        ("bf16", "tf32", 80, Mma),
+        ("i8", "tf32", 80, Mma),
+        ("fp32", "tf32", 80, Mma),
+        ("fp8e4nv", "tf32", 80, Dot),
+        ("fp8e4nv", "tf32", 89, Mma),
+        ("fp16", "tf32", 75, Dot),
+        ("fp16", "tf32", 100, Mma),
+        ("fp32", "ieee", 90, Dot),
+        ("fp64", "ieee", 90, Dot),
+        ("fp16", "ieee", 90, Wgmma),
+    ],
+)
+def test_chip_and_precision_decide(
+    element: str, precision: str, arch: int, expected: type[Op]
+) -> None:
+    module = module_of(element, (64, 64, 64), precision=precision)
+    assert type(chosen(module, arch=arch)) is expected
+
+
+def _shares(op: Op) -> list[Share]:
+    """What puts the operands into shared memory, whether they are fetched from there or not."""
+    sources = [v.op.src if isinstance(v.op, Fetch) else v for v in op.operands[:2]]
+    return [v.op for v in sources if isinstance(v.op, Share)]
+
+
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
+def test_sixteen_bit_operands_keep_the_order_of_memory(orders: str) -> None:
+    product = chosen(module_of("fp16", (64, 128, 64), orders))
+    for share, order in zip(_shares(product), orders, strict=True):
+        assert _fast_axis(share) == (1 if order == "n" else 0)
+
+
+@pytest.mark.parametrize("type", ["i8", "fp8e5", "fp32"])
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
+def test_other_operands_are_adjacent_along_k(type: str, orders: str) -> None:
+    product = chosen(module_of(type, (64, 128, 64), orders))
+    assert [_fast_axis(share) for share in _shares(product)] == [1, 0]
+
+
+def _fast_axis(share: Share) -> int:
+    layout = share.result.layout
+    assert layout is not None
+    return layout.coordinates(layout.bases(OFFSET)[0]).index(1)
+
+
+@pytest.mark.parametrize(("type", "warps"), [*product(["fp16", "fp8e5", "fp32"], [1, 4, 8])])
+def test_every_small_shape_gets_layouts(type: str, warps: int) -> None:
+    """Narrow ones too, whose rows are shorter than what the hardware swizzles."""
+    for m, n, k, orders in product((8, 16, 32, 64), (8, 16, 32, 64), (32, 64), ("nn", "tt")):
+        module = module_of(type, (m, n, k), orders)
+        found = chosen(module, warps)
+        for value in found.operands:
+            assert value.layout is not None
+            assert value.layout.shape == shape_of(value.type)
+
+
+@pytest.mark.parametrize("warps", [4, 8, 16])
+def test_warp_groups_cover_the_result_once(warps: int) -> None:
+    """Groups times what each does is the whole, in instructions of at most 256 columns."""
+    for m, n in product((64, 128, 256), (64, 128, 256, 512)):
+        groups = groups_of((m, n), warps)
+        assert groups.rows * groups.columns == warps // 4
+        found = chosen(module_of("fp16", (m, n, 16)), warps)
+        if isinstance(found, Wgmma):
+            columns = instruction_columns(found, warps)
+            assert columns <= 256
+            assert n % (columns * groups.columns) == 0
+            layout = found.results[0].layout
+            assert layout is not None
+            assert not any(layout.free_variables(name) for name in ("register", "lane", "warp"))
+
+
+def test_computed_left_side_stays_in_registers() -> None:
+    text = """
+    func @f(%0: ptr<fp32>, %1: ptr<fp16>) {
+      %p = tile.splat %0, shape=(64, 64,) : ptr<fp32> -> 64x64xptr<fp32>
+      %q = tile.splat %1, shape=(64, 64,) : ptr<fp16> -> 64x64xptr<fp16>
+      %2 = mem.load %p, _, _, cache="", evict="", volatile=False : 64x64xptr<fp32> -> 64x64xfp32
+      %3 = mem.load %q, _, _, cache="", evict="", volatile=False : 64x64xptr<fp16> -> 64x64xfp16
+      %4 = arith.add %2, %2 : (64x64xfp32, 64x64xfp32) -> 64x64xfp32
+      %5 = arith.cast %4, to=fp16, rounding="rtne" : 64x64xfp32 -> 64x64xfp16
+      %6 = tile.dot %5, %3, %2, precision="ieee", max_imprecise=0
+        : (64x64xfp16, 64x64xfp16, 64x64xfp32) -> 64x64xfp32
+      mem.store %p, %6, _, cache="", evict="" : (64x64xptr<fp32>, 64x64xfp32) -> ()
+      control.return [] : () -> ()
+    }"""
+    found = chosen(parse_module(text))
+    assert isinstance(found, Wgmma)
+    assert isinstance(found.lhs.type, Tile)
+    assert isinstance(found.rhs.type, Shared)

@@ -1,0 +1,67 @@
+"""What code generation tells the target besides the code, and that every op of the set has some."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.gpu import products, recipes
+from tests.gpu.programs import HOPPER, source_of
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile
+from tilewright.ir.define import REGISTRY
+from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.simt.kernel import emitter_of
+from tilewright.ops.control import Call
+from tilewright.targets.nvidia.features import processor
+
+
+def compiled(program: recipes.Program, **options: Any) -> CompiledKernel:
+    return compile(source_of(program)[0], HOPPER, options)
+
+
+def test_every_op_has_code() -> None:
+    """Terminators are read by the ops that hold them, and calls are inlined."""
+    without = {
+        name
+        for name, cls in REGISTRY.items()
+        if not (emitter_of(cls, "cuda") or lowering_of(cls, "cuda") or cls.terminator)
+    }
+    assert without == {Call.name}
+
+
+@pytest.mark.parametrize(
+    ("type", "acc", "expected"),
+    [("fp16", "fp32", 0), ("fp8e5", "fp32", 84), ("fp8e4nv", "fp16", 87)],
+)
+def test_ptx_is_as_new_as_the_instructions(type: str, acc: str, expected: int) -> None:
+    """Two warps: mma.sync, which has fp8 in later versions than wgmma."""
+    version = max(expected, processor(90).ptx_version)
+    kernel = compiled(products.dot(type, acc, (32, 32, 64)), num_warps=2)
+    assert "mma.sync" in kernel.asm["ptx"]
+    assert kernel.metadata.ptx_version == version
+    assert f".version {version // 10}.{version % 10}\n" in kernel.asm["ptx"]
+    assert "cubin" in kernel.asm
+
+
+@pytest.mark.parametrize("warps", [1, 4, 32])
+def test_threads_are_promised(warps: int) -> None:
+    text = compiled(recipes.vector_add(1000), num_warps=warps).asm["ptx"]
+    assert re.search(rf"\.(reqntid|maxntid) {32 * warps}\b", text)
+
+
+def test_registers_are_bounded() -> None:
+    wide = compiled(recipes.softmax("fp32", 2, 8192), num_warps=4)
+    narrow = compiled(recipes.softmax("fp32", 2, 8192), num_warps=4, maxnreg=64)
+    assert narrow.n_regs <= 64 < wide.n_regs
+    assert ".maxnreg 64" in narrow.asm["ptx"]
+
+
+def test_fusion_is_the_users_choice() -> None:
+    """A product and a sum are one instruction with one rounding, or are not."""
+    text = "a * b + c", (("fp32", (256,)),) * 3, ("fp32", (256,))
+    program = recipes.expression(*text)
+    assert "fma.rn.f32" in compiled(program, enable_fp_fusion=True).asm["ptx"]
+    assert "fma.rn.f32" not in compiled(program, enable_fp_fusion=False).asm["ptx"]

@@ -1,0 +1,291 @@
+"""The kernels of the examples and the benchmarks, compiled for an H200: no GPU is needed.
+
+Each is assembled over numbers of warps and stages. What is looked at: registers and spills, shared
+memory, the instructions that make it fast, and that the same source gives the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from benchmarks.gpu import compile_time
+from benchmarks.gpu.compile_time import Kernel
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import ASTSource
+from tilewright.targets.nvidia.assemble import find_assembler
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.protocol import GPUTarget
+from tilewright.tools.load import import_script, kernels_of, source_of
+
+ROOT = Path(__file__).parents[3]
+HOPPER = GPUTarget("cuda", 90, 32)
+LIMIT = processor(90).shared_limit
+REGISTERS = 65536  # of a CTA's threads together
+
+EXAMPLES = ("dropout", "fused_softmax", "giou_loss", "layer_norm", "matmul", "vector_add")
+HALF, SINGLE, INT = "*fp16:16", "*fp32:16", "i32:16"
+
+
+def _kernel(place: str, types: str, warps: int, **constants: Any) -> Kernel:
+    return Kernel(place, types, constants, {"num_warps": warps})
+
+
+BENCHMARKS = {
+    **compile_time.KERNELS,
+    "copy": _kernel("elementwise.copy_kernel", f"*bf16:16 *bf16:16 {INT}", 4, BLOCK=2048),
+    "giou": _kernel("giou.giou_kernel", f"{SINGLE} {SINGLE} {SINGLE} *u8:16 {INT}", 4,
+                    EPSILON=1e-6, BLOCK=256),
+    "giou parts": _kernel("giou.partial_loss_kernel", f"{SINGLE} {SINGLE} {SINGLE} {SINGLE} {INT}",
+                          4, EPSILON=1e-6, BLOCK=512),
+    "giou mean": _kernel("giou.mean_loss_kernel", f"{SINGLE} {SINGLE} {SINGLE} {INT}", 4,
+                         PARTS=1024),
+    "five arguments": _kernel("launch.five_arguments_kernel", f"{SINGLE} {SINGLE} {SINGLE} i32 i32",
+                              4, BLOCK=128),
+    "nineteen arguments": _kernel("launch.nineteen_arguments_kernel",
+                                  " ".join([SINGLE] * 8 + ["i32"] * 9 + ["fp32"] * 2), 4,
+                                  BLOCK=128),
+    "layer norm backward": _kernel("layer_norm.backward_kernel",
+                                   " ".join([HALF] * 4 + [SINGLE] * 4 + [INT] * 3), 8, BLOCK=4096),
+    "layer norm parts": _kernel("layer_norm.sum_parts_kernel",
+                                f"{SINGLE} {SINGLE} {HALF} {HALF} {INT} {INT}", 4,
+                                PARTS=32, BLOCK=128),
+    "softmax of rows": _kernel("softmax.rows_kernel", " ".join([SINGLE] * 2 + [INT] * 4), 4,
+                               ROWS=4, BLOCK=256),
+    "softmax of long rows": _kernel("softmax.long_row_kernel", " ".join([SINGLE] * 2 + [INT] * 3),
+                                    16, BLOCK=8192),
+    "attention delta": _kernel("attention_backward.delta_kernel", f"{HALF} {HALF} {SINGLE}", 4,
+                               D=64, BLOCK=64),
+    "attention keys": _kernel("attention_backward.keys_kernel",
+                              " ".join([HALF] * 4 + [SINGLE] * 2 + [HALF] * 2 + [INT])
+                              + " fp32 fp32", 8, D=64, BLOCK_M=64, BLOCK_N=128, CAUSAL=True),
+    "attention queries": _kernel("attention_backward.queries_kernel",
+                                 " ".join([HALF] * 4 + [SINGLE] * 2 + [HALF, INT, "fp32", "fp32"]),
+                                 8, D=64, BLOCK_M=128, BLOCK_N=64, CAUSAL=True),
+}  # fmt: skip
+
+
+@cache
+def sources() -> dict[str, tuple[ASTSource, dict[str, int]]]:
+    """Every kernel by name, with its types and the options that it is made for."""
+    found: dict[str, tuple[ASTSource, dict[str, int]]] = {}
+    for stem in EXAMPLES:
+        module = import_script(ROOT / "examples" / f"{stem}.py")
+        kernels = kernels_of(module)
+        for name, (signature, constants) in module.__tilewright_signatures__.items():
+            if stem == "matmul":  # the example's tiles are made for a CPU
+                constants = {**constants, "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32}
+            found[f"{stem}.{name}"] = source_of(kernels[name], signature, constants), {}
+    for name, kernel in BENCHMARKS.items():
+        found[name] = compile_time.source("tilewright", kernel), kernel.options
+    return found
+
+
+NAMES = [*(f"{stem}.py" for stem in EXAMPLES), *BENCHMARKS]
+
+
+def names_of(name: str) -> list[str]:
+    """The kernels of an example, or the one kernel of a benchmark."""
+    stem = name.removesuffix(".py")
+    return [key for key in sources() if key.startswith(f"{stem}.") and name.endswith(".py")] or [
+        name
+    ]
+
+
+def compiled(name: str, **options: int) -> CompiledKernel:
+    source, defaults = sources()[name]
+    return compile(source, HOPPER, {**defaults, **options})
+
+
+def resources(kernel: CompiledKernel) -> tuple[int, int, int]:
+    """Registers of a CTA, spills of a thread, bytes of shared memory."""
+    threads = kernel.metadata.num_warps * 32
+    return kernel.n_regs * threads, kernel.n_spills, kernel.metadata.shared
+
+
+@pytest.fixture(autouse=True)
+def needs_assembler() -> None:
+    if find_assembler() is None:
+        pytest.skip("needs ptxas or nvJitLink")
+
+
+def test_no_kernel_is_left_out() -> None:
+    files = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"report"}
+    assert files == set(EXAMPLES)
+    folder = ROOT / "benchmarks" / "gpu" / "kernels"
+    written = {
+        f"{path.stem}.{name}"
+        for path in folder.glob("*.py")
+        for name in re.findall(r"^def (\w+_kernel)\(", path.read_text("utf-8"), re.M)
+    }
+    assert written == {kernel.place for kernel in BENCHMARKS.values()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_kernel_as_it_is_meant_to_run_spills_nothing(name: str) -> None:
+    for each in names_of(name):
+        registers, spills, shared = resources(compiled(each))
+        assert spills == 0, each
+        assert registers <= REGISTERS
+        assert shared <= LIMIT
+
+
+@pytest.mark.parametrize("warps", [1, 2, 8, 16])
+@pytest.mark.parametrize("name", [n for n in NAMES if "matmul" not in n and "attention" not in n])
+def test_any_number_of_warps(name: str, warps: int) -> None:
+    """It is assembled, with a number of registers that a CTA of so many warps can have."""
+    for each in names_of(name):
+        registers, _, shared = resources(compiled(each, num_warps=warps))
+        assert registers <= REGISTERS
+        assert shared <= LIMIT
+
+
+# -- instructions ---------------------------------------------------------------------------------
+
+
+class Expected(NamedTuple):
+    """What the PTX of a kernel has, and what it has not, as patterns."""
+
+    name: str
+    has: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+
+
+VECTORS = r"ld\.global[.\w:]*\.v4\.b32", r"st\.global[.\w:]*\.v4\.b32"
+COPIES = r"cp\.async\.cg\.shared\.global \[%r\d+\], \[%rd\d+\], 16", r"cp\.async\.wait_group"
+SCALAR_LOADS = r"ld\.global[.\w:]*\.b(8|16)\b"
+
+EXPECTED = (
+    Expected("add 1024", VECTORS, (r"shfl", r"bar\.sync")),
+    Expected("copy", VECTORS, (SCALAR_LOADS,)),
+    Expected("softmax 4096", (*VECTORS, r"shfl\.sync\.bfly", r"ex2\.approx"), (r"shfl\.sync\.i",)),
+    Expected("softmax of rows", (*VECTORS, r"shfl\.sync\.bfly")),
+    Expected("layer norm 4096", (*VECTORS, r"shfl\.sync\.bfly"), (SCALAR_LOADS,)),
+    Expected(
+        "matmul 128 x 256 x 64",
+        (r"wgmma\.mma_async\.sync\.aligned\.m64n256k16\.f32\.f16\.f16", *COPIES,
+         r"wgmma\.wait_group\.sync\.aligned 1"),
+        (r"mma\.sync\.aligned\.m16n8", r"cp\.async\.ca"),
+    ),
+    Expected(
+        "attention 128 x 64, D 128, causal",
+        (r"wgmma\.mma_async\.sync\.aligned\.m64n64k16", r"ex2\.approx", *COPIES),
+        (r"mma\.sync\.aligned\.m16n8",),
+    ),
+    Expected("attention keys", (r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16",)),
+    Expected("attention queries", (r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k16",)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("expected", EXPECTED, ids=lambda e: e.name)
+def test_instructions(expected: Expected) -> None:
+    text = compiled(expected.name).asm["ptx"]
+    missing = [pattern for pattern in expected.has if not re.search(pattern, text)]
+    present = [pattern for pattern in expected.lacks if re.search(pattern, text)]
+    assert not missing
+    assert not present
+
+
+# -- products -------------------------------------------------------------------------------------
+
+TYPES = {
+    "fp16": ("*fp16:16", "*fp16:16"),
+    "bf16": ("*bf16:16", "*bf16:16"),
+    "i8": ("*i8:16", "*i32:16"),
+    "fp8e4nv": ("*fp8e4nv:16", "*fp16:16"),
+    "fp32": ("*fp32:16", "*fp32:16"),
+}
+
+
+def matmul(
+    type: str, tile: tuple[int, int, int], warps: int, stages: int, orders: str = "nn"
+) -> CompiledKernel:
+    """A product with everything aligned; orders of memory as in ``nn`` or ``tn``."""
+    operand, result = TYPES[type]
+    strides = ["i32:16 1" if order == "n" else "1 i32:16" for order in orders]
+    types = f"{operand} {operand} {result} {' '.join([INT] * 3)} {' '.join(strides)} i32:16 1"
+    constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), tile, strict=True))
+    kernel = Kernel("matmul.matmul_kernel", types, {**constants, "GROUP": 8, "PRECISION": "tf32"},
+                    {"num_warps": warps, "num_stages": stages})  # fmt: skip
+    return compile(compile_time.source("tilewright", kernel), HOPPER, kernel.options)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
+def test_slots_of_a_pipelined_product(stages: int) -> None:
+    """Two operands of 128 x 64 halves in each slot. Without stages ahead nothing is copied."""
+    kernel = matmul("fp16", (128, 128, 64), 4, stages)
+    assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2
+    assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2
+    assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
+    assert kernel.n_spills == 0
+
+
+@pytest.mark.parametrize(
+    ("type", "step"), [("fp16", 16), ("bf16", 16), ("i8", 32), ("fp8e4nv", 32), ("fp32", 8)]
+)
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn"])
+def test_types_and_orders_of_a_product(type: str, step: int, orders: str) -> None:
+    text = matmul(type, (64, 64, 64), 4, 3, orders).asm["ptx"]
+    assert f"wgmma.mma_async.sync.aligned.m64n64k{step}." in text
+    # Bytes that lie in memory across K go through registers: the least copy has four.
+    assert ("cp.async" in text) == (type not in ("i8", "fp8e4nv") or orders != "tn")
+
+
+@pytest.mark.parametrize("warps", [1, 2])
+def test_product_of_few_warps(warps: int) -> None:
+    text = matmul("fp16", (64, 64, 32), warps, 3).asm["ptx"]
+    assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
+    assert "wgmma" not in text
+    assert "cp.async" in text
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps", "width"),
+    [
+        ((64, 256, 64), 4, 256),
+        ((128, 256, 64), 8, 256),
+        ((64, 128, 64), 8, 64),
+        ((256, 64, 64), 8, 64),
+    ],
+)
+def test_width_of_an_instruction(tile: tuple[int, int, int], warps: int, width: int) -> None:
+    kernel = matmul("fp16", tile, warps, 3)
+    found = set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16", kernel.asm["ptx"]))
+    assert found == {str(width)}
+    assert kernel.n_spills == 0
+
+
+# -- the same code each time ----------------------------------------------------------------------
+
+SCRIPT = """
+import hashlib, json
+from tests.targets.nvidia.test_kernels import DETERMINISTIC, compiled
+texts = {name: compiled(name).asm["ptx"] for name in DETERMINISTIC}
+print(json.dumps({name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}))
+"""
+DETERMINISTIC = ("softmax 4096", "layer norm backward", "matmul 128 x 256 x 64", "attention keys")
+
+
+def test_another_process_makes_the_same_code() -> None:
+    """With another seed of the hashes of strings, on which the order of sets depends."""
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "TILEWRIGHT_ALWAYS_COMPILE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ours = {
+        name: hashlib.sha256(compiled(name).asm["ptx"].encode()).hexdigest()
+        for name in DETERMINISTIC
+    }
+    assert json.loads(done.stdout) == ours

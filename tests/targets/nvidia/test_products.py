@@ -1,0 +1,183 @@
+"""Products in flight and copies ahead, after all passes, where both end as late as they may.
+
+See `tests/async_machine.py`. The kernels run after the whole pipeline for an H200, interpreted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.async_machine import AsyncMachine, Race
+from tests.gpu import products
+from tests.gpu.programs import Program, difference, interpreted, source_of
+from tilewright.base.diagnostics import InterpreterError
+from tilewright.compiler.pipeline import pipeline
+from tilewright.ir.core import Module, Op
+from tilewright.ir.passes import PassContext, Verifier, run
+from tilewright.ops.control import Barrier, For
+from tilewright.ops.gpu import CopyAsync, WaitCopies
+from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
+from tilewright.passes.verify_layouts import LayoutVerifier
+from tilewright.targets.nvidia.target import NvidiaTarget
+from tilewright.targets.protocol import options_dict
+
+TARGET = NvidiaTarget(90)
+TILE = 64, 64, 32
+
+
+def lowered(program: Program, warps: int, stages: int) -> tuple[Module, Counter[str]]:
+    """The program's IR after all passes, and what they have done."""
+    options = TARGET.parse_options({"num_warps": warps, "num_stages": stages})
+    source, _ = source_of(program)
+    module = source.make_ir(TARGET.frontend_options(options))
+    ctx = PassContext(TARGET.features(), options_dict(options))
+    run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
+    return module, ctx.counts
+
+
+def check(program: Program, module: Module) -> None:
+    """Interpret late; memory must be as the program says, or as the interpreter leaves it."""
+    with AsyncMachine() as machine:
+        ours = interpreted(program, module)
+    machine.check_idle()
+    assert program.expected is not None
+    for actual, expected in zip(ours, program.expected, strict=True):
+        assert not difference(actual, expected, program.bound)
+
+
+def count(module: Module, cls: type[Op]) -> int:
+    return sum(isinstance(op, cls) for op in module.walk())
+
+
+def square(steps: int, orders: str = "nn", type: str = "fp16") -> Program:
+    """A product of one tile in so many steps of K."""
+    return products.matmul(type, "fp32", orders, (64, 64, 32 * steps), TILE)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
+def test_matmul(orders: str, stages: int) -> None:
+    for steps in range(stages + 3):
+        program = square(steps, orders)
+        module, counts = lowered(program, 4, stages)
+        assert counts["pipelined"] == counts["overlapped"] == (stages > 1)
+        check(program, module)
+
+
+@pytest.mark.parametrize("warps", [1, 2, 4, 8])
+def test_matmul_by_either_instruction(warps: int) -> None:
+    program = products.matmul("fp16", "fp32", "nn", (128, 128, 160), (128, 128, 32))
+    module, counts = lowered(program, warps, 3)
+    assert count(module, Wgmma if warps >= 4 else Mma) == 1
+    assert counts["pipelined"] == 1
+    check(program, module)
+
+
+@pytest.mark.parametrize("type", ["bf16", "fp8e5", "fp32"])
+def test_matmul_of_other_types(type: str) -> None:
+    program = square(5, "nt", type)
+    module, counts = lowered(program, 4, 4)
+    assert counts["overlapped"] == 1
+    check(program, module)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("warps", "stages"), [(4, 1), (4, 2), (4, 3), (8, 4)])
+def test_attention(causal: bool, warps: int, stages: int) -> None:
+    program = products.attention(64, 128, 128, (128, 32), causal, heads=1)
+    module, counts = lowered(program, warps, stages)
+    loops = 2 if causal else 1
+    assert counts["pipelined"] == (loops if stages > 1 else 0)
+    assert not counts["overlapped"]  # the next step needs the product at once
+    check(program, module)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_loop_in_a_loop(stages: int, steps: int) -> None:
+    program = products.persistent(3, steps, 64, 64, programs=1)
+    module, counts = lowered(program, 4, stages)
+    assert counts["overlapped"] == (stages > 1 and steps > 1)  # one step is no loop
+    check(program, module)
+
+
+@pytest.mark.parametrize(("warps", "stages"), [(2, 3), (4, 1), (8, 4)])
+def test_computed_right_side(warps: int, stages: int) -> None:
+    program = products.computed(4, 128, 64)
+    module, counts = lowered(program, warps, stages)
+    assert not counts["overlapped"]
+    check(program, module)
+
+
+# -- where a product may not run on ---------------------------------------------------------------
+
+
+@tw.jit
+def used_kernel(a_ptr, b_ptr, c_ptr, steps, BEFORE: tl.constexpr, AFTER: tl.constexpr):
+    """The operand is computed in each step, or the sum is scaled."""
+    m, n, k = tl.arange(0, 64)[:, None], tl.arange(0, 64)[None, :], tl.arange(0, 32)
+    a_tile, b_tile = a_ptr + m * 32 + k[None, :], b_ptr + k[:, None] * 64 + n
+    acc = tl.zeros((64, 64), tl.float32)
+    for step in range(steps):
+        a, b = tl.load(a_tile + step * 2048), tl.load(b_tile + step * 2048)
+        acc = tl.dot(a * BEFORE, b, acc) * AFTER
+    tl.store(c_ptr + m * 64 + n, acc)
+
+
+def used(steps: int, before: float, after: float) -> Program:
+    a, b = products.matrix("fp16", 64 * steps, 32), products.matrix("fp16", 32 * steps, 64)
+    acc = np.zeros((64, 64))
+    for i in range(steps):
+        x, y = a[64 * i :][:64].astype(float), b[32 * i :][:32].astype(float)
+        acc = (acc + x * before @ y) * after
+    args = [a, b, np.zeros((64, 64), np.float32), steps]
+    return Program(used_kernel, args, {"BEFORE": before, "AFTER": after}, (1,), 1e-3,
+                   [a, b, acc.astype(np.float32)])  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.5, 1.0), (1.0, 0.5)])
+def test_product_that_is_needed_at_once(before: float, after: float) -> None:
+    program = used(6, before, after)
+    module, counts = lowered(program, 4, 3)
+    assert counts["wgmma"] == counts["pipelined"] == 1
+    assert counts["overlapped"] == 0
+    check(program, module)
+
+
+# -- the machine finds what is wrong --------------------------------------------------------------
+
+
+def _erase_barriers(op: Op) -> None:
+    if isinstance(op, Barrier):
+        op.erase()
+
+
+def _wait_for_fewer_copies(op: Op) -> None:
+    if isinstance(op, WaitCopies):
+        op.pending += 1
+
+
+def _wait_for_fewer_products(op: Op) -> None:
+    if isinstance(op, WgmmaWait):
+        op.pending += 1
+
+
+@pytest.mark.parametrize(
+    "spoil", [_erase_barriers, _wait_for_fewer_copies, _wait_for_fewer_products]
+)
+def test_race_is_found(spoil: Callable[[Op], None]) -> None:
+    program = square(6)
+    module, _ = lowered(program, 4, 3)
+    (loop,) = (op for op in module.walk() if isinstance(op, For))
+    assert count(module, CopyAsync) == 6
+    for op in list(loop.body):
+        spoil(op)
+    with pytest.raises(InterpreterError) as found:
+        check(program, module)
+    assert isinstance(found.value.__cause__, Race)
