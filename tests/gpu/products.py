@@ -45,7 +45,8 @@ def matmul(
               zip((a, b), orders, strict=True)]  # fmt: skip
     strides = [*((k, 1) if orders[0] == "n" else (1, m)), *((n, 1) if orders[1] == "n" else (1, k))]
     if TYPES[out].is_floating():
-        error = error + np.abs(exact) * 2.0 ** -(TYPES[out].fp_mantissa_width + 1)
+        # The exact result is rounded too, perhaps the other way.
+        error = error + np.abs(exact) * 2.0 ** -TYPES[out].fp_mantissa_width
         exact = exact.astype(c.dtype)
     constants = {"BLOCK_M": block_m, "BLOCK_N": block_n, "BLOCK_K": block_k, "GROUP": 3,
                  "PRECISION": precision}  # fmt: skip
@@ -127,7 +128,7 @@ def computed(steps: int, m: int, n: int) -> Program:
         acc = (acc + a.astype(np.float32) @ (2 * b[step].astype(np.float32))) * np.float32(0.5)
     sums = x.sum(axis=(0, 1), dtype=np.float32)
     args = [a, b, x, np.zeros_like(acc), np.zeros_like(sums), steps]
-    return Program(computed_kernel, args, {"M": m, "N": n}, (1,), 1e-6, [a, b, x, acc, sums])
+    return Program(computed_kernel, args, {"M": m, "N": n}, (1,), 2e-5, [a, b, x, acc, sums])
 
 
 def attention(

@@ -106,7 +106,9 @@ def prepare(program: Program, name: str, options: Mapping[str, Any]) -> Prepared
         target = find_target(HOPPER)
         module = source.make_ir(target.frontend_options(target.parse_options(options)))
         expected = interpreted(program, module)
-    return Prepared(name, kernel, everything, program.grid, expected, program.bound)
+    # A function that is a compile-time argument is not passed, and can't be sent.
+    sent = [None if callable(value) else value for value in everything]
+    return Prepared(name, kernel, sent, program.grid, expected, program.bound)
 
 
 def interpreted(program: Program, module: Module) -> list[np.ndarray]:
