@@ -74,7 +74,9 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
     try:
         assert isinstance(registry.target("plug"), InterpreterTarget)
         assert "plug" in registry.names()
-        with pytest.raises(ValueError, match="there is no target 'plog'; there are cpu, cuda, interp"):
+        with pytest.raises(
+            ValueError, match="there is no target 'plog'; there are cpu, cuda, interp"
+        ):
             registry.target("plog")
     finally:
         registry._plug_ins.cache_clear()

@@ -186,7 +186,7 @@ class _Slow:
         if kind not in READERS:
             key = self.hook(value)
             if key is not NOT_CONSTEXPR:
-                return value, ("constexpr", self.constexpr(key))
+                return value, ("constexpr", key if key is value else self.constexpr(key))
             if isinstance(value, tuple):
                 return self._tuple(value, mode, tensors)
             if hasattr(value, "block_shape") and hasattr(value, "base"):
@@ -240,6 +240,8 @@ class _Slow:
         if isinstance(value, (tuple, list)):
             return kind, tuple(self.constexpr(item) for item in value)
         key = self.hook(value)
+        if key is value:  # it stands for itself, as element types do
+            return "constexpr", value
         if key is not NOT_CONSTEXPR:
             return "constexpr", self.constexpr(key)
         try:

@@ -228,10 +228,9 @@ class _PoolCode:
             "pool_launch", word, *[address] * 3, *[word] * 4, address, *[word] * 4
         )
 
-    @property
-    def launch_address(self) -> int:
-        """Address of `launch`."""
-        return self._code["pool_launch"]
+    def address_of(self, name: str) -> int:
+        """Address of a function by its name in cpu_pool.ll."""
+        return self._code[name]
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         return ctypes.CFUNCTYPE(result, *arguments)(self._code[name])
@@ -320,10 +319,9 @@ class NativePool:
         """Address of the number of worker threads, a word."""
         return ctypes.addressof(self._workers)
 
-    @property
-    def launch_address(self) -> int:
-        """Address of the native function `pool_launch`."""
-        return self._code.launch_address
+    def address_of(self, function: str) -> int:
+        """Address of a native function of the pool, such as `pool_launch`."""
+        return self._code.address_of(function)
 
     def launch(
         self,
@@ -349,7 +347,8 @@ class NativePool:
 
         Args:
             job: address of the words of a `Job`; its `begin` is what the call gave. What it refers
-                to must last until this returns or raises.
+                to must last until the launch has ended. An exception may leave it under way, for
+                a signal handler can raise before this code runs: then cancel it, and help it end.
         """
         self._run(Job(*(ctypes.c_int64 * len(Job._fields)).from_address(job)))
 

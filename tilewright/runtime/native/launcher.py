@@ -202,7 +202,7 @@ class Launcher:
         state.put_object("entries", self.entries)
         return state
 
-    def _by_python(self, launch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _by_python(self, launch: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._runtime.look_for_torch()
         return launch(*args, **kwargs)
 

@@ -69,9 +69,8 @@ class Pool(Protocol):
         """Address of the number of its threads, a word."""
         ...
 
-    @property
-    def launch_address(self) -> int:
-        """Address of its function `pool_launch`."""
+    def address_of(self, function: str) -> int:
+        """Address of one of its functions: `pool_launch`, `pool_help`, `pool_cancel`."""
         ...
 
     def resume(self, job: int) -> None:
@@ -154,7 +153,8 @@ class Runtime:
         """Launch on this pool from now on."""
         put = self._all.put
         put("pool_workers", pool.workers_address)
-        put("pool_launch", pool.launch_address)
+        for function in ("pool_launch", "pool_help", "pool_cancel"):
+            put(function, pool.address_of(function))
         put("slice", slice_ns)
         self._all.put_object("resume", pool.resume)
         put("pool", pool.state)

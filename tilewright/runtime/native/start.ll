@@ -411,14 +411,35 @@ told:
   %done = api ptr PyObject_Vectorcall(ptr %function_object, ptr %argument, i64 1, ptr null)
   api void Py_DecRef(ptr %number)
   %failed = icmp eq ptr %done, null
-  br i1 %failed, label %fail, label %drop
+  br i1 %failed, label %abandon, label %drop
 drop:
   api void Py_DecRef(ptr %done)
   br label %started
 started:
   ret i32 $STARTED
-fail:
+abandon:
+  ; A signal handler may raise before the first line of Python's code runs.
+  call void @abandon(ptr %rt, ptr %pool, i64 %ticket)
   ret i32 $FAILED
+}
+
+; Drops what has not started of a launch, and waits for the rest: it reads the launch's frame. Nothing
+; happens when the launch has ended.
+define internal void @abandon(ptr %rt, ptr %pool, i64 %ticket) nounwind "frame-pointer"="all" {
+entry:
+  %cancel = get ptr Runtime.pool_cancel of %rt
+  %help = get ptr Runtime.pool_help of %rt
+  %slice = get i64 Runtime.slice of %rt
+  %thread = api ptr PyEval_SaveThread()
+  call void %cancel(ptr %pool, i64 %ticket)
+  br label %wait
+wait:
+  %more = call i64 %help(ptr %pool, i64 %ticket, ptr null, i64 %slice)
+  %over = icmp eq i64 %more, 0
+  br i1 %over, label %done, label %wait
+done:
+  api void PyEval_RestoreThread(ptr %thread)
+  ret void
 }
 
 ; -- CUDA ---------------------------------------------------------------------------------------
