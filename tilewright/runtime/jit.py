@@ -16,9 +16,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
+from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
@@ -27,7 +28,6 @@ from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.launch import at_path, extents_of
-from tilewright.runtime.native.launcher import Launcher, make_launcher
 from tilewright.runtime.placement import device_of, leaves_of, require_cpu
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.watched import Watched
@@ -35,6 +35,10 @@ from tilewright.runtime.wrappers import MockTensor
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
 
+if TYPE_CHECKING:
+    from tilewright.runtime.native.launcher import Launcher
+
+make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
 _binding = threading.Lock()
 
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")

@@ -20,7 +20,7 @@ import numpy as np
 
 from tilewright.base.late import late
 from tilewright.runtime.cache import digest, disk_cache
-from tilewright.runtime.native.layout import NUMBERS, OFFSETS, expand
+from tilewright.runtime.native.layout import NUMBERS, OFFSETS
 
 FILES = ("launch.ll", "arguments.ll", "start.ll")
 ENTRIES = ("bind", "launch")
@@ -76,7 +76,7 @@ def load() -> Code:
     cache = disk_cache()
     found = cache.get(key)
     if found is None:
-        made = _assemble(expand(text), ENTRIES)
+        made = _assemble(text, ENTRIES)
         entries = _ENTRIES_FORMAT.pack(*(made.entries[name] for name in ENTRIES))
         found = {_TEXT: made.text, _ENTRIES: entries}
         cache.put(key, found)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import llvmlite.binding as llvm
 
+from tilewright.runtime.native.expand import expand
+
 # Offsets in a 64-bit ELF file's header, and the records of its sections and symbols (elf.h).
 _ELF_HEAD = b"\x7fELF\x02\x01"
 _SECTION_TABLE_AT = 40
@@ -28,11 +30,11 @@ class Code(NamedTuple):
     entries: dict[str, int]
 
 
-def assemble(ir: str, names: tuple[str, ...], triple: str = "") -> Code:
+def assemble(text: str, names: tuple[str, ...], triple: str = "") -> Code:
     """Machine code of a module that refers to nothing outside it.
 
     Args:
-        ir: LLVM IR.
+        text: of the `.ll` files.
         names: the functions that will be called.
         triple: of the machine, this one by default.
 
@@ -44,7 +46,7 @@ def assemble(ir: str, names: tuple[str, ...], triple: str = "") -> Code:
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
     # Level 0 takes 15 ms, level 1 70; the code gains little, as it mostly calls Python.
     machine = target.create_target_machine(opt=0, reloc="pic", codemodel="default")
-    module = llvm.parse_assembly(ir, llvm.create_context())
+    module = llvm.parse_assembly(expand(text), llvm.create_context())
     module.triple = machine.triple
     module.verify()
     return extract(machine.emit_object(module), names)
