@@ -238,7 +238,8 @@ def test_scratch_memory_is_left_to_python(fake: FakeCuda) -> None:
         assert not kernel.natively
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_is_told(kernel: Kernel) -> None:
     kernel((1,), *arguments())
     assert kernel.natively

@@ -1,6 +1,7 @@
 """Native launches beside the reference: keys, arguments as the kernel gets them, wrong calls."""
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import ml_dtypes
@@ -34,7 +35,7 @@ def annotated_otherwise(
     a,
     b: tl.int1,  # pyright: ignore[reportInvalidTypeForm]
     c: tl.float64,  # pyright: ignore[reportInvalidTypeForm]
-    d: tl.float16 = 7,  # pyright: ignore[reportInvalidTypeForm]
+    d: tl.int16 = 7,  # pyright: ignore[reportInvalidTypeForm]
     *,
     K: tl.constexpr = THREE,
 ): ...
@@ -154,7 +155,83 @@ def test_native_launches_are_those_of_the_reference(
         if expected is None:
             twin.launch(*args, **kwargs)
         else:
-            assert outcome(twin.launch, *args, **kwargs) == expected
+            assert outcome(twin.launcher.bind((1,)), *args, **kwargs) == expected
+
+
+# Values that differ in one respect each: as pairs they are every way in which keys differ.
+ALIKE: list[Any] = [
+    *(
+        0,
+        1,
+        2,
+        16,
+        -16,
+        127,
+        128,
+        255,
+        BIG - 1,
+        BIG,
+        BIG + 15,
+        -BIG - 1,
+        2**63 - 16,
+        2**63,
+        2**64 - 1,
+    ),
+    *(True, False, None, 1.0, 0.1, -0.0, 1e39),
+    *(BASE[:64], BASE[64:128], BASE[1:65], BASE, OTHER[:64], BASE[:64].view(np.int8)),
+    *(FIXED[:4], FIXED[4:8], FIXED[1:4], np.zeros(4, np.float32), np.zeros(4, np.int32)),
+    *(TORCH_BASE[:64], TORCH_BASE[64:], TORCH_BASE[1:], torch.zeros(4), torch.zeros(0)),
+    *(torch.zeros(4, dtype=torch.int8), torch.zeros(4, dtype=torch.bool)),
+    *(torch.zeros(4, dtype=getattr(torch, name)) for name in ("int1",) if hasattr(torch, name)),
+]
+CONSTANTS_ALIKE: list[Any] = [
+    *(0, 1, 2, -1, 2**40, 2**63, 0.0, -0.0, 1.0, 2.5, True, False, None, "a", "b"),
+    *(tl.float32, tl.int8, tl.constexpr(1), tl.constexpr(1.0), (1,), (1.0,)),
+    *(int.from_bytes(np.float64(x).tobytes(), "little") for x in (1.0, 2.5)),
+]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_every_pair_of_values_has_the_variant_of_its_key(maker: str) -> None:
+    twin = MAKERS[maker]()
+    natively = 0
+    for _ in range(2):
+        for a, b in product(ALIKE, ALIKE):
+            third = 2.5 if "annotated" in maker else FIXED
+            if reference_error(twin, [a, b, third], {}) is None:
+                twin.launch(a, b, third)
+                natively += twin.natively
+            else:
+                expected = outcome(twin.binder, a, b, third)
+                assert outcome(twin.launcher.bind((1,)), a, b, third) == expected
+    assert natively > 50
+
+
+@pytest.mark.parametrize(
+    ("maker", "values"),
+    [
+        ("values unspecialised", [2, 1, 16, 33]),
+        ("values unspecialised", [BASE[:64], BASE[1:65], BASE[8:]]),
+        ("alignment unspecialised", [2, 16, 33]),
+        ("alignment unspecialised", [BASE[:64], BASE[1:65], BASE[8:]]),
+        ("plain", [2, 3, -5]),
+        ("plain", [BASE[:64], BASE[16:]]),
+    ],
+)
+def test_values_of_one_variant_take_one_launch_by_python(maker: str, values: list[Any]) -> None:
+    twin = MAKERS[maker]()
+    twin.launch(values[0], FIXED, 5)
+    for value in values:
+        twin.launch(value, FIXED, 5)
+        assert twin.natively
+
+
+@pytest.mark.parametrize("name", ["K", "num_warps"])
+def test_every_constant_has_the_variant_of_its_key(name: str) -> None:
+    twin = Twin(plain)
+    for _, value in product(range(3), CONSTANTS_ALIKE):
+        twin.launch(FIXED, 2, 2, **{name: value})
+    assert twin.natively
 
 
 USUAL = st.one_of(

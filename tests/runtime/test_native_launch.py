@@ -460,8 +460,9 @@ def test_long_launches_let_signal_handlers_launch(
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("seconds", [0.02, 0.06])  # in the first slice, and in a later one
 def test_long_launches_can_be_interrupted(
-    threads: int, alarm: Callable[[Callable[[], None], float], None]
+    threads: int, seconds: float, alarm: Callable[[Callable[[], None], float], None]
 ) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -471,7 +472,7 @@ def test_long_launches_can_be_interrupted(
         knobs.runtime.cpu_threads = threads
         count = _long_count(kernel, out)
         out[0] = 0
-        alarm(interrupt, 0.06)
+        alarm(interrupt, seconds)
         with pytest.raises(KeyboardInterrupt):
             kernel[(100,)](out, count)
         after = out[0]
@@ -480,7 +481,8 @@ def test_long_launches_can_be_interrupted(
         assert out[0] == after + 1600
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_launches(kernel: JITFunction) -> None:
     out = np.zeros(64, np.int32)
     with knobs.runtime.scope():
@@ -488,6 +490,7 @@ def test_forked_child_launches(kernel: JITFunction) -> None:
         ready(kernel, out, 5)
         child = os.fork()
         if child == 0:
+            signal.alarm(20)  # a deadlock ends the child
             status = 1
             try:
                 for i in range(3):
