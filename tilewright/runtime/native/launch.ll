@@ -1,6 +1,6 @@
 ; A launch in native code: `kernel[grid](*args, **kwargs)` from Python's call to the device's.
 ;
-; This is LLVM IR with four abbreviations, which layout.py expands; Struct.field is in its tables:
+; This is LLVM IR with four abbreviations, which expand.py expands; Struct.field is in layout.py:
 ;
 ;   %r = get TYPE Struct.field of %p           load a field
 ;   set TYPE VALUE in Struct.field of %p       store one
