@@ -21,6 +21,8 @@ from tilewright.compiler import build as making
 from tilewright.compiler import driver
 from tilewright.runtime.jit import InterpretedFunction, JITFunction, jit
 
+pytestmark = pytest.mark.usefixtures("launcher")
+
 Array = np.ndarray[Any, Any]
 
 

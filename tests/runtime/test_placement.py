@@ -31,6 +31,8 @@ from tilewright.targets import registry
 from tilewright.targets.interpreter.target import InterpreterTarget
 from tilewright.targets.protocol import GPUTarget, Lowered
 
+pytestmark = pytest.mark.usefixtures("launcher")
+
 
 class PtxTarget(InterpreterTarget):
     """Compiles every kernel to one that does nothing."""

@@ -49,7 +49,12 @@ NUMPY_PLACES = (
 FOREIGN: dict[str, tuple[str, ...]] = {
     "numpy": NUMPY_PLACES,
     "ml_dtypes": NUMPY_PLACES,
-    "llvmlite": ("lowering/emit.py", "targets/*/emit.py", "runtime/devices/cpu.py"),
+    "llvmlite": (
+        "lowering/emit.py",
+        "targets/*/emit.py",
+        "runtime/devices/cpu.py",
+        "runtime/native/emit.py",
+    ),
 }
 
 # Only here may an import stand inside a function: optional packages, and tools that start fast.

@@ -14,11 +14,12 @@ need; finds the variant in memory, else compiles it or takes it from the disk ca
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
-from typing import Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
+from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
@@ -29,9 +30,16 @@ from tilewright.runtime import driver
 from tilewright.runtime.launch import at_path, extents_of
 from tilewright.runtime.placement import device_of, leaves_of, require_cpu
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
+from tilewright.runtime.watched import Watched
 from tilewright.runtime.wrappers import MockTensor
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from tilewright.runtime.native.launcher import Launcher
+
+make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
+_binding = threading.Lock()
 
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
 _ABSENT = object()
@@ -71,11 +79,11 @@ class DeviceCache(NamedTuple):
     binder: Binder
 
 
-class _DeviceCaches(dict[str, DeviceCache]):
+class _DeviceCaches(Watched[str, DeviceCache]):
     """Makes what is kept for a device, by its name, when it is first asked for."""
 
-    def __init__(self, make: Callable[[str], DeviceCache]) -> None:
-        super().__init__()
+    def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
+        super().__init__(changed)
         self._make = make
 
     def __missing__(self, device: str) -> DeviceCache:
@@ -92,7 +100,6 @@ class JITFunction(SourceFunction, KernelInterface):
 
     Attributes:
         device_caches: by name of the device, what was compiled; see `DeviceCache`.
-        pre_run_hooks: functions called with the arguments before each run.
     """
 
     def __init__(
@@ -118,8 +125,10 @@ class JITFunction(SourceFunction, KernelInterface):
         self.version = version
         self.launch_metadata = launch_metadata
         self.module = fn.__module__
-        self.pre_run_hooks: list[Callable[..., Any]] = []
-        self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache)
+        self._hooks: list[Callable[..., Any]] = []
+        self._launcher: Launcher | None = None
+        self._bind: Callable[[Any], Callable[..., Any]] = self._first_bind
+        self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, threading.Lock] = {}
 
     # -- what it is -----------------------------------------------------------------------------
@@ -143,18 +152,48 @@ class JITFunction(SourceFunction, KernelInterface):
 
     def _new_cache(self, device: str) -> DeviceCache:
         target = self.target_of(device)
-        return DeviceCache({}, {}, target, find_target(target), self.binder)
+        return DeviceCache(Watched(self._forget), {}, target, find_target(target), self.binder)
 
     @cached_property
     def binder(self) -> Binder:
         """Binds the arguments of a call; see `runtime/specialize.py`."""
         return make_binder(self.__name__, self.signature, self.params, constexpr_key)
 
+    @property
+    def pre_run_hooks(self) -> list[Callable[..., Any]]:
+        """Functions called with the arguments before each run; always the same list."""
+        return self._hooks
+
+    @pre_run_hooks.setter
+    def pre_run_hooks(self, hooks: Iterable[Callable[..., Any]]) -> None:
+        self._hooks[:] = hooks
+
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
         """Have `hook(*args, **kwargs)` called before each run, with the arguments of the call."""
         self.pre_run_hooks.append(hook)
 
     # -- a call ---------------------------------------------------------------------------------
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """What launches on a grid: native code for variants that have run, else `run`."""
+        return self._bind(grid)
+
+    def _first_bind(self, grid: Any) -> Callable[..., Any]:
+        """Find out how launches are made, then as `__getitem__`."""
+        with _binding:
+            if self._launcher is None and type(self).run is JITFunction.run:
+                self._launcher = make_launcher(self, self._fall_back)
+            self._bind = self._launcher.bind if self._launcher else super().__getitem__
+        return self._bind(grid)
+
+    def _fall_back(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """A launch that native code leaves to Python."""
+        return self.run(*args, **{"grid": grid, **kwargs})
+
+    def _forget(self) -> None:
+        """Something compiled goes away."""
+        if self._launcher is not None:
+            self._launcher.forget()
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
         """Launch on a grid; gives the compiled kernel that ran.
@@ -295,6 +334,10 @@ class JITFunction(SourceFunction, KernelInterface):
 
 class InterpretedFunction(JITFunction):
     """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
+
+    def _first_bind(self, grid: Any) -> Callable[..., Any]:
+        """Native code is for compiled kernels."""
+        return partial(self.run, grid=grid)
 
     def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
         require_cpu(values, self.arg_names)

@@ -122,7 +122,8 @@ class Mode(NamedTuple):
     by_alignment: bool = True
 
 
-def _mode(param: KernelParam) -> Mode:
+def mode_of(param: KernelParam) -> Mode:
+    """How a parameter is specialised."""
     by_value = not param.do_not_specialize
     by_alignment = by_value and not param.do_not_specialize_on_alignment
     return Mode(param.is_const, by_value, by_alignment)
@@ -185,7 +186,7 @@ class _Slow:
         if kind not in READERS:
             key = self.hook(value)
             if key is not NOT_CONSTEXPR:
-                return value, ("constexpr", self.constexpr(key))
+                return value, ("constexpr", key if key is value else self.constexpr(key))
             if isinstance(value, tuple):
                 return self._tuple(value, mode, tensors)
             if hasattr(value, "block_shape") and hasattr(value, "base"):
@@ -239,6 +240,8 @@ class _Slow:
         if isinstance(value, (tuple, list)):
             return kind, tuple(self.constexpr(item) for item in value)
         key = self.hook(value)
+        if key is value:  # it stands for itself, as element types do
+            return "constexpr", value
         if key is not NOT_CONSTEXPR:
             return "constexpr", self.constexpr(key)
         try:
@@ -354,7 +357,7 @@ def _int_key(mode: Mode) -> str:
 def _statements(index: int, param: KernelParam) -> str:
     if param.is_constexpr:
         return _CONSTEXPR.format(v=param.name, i=index)
-    mode = _mode(param)
+    mode = mode_of(param)
     pointer = _ALIGNED_POINTER if mode.by_alignment else _PLAIN_POINTER
     fill = {"v": param.name, "i": index}
     text = _TENSOR.format(**fill, pointer=pointer.format(**fill))
@@ -471,7 +474,7 @@ def make_binder(
     for i, parameter in enumerate(signature.parameters.values()):
         names[f"_tw_default{i}"] = parameter.default
     for i, param in enumerate(params):
-        names[f"_twm{i}"] = _mode(param)
+        names[f"_twm{i}"] = mode_of(param)
         prefix = "*k" if param.is_const else "*"
         names[f"_twp{i}"] = {short: _POINTERS[prefix + short] for short in SHORT}
     exec(compile(binder_source(name, signature, params), f"<binder of {name}>", "exec"), names)
@@ -491,5 +494,6 @@ __all__ = [
     "int_spec",
     "join_devices",
     "make_binder",
+    "mode_of",
     "no_constexprs",
 ]

@@ -77,7 +77,7 @@ SHORT = frozenset(_short_names.values())
 
 _short_names |= {short: short for short in SHORT} | {"int1": "i1", "u1": "i1"}
 
-_NUMPY_ELEMENTS: dict[Any, str] = {
+NUMPY_ELEMENTS: dict[Any, str] = {
     np.dtype(scalar): _short_names[np.dtype(scalar).name]
     for scalar in (
         *(np.bool_, np.int8, np.int16, np.int32, np.int64),
@@ -87,6 +87,7 @@ _NUMPY_ELEMENTS: dict[Any, str] = {
         *(ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e4m3fnuz),
     )
 }
+"""The short form of each of NumPy's types that kernels have."""
 
 # Foreign dtype objects by identity or equality, as found so far.
 _elements: dict[Any, str] = {}
@@ -99,12 +100,12 @@ def element_type(dtype: object) -> str:
         TypeError: kernels have no such element type, or it is byte-swapped.
     """
     if isinstance(dtype, np.dtype):
-        found = _NUMPY_ELEMENTS.get(dtype)
+        found = NUMPY_ELEMENTS.get(dtype)
     else:
         found = _short_names.get(str(dtype).rpartition(".")[2])
         # numpy.float32, the class, is taken for the dtype that it names.
         if found is None and isinstance(dtype, type) and issubclass(dtype, np.generic):
-            found = _NUMPY_ELEMENTS.get(np.dtype(dtype))
+            found = NUMPY_ELEMENTS.get(np.dtype(dtype))
     if found is None:
         raise TypeError(f"kernels have no element type for {dtype!r}")
     return found
@@ -220,7 +221,7 @@ def _extent(array: Any) -> tuple[int, int]:
 
 
 def _read_numpy(array: Any) -> Reading:
-    element = _NUMPY_ELEMENTS.get(array.dtype)
+    element = NUMPY_ELEMENTS.get(array.dtype)
     if element is None:
         element = element_type(array.dtype)  # raises
     address = _address(array)

@@ -40,7 +40,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import llvmlite.binding as llvm
 
@@ -229,6 +229,10 @@ class _PoolCode:
             "pool_launch", word, *[address] * 3, *[word] * 4, address, *[word] * 4
         )
 
+    def address_of(self, name: str) -> int:
+        """Address of a function by its name in cpu_pool.ll."""
+        return self._code[name]
+
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         return ctypes.CFUNCTYPE(result, *arguments)(self._code[name])
 
@@ -267,6 +271,25 @@ class Pool(Protocol):
     ) -> None: ...
 
 
+class Job(NamedTuple):
+    """A launch on the native pool, as the arguments of its function `pool_launch`.
+
+    `begin` is the first program to run; negative when the pool has the rest of them. `ticket` tells
+    the launch from others: no two have the same at a time.
+    """
+
+    function: int
+    args: int | bytes
+    x: int
+    y: int
+    z: int
+    begin: int
+    scratch: int
+    scratch_bytes: int
+    workers: int
+    ticket: int
+
+
 class NativePool:
     """Worker threads in native code; see the module's text.
 
@@ -279,13 +302,27 @@ class NativePool:
         if not self._state:
             raise MemoryError("no memory for the thread pool")
         self._tickets = itertools.count(1)
-        self._workers = 0
+        self._workers = ctypes.c_int64(0)  # where native code reads it, too
         self._growing = threading.Lock()
 
     @property
     def workers(self) -> int:
         """How many worker threads run, the callers not counted."""
-        return self._workers
+        return self._workers.value
+
+    @property
+    def state(self) -> int:
+        """Address of the pool, for native code that launches on it; see `resume`."""
+        return self._state
+
+    @property
+    def workers_address(self) -> int:
+        """Address of the number of worker threads, a word."""
+        return ctypes.addressof(self._workers)
+
+    def address_of(self, function: str) -> int:
+        """Address of a native function of the pool, such as `pool_launch`."""
+        return self._code.address_of(function)
 
     def launch(
         self,
@@ -297,27 +334,42 @@ class NativePool:
     ) -> None:
         x, y, z = grid
         workers = threads - 1
-        if workers > self._workers:
+        if workers > self.workers:
             workers = self._grow(workers)
         # `memory` stays bound, as a signal handler's own launch may replace the thread's scratch.
         scratch, memory = _scratch.reserve(scratch_bytes) if scratch_bytes else (0, None)
-        pool, native, ticket = self._state, self._code.launch, next(self._tickets)
-        begin = 0
+        self._run(
+            Job(function, args, x, y, z, 0, scratch, scratch_bytes, workers, next(self._tickets))
+        )
+        del memory
+
+    def resume(self, job: int) -> None:
+        """Go on with a launch by native code, whose call of `pool_launch` did not finish it.
+
+        Args:
+            job: address of the words of a `Job`; its `begin` is what the call gave. What it refers
+                to must last until the launch has ended. An exception may leave it under way, for
+                a signal handler can raise before this code runs: then cancel it, and help it end.
+        """
+        self._run(Job(*(ctypes.c_int64 * len(Job._fields)).from_address(job)))
+
+    def _run(self, job: Job) -> None:
+        """Run the programs from `job.begin` on, in slices, between which signals are handled."""
+        begin = job.begin
+        function, args, x, y, z, _, scratch, scratch_bytes, workers, ticket = job
         try:
             while begin >= 0:
-                begin = native(
-                    pool, function, args, x, y, z, begin,
+                begin = self._code.launch(
+                    self._state, function, args, x, y, z, begin,
                     scratch, scratch_bytes, workers, ticket, SLICE_NS,
                 )  # fmt: skip
                 if begin == 0:
                     return
-            while self._code.help(pool, ticket, scratch, SLICE_NS):
+            while self._code.help(self._state, ticket, scratch, SLICE_NS):
                 pass
         except BaseException:
             self._abandon(ticket)
             raise
-        finally:
-            del memory
 
     def _abandon(self, ticket: int) -> None:
         """Drop what has not started and wait for the rest: it still reads the caller's memory."""
@@ -333,9 +385,9 @@ class NativePool:
     def _grow(self, wanted: int) -> int:
         """Start workers until there are `wanted`; how many there are, if the system refuses."""
         with self._growing, _signals_blocked():
-            while self._workers < min(wanted, _MAX_WORKERS) and not self._code.grow(self._state):
-                self._workers += 1
-        return min(wanted, self._workers)
+            while self.workers < min(wanted, _MAX_WORKERS) and not self._code.grow(self._state):
+                self._workers.value += 1
+        return min(wanted, self.workers)
 
 
 @contextmanager
@@ -452,6 +504,12 @@ def _make_pool() -> Pool:
             else:
                 _pool = PythonPool()
         return _pool
+
+
+def native_pool() -> NativePool | None:
+    """The pool as native code can use it; None where Python threads take its place."""
+    pool = _pool or _make_pool()
+    return pool if isinstance(pool, NativePool) else None
 
 
 def _after_fork_in_child() -> None:

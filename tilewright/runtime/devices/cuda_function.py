@@ -16,7 +16,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, NoReturn
 
 from tilewright.base.diagnostics import DeviceError, OutOfResources
 from tilewright.runtime.devices.cuda import Device
@@ -249,6 +249,27 @@ class Function:
         )
         return self.device.api.cuLaunchKernelEx(ctypes.byref(config), self.handle, parameters, None)
 
+    def refuse(self, status: int, grid: Grid) -> NoReturn:
+        """Raise the DeviceError for a launch that gave this status."""
+        raise self._launch_error(status, grid)
+
+    def native_fields(self) -> dict[str, int]:
+        """What native code that launches the kernel needs to know, by name; addresses are of the
+        driver's functions, and of what this object keeps."""
+        api = self.device.api
+        launch = api.cuLaunchKernelEx if self._attributes else api.cuLaunchKernel
+        return {
+            "function": self.handle,
+            "threads": self.shape.threads,
+            "shared": self.shape.shared,
+            "ctas": self.shape.ctas,
+            "attributes": ctypes.addressof(self._attributes),
+            "attribute_count": len(self._attributes),
+            "context": self.device.context,
+            "get_current": _address(api.cuCtxGetCurrent),
+            "launch": _address(launch),
+        }
+
     def _launch_error(self, status: int, grid: Grid) -> DeviceError:
         doing = f"launching {self.name} on {self.device.name} with grid {grid}"
         limits = self.device.properties.max_grid
@@ -257,6 +278,10 @@ class Function:
         if status == _INVALID_VALUE and any(n > m for n, m in zip(blocks, limits, strict=True)):
             hint = f"The device's grids have at most {limits} blocks: put long axes first."
         return self.device.error(status, doing, hint)
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _require(required: int, limit: int, name: str) -> None:

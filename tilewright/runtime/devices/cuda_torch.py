@@ -35,6 +35,14 @@ def current_stream(index: int) -> int:
     return (_stream_of or _find_streams())(index)
 
 
+def stream_function() -> Callable[[int], int]:
+    """What gives the handle of a device's current stream, for those who keep it: it is right also
+    when torch is imported later."""
+    if _stream_of is None:
+        _find_streams()
+    return _stream_of or current_stream
+
+
 def _find_streams() -> Callable[[int], int]:
     global _stream_of
     torch = cuda_torch()

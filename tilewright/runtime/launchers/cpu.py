@@ -10,6 +10,9 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cpu as device
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
+from tilewright.runtime.native.launcher import Start, slots_of
+from tilewright.runtime.native.layout import CPU
+from tilewright.runtime.native.runtime import Runtime
 
 
 class CpuLaunch:
@@ -19,6 +22,7 @@ class CpuLaunch:
         metadata = kernel.metadata
         self._code = device.LoadedCode(kernel.kernel, [kernel.name])
         self._function: int = self._code[kernel.name]
+        self._arguments = metadata.arguments
         self._pack = make_packer(metadata.arguments)
         self._run = device.launch
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
@@ -34,3 +38,18 @@ class CpuLaunch:
         threads = self._threads or knobs.runtime.cpu_threads or self._all_threads
         # ctypes passes a bytes object as the address of its contents.
         self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
+
+    def native_start(self, runtime: Runtime) -> Start | None:
+        """How native code does the same as `start`; None where it cannot."""
+        pool, slots = device.native_pool(), slots_of(self._arguments)
+        if pool is None or slots is None:
+            return None
+        runtime.use_pool(pool, device.SLICE_NS)
+        fields = {
+            "kind": CPU,
+            "function": self._function,
+            "threads": self._threads,
+            "all_threads": self._all_threads,
+            "scratch": self._scratch_bytes,
+        }
+        return Start(fields, {}, slots)

@@ -1,8 +1,7 @@
 """Launching for the target `cuda`, through the driver.
 
 This is the whole host side of a launch: `CudaLaunch.start` finds the stream, writes the arguments
-where the driver reads them, and calls it. Native code that does the same takes its place by being
-another class with `start` and `handle`, made from the same `Function`.
+where the driver reads them, and calls it. Native code does the same from what `native_start` tells.
 """
 
 from __future__ import annotations
@@ -14,9 +13,12 @@ from typing import Any
 from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
-from tilewright.runtime.devices.cuda_torch import current_stream, scratch
+from tilewright.runtime.devices.cuda_torch import current_stream, scratch, stream_function
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
+from tilewright.runtime.native.launcher import Start, slots_of
+from tilewright.runtime.native.layout import CUDA
+from tilewright.runtime.native.runtime import Runtime
 
 SLOT_BYTES = 8
 
@@ -59,6 +61,7 @@ class CudaLaunch:
         self.n_spills = self._function.n_spills
         self.n_max_threads = self._function.n_max_threads
         self._index = gpu.index
+        self._arguments = metadata.arguments
         self._pack = make_packer(metadata.arguments)
         self._count = len(metadata.arguments)
         self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
@@ -91,6 +94,22 @@ class CudaLaunch:
         with scratch(self._function.device, size, self._scratch_align, stream) as address:
             block.scratch.value = address
             self._function.launch(grid, stream, block.parameters)
+
+    def native_start(self, runtime: Runtime) -> Start | None:
+        """How native code does the same as `start`; None where it cannot."""
+        slots = slots_of(self._arguments)
+        if slots is None or self._scratch_bytes:
+            return None
+        runtime.use_cuda()
+        function = self._function
+        objects = {
+            "stream_of": stream_function(),
+            "device_index": self._index,
+            "device": function.device,
+            "name": function.name,
+            "refuse": function.refuse,
+        }
+        return Start({"kind": CUDA, **function.native_fields()}, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:

@@ -57,12 +57,14 @@ def make_packer(arguments: Sequence[tuple[Sequence[int], str]]) -> Callable[[Any
         wide.append(("Q", bits) if bits is not item else usual[-1])
     names["pack"] = struct.Struct("=" + "".join(f for f, _ in usual)).pack
     names["pack_wide"] = struct.Struct("=" + "".join(f for f, _ in wide)).pack
-    # struct refuses a number beyond a type's range, where a kernel sees an infinity.
+    # struct refuses a number beyond a type's range, where a kernel sees an infinity; it has an
+    # error of its own for an int where a float belongs.
+    names["beyond_range"] = (OverflowError, struct.error)
     source = (
         "def packer(slots):\n"
         "    try:\n"
         f"        return pack({', '.join(e for _, e in usual)})\n"
-        "    except OverflowError:\n"
+        "    except beyond_range:\n"
         f"        return pack_wide({', '.join(e for _, e in wide)})\n"
     )
     exec(compile(source, "<packer>", "exec"), names)

@@ -1,0 +1,16 @@
+"""What the tests of launches share: every launch by native code, and again by Python alone."""
+
+import pytest
+
+from tilewright.runtime import jit
+from tilewright.runtime.native.runtime import runtime
+
+
+@pytest.fixture(params=["native", "python"])
+def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who launches the kernels that the test makes: native code where it can, or Python."""
+    if request.param == "native":
+        assert runtime() is not None  # now, so that its code is in the session's cache
+    else:
+        monkeypatch.setattr(jit, "make_launcher", lambda *args: None)
+    return request.param

@@ -1,0 +1,255 @@
+"""Native launches on a CUDA driver that records, beside those by Python."""
+
+import ctypes
+import inspect
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.runtime.fake_cuda import FakeCuda, Gpu, Launch, Tensor, compiled
+from tests.runtime.native_cases import native
+from tilewright.base.diagnostics import DeviceError
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.frontend.source import KernelParam
+from tilewright.runtime.devices import cuda_api, cuda_torch
+from tilewright.runtime.devices.cuda import device
+from tilewright.runtime.launch import extents_of
+from tilewright.runtime.native.launcher import Launcher
+from tilewright.runtime.native.layout import OFFSETS
+from tilewright.runtime.specialize import make_binder
+
+FP32 = 2 | 32 << 8 | 1 << 16  # DLDataType: a float of 32 bits, one lane
+
+
+class OnGpu(Tensor):
+    """What takes the place of torch.Tensor."""
+
+
+def _describe(tensor: Any, view: int) -> int:
+    """As torch does for DLPack; the address in two parts, for both count."""
+    fields = OFFSETS["DLTensor"]
+    ctypes.memset(view, 0xFF, fields["size"])
+    number = int(tensor.device.partition(":")[2])
+    words = {"data": tensor.address - 16, "byte_offset": 16}
+    for name, value in words.items():
+        ctypes.c_uint64.from_address(view + fields[name]).value = value
+    halves = {"device_type": 2, "device_id": number, "dtype": FP32}
+    for name, value in halves.items():
+        ctypes.c_uint32.from_address(view + fields[name]).value = value
+    return 0
+
+
+_view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(_describe)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
+    """Two GPUs, and tensors on them that native code reads as it does torch's."""
+    found = native()
+    found.look_for_torch()
+    made = FakeCuda([Gpu(), Gpu()])
+    made.install(monkeypatch)
+    found._all.put_object("torch_tensor", OnGpu)
+    found._all.put("torch_view", ctypes.cast(_view, ctypes.c_void_p).value or 0)
+    yield made
+    found._torch_sought = False
+    found.look_for_torch()
+    assert not made.faults
+
+
+def scale(x, out, n, factor): ...
+
+
+ARGUMENTS = [((0,), "*fp32"), ((1,), "*fp32"), ((2,), "i32"), ((3,), "fp32")]
+WIDTHS = [8, 8, 4, 4]
+
+
+class Kernel:
+    """A kernel launched by native code where it can, else as CudaLaunch does.
+
+    `natively` tells which it was the last time.
+    """
+
+    def __init__(self, **metadata: Any) -> None:
+        self.signature = inspect.signature(scale)
+        self.pre_run_hooks: list[Any] = []
+        self.used_global_vals: dict[Any, Any] = {}
+        parameters = self.signature.parameters.values()
+        self.params = [KernelParam(i, p, False, False) for i, p in enumerate(parameters)]
+        self.binder = make_binder("scale", self.signature, self.params)
+        self.metadata = metadata
+        self.kernels: dict[Any, CompiledKernel] = {}
+        self.natively = True
+        self.launcher = Launcher(native(), self, self.by_python)
+
+    def by_python(self, grid: Any, /, *args: Any, **kwargs: Any) -> CompiledKernel:
+        self.natively = False
+        values, slots, key, _ = self.binder(*args, **kwargs)
+        kernel = self.kernels.get(key)
+        if kernel is None:
+            kernel = self.kernels[key] = compiled(ARGUMENTS, key[0], **self.metadata)
+        kernel.run.start(extents_of(grid), values, slots)
+        return kernel
+
+    def __call__(self, grid: Any, *args: Any) -> CompiledKernel:
+        self.natively = True
+        return self.launcher.bind(grid)(*args)
+
+
+@pytest.fixture
+def kernel(fake: FakeCuda) -> Kernel:
+    fake.widths["k"] = WIDTHS
+    made = Kernel()
+    made((1,), *arguments())
+    return made
+
+
+def arguments(number: int = 0) -> tuple[Any, ...]:
+    place = f"cuda:{number}"
+    return OnGpu(0x10000, place), OnGpu(0x20040, place), 33, 0.1
+
+
+@pytest.mark.parametrize("metadata", [{}, {"num_ctas": 2, "shared": 1024}, {"launch_pdl": True}])
+@pytest.mark.parametrize("grid", [(5,), (5, 6, 7), lambda meta: (meta["n"], 2)])
+def test_driver_gets_the_same_as_from_python(
+    fake: FakeCuda, metadata: dict[str, Any], grid: Any
+) -> None:
+    fake.widths["k"] = WIDTHS
+    kernel = Kernel(**metadata)
+    made = kernel((1,), *arguments())
+    assert kernel(grid, *arguments()) is made
+    assert kernel.natively
+    extents = grid if isinstance(grid, tuple) else grid({"n": 33})
+    kernel.by_python(extents, *arguments())
+    by_native, by_python = fake.launches[-2:]
+    assert by_native == by_python
+    assert isinstance(by_native, Launch)
+    assert bool(by_native.attributes) == bool(metadata)
+
+
+def test_each_device_has_its_own(fake: FakeCuda, kernel: Kernel) -> None:
+    for number in (0, 1):
+        with device(number).current():
+            kernel((2,), *arguments(number))
+            kernel((3,), *arguments(number))
+        assert kernel.natively
+        assert fake.launches[-1].context == 0x100 + number
+
+
+def test_another_context_is_left_to_python(fake: FakeCuda, kernel: Kernel) -> None:
+    with device(1).current():
+        kernel((2,), *arguments(0))
+        assert not kernel.natively
+        assert fake.stack[-1] == 0x101
+    assert fake.launches[-1].context == 0x100
+    kernel((3,), *arguments(0))
+    assert kernel.natively
+
+
+def test_grid_function_is_called_once_though_python_launches(
+    fake: FakeCuda, kernel: Kernel
+) -> None:
+    calls: list[Any] = []
+
+    def grid(meta: dict[str, Any]) -> tuple[int, int]:
+        calls.append(meta["n"])
+        return 4, 5
+
+    with device(1).current():
+        kernel(grid, *arguments(0))
+    assert not kernel.natively
+    assert calls == [33]
+    assert fake.launches[-1].grid == (4, 5, 1)
+
+
+def test_stream_is_asked_for_on_each_launch(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.widths["k"] = WIDTHS
+    streams = iter([0xFFFF_8000_0000_1000, 0x2000, 0])
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: next(streams))
+    kernel = Kernel()
+    for _ in range(3):
+        kernel((1,), *arguments())
+    assert kernel.natively
+    assert [launch.stream for launch in fake.launches] == [0xFFFF_8000_0000_1000, 0x2000, 0]
+
+
+def test_torch_that_comes_later_gives_the_stream(
+    fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel((1,), *arguments())
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 0x3000 + index)
+    kernel((1,), *arguments())
+    assert kernel.natively
+    assert fake.launches[-1].stream == 0x3000
+
+
+def test_failure_to_find_the_stream_is_passed_on(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        kernel((1,), *arguments())
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: "a stream")
+    with pytest.raises(TypeError):
+        kernel((1,), *arguments())
+
+
+@pytest.mark.parametrize(("status", "grid"), [(1, (5,)), (1, (1, 70000)), (700, (5,)), (999, (5,))])
+def test_refused_launches_have_the_same_words(
+    fake: FakeCuda, kernel: Kernel, status: int, grid: tuple[int, ...]
+) -> None:
+    fake.fail["cuLaunchKernel"] = status
+    with pytest.raises(DeviceError) as by_native:
+        kernel(grid, *arguments())
+    assert kernel.natively
+    with pytest.raises(DeviceError) as by_python:
+        kernel.by_python(grid, *arguments())
+    assert str(by_native.value) == str(by_python.value)
+    assert by_native.value.code == by_python.value.code
+
+
+def test_last_kernel_is_noted(kernel: Kernel) -> None:
+    device(0).last_kernel = "another"
+    kernel((1,), *arguments())
+    assert kernel.natively
+    assert device(0).last_kernel == "k"
+
+
+def test_empty_and_oversized_grids(fake: FakeCuda, kernel: Kernel) -> None:
+    before = len(fake.launches)
+    kernel((0, 3), *arguments())
+    assert kernel.natively
+    assert len(fake.launches) == before
+    kernel((2**31 - 1,), *arguments())
+    assert kernel.natively
+    kernel((2**31,), *arguments())
+    assert not kernel.natively
+
+
+def test_scratch_memory_is_left_to_python(fake: FakeCuda) -> None:
+    fake.widths["k"] = [*WIDTHS, 8]
+    kernel = Kernel(global_scratch_size=64, global_scratch_align=16)
+    for _ in range(2):
+        kernel((1,), *arguments())
+        assert not kernel.natively
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_forked_child_is_told(kernel: Kernel) -> None:
+    kernel((1,), *arguments())
+    assert kernel.natively
+    child = os.fork()
+    if child == 0:
+        told = False
+        try:
+            kernel((1,), *arguments())
+        except DeviceError as error:
+            told = str(error) == cuda_api.FORKED
+        finally:
+            os._exit(0 if told else 1)
+    assert os.waitpid(child, 0)[1] == 0

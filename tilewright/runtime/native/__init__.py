@@ -1,0 +1,11 @@
+"""Launching in native code, made by LLVM at run time, with neither a C compiler nor Python.h.
+
+`launch.ll`, `arguments.ll` and `start.ll` are the code, one routine for all kernels, driven by tables.
+`layout.py` has the structures that it shares with Python, and `structure.py` fills them in.
+`emit.py` assembles the text, once for a machine, and `code.py` loads what it made.
+`runtime.py` is what one process has of everything, `launcher.py` what each kernel has.
+
+A kernel that takes this way is launched by builtin functions: ``kernel[grid]`` gives one, which may
+be kept for repeated launches. `JITFunction.run` is the same in Python; whatever is unusual goes
+there, and so does the first launch of each variant.
+"""

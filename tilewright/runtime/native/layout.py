@@ -1,0 +1,233 @@
+"""The structures that the native code of a launch shares with Python, and what its text may say.
+
+A structure is words of eight bytes, one for each field or several for an array; the fields of other
+people's structures have their own offsets. `expand.py` puts the numbers into the text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORD: Final = 8
+MAX_PARAMS: Final = 64
+MAX_OPTIONS: Final = 16
+RECENTS: Final = 4
+BUCKETS: Final = 128
+
+FUNCTIONS: Final = (
+    *("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyObject_GetAttr", "PyObject_SetAttr"),
+    *("PyCallable_Check", "PyCFunction_NewEx", "PyErr_Clear", "PyErr_Occurred"),
+    *("PyEval_SaveThread", "PyEval_RestoreThread", "PyMem_RawMalloc", "PyMem_RawFree"),
+    *("PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong"),
+    *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble"),
+    *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_SetItem", "PyList_Size"),
+    *("PyDict_Copy", "PyDict_GetItemWithError", "PyDict_SetItem", "PyDict_Size"),
+)
+"""Python's C functions that the code calls; all of the stable ABI (3.12)."""
+
+CONSTANT_TYPES: Final = 3
+
+# Words for each field of our structures.
+_KNOB = {"group": 1, "overrides": 1, "name": 1, "variable": 1, "other_variable": 1}
+_KNOB_WORDS = len(_KNOB)
+_RUNTIME = {
+    **dict.fromkeys(FUNCTIONS, 1),
+    **dict.fromkeys(("none", "true", "false", "int", "float", "bool", "tuple", "ndarray"), 1),
+    **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_view"), 1),
+    **dict.fromkeys(("untyped_storage", "storage_data_ptr", "storage_nbytes"), 1),
+    **dict.fromkeys(("run_name", "value_name", "dtype_name", "last_kernel_name"), 1),
+    **dict.fromkeys(("launch_method", "extents_of", "environ", "cuda_usable"), 1),
+    **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
+    **dict.fromkeys(("resume", "slice"), 1),
+    "constant_types": CONSTANT_TYPES,
+    "debug": _KNOB_WORDS,
+    "cpu_threads": _KNOB_WORDS,
+    "elements": 2 * BUCKETS,
+    "dlpack_elements": 2 * BUCKETS,
+}
+_STATE = {
+    **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
+    **dict.fromkeys(("fallback", "adopt", "hooks", "attributes", "entries", "turn"), 1),
+    **dict.fromkeys(("global_count", "globals"), 1),
+    "recents": 4 * RECENTS,
+}
+_RECORD = {
+    **dict.fromkeys(("kind", "kernel", "count", "function", "threads"), 1),
+    **dict.fromkeys(("all_threads", "scratch"), 1),  # the CPU's
+    **dict.fromkeys(("shared", "ctas", "attributes", "attribute_count", "context"), 1),
+    **dict.fromkeys(("get_current", "launch", "stream_of", "device_index"), 1),
+    **dict.fromkeys(("device", "name", "refuse"), 1),
+    "slots": MAX_PARAMS,
+}
+_FRAME = {
+    "values": MAX_PARAMS,
+    "slots": MAX_PARAMS,
+    "lows": MAX_PARAMS,
+    "highs": MAX_PARAMS,
+    "packed": MAX_PARAMS,
+    "pointers": MAX_PARAMS,
+    "words": 1 + 2 * MAX_PARAMS + 4 * MAX_OPTIONS,
+    "objects": MAX_PARAMS + 2 * MAX_OPTIONS,
+    "options": 2 * MAX_OPTIONS,
+    **dict.fromkeys(("word_count", "object_count", "option_count", "tensor_count", "device"), 1),
+    "grid_object": 1,
+    "grid": 3,
+    "job": 10,
+    "config": 7,
+}
+
+
+def _packed(fields: dict[str, int]) -> dict[str, int]:
+    """The offsets of fields that follow each other, and the `size` of them all, in bytes."""
+    offsets: dict[str, int] = {}
+    at = 0
+    for name, words in fields.items():
+        offsets[name] = at
+        at += words * WORD
+    return {**offsets, "size": at}
+
+
+def _words(*names: str) -> dict[str, int]:
+    return _packed(dict.fromkeys(names, 1))
+
+
+_HEAD = object.__basicsize__
+
+OFFSETS: Final[dict[str, dict[str, int]]] = {
+    "Runtime": _packed(_RUNTIME),
+    "State": _packed(_STATE),
+    "Record": _packed(_RECORD),
+    "Frame": _packed(_FRAME),
+    "Knob": _packed(_KNOB),
+    "Param": _words("keyword", "name", "default", "flags", "low", "high"),
+    "Global": _words("scope", "name", "object", "value"),
+    "Recent": _words("entry", "words", "count", "record"),
+    "Job": _words(
+        *("function", "args", "x", "y", "z", "begin", "scratch", "scratch_bytes", "workers"),
+        "ticket",
+    ),
+    # CPython's objects, checked by `runtime.py` before the code is used.
+    "Object": {"type": _HEAD - WORD},
+    "Tuple": {"size": _HEAD},
+    # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), checked likewise.
+    "Array": {
+        "data": _HEAD,
+        "nd": _HEAD + 8,
+        "dims": _HEAD + 16,
+        "base": _HEAD + 32,
+        "descr": _HEAD + 40,
+        "flags": _HEAD + 48,
+    },
+    # DLTensor of dlpack.h.
+    "DLTensor": {
+        "data": 0,
+        "device_type": 8,
+        "device_id": 12,
+        "dtype": 20,
+        "byte_offset": 40,
+        "size": 48,
+    },
+    # CUlaunchConfig of cuda.h.
+    "LaunchConfig": {
+        **dict(zip(("grid_x", "grid_y", "grid_z"), (0, 4, 8), strict=True)),
+        **dict(zip(("block_x", "block_y", "block_z"), (12, 16, 20), strict=True)),
+        "shared": 24,
+        "stream": 32,
+        "attributes": 40,
+        "attribute_count": 48,
+    },
+}
+"""Where each field of each structure is, in bytes; and sizes."""
+
+# What a parameter's flags say.
+IS_CONSTEXPR: Final = 1
+BY_VALUE: Final = 2
+BY_ALIGNMENT: Final = 4
+TAKES_TENSOR: Final = 8
+TAKES_INT: Final = 16
+TAKES_UINT64: Final = 32
+TAKES_FLOAT: Final = 64
+TAKES_BOOL: Final = 128
+
+TO_FP32: Final = 256
+"""In a step of Record.slots, beside the parameter's number: round to fp32."""
+
+CPU: Final = 0
+CUDA: Final = 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+DLPACK_KEY: Final = 1 << 32
+"""Added to a type of DLPack, so that no key of the table is 0."""
+
+AMBIGUOUS: Final = 255
+"""In the table of DLPack's types: one that stands for several of torch's."""
+
+_HASH_FACTOR = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: spreads addresses well
+_HASH_SHIFT = 64 - BUCKETS.bit_length() + 1
+
+NUMBERS: Final[dict[str, int]] = {
+    "TUPLE_ITEMS": tuple.__basicsize__,
+    "BYTES_DATA": bytes.__basicsize__ - 1,  # without the zero behind the last byte
+    "MAX_OPTIONS": MAX_OPTIONS,
+    "RECENTS": RECENTS,
+    "BUCKETS": BUCKETS,
+    "HASH_FACTOR": _HASH_FACTOR - (1 << 64),
+    "HASH_SHIFT": _HASH_SHIFT,
+    "DLPACK_KEY": DLPACK_KEY,
+    "AMBIGUOUS": AMBIGUOUS,
+    "CONSTANT_TYPES": CONSTANT_TYPES,
+    "IS_CONSTEXPR": IS_CONSTEXPR,
+    "BY_VALUE": BY_VALUE,
+    "BY_ALIGNMENT": BY_ALIGNMENT,
+    "TAKES_TENSOR": TAKES_TENSOR,
+    "TAKES_INT": TAKES_INT,
+    "TAKES_UINT64": TAKES_UINT64,
+    "TAKES_FLOAT": TAKES_FLOAT,
+    "TAKES_BOOL": TAKES_BOOL,
+    "TO_FP32": TO_FP32,
+    # Kinds of words in a key, and what is above the lowest byte.
+    "TENSOR": 1,
+    "INT": 2,
+    "FLOAT": 3,
+    "BOOL": 4,
+    "NONE": 5,
+    "OPTION": 6,
+    "CONSTANT_INT": 7,
+    "CONSTANT_FLOAT": 8,
+    "CONSTANT_OBJECT": 9,
+    "ALIGNED": 1 << 16,
+    "READ_ONLY": 1 << 17,
+    # What starting gives, and reading a grid.
+    "STARTED": 1,
+    "LEFT": 2,
+    "FAILED": 0,
+    "SOME": 1,
+    "EMPTY": 2,
+    "CPU": CPU,
+    "NO_DEVICE": -1,
+    "DL_CPU": 1,
+    "DL_CUDA": 2,
+    "OWNS_DATA": 0x4,
+    "CONTIGUOUS": 0x3,
+    "WRITEABLE": 0x400,  # NumPy's flags
+    "EXTENT_LIMIT": 1 << 31,
+    "INT64_MAX": INT64_MAX,
+}
+"""What $NAME stands for in the code."""
+
+
+def bucket_of(key: int) -> int:
+    """Where the search for a key of a table begins."""
+    return (key * _HASH_FACTOR % (1 << 64)) >> _HASH_SHIFT
+
+
+def table_of(pairs: dict[int, int]) -> list[int]:
+    """The words of a table of the code: numbers by keys other than 0, which collide downwards."""
+    words = [0] * (2 * BUCKETS)
+    assert len(pairs) <= BUCKETS // 2, "a fuller table is slow"
+    for key, value in pairs.items():
+        at = bucket_of(key)
+        while words[2 * at]:
+            at = (at + 1) % BUCKETS
+        words[2 * at : 2 * at + 2] = key, value
+    return words

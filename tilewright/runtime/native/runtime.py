@@ -1,0 +1,369 @@
+"""What the native code of a launch needs of the process: Python's functions and types, torch's and
+NumPy's, settings, the thread pool.
+
+Nothing that is read without a function of Python's stable ABI is taken for granted: the layouts are
+compared with what Python says of sample objects, and where they differ there is no native code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import sysconfig
+import threading
+import warnings
+import weakref
+from collections.abc import Iterable
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewright.base import knobs
+from tilewright.ir.types import DType
+from tilewright.runtime.launch import extents_of
+from tilewright.runtime.native.code import Code, can_load, load
+from tilewright.runtime.native.layout import (
+    AMBIGUOUS,
+    DLPACK_KEY,
+    FUNCTIONS,
+    NUMBERS,
+    OFFSETS,
+    table_of,
+)
+from tilewright.runtime.native.structure import Structure
+from tilewright.runtime.tensors import NUMPY_ELEMENTS, SHORT, element_type
+
+METH_FASTCALL_KEYWORDS, METH_O = 0x82, 0x8
+
+ELEMENTS = {short: number for number, short in enumerate(sorted(SHORT), 1)}
+"""What words of a key have for an element type."""
+
+_CONSTANT_TYPES = (bool, str, DType)
+_DLPACK_MAJOR = 1
+_VIEW_FUNCTION = 5  # of DLPackExchangeAPI, in words: dltensor_from_py_object_no_sync
+
+
+class MethodDef(ctypes.Structure):
+    """PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("method", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+class Pool(Protocol):
+    """A thread pool that native code can launch on."""
+
+    @property
+    def state(self) -> int:
+        """Address of the pool."""
+        ...
+
+    @property
+    def workers_address(self) -> int:
+        """Address of the number of its threads, a word."""
+        ...
+
+    def address_of(self, function: str) -> int:
+        """Address of one of its functions: `pool_launch`, `pool_help`, `pool_cancel`."""
+        ...
+
+    def resume(self, job: int) -> None:
+        """Go on with a launch that the function did not finish."""
+        ...
+
+
+class Forgetful(Protocol):
+    """What keeps compiled kernels for native code."""
+
+    def forget(self) -> None:
+        """Give them up."""
+        ...
+
+
+class Runtime:
+    """The structure `Runtime`, and what belongs to it.
+
+    Attributes:
+        code: the machine code.
+        address: of the structure.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self._all = Structure("Runtime")
+        self.address = self._all.address
+        self._launch_method = MethodDef(b"launch", code["launch"], METH_FASTCALL_KEYWORDS, None)
+        self._bind_method = MethodDef(b"bind", code["bind"], METH_O, None)
+        self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._torch_sought = False
+        self._fill()
+
+    def _fill(self) -> None:
+        put, put_object = self._all.put, self._all.put_object
+        for name in FUNCTIONS:
+            put(name, _address_of(getattr(ctypes.pythonapi, name)))
+        for name, value in (("none", None), ("true", True), ("false", False)):
+            put_object(name, value)
+        for kind in (int, float, bool, tuple, np.ndarray):
+            put_object(kind.__name__, kind)
+        put_object("run_name", sys.intern("run"))
+        put_object("value_name", sys.intern("value"))
+        put_object("dtype_name", sys.intern("dtype"))
+        put_object("last_kernel_name", sys.intern("last_kernel"))
+        put_object("extents_of", extents_of)
+        put("launch_method", ctypes.addressof(self._launch_method))
+        self._all.put_words("constant_types", map(id, _CONSTANT_TYPES))
+        self._all.put_words("elements", table_of(_numpy_elements()))
+        put_object("environ", _environment())
+        self._knobs = [self._knob(name) for name in ("debug", "cpu_threads")]
+
+    def _knob(self, name: str) -> Structure:
+        """Fill in one of the settings that are read on each launch."""
+        group = knobs.runtime
+        variables = [key for key, _ in vars(type(group).table()[name])["_keys"]]
+        knob = Structure("Knob")
+        knob.put_object("group", group)
+        knob.put_object("overrides", vars(group))
+        knob.put_object("name", sys.intern(name))
+        knob.put_object("variable", variables[0])
+        knob.put_object("other_variable", variables[-1])
+        self._all.put_words(name, knob.words())
+        return knob
+
+    # -- kernels --------------------------------------------------------------------------------
+
+    def new_bind(self, box: bytes, owner: Forgetful) -> Any:
+        """A builtin that gives launchers on grids for the kernel whose State `box` has the address
+        of."""
+        make: Any = ctypes.pythonapi.PyCFunction_NewEx
+        make.restype = ctypes.py_object
+        make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+        self._launchers.add(owner)
+        return make(ctypes.addressof(self._bind_method), (box, owner), None)
+
+    # -- devices --------------------------------------------------------------------------------
+
+    def use_pool(self, pool: Pool, slice_ns: int) -> None:
+        """Launch on this pool from now on."""
+        put = self._all.put
+        put("pool_workers", pool.workers_address)
+        for function in ("pool_launch", "pool_help", "pool_cancel"):
+            put(function, pool.address_of(function))
+        put("slice", slice_ns)
+        self._all.put_object("resume", pool.resume)
+        put("pool", pool.state)
+
+    def use_cuda(self) -> None:
+        """The driver can be called."""
+        self._all.put("cuda_usable", 1)
+
+    def after_fork(self) -> None:
+        """A child has neither the pool's threads nor a driver; Python finds out what it has."""
+        self._all.put("pool", 0)
+        self._all.put("cuda_usable", 0)
+        for launcher in list(self._launchers):
+            launcher.forget()
+
+    # -- torch ----------------------------------------------------------------------------------
+
+    def look_for_torch(self) -> None:
+        """Have torch's tensors read natively once the program has imported torch."""
+        torch: Any = sys.modules.get("torch")
+        if self._torch_sought or not hasattr(torch, "nn"):  # or another thread is importing it
+            return
+        self._torch_sought = True
+        view = _view_function(torch.Tensor)
+        if view is None:
+            return
+        dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
+        named = {dtype: ELEMENTS[short] for dtype in dtypes if (short := _short(dtype))}
+        numbers = _dlpack_numbers(torch, view, filter(_is_simple, dtypes))
+        if numbers is None:
+            return
+        by_address = {id(dtype): element for dtype, element in named.items()}
+        self._all.put_words("elements", table_of({**_numpy_elements(), **by_address}))
+        self._all.put_words("dlpack_elements", table_of(_elements_by_number(numbers, named)))
+        put_object = self._all.put_object
+        put_object("untyped_storage", torch.Tensor.untyped_storage)
+        put_object("storage_data_ptr", torch.UntypedStorage.data_ptr)
+        put_object("storage_nbytes", torch.UntypedStorage.nbytes)
+        self._all.put("torch_view", view)
+        put_object("torch_parameter", torch.nn.Parameter)
+        put_object("torch_tensor", torch.Tensor)
+
+
+def _address_of(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+def _environment() -> Any:
+    """The mapping that settings are read from; None where they have only os.environ."""
+    return vars(knobs)["_raw"]
+
+
+def _numpy_elements() -> dict[int, int]:
+    """Element type and, above the lowest byte, size by the address of a dtype object."""
+    every = {id(d): d for d in (*NUMPY_ELEMENTS, *map(np.dtype, np.typecodes["All"]))}
+    return {
+        address: ELEMENTS[NUMPY_ELEMENTS[dtype]] | dtype.itemsize << 8
+        for address, dtype in every.items()
+        if dtype in NUMPY_ELEMENTS
+    }
+
+
+# -- torch's side ---------------------------------------------------------------------------------
+
+
+def _view_function(tensor_type: Any) -> int | None:
+    """Address of the function that describes a tensor, as DLPack 1.2 and later have it; None."""
+    capsule = getattr(tensor_type, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return None
+    get: Any = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    api: int = get(capsule, b"dlpack_exchange_api")
+    if ctypes.c_uint32.from_address(api).value != _DLPACK_MAJOR:
+        return None
+    return ctypes.c_uint64.from_address(api + 8 * _VIEW_FUNCTION).value or None
+
+
+def _short(dtype: Any) -> str:
+    try:
+        return element_type(dtype)
+    except TypeError:
+        return ""
+
+
+def _is_simple(dtype: Any) -> bool:
+    """Whether torch makes tensors of it without a warning: not of complex or quantised numbers,
+    for which DLPack has other numbers or none."""
+    return not dtype.is_complex and not str(dtype).startswith(("torch.q", "torch.bits"))
+
+
+def _dlpack_numbers(torch: Any, view: int, dtypes: Iterable[Any]) -> dict[Any, int] | None:
+    """DLPack's number for each dtype of torch that has one, as torch gives it for a tensor; None
+    when what it tells of a tensor is not what is expected."""
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(view)
+    layout = OFFSETS["DLTensor"]
+    room = (ctypes.c_uint64 * (layout["size"] // 8))()
+    at = ctypes.addressof(room)
+    found: dict[Any, int] = {}
+    for dtype in dtypes:
+        try:
+            tensor = torch.empty(2, dtype=dtype, device="cpu")[1:]
+            function(tensor, at)
+        except Exception:  # no type of tensors, or none of DLPack
+            continue
+        address = _word_at(at + layout["data"]) + _word_at(at + layout["byte_offset"])
+        if type(tensor) is not torch.Tensor or address != tensor.data_ptr():
+            return None
+        found[dtype] = ctypes.c_uint32.from_address(at + layout["dtype"]).value
+    return found
+
+
+def _elements_by_number(numbers: dict[Any, int], named: dict[Any, int]) -> dict[int, int]:
+    """The table for the code: element types by DLPack's numbers, several of which stand for dtypes
+    of fewer bits, too, which no kernel has."""
+    found: dict[int, int] = {}
+    for dtype, number in numbers.items():
+        key, element = number | DLPACK_KEY, named.get(dtype, 0)
+        found[key] = element if found.get(key, element) == element else AMBIGUOUS
+    return found
+
+
+# -- whether it can be ----------------------------------------------------------------------------
+
+
+def _is_possible() -> bool:
+    """Whether this Python is one that the code was written for."""
+    return (
+        sys.implementation.name == "cpython"
+        and not sysconfig.get_config_var("Py_GIL_DISABLED")
+        and not sysconfig.get_config_var("Py_TRACE_REFS")
+        and _environment() is not None
+        and all(hasattr(ctypes.pythonapi, name) for name in FUNCTIONS)
+        and can_load()
+        and _objects_are_as_expected()
+        and _arrays_are_as_expected()
+    )
+
+
+def _word_at(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _objects_are_as_expected() -> bool:
+    """Whether types, tuples and bytes have their fields where the code reads them."""
+    items, data = NUMBERS["TUPLE_ITEMS"], NUMBERS["BYTES_DATA"]
+    first, second, text = 12345.5, "second", b"some bytes"
+    pair = (first, second)
+    types = all(
+        _word_at(id(o) + OFFSETS["Object"]["type"]) == id(type(o)) for o in (first, second, pair)
+    )
+    return (
+        types
+        and _word_at(id(pair) + OFFSETS["Tuple"]["size"]) == 2
+        and [_word_at(id(pair) + items + 8 * i) for i in (0, 1)] == [id(first), id(second)]
+        and ctypes.string_at(id(text) + data, len(text)) == text
+    )
+
+
+def _arrays_are_as_expected() -> bool:
+    """Whether NumPy's arrays have their fields where the code reads them."""
+    base = np.zeros((3, 5), np.int16)
+    view = base[1:, ::2]
+    base.flags.writeable = False
+    return all(map(_array_is_as_expected, (base, view, base.T)))
+
+
+def _array_is_as_expected(array: Any) -> bool:
+    at = {name: id(array) + offset for name, offset in OFFSETS["Array"].items()}
+    flags = ctypes.c_int32.from_address(at["flags"]).value
+    dims = ctypes.c_int64 * array.ndim
+    return (
+        _word_at(at["data"]) == array.__array_interface__["data"][0]
+        and ctypes.c_int32.from_address(at["nd"]).value == array.ndim
+        and tuple(dims.from_address(_word_at(at["dims"]))) == array.shape
+        and _word_at(at["base"]) == (0 if array.base is None else id(array.base))
+        and _word_at(at["descr"]) == id(array.dtype)
+        and bool(flags & NUMBERS["OWNS_DATA"]) == array.flags.owndata
+        and bool(flags & NUMBERS["WRITEABLE"]) == array.flags.writeable
+        and bool(flags & NUMBERS["CONTIGUOUS"]) == array.flags.forc
+    )
+
+
+_lock = threading.Lock()
+
+
+@cache
+def _made() -> Runtime | None:
+    if not _is_possible():
+        return None
+    try:
+        return Runtime(load())
+    except (OSError, ValueError, RuntimeError) as error:
+        warnings.warn(f"kernels are launched by Python: {error}", RuntimeWarning, stacklevel=2)
+        return None
+
+
+def runtime() -> Runtime | None:
+    """This process's, made by the first call; None where Python launches kernels by itself."""
+    with _lock:
+        return _made()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if _made.cache_info().currsize and (made := _made()) is not None:
+        made.after_fork()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

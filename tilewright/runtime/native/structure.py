@@ -1,0 +1,59 @@
+"""Structures of the native code, as Python fills them in."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any
+
+from tilewright.runtime.native.layout import OFFSETS, WORD
+
+
+class Structure:
+    """Memory for some structures of one kind. It keeps the objects whose addresses it holds.
+
+    Attributes:
+        address: of the first structure.
+    """
+
+    def __init__(self, name: str, count: int = 1) -> None:
+        self._offsets = OFFSETS[name]
+        self._words = self._offsets["size"] // WORD
+        self._memory = (ctypes.c_uint64 * (self._words * max(1, count)))()
+        self._kept: dict[int, Any] = {}
+        self.address = ctypes.addressof(self._memory)
+
+    def put(self, field: str, value: int, index: int = 0) -> None:
+        """Set a field to a number, or to an address of what is kept elsewhere."""
+        self._memory[self._at(field, index)] = value & (1 << 64) - 1
+
+    def put_object(self, field: str, value: Any, index: int = 0) -> None:
+        """Set a field to the address of an object, which is kept."""
+        at = self._at(field, index)
+        before = self._kept.get(at)  # for as long as its address is there
+        self._kept[at] = value
+        self._memory[at] = id(value)
+        del before
+
+    def put_words(self, field: str, values: Iterable[int]) -> None:
+        """Set the words of an array from its first one on."""
+        at = self._at(field, 0)
+        for offset, value in enumerate(values):
+            self._memory[at + offset] = value & (1 << 64) - 1
+
+    def keep(self, field: str, value: Structure, index: int = 0) -> None:
+        """Set a field to the address of another structure, which is kept."""
+        at = self._at(field, index)
+        self._kept[at] = value
+        self._memory[at] = value.address
+
+    def address_of(self, field: str) -> int:
+        """Where a field is."""
+        return self.address + self._offsets[field]
+
+    def _at(self, field: str, index: int) -> int:
+        return index * self._words + self._offsets[field] // WORD
+
+    def words(self) -> list[int]:
+        """Everything in it."""
+        return list(self._memory)
