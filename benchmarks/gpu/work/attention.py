@@ -26,7 +26,7 @@ LOG2E = math.log2(math.e)
 DELTA_BLOCK = 64
 
 TOLERANCE = 4e-3  # weights and results are rounded to fp16; early rows of a causal mask average few
-GRADIENT_TOLERANCE = 8e-3  # of sums of products that were rounded to fp16
+GRADIENT_TOLERANCE = 2e-2  # of sums over up to 16384 products of numbers rounded to fp16
 
 FORWARD = {
     64: ((128, 64, 3, 4), (128, 128, 3, 8), (128, 64, 4, 8)),
