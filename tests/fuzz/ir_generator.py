@@ -99,7 +99,8 @@ GRID = 2
 REGION = 8192  # elements that one program may write
 SLOT = 256  # elements of one store
 SLOTS = REGION // SLOT
-LENGTH = 2 * GRID * REGION
+READABLE = GRID * REGION  # elements that all programs load from and none stores to
+LENGTH = 2 * READABLE
 
 INTEGERS = (I8, I16, I32, I64, U8, U16, U32, U64)
 FLOATS = (FP16, BF16, FP32, FP64)
@@ -422,9 +423,8 @@ class _Generator:
 
     # -- memory ---------------------------------------------------------------------------------
 
-    def offsets(self, shape: tuple[int, ...]) -> Value:
-        """Offsets below LENGTH / 2: counted up, or from data."""
-        limit = GRID * REGION
+    def offsets(self, shape: tuple[int, ...], limit: int = READABLE) -> Value:
+        """Offsets below the limit, a power of two: counted up, or from data."""
         if self.below(3) == 0 or not shape:
             data = self.value(with_shape(I32, shape))
             mask = self.new(Constant(limit - 1, data.type))
@@ -477,7 +477,7 @@ class _Generator:
         """The address of a slot in the program's own region."""
         assert self.program is not None
         region = self.build.value(Constant(REGION, I32))
-        first = self.build.value(Constant(GRID * REGION + slot * SLOT, I32))
+        first = self.build.value(Constant(READABLE + slot * SLOT, I32))
         offset = self.build.value(Add(self.build.value(Mul(self.program, region)), first))
         return self.build.value(AddPtr(array, offset))
 
@@ -597,7 +597,8 @@ class _Generator:
         array = self.choose(self.arrays)
         shape = self.choose([(), (8,), (4, 8)])
         start: Value = self.build.value(Splat(array, shape)) if shape else array
-        pointer = self.build.value(AddPtr(start, self.offsets(shape)))
+        # The pointer moves on from there by less than the other half.
+        pointer = self.build.value(AddPtr(start, self.offsets(shape, READABLE // 2)))
         by = self.count(8)
         step = self.build.value(Splat(by, shape)) if shape else by
         if shape and self.below(3) == 0:

@@ -7,6 +7,7 @@ from tests.fuzz.ir_generator import GRID, random_args, random_module
 from tests.ir_values import same_bits
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
+from tilewright.ir.memory import Checks
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, run
 from tilewright.ir.printer import print_module
@@ -26,6 +27,8 @@ def test_passes_in_random_order_keep_the_meaning(fuzz_seed: int) -> None:
     module = random_module(rng, size=int(rng.integers(5, 40)))
     verify_module(module)
     args = random_args(module, rng)
+    # Elsewhere programs run in any order, so a generated kernel must not rely on one.
+    interpret(module, GRID, [a.copy() for a in args], checks=Checks(races=True))
     wanted = _outcome(module, args)
     for name in rng.choice(TILE_PASSES, size=6):
         text = print_module(module)

@@ -22,6 +22,7 @@ from tests.gpu.programs import EXACT, HOPPER, At, Prepared
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import IRSource
 from tilewright.ir.interpret import interpret
+from tilewright.ir.memory import Checks
 from tilewright.ir.printer import print_module
 
 BATCH = 10  # kernels of one fuzz seed
@@ -50,7 +51,7 @@ class FuzzJob:
             path.write_text(print_module(module), "utf-8")
             kernel = compile(IRSource(path), HOPPER, options)
         copies = [a.copy() for a in args]
-        interpret(module, GRID, copies)
+        interpret(module, GRID, copies, checks=Checks(races=True))
         arrays = [_is_array(a) for a in args]
         prepared = [
             At(a) if is_array else a.item() for a, is_array in zip(args, arrays, strict=True)
