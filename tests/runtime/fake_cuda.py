@@ -127,6 +127,7 @@ class FakeCuda:
         missing: functions that this driver does not have.
         pinned: addresses on the CPU that GPUs reach, and what GPUs call them.
         owners: the device of addresses on a GPU.
+        memory: what lies at addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
@@ -141,6 +142,7 @@ class FakeCuda:
         self.missing: set[str] = set()
         self.pinned: dict[int, int] = {}
         self.owners: dict[int, int] = {}
+        self.memory: dict[int, Any] = {}
         self.load_status = 0
         self.log = b""
         self.version = 13000
@@ -324,6 +326,20 @@ class FakeCuda:
     def do_cuMemFreeAsync(self, address: int, stream: int | None) -> None:
         self.freed.append(address)
 
+    def do_cuMemcpyDtoH(self, to: int, address: int, size: int) -> int:
+        return self._copy(address, size, lambda memory: ctypes.memmove(to, memory, size))
+
+    def do_cuMemcpyHtoD(self, address: int, source: int, size: int) -> int:
+        return self._copy(address, size, lambda memory: ctypes.memmove(memory, source, size))
+
+    def _copy(self, address: int, size: int, copy: Callable[[int], Any]) -> int:
+        assert self.stack, "copying needs a context"
+        for start, array in self.memory.items():
+            if start <= address and address + size <= start + array.nbytes:
+                copy(array.ctypes.data + address - start)
+                return 0
+        return INVALID_VALUE
+
     def do_cuPointerGetAttribute(self, out: int, number: int, address: int | None) -> int:
         if number == 3 and address in self.pinned:
             _set(out, ctypes.c_uint64, self.pinned[address])
@@ -337,11 +353,15 @@ class FakeCuda:
 class Tensor:
     """Looks like a torch tensor on some device."""
 
-    def __init__(self, address: int, device: str, dtype: str = "float32") -> None:
+    def __init__(self, address: int, device: str, dtype: str = "float32", nbytes: int = 64) -> None:
         self.address = address
         self.device = device
         self.dtype = dtype
         self.shape = (4, 4)
+        self.nbytes = nbytes
 
     def data_ptr(self) -> int:
         return self.address
+
+    def untyped_storage(self) -> Any:
+        return SimpleNamespace(data_ptr=self.data_ptr, nbytes=lambda: self.nbytes)

@@ -372,8 +372,8 @@ def test_tensor_elsewhere_is_named() -> None:
         knobs.runtime.interpret = True
         kernel, out = jit(add_one), np.zeros(1, np.float32)
     text = (
-        r"Pointer argument \(at 0\) cannot be accessed from the CPU \(cuda:0 tensor\?\): "
-        r"argument `x` is a .*OnGpu of shape \(4, 4\) on 'cuda:0'.*`\.cpu\(\)`"
+        r"Pointer argument \(at 1\) cannot be accessed from cuda:0 \(cpu tensor\?\): argument "
+        r"`\w+` is a .*ndarray of shape \(1,\) on 'cpu', while argument `x` is a .*OnGpu of "
     )
     for _ in range(2):
         with pytest.raises(ValueError, match=text):
@@ -554,7 +554,7 @@ def test_compiled_kernel_launches_by_itself(make: Callable[..., JITFunction]) ->
     again = pickle.loads(pickle.dumps(compiled))
     again[(2, 1, 1)](out, x, 64, 32)
     assert np.array_equal(x, out + 1)
-    with pytest.raises(ValueError, match=r"Pointer argument \(at 1\) cannot be accessed"):
+    with pytest.raises(ValueError, match=r"Pointer argument \(at [01]\) cannot be accessed"):
         compiled[(2,)](x, OnGpu(), 64, 32)
 
 

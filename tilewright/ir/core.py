@@ -72,6 +72,10 @@ def _execute_as_evaluate(op: Op, state: Any, *args: Any) -> Any:
     return op.evaluate(*args)
 
 
+def _never_wraps(op: Op, *args: Any) -> None:
+    return None
+
+
 class Op:
     """An operation. Subclasses declare their fields; see `ir/define.py` and `docs/add-an-op.md`."""
 
@@ -117,6 +121,10 @@ class Op:
     execute: ClassVar[Callable[..., Any]] = _execute_as_evaluate
     """The meaning of an op that needs the machine: memory, program ids, nested regions. It takes
     the machine's state before the operands."""
+
+    exact: ClassVar[Callable[..., Any]] = _never_wraps
+    """Of an op whose integers wrap: what `evaluate` would give if they did not, as integers of 64
+    bits; None for types of which it cannot say."""
 
     def reads(self) -> bool:
         """Whether the op, or one nested in it, reads memory."""

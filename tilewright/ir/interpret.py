@@ -74,6 +74,31 @@ class _Once:
         return self.value
 
 
+class _Unwrapped:
+    """An op on integers that must not wrap."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.type = dtype_of(op.results[0].type)
+
+    def __call__(self, *operands: Array) -> Any:
+        exact = self.op.exact(*operands)
+        if exact is not None:
+            low, high = self.type.get_int_min_value(), self.type.get_int_max_value()
+            outside = (exact < low) | (exact > high)
+            if outside.any():
+                raise OverflowError(self._message(exact, outside))
+        return self.op.evaluate(*operands)
+
+    def _message(self, exact: Array, outside: Array) -> str:
+        first = np.unravel_index(int(np.argmax(outside)), outside.shape)
+        lane = f"lane {tuple(int(i) for i in first)}" if first else "it"
+        return (
+            f"overflow: {lane} gives {int(exact[first])}, which {text_of(self.type)} does not "
+            "hold; give an operand more bits first, as `.to(tl.int64)` does"
+        )
+
+
 class State:
     """What `execute` sees of the machine.
 
@@ -210,6 +235,8 @@ class State:
         # the state is passed at each call, not bound here: a cycle would keep the arguments alive
         takes_state = _needs_machine(op)
         call = op.execute if takes_state else op.evaluate if op.operands else _Once(op.evaluate)
+        if self.memory.checks.overflow and type(op).exact is not Op.exact:
+            call = _Unwrapped(op)
         outputs = tuple(_Out(slots[r], numpy_of(r.type), shape_of(r.type)) for r in op.results)
         return _Step(op, call, takes_state, tuple(slots[v] for v in op.operands), outputs)
 

@@ -44,11 +44,14 @@ class Checks:
             so (`Buffer.initialised`).
         races: two programs that touch the same byte, at least one by a plain store, where no
             atomic operation orders the two.
+        overflow: a sum, difference or product of signed integers that does not fit its type, of
+            fewer than 64 bits, such as an offset of 2^31 elements.
     """
 
     out_of_bounds: bool = True
     uninitialised: bool = False
     races: bool = False
+    overflow: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class Buffer:
         writable: whether a store is allowed.
         initialised: False if it holds nothing yet that a kernel may read.
         name: what messages call it; if empty, the argument that it is passed as.
+        image: where this process has the bytes of `extent`, if not at their addresses: the memory
+            is another device's, and this a copy of it.
         owner: what keeps the memory alive.
     """
 
@@ -69,7 +74,13 @@ class Buffer:
     writable: bool = True
     initialised: bool = True
     name: str = ""
+    image: int | None = None
     owner: Any = None
+
+    @property
+    def shift(self) -> int:
+        """From the address of a byte to where this process has it."""
+        return 0 if self.image is None or self.extent is None else self.image - self.extent[0]
 
     @classmethod
     def of(cls, array: Array, *, initialised: bool = True, name: str = "") -> Buffer:
@@ -97,7 +108,8 @@ class _Allocation:
         self.start = start
         self.stop = stop
         self.writable = any(b.writable for b in buffers)
-        self._raw: Any = (ctypes.c_uint8 * (stop - start)).from_address(start)
+        (shift,) = {b.shift for b in buffers}  # where one is copied, so are those that overlap it
+        self._raw: Any = (ctypes.c_uint8 * (stop - start)).from_address(start + shift)
         self._elements: dict[int, Array] = {}
         self.written: Array | None = None
         if checks.uninitialised and not all(b.initialised for b in buffers):
@@ -178,7 +190,9 @@ class Memory:
         self._allocations = _merge(buffers, self.checks)
         self._starts = [a.start for a in self._allocations]
         unknown = any(b.extent is None for b in buffers)
-        self._open = unknown or not self.checks.out_of_bounds
+        # Another device's address may not be followed here.
+        copied = any(b.image is not None for b in buffers)
+        self._open = (unknown or not self.checks.out_of_bounds) and not copied
         self._grid = grid
         self._races = Races(prod(grid)) if self.checks.races else None
 

@@ -122,6 +122,17 @@ def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
     return function(lhs, rhs)
 
 
+def _unwrapped(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array | None:
+    """The result before it wraps, of signed integers below 64 bits.
+
+    Unsigned arithmetic is what one writes where wrapping is meant, as in hashes.
+    """
+    element = dtype_of(op.lhs.type)
+    if not element.is_int_signed() or lhs.dtype.itemsize >= 8:
+        return None
+    return function(lhs.astype(np.int64), rhs.astype(np.int64))
+
+
 class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
     """Sum. Integers wrap; floats round to nearest even, and fp8 saturates.
 
@@ -130,6 +141,9 @@ class Add(_Binary, name="arith.add", traits=ELEMENTWISE | COMMUTATIVE):
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return _compute(self, np.add if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
+
+    def exact(self, lhs: Array, rhs: Array) -> Array | None:
+        return _unwrapped(self, np.add, lhs, rhs)
 
 
 class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
@@ -141,6 +155,9 @@ class Sub(_Binary, name="arith.sub", traits=ELEMENTWISE):
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return _compute(self, np.subtract if lhs.dtype != np.bool_ else np.logical_xor, lhs, rhs)
 
+    def exact(self, lhs: Array, rhs: Array) -> Array | None:
+        return _unwrapped(self, np.subtract, lhs, rhs)
+
 
 class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
     """Product. Integers wrap; floats round to nearest even, and fp8 saturates.
@@ -150,6 +167,9 @@ class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
 
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return _compute(self, np.multiply, lhs, rhs)
+
+    def exact(self, lhs: Array, rhs: Array) -> Array | None:
+        return _unwrapped(self, np.multiply, lhs, rhs)
 
 
 class Div(_Binary, name="arith.div", traits=ELEMENTWISE):

@@ -9,14 +9,20 @@ Devices have names, which are also how tensors tell where they are: ``"cpu"``, `
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget
+
+Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
+"""Adjoining bytes in this process."""
 
 
 class Driver(Protocol):
@@ -45,6 +51,14 @@ class Driver(Protocol):
 
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can use memory of the CPU, by an address in it."""
+        ...
+
+    def read_memory(self, index: int, address: int, into: Bytes) -> None:
+        """Copy a device's memory from an address on, when all that was started there is done."""
+        ...
+
+    def write_memory(self, index: int, address: int, data: Bytes) -> None:
+        """Copy to a device's memory, from an address on."""
         ...
 
     def get_active_torch_device(self) -> Any:
@@ -79,6 +93,12 @@ class CpuDriver:
 
     def reaches(self, index: int, address: int) -> bool:
         return True
+
+    def read_memory(self, index: int, address: int, into: Bytes) -> None:
+        ctypes.memmove(into.ctypes.data, address, into.nbytes)
+
+    def write_memory(self, index: int, address: int, data: Bytes) -> None:
+        ctypes.memmove(address, data.ctypes.data, data.nbytes)
 
     def get_active_torch_device(self) -> Any:
         torch = sys.modules.get("torch")

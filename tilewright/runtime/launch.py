@@ -81,6 +81,9 @@ LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
     "interpreter": late("tilewright.runtime.launchers.interpreter:InterpreterLaunch"),
 }
 
+COPYING = frozenset({"interpreter"})
+"""Backends that run in this process and copy what tensors hold elsewhere."""
+
 
 def load(kernel: CompiledKernel) -> Launch:
     """Make a compiled kernel ready to run.
@@ -106,13 +109,16 @@ def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
     """
     backend = kernel.metadata.target.backend
     names = list(kernel.metadata.signature)
-    if backend == CPU or not driver.has_driver(backend):
-        require_cpu(args, names)  # such as the interpreter, which runs in this process
+    copies = backend in COPYING
+    if not copies and (backend == CPU or not driver.has_driver(backend)):
+        require_cpu(args, names)
         return
     devices = devices_of(args, names)
     if not devices:
         return
     device = device_of(devices, args, names)
+    if copies:
+        return
     if device.partition(":")[0] != backend:
         raise ValueError(f"{kernel.name} is compiled for {backend!r}; its tensors are on {device}")
     if kernel.device not in ("", device):

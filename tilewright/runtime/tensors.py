@@ -17,6 +17,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
+from math import prod
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -316,6 +317,45 @@ def read(tensor: object) -> Reading:
     if reader is None:
         raise TypeError(f"a {type(tensor).__name__} is not a tensor")
     return reader(tensor)
+
+
+def extent_of(tensor: Any, address: int) -> tuple[int, int]:
+    """Lowest address of a tensor's storage on any device, and the one behind its highest.
+
+    A reader does not say it off the CPU, as asking costs more than all the rest.
+
+    Args:
+        address: what its reader gives.
+
+    Raises:
+        TypeError: it has neither `untyped_storage()` nor `__cuda_array_interface__`, nor has what
+            it wraps.
+    """
+    owner: Any
+    for owner in (tensor, getattr(tensor, "base", None)):
+        if hasattr(owner, "untyped_storage"):
+            storage = owner.untyped_storage()
+            low = int(storage.data_ptr())
+            return low, low + int(storage.nbytes())
+        interface = getattr(owner, "__cuda_array_interface__", None)
+        if interface is not None:
+            return _interface_extent(interface, address)
+    raise TypeError(
+        f"a {type(tensor).__name__} does not say how large its memory is; `untyped_storage()` or "
+        "`__cuda_array_interface__` would"
+    )
+
+
+def _interface_extent(interface: Any, address: int) -> tuple[int, int]:
+    shape, size = interface["shape"], np.dtype(interface["typestr"]).itemsize
+    strides = interface.get("strides")
+    if 0 in shape:
+        return address, address
+    if strides is None:
+        return address, address + size * prod(shape)
+    reaches = [(n - 1) * stride for n, stride in zip(shape, strides, strict=True)]
+    low = address + sum(min(0, reach) for reach in reaches)
+    return low, address + sum(max(0, reach) for reach in reaches) + size
 
 
 def alias_classes(extents: list[tuple[int, int]]) -> tuple[int, ...]:

@@ -189,6 +189,27 @@ class Device:
             doing = f"waiting for stream {stream:#x} of {self.name}"
             self.check(self.api.cuStreamSynchronize(stream), doing)
 
+    def read(self, address: int, to: int, size: int) -> None:
+        """Copy bytes from the device to an address of the CPU, when all that was started is done.
+
+        Raises:
+            DeviceError: they are not all the device's, or a kernel failed before.
+        """
+        self.synchronize()
+        with self.current():
+            doing = f"reading {size} bytes at {address:#x} of {self.name}"
+            self.check(self.api.cuMemcpyDtoH_v2(to, address, size), doing)
+
+    def write(self, address: int, source: int, size: int) -> None:
+        """Copy bytes from an address of the CPU to the device.
+
+        Raises:
+            DeviceError: they are not all the device's.
+        """
+        with self.current():
+            doing = f"writing {size} bytes at {address:#x} of {self.name}"
+            self.check(self.api.cuMemcpyHtoD_v2(address, source, size), doing)
+
     def reaches(self, address: int) -> bool:
         """Whether kernels on the device may use an address of the CPU's memory: the memory is
         pinned or managed, and has the same address for both."""

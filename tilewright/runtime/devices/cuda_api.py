@@ -51,6 +51,8 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuStreamSynchronize": (_WORD,),
     "cuMemAllocAsync": (_WORD, _SIZE, _WORD),
     "cuMemFreeAsync": (_WORD, _WORD),
+    "cuMemcpyDtoH_v2": (_WORD, _WORD, _SIZE),
+    "cuMemcpyHtoD_v2": (_WORD, _WORD, _SIZE),
     "cuPointerGetAttribute": (_WORD, _INT, _WORD),
 }
 """The parameters of the driver's functions that are used; each gives a status, 0 for success."""

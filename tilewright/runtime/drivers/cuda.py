@@ -8,6 +8,7 @@ from tilewright.base.diagnostics import DeviceError
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
+from tilewright.runtime.driver import Bytes
 from tilewright.targets.protocol import GPUTarget
 
 WARP_SIZE = 32
@@ -84,6 +85,14 @@ class CudaDriver:
     def reaches(self, index: int, address: int) -> bool:
         """Whether kernels on a device can use memory of the CPU: pinned and managed memory."""
         return self.is_active() and device(index).reaches(address)
+
+    def read_memory(self, index: int, address: int, into: Bytes) -> None:
+        """Copy a device's memory from an address on, when all that was started there is done."""
+        device(index).read(address, into.ctypes.data, into.nbytes)
+
+    def write_memory(self, index: int, address: int, data: Bytes) -> None:
+        """Copy to a device's memory, from an address on."""
+        device(index).write(address, data.ctypes.data, data.nbytes)
 
     def get_current_stream(self, index: int | None = None) -> int:
         """The driver's handle of the stream that launches on a device go to."""

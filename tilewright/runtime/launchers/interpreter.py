@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.ir.interpret import Buffer, Checks, interpret
+from tilewright.ir.interpret import Checks, interpret
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import numpy_of, scalar_type
-from tilewright.runtime.launch import Grid, Path, at_path
-from tilewright.runtime.tensors import UNKNOWN, find_reader
+from tilewright.runtime.launch import Grid, at_path
+from tilewright.runtime.mirror import Mirrors
+from tilewright.runtime.tensors import find_reader
 
 
 class InterpreterLaunch:
@@ -25,7 +26,9 @@ class InterpreterLaunch:
         self._arguments = [(tuple(path), type) for path, type in metadata.arguments]
         self._seed: int | None = metadata.seed
         self._checks = Checks(
-            races=metadata.check_races, uninitialised=metadata.check_uninitialised
+            races=metadata.check_races,
+            uninitialised=metadata.check_uninitialised,
+            overflow=metadata.debug and metadata.sanitize_overflow,
         )
 
     @property
@@ -34,19 +37,24 @@ class InterpreterLaunch:
         return self._module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        # A number beyond the range of its type is an infinity, which is no reason for a warning.
-        with np.errstate(over="ignore"):
-            args = [self._argument(values, slots, *argument) for argument in self._arguments]
-        interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
+        given = [at_path(values, path) for path, _ in self._arguments]
+        mirrors = Mirrors([value for value in given if find_reader(value) is not None])
+        args = [
+            mirrors.buffer_of(value)
+            if find_reader(value) is not None
+            else at_path(slots, path) or 0
+            if type.startswith("*")
+            else _number(value, type)
+            for value, (path, type) in zip(given, self._arguments, strict=True)
+        ]
+        try:
+            interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
+        finally:
+            mirrors.write_back()
 
-    def _argument(self, values: Sequence[Any], slots: Sequence[Any], path: Path, type: str) -> Any:
-        value = at_path(values, path)
-        if not type.startswith("*"):
-            dtype = numpy_of(scalar_type(type))
-            return dtype.type(value) if dtype.kind not in "iub" else value
-        reader = find_reader(value)
-        if reader is None:
-            return at_path(slots, path) or 0
-        address, _, _, low, high, writable = reader(value)
-        extent = (low, high) if low != UNKNOWN else None
-        return Buffer(address, extent, writable, owner=value)
+
+def _number(value: Any, type: str) -> Any:
+    dtype = numpy_of(scalar_type(type))
+    # One beyond the range of its type is an infinity, which is no reason for a warning.
+    with np.errstate(over="ignore"):
+        return dtype.type(value) if dtype.kind not in "iub" else value

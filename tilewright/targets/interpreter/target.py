@@ -27,6 +27,7 @@ class InterpreterOptions:
     """What matters to interpretation. All other options tune machine code and are ignored.
 
     Attributes:
+        debug, sanitize_overflow: both set, look for signed integers that do not fit their type.
         check_races: also look for two programs that touch the same byte without atomics.
         check_uninitialised: also look for reads of bytes that nothing wrote.
         seed: run the programs in an order shuffled by this number; None for x fastest.
@@ -36,7 +37,7 @@ class InterpreterOptions:
     num_stages: int = 3
     num_ctas: int = 1
     debug: bool = False
-    sanitize_overflow: bool = False
+    sanitize_overflow: bool = True
     enable_fp_fusion: bool = True
     check_races: bool = False
     check_uninitialised: bool = False
