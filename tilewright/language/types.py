@@ -160,10 +160,37 @@ class constexpr_type:
         return f"c{self.value}"
 
 
-class tuple_type:
+class composite_type:
+    """Base of the types of values that have parts, such as tuples.
+
+    A subclass has two duties beside equality and hashing: `with_types`, and a maker of its values
+    (`values.assembles`). With these its values may be loop-carried, joined after an ``if``, given
+    to functions and returned.
+
+    Attributes:
+        types: of the parts, in order. Compile-time parts have a `constexpr_type`.
+    """
+
+    __slots__ = ("types",)
+    types: tuple[Any, ...]
+
+    def with_types(self, types: Sequence[Any]) -> Any:
+        """This type with other types of parts, as many; or with none, as a key of its kind."""
+        raise NotImplementedError
+
+    def like(self, other: Any) -> bool:
+        """Whether the other type has as many parts and differs in the types of these alone."""
+        return (
+            type(self) is type(other)
+            and len(self.types) == len(other.types)
+            and self.with_types(other.types) == other
+        )
+
+
+class tuple_type(composite_type):
     """The type of a tuple: those of its elements, and its field names if it is a named one."""
 
-    __slots__ = ("fields", "make", "types")
+    __slots__ = ("fields", "make")
 
     def __init__(
         self, types: Sequence[Any], fields: Sequence[str] | None = None, make: Any = None
@@ -171,6 +198,9 @@ class tuple_type:
         self.types = tuple(types)
         self.fields = tuple(fields) if fields else None
         self.make = make  # the NamedTuple class, when there is one
+
+    def with_types(self, types: Sequence[Any]) -> tuple_type:
+        return tuple_type(types, self.fields, self.make)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -199,7 +229,7 @@ class tuple_type:
         return "T" + "_".join(t.mangle() for t in self.types) + "T"
 
 
-LanguageType = Type | constexpr_type | tuple_type
+LanguageType = Type | constexpr_type | composite_type
 
 
 def canonical_name(name: str) -> str:

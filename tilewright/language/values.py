@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import Scalar, Type, element_of, shape_of
-from tilewright.language.types import constexpr_type, tuple_type
+from tilewright.language.types import composite_type, constexpr_type, tuple_type
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -198,10 +198,41 @@ class constexpr(base_value):
         return constexpr(self.value or _plain(other))
 
 
-class tuple(base_value):
+class composite(base_value):
+    """Base of the values that have parts: language values, of which each is followed by itself.
+
+    Attributes:
+        type: a `composite_type`.
+        values: the parts, in the order of the type's.
+    """
+
+    __slots__ = ("values",)
+    values: list[Any]
+
+
+Assembler = Callable[[Any, list[Any]], composite]
+_ASSEMBLERS: dict[Any, Assembler] = {}
+
+
+def assembles(type_: Any) -> Callable[[Assembler], Assembler]:
+    """Register the function that makes a value of a class of composite types from its parts."""
+
+    def register(make: Assembler) -> Assembler:
+        _ASSEMBLERS[type_] = make
+        return make
+
+    return register
+
+
+def assemble(type_: composite_type, parts: list[Any]) -> composite:
+    """The value of a composite type that has these parts."""
+    return _ASSEMBLERS[type(type_)](type_, parts)
+
+
+class tuple(composite):
     """An immutable sequence of language values; a NamedTuple in a kernel keeps its field names."""
 
-    __slots__ = ("fields", "make", "values")
+    __slots__ = ("fields", "make")
 
     def __init__(
         self, values: Sequence[Any], fields: Sequence[str] | None = None, make: Any = None
@@ -256,6 +287,11 @@ class tuple(base_value):
 
     def __repr__(self) -> str:
         return f"({', '.join(map(repr, self.values))})"
+
+
+@assembles(tuple_type)
+def _tuple_of(type: tuple_type, parts: list[Any]) -> tuple:
+    return tuple(parts, type.fields, type.make)
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -415,14 +451,14 @@ def wrap(value: Any) -> Any:
 
 def is_constant(value: Any) -> bool:
     """Whether the value is known at compile time, whole."""
-    if isinstance(value, tuple):
+    if isinstance(value, composite):
         return all(is_constant(v) for v in value.values)
     return not isinstance(value, tensor)
 
 
 def type_of(value: Any) -> Any:
-    """The type of a language value; that of anything but a tensor or a tuple holds the value."""
-    if isinstance(value, tensor | tuple):
+    """The type of a language value; that of anything without a type of its own holds the value."""
+    if isinstance(value, tensor | composite):
         return value.type
     return constexpr_type(_plain(value))
 
@@ -431,7 +467,7 @@ def flatten(value: Any, into: list[Value]) -> list[Value]:
     """Append the IR values of a language value, in order, to `into`."""
     if isinstance(value, tensor):
         into.append(value.handle)
-    elif isinstance(value, tuple):
+    elif isinstance(value, composite):
         for v in value.values:
             flatten(v, into)
     return into
@@ -441,7 +477,7 @@ def flat_types(type: Any) -> list[Type]:
     """The IR types of the values that `flatten` gives for a value of this type."""
     if isinstance(type, constexpr_type):
         return []
-    if isinstance(type, tuple_type):
+    if isinstance(type, composite_type):
         return [t for nested in type.types for t in flat_types(nested)]
     return [type]
 
@@ -450,7 +486,6 @@ def unflatten(type: Any, handles: Iterator[Value]) -> Any:
     """The language value of this type made of the next IR values: the inverse of `flatten`."""
     if isinstance(type, constexpr_type):
         return wrap(type.value)
-    if isinstance(type, tuple_type):
-        values = [unflatten(t, handles) for t in type.types]
-        return tuple(values, type.fields, type.make)
+    if isinstance(type, composite_type):
+        return assemble(type, [unflatten(t, handles) for t in type.types])
     return tensor(next(handles), type)

@@ -19,14 +19,14 @@ from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I1, DType, Pointer, Tile, element_of, shape_of
 from tilewright.language.semantic import convert, shape
 from tilewright.language.semantic.convert import constant, natural_type, to_tensor
-from tilewright.language.types import constexpr_type, tuple_type
+from tilewright.language.types import composite_type, constexpr_type
 from tilewright.language.values import (
+    assemble,
     base_value,
     constexpr,
     flat_types,
     flatten,
     tensor,
-    tuple,
     type_of,
     unflatten,
     unwrap,
@@ -261,9 +261,8 @@ def join_types(a: Any, b: Any) -> Any:
     """The type to which values of both are brought: compile-time numbers that differ decay."""
     if a == b:
         return a
-    if isinstance(a, tuple_type) and isinstance(b, tuple_type) and len(a.types) == len(b.types):
-        types = [join_types(x, y) for x, y in zip(a.types, b.types, strict=True)]
-        return tuple_type(types, a.fields, a.make)
+    if isinstance(a, composite_type) and a.like(b):
+        return a.with_types([join_types(x, y) for x, y in zip(a.types, b.types, strict=True)])
     a, b = _decayed(a), _decayed(b)
     if a != b:
         raise _Mismatch
@@ -277,9 +276,9 @@ def _decayed(type_: Any) -> Any:
 
 def coerce(frame: Frame, value: Any, type_: Any) -> Any:
     """A value brought to a type of `join_types`."""
-    if isinstance(type_, tuple_type):
+    if isinstance(type_, composite_type):
         pairs = zip(value.values, type_.types, strict=True)
-        return tuple([coerce(frame, v, t) for v, t in pairs], type_.fields, type_.make)
+        return assemble(type_, [coerce(frame, v, t) for v, t in pairs])
     if isinstance(type_, DType | Pointer | Tile) and not isinstance(value, tensor):
         return to_tensor(frame.semantic, value)
     return value

@@ -23,7 +23,9 @@ from tilewright.language.semantic import arith
 from tilewright.language.semantic.context import StaticAssertionError
 from tilewright.language.types import constexpr_type
 from tilewright.language.values import (
+    assemble,
     base_value,
+    composite,
     constexpr,
     flat_types,
     flatten,
@@ -226,8 +228,8 @@ def specialization_key(value: Any) -> Any:
     """Equal for arguments for which a function need not be compiled anew."""
     if isinstance(value, tensor):
         return value.type
-    if isinstance(value, tuple):
-        return (value.fields, *[specialization_key(v) for v in value.values])
+    if isinstance(value, composite):
+        return (value.type.with_types(()), *[specialization_key(v) for v in value.values])
     plain = unwrap(value)
     if plain is None or isinstance(plain, bool | int | float | str):
         return type(plain), repr(plain)
@@ -301,8 +303,8 @@ def _compile(context: Context, fn: SourceFunction, bound: dict[str, Any], key: A
 
 def _parameter(value: Any, handles: Any) -> Any:
     """The parameter inside the function, for an argument outside it."""
-    if isinstance(value, tuple):
-        return tuple([_parameter(v, handles) for v in value.values], value.fields, value.make)
+    if isinstance(value, composite):
+        return assemble(value.type, [_parameter(v, handles) for v in value.values])
     if isinstance(value, tensor):
         return tensor(next(handles), value.type)
     return value

@@ -21,10 +21,10 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.convert import natural_type, to_tensor
 from tilewright.language.values import (
     base_value,
+    composite,
     constexpr,
     flatten,
     tensor,
-    tuple,
     type_of,
     unflatten,
     unwrap,
@@ -75,7 +75,7 @@ def _carried(frame: Frame, loop: ast.For | ast.While) -> Carried:
     found: Carried = {}
     for name in assigned_names(loop):
         value = frame.names.get(name)
-        if isinstance(value, tensor | tuple):
+        if isinstance(value, tensor | composite):
             found[name] = type_of(value)
     return found
 
