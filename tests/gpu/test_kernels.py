@@ -31,7 +31,7 @@ AHEAD = 64  # jobs that are prepared before they are asked for
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
-NARROW_FLOATS = ("fp8e4nv", "fp8e5")
+NARROW_FLOATS = ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")
 ARITHMETIC = (*INTEGERS, *FLOATS)
 STORED = ("i1", *ARITHMETIC, *NARROW_FLOATS)
 
@@ -177,6 +177,8 @@ def _casts() -> Iterator[Job]:
         if source != to and not (narrow and (source in INTEGERS or to in INTEGERS)):
             text = f"a.to({in_language(to)})"
             yield Job(recipes.expression, (text, ((source, (256,)),), (to, (256,))))
+    for source, to, rounding in product(FLOATS, NARROW_FLOATS, ("rtne", "rtz")):
+        yield Job(recipes.to_fp8, (source, to, rounding))
 
 
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "sigmoid")

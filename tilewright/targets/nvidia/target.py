@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.options import FP8_TYPES, FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import DType
@@ -154,7 +154,8 @@ class NvidiaTarget:
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
-            "supported_fp8_dtypes": chip.fp8_types,
+            "supported_fp8_dtypes": FP8_TYPES,
+            "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,
         }
         options = options_from(CudaOptions, of_chip | dict(given))
