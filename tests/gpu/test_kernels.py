@@ -261,7 +261,9 @@ def _products() -> Iterator[Job]:
             tile = 128, 128, 32  # of which five stages fit
         for shape in (EVEN, UNEVEN):
             yield Job(products.matmul, (type, out, orders, shape, tile), options)
-    for precision, orders in product(("ieee", "tf32x3"), ORDERS):
+    for type, orders in product(("fp8e4b8", "fp8e5b16", "fp8e4b15"), ORDERS):
+        yield Job(products.matmul, (type, "fp32", orders, UNEVEN, (64, 64, 32)), {"num_warps": 4})
+    for precision, orders in product(("ieee", "tf32x3", "bf16x3", "bf16x6"), ORDERS):
         params = "fp32", "fp32", orders, UNEVEN, (32, 32, 32), precision
         yield Job(products.matmul, params, {"num_warps": 4})
     for steps in range(6):  # fewer steps than stages

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tilewright.language.semantic.context import MinDotSize
 
+DOT_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+
 # All are taken on every target: what the hardware lacks is done in software.
 FP8_TYPES = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8", "fp8e4b15")
 
@@ -29,7 +31,7 @@ class FrontendOptions:
     supported_fp8_dtypes: tuple[str, ...] = FP8_TYPES
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     default_dot_input_precision: str = "ieee"
-    allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3")
+    allowed_dot_input_precisions: tuple[str, ...] = DOT_PRECISIONS
     max_num_imprecise_acc_default: int = 0
     min_dot_size: MinDotSize = (1, 1, 1)
     debug: bool = False

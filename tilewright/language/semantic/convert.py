@@ -78,7 +78,7 @@ def round_to_fp32(value: float) -> float:
 def exact_value(value: bool | int | float, element: Scalar) -> bool | int | float:
     """The number that a constant of type `element` holds: integers wrap, floats round.
 
-    Narrow floats are rounded to fp32 first, as their constants always were, and then as a cast does.
+    Narrow floats are rounded to fp32 first, as their constants always were, then as a cast does.
     """
     if isinstance(element, Pointer):
         return int(value)
