@@ -127,7 +127,7 @@ def test_fp8_is_summed_in_as_many_bits_as_asked_for(limit: int, expected: str) -
 def test_mixed_fp8_is_multiplied_as_fp16() -> None:
     module = module_of("fp8e5", (64, 64, 64))
     (dot,) = (op for op in module.walk() if isinstance(op, Dot))
-    other = Cast(dot.lhs, FP8E4NV)
+    other = Cast(dot.lhs, FP8E4NV, "rtne")
     assert dot.parent is not None
     dot.parent.insert_before(other, dot)
     dot.set_operand(0, other.results[0])

@@ -49,8 +49,8 @@ def rewrite_product(op: Dot, features: frozenset[str]) -> None:
     if split is not None and split.feature in features:
         _split(op, split)
     elif element.is_fp8() and "mma_m16n8k16" in features and _wants_fp16(op, features):
-        sides = [before(op, Cast(side, ir.FP16)).results[0] for side in (op.lhs, op.rhs)]
-        product = before(op, Dot(*sides, op.acc, op.precision, op.max_imprecise))
+        left, right = (before(op, Cast(v, ir.FP16, "rtne")).results[0] for v in (op.lhs, op.rhs))
+        product = before(op, Dot(left, right, op.acc, op.precision, op.max_imprecise))
         replace(op, product.results[0])
 
 
@@ -89,7 +89,7 @@ def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
         # Of an infinity nothing is left, where a difference would be NaN.
         value = add(Select(add(Cmp(value, leading, "eq")), none, add(Sub(value, leading))))
     parts.append(value)
-    return [x if split.type == ir.FP32 else add(Cast(x, split.type)) for x in parts]
+    return [x if split.type == ir.FP32 else add(Cast(x, split.type, "rtne")) for x in parts]
 
 
 def before(op: Op, new: Op) -> Op:
