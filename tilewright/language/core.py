@@ -18,6 +18,7 @@ from tilewright.language.atomic import (
     atomic_xchg,
     atomic_xor,
 )
+from tilewright.language.debug import device_assert, device_print, expect_zero
 from tilewright.language.hints import (
     assume,
     debug_barrier,
@@ -86,10 +87,13 @@ __all__ = [
     "constexpr",
     "constexpr_type",
     "debug_barrier",
+    "device_assert",
+    "device_print",
     "dot",
     "dot_scaled",
     "dtype",
     "expand_dims",
+    "expect_zero",
     "flip",
     "full",
     "gather",
@@ -422,20 +426,20 @@ def store(
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x + y``."""
-    return arith.add(_semantic, x, y)
+    """``x + y``; `sanitize_overflow` False: it may wrap even where `debug` looks for that."""
+    return arith.add(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x - y``."""
-    return arith.sub(_semantic, x, y)
+    """``x - y``; `sanitize_overflow` as of `add`."""
+    return arith.sub(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x * y``."""
-    return arith.mul(_semantic, x, y)
+    """``x * y``; `sanitize_overflow` as of `add`."""
+    return arith.mul(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin

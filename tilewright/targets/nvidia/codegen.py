@@ -13,6 +13,7 @@ from tilewright.lowering.simt import atomic as _atomic
 from tilewright.lowering.simt import buffers as _buffers
 from tilewright.lowering.simt import control as _control
 from tilewright.lowering.simt import convert as _convert
+from tilewright.lowering.simt import debug as _debug
 from tilewright.lowering.simt import dot as _dot
 from tilewright.lowering.simt import gather as _gather
 from tilewright.lowering.simt import memory as _memory
@@ -29,7 +30,7 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 # Importing these registers how their ops are emitted.
 REGISTERED = (
     *(_arith, _atomic, _buffers, _control, _convert, _dot, _gather, _memory, _mma, _reduce, _scan),
-    *(_shape, _own_arith),
+    *(_debug, _shape, _own_arith),
 )
 
 if TYPE_CHECKING:
