@@ -32,7 +32,11 @@ from tilewright.targets.nvidia.features import (
     Processor,
     processor,
 )
-from tilewright.targets.nvidia.occupancy import registers_for_one_more
+from tilewright.targets.nvidia.occupancy import (
+    SQUEEZED_REGISTERS,
+    ctas_with_room,
+    registers_for_one_more,
+)
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
@@ -215,10 +219,12 @@ class NvidiaTarget:
         first = attempt(ptx)
         if options.maxnreg is not None:
             return first
+        threads = options.num_warps * WARP_SIZE
         registers = first.used.registers
         if first.used.spilled_registers:
-            return attempt(emit.with_all_registers(ptx)) if registers <= FEW_REGISTERS else first
-        threads = options.num_warps * WARP_SIZE
+            return attempt(emit.with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
+        if registers == SQUEEZED_REGISTERS:
+            return attempt(emit.with_ctas(ptx, ctas_with_room(threads)))
         fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
         second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
         return first if second.used.spilled_registers else second
