@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -88,6 +89,8 @@ class CudaOptions:
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"
 
+
+SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 550
 
 # Spills with so few registers in use are the assembler's choice, not need.
 FEW_REGISTERS = 64
@@ -216,15 +219,13 @@ class NvidiaTarget:
             cubin = assembler.assemble(ptx, replace(request, extra=(*request.extra, *more)))
             return Assembled(ptx, cubin, resources(cubin, name))
 
-        first = attempt(ptx)
         if options.maxnreg is not None:
-            return first
+            return attempt(ptx)
         threads = options.num_warps * WARP_SIZE
+        first = _with_room(attempt, ptx, threads)
         registers = first.used.registers
         if first.used.spilled_registers:
             return attempt(emit.with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
-        if registers == SQUEEZED_REGISTERS:
-            return attempt(emit.with_ctas(ptx, ctas_with_room(threads)))
         fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
         second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
         return first if second.used.spilled_registers else second
@@ -234,6 +235,22 @@ class NvidiaTarget:
         if stage != "sass" or not isinstance(cubin, bytes) or find_disassembler() is None:
             raise KeyError(stage)
         return sass(cubin)
+
+
+def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:
+    """What the assembler makes of a kernel that it may not squeeze into few registers.
+
+    Whether it does shows only afterwards. Short kernels, of which it is most of them, are assembled
+    both ways at once, so that nobody waits for the second.
+    """
+    roomy = emit.with_ctas(ptx, ctas_with_room(threads))
+    if ptx.count("\n") > SHORT_PTX:
+        first = attempt(ptx)
+        return attempt(roomy) if first.used.registers == SQUEEZED_REGISTERS else first
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(attempt, roomy)
+        first = attempt(ptx)
+        return second.result() if first.used.registers == SQUEEZED_REGISTERS else first
 
 
 def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
