@@ -14,8 +14,7 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base.diagnostics import CompilationError
-from tilewright.frontend.ast_to_ir.expr import binary, unpack
-from tilewright.frontend.ast_to_ir.scope import lookup
+from tilewright.frontend.ast_to_ir.expr import unpack
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
@@ -177,16 +176,6 @@ def visit_annassign(frame: Frame, node: ast.AnnAssign, todo: Pending, live: bool
         assign_constexpr(frame, node.target.id, value)
     else:
         assign(frame, node.target, value)
-
-
-@statement(ast.AugAssign)
-def visit_augassign(frame: Frame, node: ast.AugAssign, todo: Pending, live: bool) -> None:
-    if not isinstance(node.target, ast.Name):
-        assign(frame, node.target, None)
-        return
-    old = lookup(frame, node.target.id)
-    value = binary(frame, node, type(node.op), old, visit(frame, node.value))
-    assign(frame, node.target, value)
 
 
 @expression(ast.NamedExpr)
