@@ -3,7 +3,16 @@
 import tilewright.language as tl
 """
 
-from tilewright.language import core, extra, math, operators, random, semantic, standard
+from tilewright.language import (
+    core,
+    extra,
+    math,
+    operators,
+    random,
+    semantic,
+    standard,
+    target_info,
+)
 from tilewright.language.core import (
     TRITON_MAX_TENSOR_NUMEL,
     PropagateNan,
@@ -255,6 +264,7 @@ __all__ = [
     "sub",
     "sum",
     "swizzle2d",
+    "target_info",
     "tensor",
     "to_tensor",
     "trans",

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import ast
 import types
+import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
 from tilewright.frontend.ast_to_ir.expr import attribute
-from tilewright.frontend.ast_to_ir.stmt import pending, run
+from tilewright.frontend.ast_to_ir.stmt import Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
 from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
@@ -136,6 +139,42 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
         raise frame.error(node, str(error)) from error
 
 
+# -- statements that call --------------------------------------------------------------------------
+
+
+@statement(ast.Assert)
+def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> None:
+    """`tl.device_assert`, of a compile-time condition too."""
+    test = visit(frame, node.test)
+    message = constexpr("") if node.msg is None else visit(frame, node.msg)
+    check = getattr(tl, "device_assert", None)
+    if check is not None:
+        call(frame, node, check, [test, message], {})
+    elif frame.context.options.debug:
+        raise frame.unsupported(node, "assert is not supported yet when `debug` is on")
+
+
+@statement(ast.With)
+def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
+    """Enter what the calls make with ``_semantic=``, run the body, leave."""
+    frame.withs += 1
+    with ExitStack() as stack:
+        for item in node.items:
+            entered = wrap(stack.enter_context(_context_manager(frame, item.context_expr)))
+            if item.optional_vars is not None:
+                assign(frame, item.optional_vars, entered)
+        run(frame, pending(node.body), True)
+    frame.withs -= 1
+
+
+def _context_manager(frame: Frame, node: ast.expr) -> Any:
+    if not isinstance(node, ast.Call):
+        return visit(frame, node)
+    made = unwrap(visit(frame, node.func))
+    args, kwargs = arguments(frame, node)
+    return _guarded(frame, node, made, args, kwargs | {"_semantic": frame.semantic})
+
+
 # -- Python ----------------------------------------------------------------------------------------
 
 
@@ -208,6 +247,13 @@ def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
             assert v == v, "min and max of compile-time values don't take NaN"
             assert not (v == 0 and str(v) == "-0.0"), "min and max don't take -0.0"
         return constexpr(fn(*plain) if len(plain) > 1 else plain[0])
+    if any(isinstance(v, tensor) and isinstance(v.type, Tile) for v in values):
+        name = fn.__name__
+        warnings.warn(
+            f"Python's `{name}` is deprecated for tiles; use `tl.{name}imum`, or `tl.{name}` to "
+            "reduce one",
+            stacklevel=2,
+        )
     apply = arith.minimum if fn is min else arith.maximum
     result = values[0]
     for value in values[1:]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base.diagnostics import CompilationError
@@ -200,14 +199,6 @@ def visit_pass(frame: Frame, node: ast.Pass, todo: Pending, live: bool) -> None:
     pass
 
 
-@statement(ast.Assert)
-def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> None:
-    """Without the debug option an assertion is only checked for being well formed."""
-    visit(frame, node.test)
-    if frame.context.options.debug:
-        raise frame.unsupported(node, "assert is not supported yet when `debug` is on")
-
-
 @statement(ast.Return)
 def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> Returned:
     if frame.loops:
@@ -229,15 +220,3 @@ def visit_functiondef(frame: Frame, node: ast.FunctionDef, todo: Pending, live: 
         "nested function definitions are not allowed inside a @triton.jit kernel. Move the "
         "helper function to module level and decorate it with @triton.jit.",
     )
-
-
-@statement(ast.With)
-def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
-    frame.withs += 1
-    with ExitStack() as stack:
-        for item in node.items:
-            entered = stack.enter_context(visit(frame, item.context_expr))
-            if item.optional_vars is not None:
-                assign(frame, item.optional_vars, entered)
-        run(frame, pending(node.body), True)
-    frame.withs -= 1
