@@ -3,11 +3,21 @@
 import tilewright.language as tl
 """
 
-from tilewright.language import core, extra, math, operators, random, semantic, standard
+from tilewright.language import (
+    core,
+    extra,
+    math,
+    operators,
+    random,
+    semantic,
+    standard,
+    target_info,
+)
 from tilewright.language.core import (
     TRITON_MAX_TENSOR_NUMEL,
     PropagateNan,
     add,
+    aggregate_replace,
     arange,
     associative_scan,
     assume,
@@ -142,6 +152,7 @@ __all__ = [
     "PropagateNan",
     "abs",
     "add",
+    "aggregate_replace",
     "arange",
     "argmax",
     "argmin",
@@ -253,6 +264,7 @@ __all__ = [
     "sub",
     "sum",
     "swizzle2d",
+    "target_info",
     "tensor",
     "to_tensor",
     "trans",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from tilewright.language.aggregate import aggregate as _aggregate
+from tilewright.language.aggregate import aggregate_replace
 from tilewright.language.atomic import (
     atomic_add,
     atomic_and,
@@ -61,7 +63,9 @@ __all__ = [
     "TRITON_BUILTIN",
     "TRITON_MAX_TENSOR_NUMEL",
     "PropagateNan",
+    "_aggregate",
     "add",
+    "aggregate_replace",
     "arange",
     "associative_scan",
     "assume",

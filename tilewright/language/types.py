@@ -169,9 +169,11 @@ class composite_type:
 
     Attributes:
         types: of the parts, in order. Compile-time parts have a `constexpr_type`.
+        decays: whether compile-time numbers that differ among the values of a join become tensors.
     """
 
     __slots__ = ("types",)
+    decays = True
     types: tuple[Any, ...]
 
     def with_types(self, types: Sequence[Any]) -> Any:

@@ -161,6 +161,21 @@ class constexpr(base_value):
     def __rshift__(self, other: Any) -> constexpr:
         return constexpr(self.value >> _plain(other))
 
+    def __rand__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) & self.value)
+
+    def __ror__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) | self.value)
+
+    def __rxor__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) ^ self.value)
+
+    def __rlshift__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) << self.value)
+
+    def __rrshift__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) >> self.value)
+
     def __lt__(self, other: Any) -> constexpr:
         return constexpr(self.value < _plain(other))
 
