@@ -10,7 +10,9 @@ import numpy as np
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.interpret import Buffer, evaluate_function
+from tilewright.ir.numbers import decode, encode
 from tilewright.ir.types import (
+    E4B15,
     DType,
     Pointer,
     Tile,
@@ -23,6 +25,20 @@ from tilewright.ir.types import (
 
 # Elements before and behind what an argument's pointer shows, for offsets of either sign.
 MARGIN = 4096
+
+
+def floats_in(values: Any, element: DType) -> np.ndarray:
+    """Numbers as an array of the element type, which NumPy lacks for one of them."""
+    values = np.asarray(values)
+    with np.errstate(all="ignore"):
+        if element.numpy == E4B15:
+            return encode(values.astype(np.float16))
+        return values.astype(element.numpy)
+
+
+def numbers(array: np.ndarray) -> np.ndarray:
+    """An array in a type that NumPy computes with."""
+    return decode(array) if array.dtype == E4B15 else array
 
 
 def special_values(element: DType) -> list[Any]:
@@ -52,11 +68,9 @@ def random_array(type: Type, rng: np.random.Generator, *, small: bool = False) -
         near = rng.integers(-9 if low < 0 else 0, 10, shape, np.int64).astype(element.numpy)
         values = np.where(rng.random(shape) < 0.5, values, near)
     else:
-        values = (rng.standard_normal(shape) * 2.0 ** rng.integers(-8, 8, shape)).astype(
-            element.numpy
-        )
-    with np.errstate(all="ignore"):
-        specials = np.array(special_values(element)).astype(element.numpy)
+        normal = rng.standard_normal(shape) * 2.0 ** rng.integers(-8, 8, shape)
+        values = floats_in(normal, element)
+    specials = floats_in(special_values(element), element)
     picked = specials[rng.integers(0, len(specials), shape)]
     return np.asarray(np.where(rng.random(shape) < 0.35, picked, values), element.numpy)
 
@@ -108,7 +122,7 @@ def same_bits(a: np.ndarray, b: np.ndarray, *, close: bool = False) -> bool:
     """
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    if a.dtype.kind in "biu":
+    if a.dtype.kind in "biu" or a.dtype == E4B15:
         return bool(np.array_equal(a, b))
     a_nan, b_nan = a != a, b != b
     if close:

@@ -8,17 +8,22 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.gpu.programs import Program
 from tests.gpu.recipes import TYPES, integral, kernel_at, rng_of
+from tests.ir_values import floats_in, numbers
 
 # How far a sum of products may be off, as a part of the sum of their absolute values: what the
 # operands are rounded to, and how the matrix units add up (fp8: some 14 bits).
 ERROR = {
     "fp16": 2.0**-20, "bf16": 2.0**-20, "i8": 0.0, "u8": 0.0, "fp8e4nv": 2.0**-10,
     "fp8e5": 2.0**-10, "tf32": 2.0**-9, "ieee": 2.0**-20, "tf32x3": 2.0**-18, "fp64": 2.0**-48,
+    "bf16x3": 2.0**-15, "bf16x6": 2.0**-20, "fp8e4b8": 2.0**-20, "fp8e5b16": 2.0**-20,
+    "fp8e4b15": 2.0**-20,
 }  # fmt: skip
 
 
 def matrix(type: str, rows: int, columns: int) -> np.ndarray:
     rng = rng_of(type, rows, columns)
+    if type == "fp8e4b15":
+        return floats_in(rng.normal(size=(rows, columns)), TYPES[type])
     if TYPES[type].is_int():
         low, high = (-128, 128) if type == "i8" else (0, 256)
         return rng.integers(low, high, (rows, columns)).astype(TYPES[type].numpy)
@@ -27,7 +32,7 @@ def matrix(type: str, rows: int, columns: int) -> np.ndarray:
 
 def product(a: np.ndarray, b: np.ndarray, kind: str) -> tuple[np.ndarray, np.ndarray]:
     """The product in fp64, and how far a result may be from it."""
-    x, y = a.astype(np.float64), b.astype(np.float64)
+    x, y = numbers(a).astype(np.float64), numbers(b).astype(np.float64)
     return x @ y, ERROR[kind] * (np.abs(x) @ np.abs(y)) + 1e-12
 
 

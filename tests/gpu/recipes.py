@@ -14,6 +14,7 @@ import tilewright.language as tl
 from tests.frontend.kernels import kernel_from
 from tests.gpu.programs import At, Program
 from tests.ir_values import random_array
+from tests.ops import fp8_reference
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import SCALARS, DType, Tile
 from tilewright.tools.load import find_kernel
@@ -128,6 +129,21 @@ def _input(kind: str, type: str, shape: tuple[int, ...], rng: np.random.Generato
     if kind == "positive":
         return np.asarray(np.exp(rng.normal(0, 2, shape)), TYPES[type].numpy)
     return specials(type, shape, rng)
+
+
+@tw.jit
+def cast_kernel(x_ptr, out_ptr, n, ROUNDING: tl.constexpr, BLOCK: tl.constexpr):
+    index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + index, mask=index < n)
+    tl.store(out_ptr + index, x.to(out_ptr.dtype.element_ty, ROUNDING), mask=index < n)
+
+
+def to_fp8(source: str, to: str, rounding: str) -> Program:
+    """All numbers of a type of 16 bits, or all that are special of a wider one, as fp8."""
+    x = fp8_reference.inputs(TYPES[source], TYPES[to])
+    args = [x, np.zeros(x.shape, TYPES[to].numpy), x.size]
+    constants = {"ROUNDING": rounding, "BLOCK": 1024}
+    return Program(cast_kernel, args, constants, (tw.cdiv(x.size, 1024),))
 
 
 # -- control flow ---------------------------------------------------------------------------------

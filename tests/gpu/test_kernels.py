@@ -31,7 +31,7 @@ AHEAD = 64  # jobs that are prepared before they are asked for
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
-NARROW_FLOATS = ("fp8e4nv", "fp8e5")
+NARROW_FLOATS = ("fp8e4nv", "fp8e5", "fp8e4b8", "fp8e5b16", "fp8e4b15")
 ARITHMETIC = (*INTEGERS, *FLOATS)
 STORED = ("i1", *ARITHMETIC, *NARROW_FLOATS)
 
@@ -177,6 +177,8 @@ def _casts() -> Iterator[Job]:
         if source != to and not (narrow and (source in INTEGERS or to in INTEGERS)):
             text = f"a.to({in_language(to)})"
             yield Job(recipes.expression, (text, ((source, (256,)),), (to, (256,))))
+    for source, to, rounding in product(FLOATS, NARROW_FLOATS, ("rtne", "rtz")):
+        yield Job(recipes.to_fp8, (source, to, rounding))
 
 
 FUNCTIONS = ("exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "rsqrt", "erf", "sigmoid")
@@ -259,7 +261,9 @@ def _products() -> Iterator[Job]:
             tile = 128, 128, 32  # of which five stages fit
         for shape in (EVEN, UNEVEN):
             yield Job(products.matmul, (type, out, orders, shape, tile), options)
-    for precision, orders in product(("ieee", "tf32x3"), ORDERS):
+    for type, orders in product(("fp8e4b8", "fp8e5b16", "fp8e4b15"), ORDERS):
+        yield Job(products.matmul, (type, "fp32", orders, UNEVEN, (64, 64, 32)), {"num_warps": 4})
+    for precision, orders in product(("ieee", "tf32x3", "bf16x3", "bf16x6"), ORDERS):
         params = "fp32", "fp32", orders, UNEVEN, (32, 32, 32), precision
         yield Job(products.matmul, params, {"num_warps": 4})
     for steps in range(6):  # fewer steps than stages

@@ -9,9 +9,10 @@ import pytest
 
 from tests.frontend.kernels import build, evaluate, kernel_from
 from tests.frontend.kernels import result_type as type_of
+from tests.ir_values import floats_in, numbers
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend.options import FrontendOptions
-from tilewright.ir.types import FP16, FP32, FP64, I32, DType, element_of
+from tilewright.ir.types import FP8E4B15, FP16, FP32, FP64, I32, DType, element_of
 from tilewright.ops.dot import Dot
 
 A = np.arange(8, dtype=np.float32).reshape(2, 4)
@@ -90,7 +91,7 @@ def refusal(arguments: str, dtype: str = "fp32", options: Any = None) -> Compila
 
 REFUSED: list[tuple[str, str, str]] = [
     (", input_precision='exact'", "fp32", "input_precision must be one of ('ieee', 'tf32', 'tf32x3'"
-                                          "). Got exact"),
+                                          ", 'bf16x3', 'bf16x6'). Got exact"),
     (", input_precision='ieee', allow_tf32=True", "fp32",
      "Only one of input_precision and allow_tf32 can be specified"),
     (", out_dtype=tl.bfloat16", "bf16", "out_dtype=bfloat16 is unsupported."),
@@ -154,6 +155,19 @@ def test_fp8_types_that_the_target_lacks() -> None:
     )
     with pytest.raises(CompilationError, match="not supported in this architecture"):
         build(kernel_from("def k(p):\n    pass\n"), {"p": "*fp8e4nv"}, {}, options)
+
+
+def test_fp8e4b15_is_multiplied_in_fp16() -> None:
+    a = floats_in([[1.0, 1.5], [-0.25, 0.0]], FP8E4B15)
+    b = np.array([[1.0, 2.0], [3.0, 448.0]], ml_dtypes.float8_e4m3fn)
+    for other in ("b", "b.to(tl.float8e5)"):
+        wide = b if other == "b" else b.astype(ml_dtypes.float8_e5m2)
+        expected = numbers(a).astype(np.float32) @ wide.astype(np.float32)
+        found = evaluate(
+            f"tl.dot(a.to(tl.float8e4b15, bitcast=True), {other})", a.view(np.uint8), b
+        )
+        np.testing.assert_array_equal(found, expected)
+    assert element_of(dot_of(None, dtype="fp8e4b15").lhs.type) is FP16
 
 
 def test_deprecated_fp8_operands_are_upcast_with_a_warning() -> None:

@@ -11,6 +11,7 @@ import tilewright.language as tl
 from tests.frontend.kernels import build, fails, kernel_from, result_type
 from tilewright.ir.types import (
     BF16,
+    FP8E4B15,
     FP8E4NV,
     FP8E5,
     FP16,
@@ -56,6 +57,9 @@ EXPRESSIONS: list[tuple[str, list[DType], DType]] = [
     ("a + b", [BF16, FP8E5], FP32),
     ("a + b", [FP8E4NV, FP8E5], FP16),
     ("a + b", [FP8E5, FP8E5], FP8E5),
+    ("a + b", [FP8E4B15, FP8E4B15], FP8E4B15),
+    ("a + b", [FP8E4B15, FP8E5], FP16),
+    ("a % b", [FP8E4B15, FP8E4B15], FP32),
     ("a / b", [I64, I64], FP32),
     ("a / b", [FP8E5, FP8E5], FP32),
     ("a / 2", [FP64], FP64),

@@ -22,6 +22,8 @@ class Format:
         bias: the exponent's bias.
         infinities: whether the top exponent holds infinities and NaNs, as IEEE 754 has it.
         fnuz: whether there is neither -0 nor infinity, and the pattern of -0 is the only NaN.
+        nans: whether there are any. Where not, a NaN becomes the largest number.
+        through: the name of a format to which numbers are truncated before they are rounded.
     """
 
     short: str
@@ -30,6 +32,8 @@ class Format:
     bias: int
     infinities: bool = True
     fnuz: bool = False
+    nans: bool = True
+    through: str = ""
 
     @property
     def sign_bit(self) -> int:
@@ -40,13 +44,15 @@ class Format:
         """The pattern of the largest finite number."""
         if self.infinities:
             return (((1 << (self.bits - 1 - self.mantissa)) - 1) << self.mantissa) - 1
+        if not self.nans:
+            return self.sign_bit - 1
         return self.sign_bit - (1 if self.fnuz else 2)
 
     @property
     def nan(self) -> int:
         if self.fnuz:
             return self.sign_bit
-        return self.sign_bit - 1  # all ones is a NaN with and without infinities
+        return self.sign_bit - 1  # all ones is a NaN with and without infinities; or the largest
 
     def decode(self, pattern: int) -> float:
         """The value of a bit pattern."""
@@ -78,6 +84,10 @@ class Format:
             saturate: what is too large, or infinite, becomes the largest finite number.
             negative_zero: the sign of a zero, which a Fraction does not have.
         """
+        saturate = saturate or not self.nans
+        if self.through:
+            step = FORMATS[self.through]
+            value = step.decode(step.encode(value, toward_zero=True, negative_zero=negative_zero))
         if isinstance(value, float):
             if math.isnan(value):
                 return self.nan
@@ -145,6 +155,7 @@ FORMATS = {
         Format("fp8e4nv", 8, 3, 7, infinities=False),
         Format("fp8e4b8", 8, 3, 8, infinities=False, fnuz=True),
         Format("fp8e5b16", 8, 2, 16, infinities=False, fnuz=True),
+        Format("fp8e4b15", 8, 3, 15, infinities=False, nans=False, through="fp16"),
         Format("fp16", 16, 10, 15),
         Format("bf16", 16, 7, 127),
         Format("fp32", 32, 23, 127),

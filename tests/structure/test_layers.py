@@ -41,6 +41,7 @@ RANK = {name: rank for rank, row in enumerate((*LAYERS, (TOP,))) for name in row
 NUMPY_PLACES = (
     "ir/interpret.py",
     "ir/memory.py",
+    "ir/numbers.py",
     "ir/races.py",
     "ir/types.py",
     *(f"{name}/*" for row in LAYERS[RANK["ops"] :] for name in row),

@@ -7,14 +7,19 @@ from dataclasses import dataclass, field
 from tilewright.base import knobs
 from tilewright.language.semantic.context import MinDotSize
 
+DOT_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+
+# All are taken on every target: what the hardware lacks is done in software.
+FP8_TYPES = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8", "fp8e4b15")
+
 
 @dataclass(frozen=True)
 class FrontendOptions:
     """Options that change which IR a kernel gives.
 
     Attributes:
-        supported_fp8_dtypes: short names of the fp8 types that the target has.
-        deprecated_fp8_dot_operand_dtypes: those that `dot` upcasts to fp16, with a warning.
+        supported_fp8_dtypes: short names of the fp8 types that a kernel may use.
+        deprecated_fp8_dot_operand_dtypes: those that `dot` upcasts to fp16 with a warning.
         default_dot_input_precision: `input_precision` of a `dot` that does not say.
         allowed_dot_input_precisions: those that a `dot` may ask for.
         max_num_imprecise_acc_default: of fp8 dots, see `tl.dot`.
@@ -26,10 +31,10 @@ class FrontendOptions:
         num_warps, num_stages, enable_fp_fusion, backend_name, arch: of the compilation.
     """
 
-    supported_fp8_dtypes: tuple[str, ...] = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8")
+    supported_fp8_dtypes: tuple[str, ...] = FP8_TYPES
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     default_dot_input_precision: str = "ieee"
-    allowed_dot_input_precisions: tuple[str, ...] = ("ieee", "tf32", "tf32x3")
+    allowed_dot_input_precisions: tuple[str, ...] = DOT_PRECISIONS
     max_num_imprecise_acc_default: int = 0
     min_dot_size: MinDotSize = (1, 1, 1)
     debug: bool = False

@@ -87,6 +87,7 @@ class Op:
     terminator: ClassVar[bool] = False
     per_program: ClassVar[bool] = False
     in_flight: ClassVar[bool] = False
+    takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False
     no_evaluate: ClassVar[str] = ""  # why the op has no NumPy meaning of its own

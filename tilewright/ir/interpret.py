@@ -20,6 +20,7 @@ import numpy as np
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Function, Module, Op, Region
 from tilewright.ir.memory import Buffer, Checks, Memory
+from tilewright.ir.numbers import array_of, with_numbers
 from tilewright.ir.types import (
     DType,
     Pointer,
@@ -234,7 +235,9 @@ class State:
     def _step(self, op: Op, slots: dict[Any, int]) -> _Step:
         # the state is passed at each call, not bound here: a cycle would keep the arguments alive
         takes_state = _needs_machine(op)
-        call = op.execute if takes_state else op.evaluate if op.operands else _Once(op.evaluate)
+        call = op.execute if takes_state else with_numbers(op)
+        if not takes_state and not op.operands:
+            call = _Once(call)
         if self.memory.checks.overflow and type(op).exact is not Op.exact:
             call = _Unwrapped(op)
         outputs = tuple(_Out(slots[r], numpy_of(r.type), shape_of(r.type)) for r in op.results)
@@ -384,7 +387,7 @@ def _number(value: Any, type: Type, name: str) -> Array:
         raise TypeError(f"{name} is {text_of(type)}, not {value!r}")
     if not dtype_of(type).is_floating():
         _require_integer(value, dtype_of(type), name)
-    return np.array(value, dtype)
+    return array_of(value, type)
 
 
 def _require_integer(value: Any, type: DType, name: str) -> None:

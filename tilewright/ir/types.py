@@ -18,6 +18,9 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+# fp8e4b15 in memory. NumPy has no such numbers: see `ir/numbers.py`.
+E4B15 = np.dtype([("e4b15", np.uint8)])
+
 
 def _no(type: object) -> bool:
     return False
@@ -45,7 +48,7 @@ class DType(_Predicates):
         primitive_bitwidth: size in bits (1 for a bool, which takes a byte in memory).
         fp_mantissa_width: explicit mantissa bits; 0 for integers.
         exponent_bias: 0 for integers.
-        numpy: the NumPy type with the same values; None of void.
+        numpy: the NumPy type with the same values, but for fp8e4b15: with its bits; None of void.
 
     `SINT_TYPES`, `UINT_TYPES`, `FP_TYPES`, `STANDARD_FP_TYPES` (all but the 8-bit ones) and
     `OTHER_TYPES` list the names of the scalar types; a bool counts as unsigned.
@@ -197,6 +200,7 @@ FP8E5 = DType("fp8e5", "fp8e5", "float8e5", 8, ml_dtypes.float8_e5m2, 2, 15)
 FP8E4NV = DType("fp8e4nv", "fp8e4nv", "float8e4nv", 8, ml_dtypes.float8_e4m3fn, 3, 7)
 FP8E4B8 = DType("fp8e4b8", "fp8e4b8", "float8e4b8", 8, ml_dtypes.float8_e4m3fnuz, 3, 8)
 FP8E5B16 = DType("fp8e5b16", "fp8e5b16", "float8e5b16", 8, ml_dtypes.float8_e5m2fnuz, 2, 16)
+FP8E4B15 = DType("fp8e4b15", "fp8e4b15", "float8e4b15", 8, E4B15, 3, 15)
 FP16 = DType("fp16", "fp16", "float16", 16, np.float16, 10, 15)
 BF16 = DType("bf16", "bf16", "bfloat16", 16, ml_dtypes.bfloat16, 7, 127)
 FP32 = DType("fp32", "fp32", "float32", 32, np.float32, 23, 127)
@@ -204,7 +208,7 @@ FP64 = DType("fp64", "fp64", "float64", 64, np.float64, 52, 1023)
 
 SCALARS = (
     I1, I8, I16, I32, I64, U8, U16, U32, U64,
-    FP8E5, FP8E4NV, FP8E4B8, FP8E5B16, FP16, BF16, FP32, FP64,
+    FP8E5, FP8E4NV, FP8E4B8, FP8E5B16, FP8E4B15, FP16, BF16, FP32, FP64,
 )  # fmt: skip
 BY_SHORT = {t.short: t for t in (*SCALARS, VOID)} | {"u1": I1}
 BY_NAME = {t.name: t for t in (*SCALARS, VOID)}
@@ -325,6 +329,10 @@ class Tile(_Predicates):
 
     def with_element(self, element: Scalar) -> Tile:
         return Tile(self.shape, element)
+
+    def with_element_ty(self, element_ty: Scalar) -> Tile:
+        """`with_element` under its public name."""
+        return Tile(self.shape, element_ty)
 
     def with_shape(self, shape: tuple[int, ...]) -> Tile:
         return Tile(shape, self.element)

@@ -28,8 +28,8 @@ from tilewright.language.hints import (
     multiple_of,
 )
 from tilewright.language.iteration import condition, range, static_range
+from tilewright.language.products import dot, dot_scaled
 from tilewright.language.semantic import arith, convert, memory
-from tilewright.language.semantic import dot as products
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
@@ -91,6 +91,7 @@ __all__ = [
     "constexpr_type",
     "debug_barrier",
     "dot",
+    "dot_scaled",
     "dtype",
     "expand_dims",
     "flip",
@@ -483,39 +484,6 @@ def logical_and(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
 def logical_or(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
     """Whether one of two int1 holds."""
     return arith.logical_or(_semantic, input, other)
-
-
-@builtin
-def dot(
-    input: Any,
-    other: Any,
-    acc: Any = None,
-    input_precision: Any = None,
-    allow_tf32: Any = None,
-    max_num_imprecise_acc: Any = None,
-    out_dtype: Any = None,
-    *,
-    _semantic: Any = None,
-) -> tensor:
-    """``acc + input @ other`` over the last two axes; earlier axes are a batch.
-
-    Args:
-        input, other: tiles [.., M, K] and [.., K, N] of one dtype: int8, fp16, bf16, fp32, fp64,
-            or any of fp8.
-        acc: tile [.., M, N] of the result's dtype; zeros without it.
-        input_precision: how fp32 operands may be rounded: "tf32", "tf32x3", "ieee", …
-        allow_tf32: the older spelling of "tf32" or "ieee".
-        max_num_imprecise_acc: for fp8, steps of K that may be accumulated with less precision.
-        out_dtype: fp32 (default) or fp16, for operands of fp16 and fp8.
-
-    Raises:
-        AssertionError, ValueError: the operands don't fit.
-    """
-    summand = None if unwrap(acc) is None else _to_tensor(_semantic, acc)
-    lhs, rhs = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
-    return products.dot(
-        _semantic, lhs, rhs, summand, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype
-    )
 
 
 # -- reductions ------------------------------------------------------------------------------------

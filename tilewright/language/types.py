@@ -11,6 +11,7 @@ from tilewright.ir.types import (
     BF16,
     BY_SHORT,
     FP8E4B8,
+    FP8E4B15,
     FP8E4NV,
     FP8E5,
     FP8E5B16,
@@ -41,7 +42,8 @@ dtype = DType
 void = VOID
 int1, int8, int16, int32, int64 = I1, I8, I16, I32, I64
 uint8, uint16, uint32, uint64 = U8, U16, U32, U64
-float8e5, float8e5b16, float8e4nv, float8e4b8 = FP8E5, FP8E5B16, FP8E4NV, FP8E4B8
+float8e5, float8e5b16 = FP8E5, FP8E5B16
+float8e4nv, float8e4b8, float8e4b15 = FP8E4NV, FP8E4B8, FP8E4B15
 float16, bfloat16, float32, float64 = FP16, BF16, FP32, FP64
 pi32_t = Pointer(I32)
 
@@ -57,6 +59,7 @@ CANONICAL_NAMES = {
     "float8_e5m2fnuz": "fp8e5b16",
     "float8e4nv": "fp8e4nv",
     "float8e4b8": "fp8e4b8",
+    "float8e4b15": "fp8e4b15",
     "float8e5": "fp8e5",
     "float8e5b16": "fp8e5b16",
     "half": "fp16",

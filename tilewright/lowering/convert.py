@@ -10,7 +10,13 @@ from tilewright.ir import types as ir
 from tilewright.lowering.emit import BF16, F16, F32, F64, I16, I32, Builder, V, const, like
 from tilewright.lowering.types import register_type
 
-_LARGEST = {ir.FP8E5: 57344.0, ir.FP8E4NV: 448.0, ir.FP8E4B8: 240.0, ir.FP8E5B16: 57344.0}
+_LARGEST = {
+    ir.FP8E5: 57344.0, ir.FP8E4NV: 448.0, ir.FP8E4B8: 240.0, ir.FP8E5B16: 57344.0,
+    ir.FP8E4B15: 1.875,
+}  # fmt: skip
+
+# The bits that an fp32 has below the mantissa of an fp16.
+_BELOW_FP16 = 13
 
 
 def widen(b: Builder, x: V, element: ir.DType) -> V:
@@ -166,6 +172,8 @@ def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
     placed = b.bitcast(b.shl(magnitude, 23 - mantissa), like(F32, x.type))
     scaled = b.fmul(placed, const(placed.type, 2.0 ** (127 - element.exponent_bias)))
     result = b.or_(b.bitcast(scaled, like(I32, x.type)), sign)
+    if element == ir.FP8E4B15:  # neither infinities nor NaN
+        return b.bitcast(result, like(F32, x.type))
     nan = const(result.type, 0x7FC00000)
     if element == ir.FP8E5:
         infinite = b.icmp("eq", magnitude, const(magnitude.type, 0x7C))
@@ -179,19 +187,19 @@ def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
 
 
 def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
-    """Clamp to the largest finite value, then round on a grid that the float adder provides."""
+    """Clamp to the largest finite value, then round the bits of an fp32 scaled so that the target's
+    subnormals are fp32's own."""
     mantissa, bias = to.fp_mantissa_width, to.exponent_bias
     source = b.bitcast(x, like(I32, x.type))
     sign = b.and_(b.lshr(source, 24), 0x80)
     magnitude = _abs(b, x)
     limit = const(x.type, _LARGEST[to])
     clamped = b.select(b.fcmp("ogt", magnitude, limit), limit, magnitude)
-    # scale so that the target's subnormals are fp32 subnormals with `mantissa` bits at the top
-    scaled = b.fmul(clamped, const(x.type, 2.0 ** (bias - 127)))
-    bits = b.bitcast(scaled, source.type)
+    bits = _scaled_to_odd(b, clamped, bias)
+    if to == ir.FP8E4B15:  # an fp16 first, truncated: it has as many exponents
+        bits = b.and_(bits, -(1 << _BELOW_FP16) & 0xFFFFFFFF)
     drop = 23 - mantissa
     if rounding == "rtne":
-        bits = _sticky(b, clamped, scaled, bits, bias)
         half = b.add(b.and_(b.lshr(bits, drop), 1), (1 << (drop - 1)) - 1)
         bits = b.add(bits, half)
     packed = b.lshr(bits, drop)
@@ -199,16 +207,18 @@ def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     if to in (ir.FP8E4B8, ir.FP8E5B16):  # no -0: its pattern is the NaN
         sign = b.select(zero, const(sign.type, 0), sign)
         nan_bits = 0x80
-    else:
+    else:  # the largest number of fp8e4b15, a NaN of the others
         nan_bits = 0x7F
     result = b.or_(packed, sign)
     nan = b.fcmp("uno", x, x)
     return b.trunc(b.select(nan, const(result.type, nan_bits), result), register_type(to))
 
 
-def _sticky(b: Builder, clamped: V, scaled: V, bits: V, bias: int) -> V:
-    """Set the last bit where scaling into the subnormals of fp32 lost something: rounding to odd
-    there keeps the second rounding right."""
+def _scaled_to_odd(b: Builder, clamped: V, bias: int) -> V:
+    """The bits of the number times 2 ** (bias - 127). Where that loses something, among the
+    subnormals of fp32, it is rounded to odd, which keeps the rounding that follows right."""
+    scaled = b.fmul(clamped, const(clamped.type, 2.0 ** (bias - 127)))
+    bits = b.bitcast(scaled, like(I32, scaled.type))
     back = b.fmul(scaled, const(scaled.type, 2.0 ** (127 - bias)))
     lost = b.fcmp("one", back, clamped)
     over = b.fcmp("ogt", back, clamped)

@@ -8,9 +8,8 @@ and a byte in memory.
 
 from __future__ import annotations
 
-import numpy as np
-
 from tilewright.ir import types as ir
+from tilewright.ir.numbers import array_of
 from tilewright.lowering.emit import F16, F32, F64, I1, I8, PTR, LType, int_type
 
 _FLOATS = {ir.FP16: F16, ir.FP32: F32, ir.FP64: F64}
@@ -42,5 +41,5 @@ def compute_type(element: ir.DType) -> LType:
 def number_of(element: ir.DType, value: bool | int | float) -> int | float:
     """A constant as its register type takes it: narrow floats are held as bits."""
     if element.is_floating() and not register_type(element).is_float:
-        return int(np.array(value, element.numpy).view(f"u{element.itemsize}"))
+        return int(array_of(value, element).view(f"u{element.itemsize}"))
     return value

@@ -11,6 +11,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.numbers import array_of
 from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
 from tilewright.ir.types import (
     FP8E4B8,
@@ -73,7 +74,7 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
         )
 
     def evaluate(self) -> Array:
-        return np.full(shape_of(self.type), self.value, numpy_of(self.type))
+        return np.full(shape_of(self.type), array_of(self.value, self.type))
 
 
 class _Binary(Op):
@@ -520,8 +521,9 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
 
     To a narrower float it rounds ("rtne", or "rtz" toward zero); from a float to an integer it
     truncates and saturates, NaN gives 0; to i1 it is ``x != 0``; between integers it truncates or
-    extends by the sign of the source. Conversions to fp8 saturate, infinities too. Integers become
-    floats of 16 bits or fewer by way of fp64.
+    extends by the sign of the source. Conversions to fp8 saturate, infinities too. To fp8e4b15 a
+    number is truncated to fp16 first, then rounded, and NaN becomes the largest number. Integers
+    become floats of 16 bits or fewer by way of fp64.
 
         %1 = arith.cast %0, to=bf16, rounding="rtne" : 4xfp32 -> 4xbf16
     """
@@ -576,6 +578,8 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
 
     %1 = arith.bitcast %0, to=i32 : 4xfp32 -> 4xi32
     """
+
+    takes_bits = True
 
     src: Value = operand()
     to: Scalar = attr()

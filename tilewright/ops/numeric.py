@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.types import FP8E4B8, FP8E5B16, FP16, FP32, FP64, DType
+from tilewright.ir.numbers import encode
+from tilewright.ir.types import FP8E4B8, FP8E4B15, FP8E5B16, FP16, FP32, FP64, DType
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -56,6 +57,8 @@ def float_to_float(x: Array, to: DType, rounding: str) -> Array:
     """
     if x.dtype == to.numpy:
         return x
+    if to == FP8E4B15:
+        return encode(float_to_float(x, FP16, "rtz"), toward_zero=rounding == "rtz")
     source = np.atleast_1d(x)
     if to.is_fp8():
         limit = float(np.array(_largest_finite(to)).astype(np.float64))

@@ -14,25 +14,18 @@ import numpy as np
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.define import REGISTRY
+from tilewright.ir.numbers import array_of, first_number, with_numbers
 from tilewright.ir.rewriter import Rewriter, rewrite
-from tilewright.ir.types import Pointer, Tile, element_of, numpy_of, shape_of
+from tilewright.ir.types import Tile, shape_of
 from tilewright.ops.arith import Constant, Hint
 from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Broadcast, ExpandDims, Splat
 from tilewright.rewrites.patterns import (
-    Number,
     like,
     scalar_of,
     uniform,
     with_shape_of,
 )
-
-
-def _number(array: Any, is_bool: bool, is_float: bool) -> Number:
-    found = np.asarray(array).reshape(-1)[0]
-    if is_bool:
-        return bool(found)
-    return float(found) if is_float else int(found)
 
 
 def fold_constants(op: Op, rw: Rewriter) -> Value | None:
@@ -42,13 +35,11 @@ def fold_constants(op: Op, rw: Rewriter) -> Value | None:
         source = operand.op
         if not isinstance(source, Constant):
             return None
-        numbers.append(np.array(source.value, numpy_of(source.type)))
+        numbers.append(array_of(source.value, source.type))
     with np.errstate(all="ignore"):
-        array = op.evaluate(*numbers)
+        array = with_numbers(op)(*numbers)
     type = op.result.type
-    element = element_of(type)
-    is_bool = not isinstance(element, Pointer) and element.is_bool()
-    return rw.insert(Constant(_number(array, is_bool, element.is_floating()), type))
+    return rw.insert(Constant(first_number(np.asarray(array), type), type))
 
 
 def lift_splat(op: Op, rw: Rewriter) -> Value | None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.ir_values import floats_in
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
@@ -33,12 +34,12 @@ def inputs(element: ir.DType, rng: np.random.Generator, which: int) -> Any:
         special = [0.0, -0.0, 1.0, -1.0, 0.5, 3.0, np.inf, -np.inf, np.nan, 1e-3, -2.5, 448.0]
         raw = rng.integers(0, 256, SIZE * element.itemsize, dtype=np.uint8)
         random = raw.view(element.numpy).copy()
-        random[::3] = rng.standard_normal(len(random[::3])).astype(element.numpy)
+        random[::3] = floats_in(rng.standard_normal(len(random[::3])), element)
     values = np.array(special, np.float64 if element.is_floating() else object)
     spread = values[np.arange(SIZE) * (1 + 4 * which) % len(values)]
     with np.errstate(all="ignore"):
         found = random.copy()
-        found[:45] = spread.astype(element.numpy)[:45]
+        found[:45] = floats_in(spread, element)[:45]
         return found
 
 

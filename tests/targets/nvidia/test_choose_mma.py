@@ -14,8 +14,9 @@ from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Step, Verifier, run
-from tilewright.ir.types import Shared, Tile, shape_of
+from tilewright.ir.types import FP8E4NV, Shared, Tile, dtype_of, shape_of
 from tilewright.layout.linear import OFFSET
+from tilewright.ops.arith import Cast
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, Share
 from tilewright.ops.nvidia import Mma, Wgmma
@@ -96,7 +97,9 @@ def test_shape_and_warps_decide(element: str, shape: Shape, warps: int, expected
         ("bf16", "tf32", 80, Mma),
         ("i8", "tf32", 80, Mma),
         ("fp32", "tf32", 80, Mma),
-        ("fp8e4nv", "tf32", 80, Dot),
+        ("fp8e4nv", "tf32", 80, Mma),  # as fp16
+        ("fp8e4b8", "tf32", 90, Wgmma),
+        ("fp8e4b8", "tf32", 75, Dot),
         ("fp8e4nv", "tf32", 89, Mma),
         ("fp16", "tf32", 75, Dot),
         ("fp16", "tf32", 100, Mma),
@@ -110,6 +113,27 @@ def test_chip_and_precision_decide(
 ) -> None:
     module = module_of(element, (64, 64, 64), precision=precision)
     assert type(chosen(module, arch=arch)) is expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(1 << 30, "fp8e5"), (64, "fp8e5"), (32, "fp16")])
+def test_fp8_is_summed_in_as_many_bits_as_asked_for(limit: int, expected: str) -> None:
+    """Hopper's sums of fp8 have fewer bits: no more than `limit` steps of K may go into one."""
+    module = module_of("fp8e5", (64, 64, 64))
+    (dot,) = (op for op in module.walk() if isinstance(op, Dot))
+    dot.max_imprecise = limit
+    assert str(dtype_of(chosen(module).rhs.type)) == expected
+
+
+def test_mixed_fp8_is_multiplied_as_fp16() -> None:
+    module = module_of("fp8e5", (64, 64, 64))
+    (dot,) = (op for op in module.walk() if isinstance(op, Dot))
+    other = Cast(dot.lhs, FP8E4NV, "rtne")
+    assert dot.parent is not None
+    dot.parent.insert_before(other, dot)
+    dot.set_operand(0, other.results[0])
+    found = chosen(module)
+    assert type(found) is Wgmma
+    assert {str(dtype_of(v.type)) for v in found.operands[:2]} == {"fp16"}
 
 
 def _shares(op: Op) -> list[Share]:

@@ -20,7 +20,9 @@ from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module, Op
 from tilewright.ir.passes import PassContext, Verifier, run
+from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
+from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import CopyAsync, WaitCopies
 from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
 from tilewright.passes.verify_layouts import LayoutVerifier
@@ -85,6 +87,39 @@ def test_matmul_of_other_types(type: str) -> None:
     module, counts = lowered(program, 4, 4)
     assert counts["overlapped"] == 1
     check(program, module)
+
+
+@pytest.mark.parametrize("type", ["fp8e4b8", "fp8e5b16", "fp8e4b15"])
+@pytest.mark.filterwarnings("ignore:fp8e4b15 is deprecated")
+def test_matmul_of_fp8_that_no_instruction_takes(type: str) -> None:
+    program = square(3, "nt", type)
+    module, _ = lowered(program, 4, 3)
+    (found,) = (op for op in module.walk() if isinstance(op, Wgmma))
+    assert dtype_of(found.rhs.type) == FP16
+    check(program, module)
+
+
+@pytest.mark.parametrize(("precision", "terms"), [("tf32x3", 3), ("bf16x3", 3), ("bf16x6", 6)])
+@pytest.mark.parametrize("warps", [2, 4])
+def test_matmul_of_split_numbers(precision: str, terms: int, warps: int) -> None:
+    shape, tile = (64, 64, 64), (64, 64, 32)
+    program = products.matmul("fp32", "fp32", "nn", shape, tile, precision)
+    module, _ = lowered(program, warps, 2)
+    assert count(module, Dot) == terms
+    check(program, module)
+
+
+@pytest.mark.parametrize("precision", ["tf32x3", "bf16x3", "bf16x6"])
+def test_split_infinities_and_nan(precision: str) -> None:
+    program = products.matmul("fp32", "fp32", "nn", (16, 16, 32), (16, 16, 32), precision)
+    a = program.args[0]
+    a[0, 0], a[1, 1] = np.inf, np.float32(np.nan)
+    exact = a.astype(np.float64) @ program.args[1].astype(np.float64)
+    module, _ = lowered(program, 1, 1)
+    with np.errstate(invalid="ignore"):
+        found = interpreted(program, module)[2]
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(exact))
+    np.testing.assert_array_equal(found[0], np.sign(program.args[1][0]) * np.float32(np.inf))
 
 
 @pytest.mark.parametrize("causal", [False, True])

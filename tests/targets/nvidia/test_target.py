@@ -10,6 +10,7 @@ import pytest
 
 from tests.targets.nvidia.modules import many_values, scaled_add
 from tilewright.base import knobs
+from tilewright.frontend.options import FP8_TYPES
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
@@ -114,8 +115,8 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "default_dot_input_precision": "tf32",
         "allowed_dot_input_precisions": ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),
         "max_num_imprecise_acc_default": 1 << 30,
-        "supported_fp8_dtypes": ("fp8e4nv", "fp8e5"),
-        "deprecated_fp8_dot_operand_dtypes": (),
+        "supported_fp8_dtypes": FP8_TYPES,
+        "deprecated_fp8_dot_operand_dtypes": ("fp8e4b15",),
         "extern_libs": (),
         "ptx_version": None,
         "ptx_options": None,
@@ -126,7 +127,7 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
     assert ampere == expected | {
         "arch": "sm80",
         "max_num_imprecise_acc_default": 0,
-        "supported_fp8_dtypes": ("fp8e5",),
+        "deprecated_fp8_dot_operand_dtypes": (),
     }
 
 
@@ -136,7 +137,7 @@ def test_options_reach_the_front_end(hopper: NvidiaTarget) -> None:
     assert {name: getattr(front, name) for name in given} == given
     assert (front.backend_name, front.arch) == ("cuda", "sm90")
     assert front.default_dot_input_precision == "tf32"
-    assert front.supported_fp8_dtypes == ("fp8e4nv", "fp8e5")
+    assert front.supported_fp8_dtypes == FP8_TYPES
 
 
 @pytest.mark.parametrize(("dtype", "k"), [(FP8E5, 32), (I8, 32), (FP16, 16), (FP32, 8), (FP64, 4)])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ir.numbers import first_number
 from tilewright.ir.types import (
     BF16,
     FP16,
@@ -31,6 +32,7 @@ from tilewright.ir.types import (
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
 from tilewright.language.values import constexpr, tensor, type_of
 from tilewright.ops.arith import Bitcast, Cast, Cmp, Constant
+from tilewright.ops.numeric import float_to_float
 from tilewright.ops.shape import Broadcast, ExpandDims, Splat
 
 FP32_MIN_NORMAL = 2.0**-126
@@ -76,7 +78,7 @@ def round_to_fp32(value: float) -> float:
 def exact_value(value: bool | int | float, element: Scalar) -> bool | int | float:
     """The number that a constant of type `element` holds: integers wrap, floats round.
 
-    Narrow floats are rounded to fp32 first, as their constants always were.
+    Narrow floats are rounded to fp32 first, as their constants always were, then as a cast does.
     """
     if isinstance(element, Pointer):
         return int(value)
@@ -91,10 +93,11 @@ def exact_value(value: bool | int | float, element: Scalar) -> bool | int | floa
     if element is FP64:
         return number
     number = round_to_fp32(number)
-    if element is FP32 or number == 0.0 or not math.isfinite(number):
+    if element is FP32:
         return number
     with np.errstate(over="ignore", under="ignore"):
-        return float(np.asarray(number, np.float32).astype(element.numpy))
+        rounded = float_to_float(np.asarray(number, np.float32), element, "rtne")
+    return first_number(rounded, element)
 
 
 def constant(

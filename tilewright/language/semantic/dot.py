@@ -8,7 +8,20 @@ from math import prod
 from typing import Any
 
 from tilewright.base import knobs
-from tilewright.ir.types import BF16, FP16, FP32, FP64, I8, I32, U8, DType, Scalar, Tile, shape_of
+from tilewright.ir.types import (
+    BF16,
+    FP8E4B15,
+    FP16,
+    FP32,
+    FP64,
+    I8,
+    I32,
+    U8,
+    DType,
+    Scalar,
+    Tile,
+    shape_of,
+)
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.memory import plain
@@ -31,16 +44,16 @@ def _check_operand_types(lhs: tensor, rhs: tensor) -> None:
     assert lhs.dtype is not U8, "only int8 supported!"
 
 
-def _upcast_deprecated(s: Semantic, x: tensor) -> tensor:
-    """fp8 operands of a kind that the target no longer multiplies become fp16."""
-    if x.dtype.name not in s.options.deprecated_fp8_dot_operand_dtypes:
-        return x
-    warnings.warn(
-        f"{x.dtype} is deprecated as an operand of dot on this architecture and is upcast to "
-        "fp16; it may become an error",
-        stacklevel=2,
-    )
-    return convert.cast(s, x, FP16)
+def _upcast_fp8(s: Semantic, x: tensor) -> tensor:
+    """fp8 operands of a kind that the target does not multiply, or no longer, become fp16."""
+    deprecated = x.dtype.name in s.options.deprecated_fp8_dot_operand_dtypes
+    if deprecated:
+        warnings.warn(
+            f"{x.dtype} is deprecated as an operand of dot on this architecture and is upcast to "
+            "fp16; it may become an error",
+            stacklevel=2,
+        )
+    return convert.cast(s, x, FP16) if deprecated or x.dtype is FP8E4B15 else x
 
 
 def _precision(s: Semantic, input_precision: Any, allow_tf32: Any) -> str:
@@ -163,7 +176,7 @@ def dot(
     tiles = isinstance(lhs.type, Tile) and isinstance(rhs.type, Tile)
     assert tiles, "dot operands must be block tensors (not scalars)"
     _check_operand_types(lhs, rhs)
-    lhs, rhs = _upcast_deprecated(s, lhs), _upcast_deprecated(s, rhs)
+    lhs, rhs = _upcast_fp8(s, lhs), _upcast_fp8(s, rhs)
     if lhs.dtype.is_fp8() != rhs.dtype.is_fp8():  # one of the two was upcast
         lhs, rhs = convert.cast(s, lhs, FP16), convert.cast(s, rhs, FP16)
     precision = _precision(s, input_precision, allow_tf32)

@@ -11,18 +11,22 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families
 from tilewright.layout.linear import LinearLayout
 from tilewright.layout.shape import transpose
-from tilewright.ops.arith import And, Bitcast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
 from tilewright.ops.gpu import Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
 from tilewright.ops.shape import Permute
 from tilewright.passes.assign_layouts import ANCHORS, Demands
+from tilewright.targets.nvidia.rewrite_products import (
+    FP8_FEATURES,
+    before,
+    replace,
+    rewrite_product,
+)
 
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
-TF32_DROPPED_BITS = 13  # of the mantissa of fp32 that tf32 lacks
 K_BYTES = 32  # of a row of either operand that one instruction takes
 ROW_BYTES = (128, 64, 32)  # rows that the hardware swizzles, best first
 
@@ -32,8 +36,7 @@ _MMA_FEATURES = {
     ir.BF16: "mma_bf16",
     ir.I8: "mma_int8",
     ir.U8: "mma_int8",
-    ir.FP8E4NV: "mma_fp8",
-    ir.FP8E5: "mma_fp8",
+    **FP8_FEATURES,
 }
 _WGMMA_TYPES = (ir.FP16, ir.BF16, ir.I8, ir.U8, ir.FP8E4NV, ir.FP8E5)
 
@@ -46,8 +49,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
     waited for at once; `nvidia.mma`; and `tile.dot` where no instruction computes exactly that.
     """
     for op in [op for op in fn.walk() if type(op) is Dot]:
-        if _is_split(op) and "mma_tf32" in ctx.features:
-            _split(op)
+        rewrite_product(op, ctx.features)
     dots = [op for op in fn.walk() if type(op) is Dot]
     if not dots:
         return False
@@ -58,7 +60,7 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             ctx.count("wgmma")
         elif _fits_mma(op, ctx):
             lhs, rhs = (_staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
-            _replace(op, _insert(op, Mma, lhs, rhs).results[0])
+            replace(op, _insert(op, Mma, lhs, rhs).results[0])
             ctx.count("mma")
         else:
             _use_threads(op)
@@ -72,36 +74,6 @@ def _warps(ctx: PassContext) -> int:
 
 def _is_tf32(op: Dot) -> bool:
     return ir.dtype_of(op.lhs.type) == ir.FP32 and op.precision == "tf32"
-
-
-def _is_split(op: Dot) -> bool:
-    """Whether an fp32 product may be computed as a sum of products of shorter numbers."""
-    return ir.dtype_of(op.lhs.type) == ir.FP32 and op.precision in ("tf32x3", "bf16x3", "bf16x6")
-
-
-def _split(op: Dot) -> None:
-    """x y = xh yh + xh yl + xl yh + xl yl, of which the last is beyond the precision of fp32.
-
-    xh has the leading bits of x that tf32 has, and xl, which is exact, the rest. The small terms
-    are summed first.
-    """
-    (xh, xl), (yh, yl) = (_halves(op, value) for value in (op.lhs, op.rhs))
-    acc = op.acc
-    for x, y in ((xl, yh), (xh, yl), (xh, yh)):
-        acc = _before(op, Dot(x, y, acc, "tf32", op.max_imprecise)).results[0]
-    _replace(op, acc)
-
-
-def _halves(op: Dot, value: Value) -> tuple[Value, Value]:
-    def add(new: Op) -> Value:
-        return _before(op, new).results[0]
-
-    kept = add(Constant(~((1 << TF32_DROPPED_BITS) - 1), ir.with_element(value.type, ir.I32)))
-    bits = add(And(add(Bitcast(value, ir.I32)), kept))
-    high = add(Bitcast(bits, ir.FP32))
-    # Of an infinity nothing is left, where a difference would be NaN.
-    none = add(Constant(0.0, value.type))
-    return high, add(Select(add(Cmp(value, high, "eq")), none, add(Sub(value, high))))
 
 
 def _fits_mma(op: Dot, ctx: PassContext) -> bool:
@@ -151,33 +123,20 @@ def _fits_wgmma(op: Dot, ctx: PassContext) -> bool:
 def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     lhs = _shared(op, op.lhs, 1, infos) if _comes_from_memory(op.lhs) else op.lhs
     product = _insert(op, Wgmma, lhs, _shared(op, op.rhs, 0, infos))
-    wait = _before(op, WgmmaWait([product.results[0]], 0))
-    _replace(op, wait.results[0])
+    wait = before(op, WgmmaWait([product.results[0]], 0))
+    replace(op, wait.results[0])
 
 
 def _use_threads(op: Dot) -> None:
     """Both operands in shared memory, for each thread to read its rows and columns."""
     for i, value in enumerate((op.lhs, op.rhs)):
-        share = _before(op, Share(value))
+        share = before(op, Share(value))
         share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
         op.set_operand(i, share.results[0])
 
 
 def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
-    return _before(op, cls(lhs, rhs, op.acc, op.precision, op.max_imprecise))
-
-
-def _before(op: Op, new: Op) -> Op:
-    """Insert an op before another, with its location."""
-    new.loc = op.loc
-    assert op.parent is not None
-    op.parent.insert_before(new, op)
-    return new
-
-
-def _replace(op: Dot, value: Value) -> None:
-    op.result.replace_with(value)
-    op.erase()
+    return before(op, cls(lhs, rhs, op.acc, op.precision, op.max_imprecise))
 
 
 def _source(value: Value) -> Value:
@@ -198,11 +157,11 @@ def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
         # The load is shared as it is, so that it may become a copy, and seen the other way.
         source = _shared(op, value.op.src, 1 - k_axis, infos)
-        view = _before(op, PermuteBuffer(source, (1, 0)))
+        view = before(op, PermuteBuffer(source, (1, 0)))
         assert source.layout is not None
         view.results[0].layout = transpose(source.layout, (1, 0))
         return view.results[0]
-    share = _before(op, Share(value))
+    share = before(op, Share(value))
     contiguous = 1 - k_axis if _may_lie_across(value, k_axis, infos) else k_axis
     share.results[0].layout = operand_layout(value.type, contiguous)
     return share.results[0]
@@ -231,7 +190,7 @@ def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
     may be coalesced, and start early."""
     if not _comes_from_memory(value):
         return value
-    return _before(op, Fetch(_shared(op, value, k_axis, infos))).results[0]
+    return before(op, Fetch(_shared(op, value, k_axis, infos))).results[0]
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:
@@ -303,9 +262,9 @@ def _dot_demands(op: Dot, ctx: PassContext) -> Demands:
     """Squares of elements for each thread, so that each one read is used several times."""
     shape = ir.shape_of(op.acc.type)
     *batch, m, n = shape
-    lanes, warps = 32, _warps(ctx)
+    lanes, warps = ctx.options.get("warp_size", 32), _warps(ctx)
     square = (min(4, m), min(4, n))
-    lane_columns = min(8, n // square[1])
+    lane_columns = min(8, lanes, n // square[1])
     lane_rows = lanes // lane_columns
     acc = families.blocked(
         shape,

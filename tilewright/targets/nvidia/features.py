@@ -105,8 +105,14 @@ class Processor:
 
     @property
     def fp8_types(self) -> tuple[str, ...]:
-        """The fp8 types of the language that it supports, by their short names."""
+        """The fp8 types that its own instructions know, by their short names; of the others, the
+        numbers are converted and computed in software."""
         return ("fp8e4nv", "fp8e5") if "fp8_cvt" in self.features else ("fp8e5",)
+
+    @property
+    def deprecated_fp8_operands(self) -> tuple[str, ...]:
+        """The fp8 types that a dot warns of: those of older architectures' software."""
+        return ("fp8e4b15",) if "wgmma" in self.features else ()
 
     @property
     def imprecise_accumulation(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.options import DOT_PRECISIONS, FP8_TYPES, FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import DType
@@ -80,7 +80,7 @@ class CudaOptions:
     launch_cooperative_grid: bool = False
     launch_pdl: bool = False
     default_dot_input_precision: str = "tf32"
-    allowed_dot_input_precisions: tuple[str, ...] = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+    allowed_dot_input_precisions: tuple[str, ...] = DOT_PRECISIONS
     max_num_imprecise_acc_default: int = 0
     supported_fp8_dtypes: tuple[str, ...] = ()
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
@@ -161,7 +161,8 @@ class NvidiaTarget:
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
-            "supported_fp8_dtypes": chip.fp8_types,
+            "supported_fp8_dtypes": FP8_TYPES,
+            "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,
         }
         options = options_from(CudaOptions, of_chip | dict(given))

@@ -139,7 +139,7 @@ def _dot_then_add(name: str, element: LType) -> Multiply:
     return multiply
 
 
-_FP8 = frozenset({ir.FP8E5, ir.FP8E4NV, ir.FP8E4B8, ir.FP8E5B16})
+_FP8 = frozenset(t for t in ir.SCALARS if t.is_fp8())
 _INTO_BF16 = frozenset({ir.BF16}) | _FP8  # an fp8 number is a bf16 number
 _BYTES = frozenset({ir.I8, ir.U8})
 _VNNI = frozenset({"avx512vnni"})

@@ -1,0 +1,81 @@
+"""Products that each thread sums up by itself, on the emulated GPU, of every type there is."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.kernels import build, kernel_from
+from tests.ir_values import floats_in
+from tests.lowering.simt.harness import assert_same
+from tests.lowering.simt.tiles import Threads
+from tilewright.frontend.options import FP8_TYPES
+from tilewright.ir.types import scalar_type
+
+# Types of the operands and of the sums.
+KINDS = [
+    "i8 i8 int32", "fp16 fp16 float32", "fp16 fp16 float16", "bf16 bf16 float32",
+    "fp32 fp32 float32", "fp64 fp64 float64",
+    *(f"{a} {b} float32" for a, b in product(FP8_TYPES, repeat=2)),
+    "fp8e5 fp8e5 float16", "fp8e4b8 fp8e4nv float16",
+]  # fmt: skip
+SHAPES = [(16, 16, 32), (8, 4, 16), (1, 2, 8), (32, 1, 4)]
+THREADS = [Threads(1, 4), Threads(4, 8), Threads(2, 32)]
+
+KERNEL = """
+def kernel(x, y, z, out, B: tl.constexpr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
+           PRECISION: tl.constexpr):
+    b = tl.arange(0, B)[:, None, None]
+    m, n = tl.arange(0, M)[None, :, None], tl.arange(0, N)[None, None, :]
+    rows, columns = tl.arange(0, K)[None, :, None], tl.arange(0, K)[None, None, :]
+    lhs = tl.load(x + (b * M + m) * K + columns)
+    rhs = tl.load(y + (b * K + rows) * N + n)
+    at = (b * M + m) * N + n
+    acc = tl.load(z + at)
+    if B == 1:
+        lhs, rhs = lhs.reshape(M, K), rhs.reshape(K, N)
+        at, acc = at.reshape(M, N), acc.reshape(M, N)
+    tl.store(out + at, tl.dot(lhs, rhs, acc, input_precision=PRECISION, out_dtype=acc.dtype))
+"""
+
+
+def whole(short: str, count: int, seed: int) -> Any:
+    """Numbers whose sums of products are exact in any order, and which every type holds."""
+    element = scalar_type(short)
+    numbers = np.random.default_rng(seed).integers(-3, 4, count)
+    if element.is_int():
+        return numbers.astype(element.numpy)
+    return floats_in(numbers / (2 if short == "fp8e4b15" else 1), element)
+
+
+def check(kind: str, batch: int, shape: tuple[int, int, int], precision: str | None) -> None:
+    left, right, total = kind.split()
+    short = {"int32": "i32", "float16": "fp16", "float32": "fp32", "float64": "fp64"}[total]
+    m, n, k = shape
+    constants = {"B": batch, "M": m, "N": n, "K": k, "PRECISION": precision}
+    signature = {"x": f"*{left}", "y": f"*{right}", "z": f"*{short}", "out": f"*{short}"}
+    module = build(kernel_from(KERNEL), signature, constants)
+    args = [whole(left, batch * m * k, 1), whole(right, batch * k * n, 2),
+            whole(short, batch * m * n, 3), whole(short, batch * m * n, 4)]  # fmt: skip
+    for warps, lanes in THREADS:
+        assert_same(module, (1, 1, 1), args, warps=warps, lanes=lanes)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_product(kind: str, batch: int) -> None:
+    check(kind, batch, SHAPES[0], None)
+
+
+@pytest.mark.parametrize("shape", SHAPES[1:])
+@pytest.mark.parametrize("kind", KINDS[:6])
+def test_small_product(kind: str, shape: tuple[int, int, int]) -> None:
+    check(kind, 1, shape, None)
+
+
+@pytest.mark.parametrize("precision", ["tf32", "tf32x3", "bf16x3", "bf16x6"])
+def test_precision_is_the_least_there_must_be(precision: str) -> None:
+    check("fp32 fp32 float32", 2, SHAPES[0], precision)

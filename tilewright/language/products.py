@@ -1,0 +1,88 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.types import FP32
+from tilewright.language.semantic import dot as products
+from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.semantic.dot_scaled import dot_scaled as scaled_product
+from tilewright.language.values import builtin, tensor, unwrap
+
+__all__ = ["dot", "dot_scaled"]
+
+
+@builtin
+def dot(
+    input: Any,
+    other: Any,
+    acc: Any = None,
+    input_precision: Any = None,
+    allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None,
+    out_dtype: Any = None,
+    *,
+    _semantic: Any = None,
+) -> tensor:
+    """``acc + input @ other`` over the last two axes; earlier axes are a batch.
+
+    Args:
+        input, other: tiles [.., M, K] and [.., K, N] of one dtype: int8, fp16, bf16, fp32, fp64,
+            or any of fp8.
+        acc: tile [.., M, N] of the result's dtype; zeros without it.
+        input_precision: how fp32 operands may be rounded: "tf32", "tf32x3", "ieee", …
+        allow_tf32: the older spelling of "tf32" or "ieee".
+        max_num_imprecise_acc: for fp8, steps of K that may be accumulated with less precision.
+        out_dtype: fp32 (default) or fp16, for operands of fp16 and fp8.
+
+    Raises:
+        AssertionError, ValueError: the operands don't fit.
+    """
+    summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
+    lhs, rhs = to_tensor(_semantic, input), to_tensor(_semantic, other)
+    return products.dot(
+        _semantic, lhs, rhs, summand, input_precision, allow_tf32, max_num_imprecise_acc, out_dtype
+    )
+
+
+@builtin
+def dot_scaled(
+    lhs: Any,
+    lhs_scale: Any,
+    lhs_format: Any,
+    rhs: Any,
+    rhs_scale: Any,
+    rhs_format: Any,
+    acc: Any = None,
+    fast_math: Any = False,
+    lhs_k_pack: Any = True,
+    rhs_k_pack: Any = True,
+    out_dtype: Any = FP32,
+    *,
+    _semantic: Any = None,
+) -> tensor:
+    """``acc + (lhs * lhs_scale) @ (rhs * rhs_scale)``, of short floats that share scales.
+
+    The numbers times their scales are rounded to bf16 (to fp16 if an operand has that format), and
+    their products are summed in fp32.
+
+    Args:
+        lhs, rhs: tiles [.., M, K] and [.., K, N]. 8-bit formats as uint8 or the fp8 dtype, 16-bit
+            ones as uint16 or the float dtype, shorter ones in the low bits of uint8.
+        lhs_format, rhs_format: "e2m1" (two in a byte, the even one low), "e2m3", "e3m2", "e4m3",
+            "e5m2", "bf16" or "fp16".
+        lhs_scale, rhs_scale: [.., M, K // group] and [.., N, K // group] for groups of 16 or 32
+            along K: uint8 v for 2 ** (v - 127), of which 255 is NaN, or fp8e4nv. None for 1.
+        acc: tile [.., M, N] of `out_dtype`; zeros without it.
+        fast_math: a scale of 255 may give anything.
+        lhs_k_pack, rhs_k_pack: False if the numbers in a byte are neighbours along M or N.
+        out_dtype: fp32, fp16 or bf16.
+
+    Raises:
+        AssertionError, ValueError: formats, shapes or scales do not fit.
+    """
+    summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
+    left = (to_tensor(_semantic, lhs), lhs_scale, lhs_format, lhs_k_pack)
+    right = (to_tensor(_semantic, rhs), rhs_scale, rhs_format, rhs_k_pack)
+    return scaled_product(_semantic, left, right, summand, fast_math, out_dtype)
