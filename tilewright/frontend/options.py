@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tilewright.base import knobs
 from tilewright.language.semantic.context import MinDotSize
 
 
@@ -20,6 +21,8 @@ class FrontendOptions:
         min_dot_size: least (M, N, K) of a dot, or a function of the operands' dtypes giving it.
         debug: whether assertions in kernels are checked.
         sanitize_overflow: whether, with `debug`, integer arithmetic is checked too.
+        strict_triton: whether what goes beyond Triton is an error, as it is there; by default what
+            the setting `language.strict_triton` says.
         num_warps, num_stages, enable_fp_fusion, backend_name, arch: of the compilation.
     """
 
@@ -31,6 +34,7 @@ class FrontendOptions:
     min_dot_size: MinDotSize = (1, 1, 1)
     debug: bool = False
     sanitize_overflow: bool = True
+    strict_triton: bool = field(default_factory=lambda: knobs.language.strict_triton)
     num_warps: int = 4
     num_stages: int = 3
     enable_fp_fusion: bool = True
