@@ -1,6 +1,20 @@
 """The op set. Importing this package fills the registry; one file a family."""
 
-from tilewright.ops import arith, atomic, control, dot, gpu, math, memory, nvidia, reduce, shape
+from tilewright.ops import (
+    arith,
+    atomic,
+    control,
+    dot,
+    gpu,
+    histogram,
+    map,
+    math,
+    memory,
+    nvidia,
+    reduce,
+    shape,
+    sort,
+)
 
 __all__ = [
     "arith",
@@ -8,9 +22,12 @@ __all__ = [
     "control",
     "dot",
     "gpu",
+    "histogram",
+    "map",
     "math",
     "memory",
     "nvidia",
     "reduce",
     "shape",
+    "sort",
 ]

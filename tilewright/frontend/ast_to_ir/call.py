@@ -313,6 +313,8 @@ def call_function(
     frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function of the language, compiled for these arguments."""
+    if frame.caller is not None:  # what a combine function calls becomes part of it
+        return _inline_nested(frame, node, fn, args, kwargs)
     bound = bind_arguments(fn, args, kwargs)
     if fn.noinline:
         _check_scalars(fn, bound)
@@ -416,14 +418,20 @@ def run_body(frame: Frame) -> Any:
     return as_argument(None if completion is None else completion.value)
 
 
-def inline(frame: Frame, node: ast.AST, fn: Any, args: Sequence[Any]) -> Any:
+def inline(
+    frame: Frame,
+    node: ast.AST,
+    fn: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
     """The result of a function of the language whose body is built right here."""
     if not isinstance(fn, SourceFunction):
         raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
     context = frame.context
     builder = context.builder
     inner = Frame(context, fn, caller=builder.loc)
-    inner.names.update(bind_arguments(fn, args, {}))
+    inner.names.update(bind_arguments(fn, args, kwargs or {}))
     key = (fn, node)
     enter(context, fn, key)
     saved = builder.loc
@@ -431,6 +439,16 @@ def inline(frame: Frame, node: ast.AST, fn: Any, args: Sequence[Any]) -> Any:
     builder.loc = saved
     leave(context, key)
     return value
+
+
+def _inline_nested(
+    frame: Frame, node: ast.Call, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """`inline`, with errors that point to the call."""
+    try:
+        return inline(frame, node, fn, args, kwargs)
+    except CompilationError as error:
+        raise type(error)(frame.fn.src, node, None) from error
 
 
 def none_type(type_: Any) -> bool:
