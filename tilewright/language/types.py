@@ -229,6 +229,67 @@ class tuple_type(composite_type):
         return "T" + "_".join(t.mangle() for t in self.types) + "T"
 
 
+class block_pointer_type(composite_type):
+    """The type of a block pointer: it points to a block of an array in memory.
+
+    The parts are the base, a scalar pointer, and for each axis of the array its extent (i64), its
+    stride in elements (i64), and where the block begins (i32).
+
+    Attributes:
+        element_ty: the type of what is pointed to, a tile.
+        order: the axes, fastest in memory first.
+    """
+
+    __slots__ = ("element_ty", "order")
+
+    def __init__(self, base: Pointer, block_shape: Sequence[int], order: Sequence[int]) -> None:
+        rank = len(block_shape)
+        self.types = (base, *[int64] * (2 * rank), *[int32] * rank)
+        self.element_ty = Tile(tuple(block_shape), base.element_ty)
+        self.order = tuple(order)
+
+    @property
+    def rank(self) -> int:
+        return self.element_ty.rank
+
+    @property
+    def scalar(self) -> block_pointer_type:
+        return self
+
+    def is_ptr(self) -> bool:
+        return True
+
+    def is_block(self) -> bool:
+        return False
+
+    def is_const(self) -> bool:
+        return self.types[0].const
+
+    def with_types(self, types: Sequence[Any]) -> block_pointer_type:
+        """The base alone may be another."""
+        base = types[0] if types else Pointer(self.element_ty.element)
+        return block_pointer_type(base, self.element_ty.shape, self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, block_pointer_type)
+            and self.types == other.types
+            and self.element_ty == other.element_ty
+            and self.order == other.order
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.types, self.element_ty, self.order))
+
+    def __str__(self) -> str:
+        return f"{'const_' if self.is_const() else ''}pointer<{self.element_ty}>"
+
+    __repr__ = __str__
+
+    def mangle(self) -> str:
+        return f"P{self.element_ty.mangle()}"
+
+
 LanguageType = Type | constexpr_type | composite_type
 
 
