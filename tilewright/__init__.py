@@ -23,6 +23,7 @@ from tilewright.errors import (
     TilewrightError,
     TritonError,
 )
+from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -57,4 +58,5 @@ __all__ = [
     "next_power_of_2",
     "reinterpret",
     "runtime",
+    "set_allocator",
 ]

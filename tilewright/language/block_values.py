@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from tilewright.language.types import block_pointer_type
-from tilewright.language.values import assembles, composite, tensor
+from tilewright.ir.types import DType, Tile, dtype_of
+from tilewright.language.types import block_pointer_type, tensor_descriptor_type
+from tilewright.language.values import assembles, composite, constexpr, tensor, tuple
 
 
 class block_pointer(composite):
@@ -52,4 +54,66 @@ class block_pointer(composite):
         return str(self.type)
 
 
+class tensor_descriptor(composite):
+    """An array in memory that is accessed by blocks, made by `tl.make_tensor_descriptor` or passed
+    to a kernel.
+
+    Attributes:
+        base: the array, a scalar pointer.
+        shape: its extents, a tuple of scalars of i32.
+        strides: in elements, a tuple of scalars of i64 and of a compile-time 1 at its end.
+        block_type: the type of the blocks, a tile's.
+        block_shape: their extents, a tuple of compile-time numbers.
+        dtype: the element type.
+        padding: what a block is outside the array, "zero" or "nan".
+
+    Its methods are `load`, `store`, `gather`, `scatter` and `atomic_add`, `_min`, `_max`, `_and`,
+    `_or`, `_xor`.
+    """
+
+    __slots__ = ("block_type", "padding")
+
+    def __init__(
+        self, base: tensor, shape: tuple, strides: tuple, block_type: Tile, padding: str
+    ) -> None:
+        self.values = [base, shape, strides]
+        self.block_type = block_type
+        self.padding = padding
+
+    @property
+    def type(self) -> tensor_descriptor_type:
+        return tensor_descriptor_type(
+            self.block_type, self.shape.type, self.strides.type, self.padding
+        )
+
+    @property
+    def base(self) -> tensor:
+        return self.values[0]
+
+    @property
+    def shape(self) -> tuple:
+        return self.values[1]
+
+    @property
+    def strides(self) -> tuple:
+        return self.values[2]
+
+    @property
+    def block_shape(self) -> tuple:
+        return tuple([constexpr(n) for n in self.block_type.shape])
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.block_type)
+
+    def __repr__(self) -> str:
+        return str(self.type)
+
+
+def _descriptor_of(type: tensor_descriptor_type, parts: list[Any]) -> tensor_descriptor:
+    base, shape, strides = parts
+    return tensor_descriptor(base, shape, strides, type.block_type, type.padding)
+
+
 assembles(block_pointer_type)(block_pointer)
+assembles(tensor_descriptor_type)(_descriptor_of)

@@ -35,6 +35,12 @@ from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
 from tilewright.language.semantic.convert import to_tensor as _to_tensor
+from tilewright.language.tensor_descriptor import (
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+    tensor_descriptor,
+)
 from tilewright.language.types import (
     TRITON_MAX_TENSOR_NUMEL,
     block_type,
@@ -43,6 +49,7 @@ from tilewright.language.types import (
     get_int_dtype,
     pointer_type,
     str_to_ty,
+    tensor_descriptor_type,
     tuple_type,
     void,
 )
@@ -103,7 +110,9 @@ __all__ = [
     "item",
     "join",
     "load",
+    "load_tensor_descriptor",
     "make_block_ptr",
+    "make_tensor_descriptor",
     "max_constancy",
     "max_contiguous",
     "maximum",
@@ -126,9 +135,12 @@ __all__ = [
     "static_print",
     "static_range",
     "store",
+    "store_tensor_descriptor",
     "str_to_ty",
     "sub",
     "tensor",
+    "tensor_descriptor",
+    "tensor_descriptor_type",
     "to_tensor",
     "trans",
     "tuple",

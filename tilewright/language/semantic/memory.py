@@ -8,6 +8,7 @@ from tilewright.ir.types import I1, I8, Pointer, Scalar, element_of, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.types import tensor_descriptor_type
 from tilewright.language.values import composite, constexpr, tensor
 from tilewright.ops import memory as ops
 
@@ -50,7 +51,10 @@ def check_pointer(ptr: Any, function: str) -> Scalar:
     element = ptr.dtype if isinstance(ptr, tensor) else None
     if not isinstance(element, Pointer):
         shown = ptr.type if isinstance(ptr, tensor | composite) else plain(ptr)
-        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`")
+        advice = ""
+        if isinstance(shown, tensor_descriptor_type):
+            advice = f"; a descriptor has methods, such as `desc.{function}(offsets…)`"
+        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`{advice}")
     return element.element_ty
 
 
