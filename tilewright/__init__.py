@@ -25,6 +25,7 @@ from tilewright.errors import (
 )
 from tilewright.language.aggregate import aggregate
 from tilewright.language.core import must_use_result
+from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -61,4 +62,5 @@ __all__ = [
     "next_power_of_2",
     "reinterpret",
     "runtime",
+    "set_allocator",
 ]

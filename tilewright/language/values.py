@@ -46,6 +46,19 @@ def is_builtin(fn: Any) -> bool:
     return getattr(fn, TRITON_BUILTIN, False)
 
 
+def must_use_result(message: Any = "") -> Any:
+    """Make it a compile error to drop the function's result; usable with or without a message."""
+    if callable(message):
+        setattr(message, "_must_use_result", True)  # noqa: B010
+        return message
+
+    def mark(fn: Any) -> Any:
+        fn._must_use_result = message
+        return fn
+
+    return mark
+
+
 class base_value:
     """Base of the values that exist only while a kernel is compiled."""
 

@@ -442,7 +442,7 @@ def inline(
 
 
 def _inline_nested(
-    frame: Frame, node: ast.Call, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
+    frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """`inline`, with errors that point to the call."""
     try:
