@@ -12,7 +12,7 @@ from math import nan
 from typing import Any, NamedTuple
 
 from tilewright.ir.core import Value
-from tilewright.ir.types import I32, I64, U32, Scalar, element_of, shape_of
+from tilewright.ir.types import FP8E4B15, I32, I64, U32, Scalar, element_of, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import constant
@@ -162,6 +162,8 @@ def padding_option(option: Any, element: Scalar, of_what: str) -> str:
         raise ValueError(f"Padding option `{found}` is not supported; it is `zero` or `nan`")
     if found == "nan" and not element.is_floating():
         raise ValueError(f"Padding option `nan` is not supported for {of_what}")
+    if found == "nan" and element == FP8E4B15:
+        raise ValueError(f"Padding option `nan` is not supported for {element}, which has no NaN")
     return found
 
 
