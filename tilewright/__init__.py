@@ -23,6 +23,9 @@ from tilewright.errors import (
     TilewrightError,
     TritonError,
 )
+from tilewright.language.aggregate import aggregate
+from tilewright.language.core import must_use_result
+from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -45,6 +48,7 @@ __all__ = [
     "TilewrightError",
     "TritonError",
     "__version__",
+    "aggregate",
     "backends",
     "cdiv",
     "compile",
@@ -54,7 +58,9 @@ __all__ = [
     "jit",
     "knobs",
     "language",
+    "must_use_result",
     "next_power_of_2",
     "reinterpret",
     "runtime",
+    "set_allocator",
 ]

@@ -26,6 +26,7 @@ Written by `python -m benchmarks.gpu --write-docs`; run it again rather than cha
 - A time is the median of calls between two events of the GPU, in turns of some 10 ms for each
   contestant. Where the data would fit into four times the L2 cache, a fill of a buffer of that
   size goes before each call. Launches are timed on the host, 200 in a row.
+- Why a case stays below its aim is told in [benchmarks-gpu-misses.md](benchmarks-gpu-misses.md).
 """
 
 

@@ -81,11 +81,12 @@ def build(
     return module
 
 
-def _leaves(values: Sequence[Any]) -> list[Any]:
-    flat: list[Any] = []
+def flat(values: Sequence[Any]) -> list[Any]:
+    """The values, with those in tuples in their place."""
+    found: list[Any] = []
     for v in values:
-        flat.extend(_leaves(v) if isinstance(v, tuple) else [v])
-    return flat
+        found.extend(flat(v) if isinstance(v, tuple) else [v])
+    return found
 
 
 def launch(fn: SourceFunction, *args: Any, grid: Any = 1, **constexprs: Any) -> Module:
@@ -93,7 +94,7 @@ def launch(fn: SourceFunction, *args: Any, grid: Any = 1, **constexprs: Any) -> 
     names = [p.name for p in fn.params if p.name not in constexprs and not p.is_constexpr]
     signature = {n: type_string(a) for n, a in zip(names, args, strict=True)}
     module = build(fn, signature, constexprs)
-    interpret(module, grid, _leaves(args))
+    interpret(module, grid, flat(args))
     return module
 
 

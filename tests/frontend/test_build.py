@@ -8,7 +8,9 @@ import pytest
 
 import tilewright.language as tl
 from tests.frontend.kernels import build, jit, kernel_from, launch
+from tilewright.base import knobs
 from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.parser import parse_module
 from tilewright.ir.printer import print_module
@@ -258,3 +260,11 @@ def test_columns_count_indentation_of_the_file() -> None:
     store = next(op for op in module.walk() if op.name == "mem.store")
     assert store.loc is not None
     assert store.loc.column == 9
+
+
+def test_strictness_follows_the_setting() -> None:
+    assert FrontendOptions().strict_triton is False
+    with knobs.language.scope():
+        knobs.language.strict_triton = True
+        assert FrontendOptions().strict_triton is True
+    assert knobs.Language.strict_triton.keyed

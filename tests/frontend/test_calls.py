@@ -9,6 +9,7 @@ import pytest
 import tilewright.language as tl
 from tests.frontend.kernels import build, constexpr_function, fails, jit, kernel_from, launch
 from tilewright.ir.core import Module
+from tilewright.language.core import builtin
 from tilewright.ops.control import Call
 
 
@@ -312,3 +313,82 @@ def test_call_sites_are_known_within_combine_functions() -> None:
 
 def _larger(a: Any, b: Any) -> Any:
     return tl.maximum(a, b)
+
+
+class _Scope:
+    """A context manager that notes what happens to it."""
+
+    def __init__(self, name: Any, _semantic: Any = None) -> None:
+        assert _semantic is not None
+        self.name = name.value
+        self.seen: list[str] = []
+        _SCOPES.append(self)
+
+    def __enter__(self) -> int:
+        self.seen.append("enter")
+        return 7
+
+    def __exit__(self, *args: Any) -> None:
+        self.seen.append("exit")
+
+
+_SCOPES: list[_Scope] = []
+
+
+def test_with_enters_and_leaves_at_compile_time() -> None:
+    text = """
+    def kernel(out, x):
+        with scope("first") as a, scope(name="second"):
+            tl.store(out, x + a)
+        y = x
+        with scope("third"):
+            y += 1
+        tl.store(out + 1, y)
+    """
+    _SCOPES.clear()
+    assert run(text, 1, n=2, scope=tl.constexpr(_Scope)) == [8, 2]
+    assert [(s.name, s.seen) for s in _SCOPES] == [
+        (name, ["enter", "exit"]) for name in ("first", "second", "third")
+    ]
+    error = fails("def k():\n    with scope('a'):\n        return\n", scope=tl.constexpr(_Scope))
+    assert "Cannot have `return` statements inside `with` statements in triton " in str(error)
+
+
+def test_print_and_assert_are_primitives_of_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    @builtin
+    def note(*args: Any, _semantic: Any = None, **kwargs: Any) -> None:
+        calls.append(([tl.core.unwrap(a) if not isinstance(a, tl.tensor) else a.type for a in args],
+                      {k: v.value for k, v in kwargs.items()}))  # fmt: skip
+
+    monkeypatch.setattr(tl, "device_print", note, raising=False)
+    monkeypatch.setattr(tl, "device_assert", note, raising=False)
+    text = """
+    def kernel(x):
+        print("x is", x, hex=True)
+        assert x > 0, "small"
+        assert False
+    """
+    build(kernel_from(text), {"x": "i32"})
+    assert calls == [
+        (["x is", tl.int32], {"hex": True}),
+        ([tl.int1, "small"], {}),
+        ([False, ""], {}),
+    ]
+
+
+def test_minimum_of_tiles_by_python_is_deprecated() -> None:
+    with pytest.warns(UserWarning, match="`min` is deprecated for tiles"):
+        build(kernel_from("def k():\n    min(tl.arange(0, 4), 2)\n"))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [("6 & X", 2), ("4 | X", 7), ("6 ^ X", 5), ("1 << X", 8), ("32 >> X", 4), ("7 % X", 1),
+     ("2 ** X", 8), ("7 // X", 2), ("3 / X", 1.0), ("2 - X", -1), ("X + 1", 4), ("5 > X", True)],
+)  # fmt: skip
+def test_reflected_operators_of_constexpr(expression: str, expected: Any) -> None:
+    result = eval(expression, {"X": tl.constexpr(3)})
+    assert isinstance(result, tl.constexpr)
+    assert result.value == expected

@@ -176,3 +176,21 @@ def test_reduction_of_a_scalar_is_itself() -> None:
     build(
         kernel_from("def k(x):\n    tl.static_assert(tl.sum(x).dtype == tl.int32)\n"), {"x": "i32"}
     )
+
+
+def test_a_combine_function_may_call_another() -> None:
+    inner = function_from("@jit\ndef inner(a, b):\n    return a if a > b else b\n")
+    outer = function_from("@jit\ndef outer(a, b):\n    return inner(b=b, a=a)\n", inner=inner)
+    assert evaluate("tl.reduce(a, None, f)", A, f=outer) == A.max()
+    found = evaluate("tl.associative_scan(a, 1, f)", A, f=outer)
+    np.testing.assert_array_equal(found, np.maximum.accumulate(A, 1))
+
+
+def test_error_in_what_a_combine_function_calls_points_into_it() -> None:
+    wrong = function_from("@jit\ndef wrong(a, b):\n    return a + c\n")
+    outer = function_from("@jit\ndef outer(a, b):\n    return wrong(a, b)\n", wrong=wrong)
+    error = fails("def k():\n    tl.reduce(tl.arange(0, 4), 0, outer)\n", outer=outer)
+    assert str(error).startswith("at 2:4:")
+    assert str(error.__cause__).startswith("at 2:11:")
+    assert error.__cause__ is not None
+    assert str(error.__cause__.__cause__).startswith("at 2:15:")

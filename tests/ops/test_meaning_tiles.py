@@ -16,7 +16,7 @@ import pytest
 from tests.ops.exact import FORMATS, INTEGERS
 from tests.ops.harness import array_of, numbers_of, run_op, run_text
 from tilewright.ir.types import FP32, I32, Pointer, Tile, numpy_of, scalar_type, text_of
-from tilewright.ops import dot, shape
+from tilewright.ops import dot, histogram, shape, sort
 
 TYPES = [*INTEGERS, *FORMATS, "ptr<fp32>"]
 Index = tuple[int, ...]
@@ -403,3 +403,93 @@ def test_tf32_keeps_infinities_and_nans() -> None:
     args = [lhs, np.ones((1, 1), np.float32), np.zeros((3, 1), np.float32)]
     (out,) = run_op(dot.Dot, tiles, args, precision="tf32")
     assert [str(float(v)) for v in out.ravel()] == ["inf", "-inf", "nan"]
+
+
+@pytest.mark.parametrize("short", [t for t in INTEGERS if t != "i1"])
+@pytest.mark.parametrize("dims", [(1,), (8,), (7,), (3, 5)], ids=str)
+def test_sort(short: str, dims: Index) -> None:
+    t = INTEGERS[short]
+    count = math.prod(dims)
+    numbers = [t.samples(count)[i * 7 % count] for i in range(count)]
+    value = array_of(short, numbers).reshape(dims)
+    rows = [list(row) for row in value.reshape(-1, dims[-1]).tolist()]
+    for descending in (False, True):
+        (out,) = run_op(sort.Sort, [Tile(dims, element(short))], [value], descending=descending)
+        expected = [sorted(row, reverse=descending) for row in rows]
+        assert out.reshape(-1, dims[-1]).tolist() == expected
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3, 4, 5, 6, 7, 8, 12, 16])
+def test_network_sorts_every_sequence_of_zeros_and_ones(extent: int) -> None:
+    """A network of exchanges that does so sorts all sequences (Knuth, 5.3.4, the 0-1 principle)."""
+    rows = np.array(list(product([0, 1], repeat=extent)))
+    for mask, top in sort.network(extent):
+        for i in range(extent):
+            if i & top == 0 and i ^ mask < extent:
+                low, high = rows[:, i].copy(), rows[:, i ^ mask].copy()
+                rows[:, i], rows[:, i ^ mask] = np.minimum(low, high), np.maximum(low, high)
+    assert (np.diff(rows, axis=1) >= 0).all()
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_merge_of_a_rising_and_a_falling_sequence(descending: bool) -> None:
+    rows = [[1, 4, 6, 9, 8, 5, 2, 0], [9, 7, 3, 1, 0, 2, 2, 5], [5, 5, 5, 5, 5, 5, 5, 5]]
+    value = np.array(rows, np.int32)
+    t = Tile((3, 8), I32)
+    (out,) = run_op(sort.Sort, [t], [value], descending=descending, merge=True)
+    assert out.tolist() == [sorted(row, reverse=descending) for row in rows]
+
+
+@pytest.mark.parametrize("short", [t for t in INTEGERS if t != "i1"])
+def test_histogram(short: str) -> None:
+    numbers = [0, 3, 3, 1, 0, 3, 2, *INTEGERS[short].samples(4)[:4]]
+    value = array_of(short, numbers)
+    t = Tile((len(numbers),), element(short))
+    mask = np.array([i % 4 != 1 for i in range(len(numbers))])
+    (out,) = run_op(histogram.Histogram, [t], [value], bins=3, mask=None)
+    assert out.dtype == np.int32
+    assert out.tolist() == [numbers.count(i) for i in range(3)]
+    fn = f"""func @f(%a: {len(numbers)}x{short}, %m: {len(numbers)}xi1) -> 4xi32 {{
+      %b = tile.histogram %a, %m, bins=4 : ({len(numbers)}x{short}, {len(numbers)}xi1) -> 4xi32
+      control.return [%b] : 4xi32 -> ()
+    }}"""
+    (out,) = run_text(fn, [value, mask])
+    left = [n for n, counted in zip(numbers, mask, strict=True) if counted]
+    assert out.tolist() == [left.count(i) for i in range(4)]
+
+
+def test_map_runs_control_flow_for_each_element() -> None:
+    fn = """func @f(%a: 2x3xi32) -> (2x3xi32, 2x3xi1) {
+      %b, %c = tile.map [%a], pack=1 : 2x3xi32 -> (2x3xi32, 2x3xi1) {
+        (%x: i32)
+        %zero = arith.constant value=0, type=i32 : () -> i32
+        %one = arith.constant value=1, type=i32 : () -> i32
+        %n = control.for %zero, %x, %one, [%zero], num_stages=0, unroll=0, hints=()
+          : (i32, i32, i32, i32) -> i32 {
+          (%i: i32, %sum: i32)
+          %next = arith.add %sum, %i : (i32, i32) -> i32
+          control.yield [%next] : i32 -> ()
+        }
+        %odd = arith.cmp %n, %one, predicate="eq" : (i32, i32) -> i1
+        control.yield [%n, %odd] : (i32, i1) -> ()
+      }
+      control.return [%b, %c] : (2x3xi32, 2x3xi1) -> ()
+    }"""
+    sums, ones = run_text(fn, [np.array([[0, 1, 2], [3, -4, 5]], np.int32)])
+    assert sums.tolist() == [[0, 0, 1], [3, 0, 10]]
+    assert ones.tolist() == [[False, False, True], [False, False, False]]
+
+
+def test_map_takes_neighbours_in_row_major_order() -> None:
+    fn = """func @f(%a: 2x3xi32, %b: 2x3xi32) -> (2x3xi32, 2x3xi32) {
+      %c, %d = tile.map [%a, %b], pack=2 : (2x3xi32, 2x3xi32) -> (2x3xi32, 2x3xi32) {
+        (%w: i32, %x: i32, %y: i32, %z: i32)
+        %s = arith.sub %w, %x : (i32, i32) -> i32
+        control.yield [%x, %w, %s, %z] : (i32, i32, i32, i32) -> ()
+      }
+      control.return [%c, %d] : (2x3xi32, 2x3xi32) -> ()
+    }"""
+    a, b = np.arange(6, dtype=np.int32) ** 2, np.arange(6, dtype=np.int32) + 50
+    c, d = run_text(fn, [a.reshape(2, 3), b.reshape(2, 3)])
+    assert c.ravel().tolist() == [1, 0, 9, 4, 25, 16]
+    assert d.ravel().tolist() == [-1, 51, -5, 53, -9, 55]

@@ -462,9 +462,29 @@ def test_descriptor() -> None:
     base = _aligned(ml_dtypes.bfloat16)
     descriptor = SimpleNamespace(base=base, shape=[8, 8], strides=[8, 1], block_shape=[4, 2])
     bound = _bound(_binder(one)(descriptor))
-    assert bound.key.specs == (("tensordesc<bf16[4, 2]>", "D"),)
+    assert bound.key.specs == (("tensordesc<bf16[4, 2]>", ("D", "", "")),)
     assert bound.slots == ((base.ctypes.data, 8, 8, 8, 1),)
     assert bound.key.devices == "cpu"
+    descriptor.shape, descriptor.padding = [8, 16], "nan"
+    bound = _bound(_binder(one)(descriptor))
+    assert bound.key.specs == (("tensordesc<bf16[4, 2],padding=nan>", ("D", "", "D")),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"strides": [12, 1]}, "strides are multiples of 16 bytes"),
+        ({"strides": [8, 8]}, "the last is 1"),
+        ({"strides": [8]}, "one length, not 2, 1 and 2"),
+        ({"shape": [8, 1 << 31]}, "extents fit into int32"),
+        ({"shift": 1}, "base lies at a multiple of 16 bytes"),
+    ],
+)
+def test_descriptor_that_kernels_do_not_expect(changes: dict[str, Any], message: str) -> None:
+    base = _aligned(ml_dtypes.bfloat16)[changes.pop("shift", 0) :]
+    fields: dict[str, Any] = {"shape": [8, 8], "strides": [8, 1], "block_shape": [4, 2], **changes}
+    with pytest.raises(ValueError, match=message):
+        _binder(one)(SimpleNamespace(base=base, **fields))
 
 
 # -- calls ----------------------------------------------------------------------------------------

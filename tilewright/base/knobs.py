@@ -311,7 +311,13 @@ class Compilation(Group):
 
 
 class Language(Group):
-    """What operations mean where a kernel leaves it open."""
+    """What kernels may hold, and what operations mean where a kernel leaves it open."""
+
+    strict_triton = _switch(
+        "STRICT_TRITON",
+        "Refuse, with Triton's errors, what kernels may hold here and not there.",
+        keyed=True,
+    )
 
     fp32_default: Knob[str | None] = Knob(
         None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base.late import late
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import Pointer, Shared, Tile, Type
+from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
 
 if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
@@ -41,16 +42,28 @@ def digest(*parts: str) -> str:
 def runtime_arguments(
     signature: Sequence[Any], prefix: ArgPath = ()
 ) -> Iterator[tuple[ArgPath, str]]:
-    """Path and type string of each argument that is passed at run time, tuples leaf by leaf.
+    """Path and type string of each argument that is passed at run time, tuples leaf by leaf, and
+    descriptors part by part: places in (base, *shape, *strides).
 
     >>> list(runtime_arguments(["*fp32", "constexpr", ("i32", "fp32")]))
     [((0,), '*fp32'), ((2, 0), 'i32'), ((2, 1), 'fp32')]
+    >>> list(runtime_arguments(["tensordesc<fp16[64]>"]))
+    [((0, 0), '*fp16'), ((0, 1), 'i32')]
     """
     for i, type in enumerate(signature):
         if isinstance(type, tuple | list):
             yield from runtime_arguments(type, (*prefix, i))
+        elif type.startswith("tensordesc"):
+            for leaf in _descriptor_leaves(type):
+                yield (*prefix, i, leaf.place), signature_type(leaf.type)
         elif type != CONSTEXPR:
             yield (*prefix, i), type
+
+
+def _descriptor_leaves(name: str) -> list[DescriptorLeaf]:
+    found = str_to_ty(name)
+    assert isinstance(found, tensor_descriptor_type)
+    return found.leaves()
 
 
 def describe(value: Any) -> str:
@@ -76,7 +89,8 @@ class ASTSource:
         signature: type string of each parameter, by name; "constexpr" (or absent, when
             `constexprs` has it) for one that is fixed at compile time; a tuple for a tuple.
         constexprs: values by name, or by path (index of the parameter, index in the tuple, …).
-        attrs: facts of arguments by path, such as ``{(0,): [["tt.divisibility", 16]]}``.
+        attrs: facts of arguments by path, such as ``{(0,): [["tt.divisibility", 16]]}``; the base
+            of a descriptor is its part 0.
 
     Raises:
         TypeError: a key of the signature is no string, a parameter has neither type nor value.

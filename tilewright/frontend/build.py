@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
@@ -19,7 +19,12 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.types import Type
 from tilewright.language.semantic import Semantic
 from tilewright.language.semantic.convert import check_fp8
-from tilewright.language.types import constexpr_type, str_to_ty, tuple_type
+from tilewright.language.types import (
+    constexpr_type,
+    str_to_ty,
+    tensor_descriptor_type,
+    tuple_type,
+)
 from tilewright.language.values import constexpr, flat_types, type_of, unflatten
 from tilewright.ops.control import Return
 
@@ -49,11 +54,12 @@ def build_module(
 
     Args:
         fn: the kernel.
-        signature: parameter name -> type string such as ``"*fp32"`` or ``"constexpr"``; a tuple of
-            them for a tuple.
+        signature: parameter name -> type string such as ``"*fp32"``, ``"constexpr"`` or
+            ``"tensordesc<fp16[64, 64]>"``; a tuple of them for a tuple.
         constexprs: values of compile-time parameters, by name or by path: ``(index,)`` of the
             parameter, then indices into nested tuples.
-        attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility", "tw.alias".
+        attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility", "tw.alias". The
+            base of a descriptor is its part 0.
         options: what to know of the target; see `FrontendOptions`.
 
     Raises:
@@ -99,11 +105,11 @@ class _Builder:
         ]
         function = Function(
             self.symbol(),
-            [type_ for _, _, type_ in leaves],
+            [leaf.type for leaf in leaves],
             (),
-            [self.arg_attrs(path) for path, _, _ in leaves],
+            [leaf.facts | self.arg_attrs(leaf.path) for leaf in leaves],
             self.frame.loc(self.frame.definition),
-            [name for _, name, _ in leaves],
+            [leaf.name for leaf in leaves],
         )
         self.context.module.add(function)
         handles = iter(function.args)
@@ -154,7 +160,8 @@ class _Builder:
                 raise self.frame.error(
                     self.frame.definition, f"no value is given for the argument at {path}"
                 )
-            check_fp8_argument(self.frame, found)
+            for flat in flat_types(found):
+                check_fp8_argument(self.frame, flat)
             return found
         nested = [self.type_at(t, (*path, i)) for i, t in enumerate(text)]
         fields = getattr(text, "_fields", None)
@@ -178,14 +185,32 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, constexpr) else value
 
 
-def _leaves(type_: Any, path: Path, name: str) -> Iterator[tuple[Path, str, Type]]:
-    """Path, name and IR type of each run-time value in a parameter."""
+class _Leaf(NamedTuple):
+    """A run-time value in a parameter.
+
+    Attributes:
+        facts: what is known of every such value, as in `Function.arg_attrs`.
+    """
+
+    path: Path
+    name: str
+    type: Type
+    facts: dict[str, Any]
+
+
+def _leaves(type_: Any, path: Path, name: str) -> Iterator[_Leaf]:
+    """The run-time values in a parameter, in order."""
     if isinstance(type_, tuple_type):
         for i, nested in enumerate(type_.types):
             yield from _leaves(nested, (*path, i), f"{name}.{i}")
-        return
-    for flat in flat_types(type_):
-        yield path, name, flat
+    elif isinstance(type_, tensor_descriptor_type):
+        for leaf in type_.leaves():
+            facts = {"divisibility": leaf.divisibility} if leaf.divisibility > 1 else {}
+            full_name = f"{name}.{leaf.name}" if leaf.name else name
+            yield _Leaf((*path, leaf.place), full_name, leaf.type, facts)
+    else:
+        for flat in flat_types(type_):
+            yield _Leaf(path, name, flat, {})
 
 
 def hide_frames(error: BaseException) -> None:

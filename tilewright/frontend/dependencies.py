@@ -15,6 +15,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.aggregate import is_aggregate_class, sources
 from tilewright.language.values import constexpr, is_builtin
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class _Finder(ast.NodeVisitor):
         self.locals: set[str] = set()
         self.keys: list[str] = []
         self.used: Recorded = {}
+        self.aggregates: set[Any] = set()
 
     def lookup(self, name: str) -> Any:
         """The global or captured value of the name, recorded if need be; None if there is none."""
@@ -78,6 +80,9 @@ class _Finder(ast.NodeVisitor):
         if isinstance(value, constexpr):
             self.reference_within(value.value)
             return False
+        if is_aggregate_class(value):
+            self.follow_aggregate(value)
+            return True
         if value is None or isinstance(value, types.ModuleType) or is_language_object(value):
             return True
         if isinstance(value, DType | Pointer | Tile) or is_named_tuple_class(value):
@@ -94,6 +99,8 @@ class _Finder(ast.NodeVisitor):
         """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
         if is_keyed(value):
             self.follow(value)
+        elif is_aggregate_class(value):
+            self.follow_aggregate(value)
         elif isinstance(value, tuple | list):
             for v in value:
                 self.reference_within(v)
@@ -110,6 +117,19 @@ class _Finder(ast.NodeVisitor):
                     f"{value} from when it was first compiled. This is not allowed."
                 )
             self.used[key] = (value, scope)
+
+    def follow_aggregate(self, cls: Any) -> None:
+        """Add the fields and the methods of an aggregate class, and of those that it holds."""
+        if cls in self.aggregates:
+            return
+        self.aggregates.add(cls)
+        for part in sources(cls):
+            if isinstance(part, str):
+                self.keys.append(part)
+            elif is_aggregate_class(part):
+                self.follow_aggregate(part)
+            else:
+                self.follow(part)
 
     def visit_Name(self, node: ast.Name) -> Any:
         if not isinstance(node.ctx, ast.Load):

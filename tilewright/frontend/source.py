@@ -158,6 +158,7 @@ class JITCallable:
         self.__module__ = fn.__module__
         self.__doc__ = fn.__doc__
         self.__globals__: dict[str, Any] = fn.__globals__
+        self._must_use_result: Any = getattr(fn, "_must_use_result", None)
         self.file_name = fn.__code__.co_filename
         self.used_global_vals: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
         self._src: str | None = None

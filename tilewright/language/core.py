@@ -8,6 +8,14 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from tilewright.language.aggregate import aggregate as _aggregate
+from tilewright.language.aggregate import aggregate_replace
+from tilewright.language.asm import (
+    dispatch,
+    extern,
+    extern_elementwise,
+    inline_asm_elementwise,
+)
 from tilewright.language.atomic import (
     atomic_add,
     atomic_and,
@@ -18,6 +26,8 @@ from tilewright.language.atomic import (
     atomic_xchg,
     atomic_xor,
 )
+from tilewright.language.block_pointer import advance, make_block_ptr
+from tilewright.language.block_values import block_pointer
 from tilewright.language.debug import device_assert, device_print, expect_zero
 from tilewright.language.hints import (
     assume,
@@ -29,10 +39,17 @@ from tilewright.language.hints import (
 from tilewright.language.iteration import condition, range, static_range
 from tilewright.language.products import dot, dot_scaled
 from tilewright.language.semantic import arith, convert, memory
+from tilewright.language.semantic import block_pointer as block_pointers
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
 from tilewright.language.semantic.convert import to_tensor as _to_tensor
+from tilewright.language.tensor_descriptor import (
+    load_tensor_descriptor,
+    make_tensor_descriptor,
+    store_tensor_descriptor,
+    tensor_descriptor,
+)
 from tilewright.language.types import (
     TRITON_MAX_TENSOR_NUMEL,
     block_type,
@@ -41,6 +58,7 @@ from tilewright.language.types import (
     get_int_dtype,
     pointer_type,
     str_to_ty,
+    tensor_descriptor_type,
     tuple_type,
     void,
 )
@@ -51,6 +69,7 @@ from tilewright.language.values import (
     const,
     constexpr,
     is_builtin,
+    must_use_result,
     slice,
     tensor,
     tensor_method,
@@ -62,7 +81,10 @@ __all__ = [
     "TRITON_BUILTIN",
     "TRITON_MAX_TENSOR_NUMEL",
     "PropagateNan",
+    "_aggregate",
     "add",
+    "advance",
+    "aggregate_replace",
     "arange",
     "associative_scan",
     "assume",
@@ -89,20 +111,27 @@ __all__ = [
     "debug_barrier",
     "device_assert",
     "device_print",
+    "dispatch",
     "dot",
     "dot_scaled",
     "dtype",
     "expand_dims",
     "expect_zero",
+    "extern",
+    "extern_elementwise",
     "flip",
     "full",
     "gather",
     "get_int_dtype",
+    "inline_asm_elementwise",
     "interleave",
     "is_builtin",
     "item",
     "join",
     "load",
+    "load_tensor_descriptor",
+    "make_block_ptr",
+    "make_tensor_descriptor",
     "max_constancy",
     "max_contiguous",
     "maximum",
@@ -125,9 +154,12 @@ __all__ = [
     "static_print",
     "static_range",
     "store",
+    "store_tensor_descriptor",
     "str_to_ty",
     "sub",
     "tensor",
+    "tensor_descriptor",
+    "tensor_descriptor_type",
     "to_tensor",
     "trans",
     "tuple",
@@ -146,19 +178,6 @@ class PropagateNan(Enum):
 
     NONE = 0
     ALL = 0xFFFF
-
-
-def must_use_result(message: Any = "") -> Any:
-    """Make it a compile error to drop the function's result; usable with or without a message."""
-    if callable(message):
-        setattr(message, "_must_use_result", True)  # noqa: B010
-        return message
-
-    def mark(fn: Any) -> Any:
-        fn._must_use_result = message
-        return fn
-
-    return mark
 
 
 # -- programming model -----------------------------------------------------------------------------
@@ -385,17 +404,25 @@ def load(
     """What `pointer` points to, in the common shape of `pointer`, `mask` and `other`.
 
     Args:
-        pointer: a scalar pointer or a tile of pointers.
+        pointer: a scalar pointer, a tile of pointers, or a block pointer.
         mask: int1; lanes where it is false touch no memory.
         other: the value of those lanes.
         cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching.
         eviction_policy: "", "evict_first", "evict_last", "evict_normal": advice too.
         volatile: whether the load may not be removed, repeated or merged.
-        boundary_check, padding_option: for block pointers only.
+        boundary_check: for block pointers only: the axes along which elements may lie outside the
+            array. These are not read.
+        padding_option: for block pointers only: "zero" or "nan", the value of such elements; ""
+            leaves it open.
 
     Raises:
         ValueError: an argument does not fit the pointer.
     """
+    if isinstance(pointer, block_pointer):
+        return block_pointers.load(
+            _semantic, pointer, mask, other, boundary_check, padding_option, cache_modifier,
+            eviction_policy, volatile,
+        )  # fmt: skip
     return memory.load(
         _semantic, pointer, mask, other, boundary_check, padding_option, cache_modifier,
         eviction_policy, volatile,
@@ -408,6 +435,7 @@ def store(
     pointer: Any,
     value: Any,
     mask: Any = None,
+    boundary_check: Any = (),
     cache_modifier: Any = "",
     eviction_policy: Any = "",
     *,
@@ -415,10 +443,23 @@ def store(
 ) -> None:
     """Write `value`, cast to the pointee and broadcast to the pointer, where `mask` is true.
 
+    Args:
+        pointer: a scalar pointer, a tile of pointers, or a block pointer.
+        mask: int1; lanes where it is false touch no memory.
+        boundary_check: for block pointers only: the axes along which elements may lie outside the
+            array. These are not written.
+        cache_modifier: "", ".wb", ".cg", ".cs", ".wt": advice on caching.
+        eviction_policy: as for `load`.
+
     Raises:
         ValueError: an argument does not fit the pointer, or it points to constants.
     """
-    memory.store(_semantic, pointer, value, mask, cache_modifier, eviction_policy)
+    if isinstance(pointer, block_pointer):
+        block_pointers.store(
+            _semantic, pointer, value, mask, boundary_check, cache_modifier, eviction_policy
+        )
+        return
+    memory.store(_semantic, pointer, value, mask, boundary_check, cache_modifier, eviction_policy)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------

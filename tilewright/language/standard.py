@@ -1,4 +1,4 @@
-"""Named reductions and scans, softmax, and index arithmetic."""
+"""Named reductions and scans, softmax, sorting, functions of elements, and index arithmetic."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from typing import Any
 
 from tilewright.language.math import cdiv, sigmoid
 from tilewright.language.semantic import arith, reduce, shape
+from tilewright.language.semantic import sort as sorting
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
-from tilewright.language.values import builtin, constexpr, tensor, tensor_method, tuple
+from tilewright.language.values import (
+    builtin,
+    constexpr,
+    tensor,
+    tensor_method,
+    tuple,
+    unwrap,
+)
 
 __all__ = [
-    "argmax", "argmin", "cdiv", "cumprod", "cumsum", "max", "min", "reduce_or", "sigmoid",
-    "softmax", "sum", "swizzle2d", "xor_sum",
+    "argmax", "argmin", "bitonic_merge", "cdiv", "cumprod", "cumsum", "histogram",
+    "map_elementwise", "max", "min", "reduce_or", "sigmoid", "softmax", "sort", "sum", "swizzle2d",
+    "topk", "xor_sum",
 ]  # fmt: skip
 
 
@@ -145,6 +154,79 @@ def softmax(
     `keep_dims` is ignored: the shape is that of `x`.
     """
     return reduce.softmax(_semantic, x, dim, ieee_rounding)
+
+
+@builtin
+def sort(x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = None) -> tensor:
+    """The elements in order along `dim`, which is the last axis; the least first.
+
+    NaN is greater than all numbers, and -0.0 less than 0.0.
+
+        tl.sort(x)  # [3, 1, 2] -> [1, 2, 3]
+    """
+    return sorting.sort(_semantic, to_tensor(_semantic, x), dim, descending)
+
+
+@builtin
+def topk(
+    x: Any, k: Any, dim: Any = None, descending: Any = True, *, _semantic: Any = None
+) -> tensor:
+    """The `k` greatest elements along the last axis, the greatest first; or the least.
+
+    The order is that of `sort`. Elements narrower than 32 bits are widened as `max` does, unless
+    all are taken.
+
+    Args:
+        k: how many, a compile-time power of two.
+        descending: whether the greatest are taken, the greatest first; else the least are, the
+            least first.
+
+        tl.topk(x, 2)  # [3, 1, 4, 2] -> [4, 3]
+    """
+    return sorting.topk(_semantic, to_tensor(_semantic, x), k, dim, descending)
+
+
+@builtin
+def bitonic_merge(
+    x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = None
+) -> tensor:
+    """The elements in order along the last axis, where they first rise and then fall, or the other
+    way round. Of others the order is unspecified.
+
+        tl.bitonic_merge(x)  # [1, 4, 3, 2] -> [1, 2, 3, 4]
+    """
+    return sorting.sort(_semantic, to_tensor(_semantic, x), dim, descending, merge=True)
+
+
+@tensor_method
+@builtin
+def histogram(input: tensor, num_bins: Any, mask: Any = None, *, _semantic: Any = None) -> tensor:
+    """How often the values 0, 1, … `num_bins` - 1 occur, as an int32 tile of that length.
+
+    Args:
+        input: a 1-D tile of int32 or uint32; other values are not counted.
+        mask: int1; where it is false, elements are not counted.
+
+        tl.histogram(x, 4)  # [0, 2, 2, 7] -> [1, 0, 2, 0]
+    """
+    return sorting.histogram(_semantic, input, num_bins, mask)
+
+
+@builtin
+def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
+    """Call a jit function for each element of tiles, with scalars: it may branch and loop.
+
+    Args:
+        scalar_fn: takes an element of each of `args`, and returns a scalar or a tuple of them. It
+            must not write memory.
+        args: tiles and scalars; they are broadcast.
+        pack: a power of two; the function takes so many elements at once, neighbours in row-major
+            order: those of the first argument, then those of the second, …; and returns as many
+            of each result likewise.
+
+        tl.map_elementwise(compare, x, y)
+    """
+    return sorting.map_elementwise(_semantic, unwrap(scalar_fn), args, pack)
 
 
 @builtin

@@ -4,8 +4,9 @@ their public names and adds the types of compile-time values and of tuples.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.ir.types import (
     BF16,
@@ -172,9 +173,11 @@ class composite_type:
 
     Attributes:
         types: of the parts, in order. Compile-time parts have a `constexpr_type`.
+        decays: whether compile-time numbers that differ among the values of a join become tensors.
     """
 
     __slots__ = ("types",)
+    decays = True
     types: tuple[Any, ...]
 
     def with_types(self, types: Sequence[Any]) -> Any:
@@ -232,6 +235,149 @@ class tuple_type(composite_type):
         return "T" + "_".join(t.mangle() for t in self.types) + "T"
 
 
+class block_pointer_type(composite_type):
+    """The type of a block pointer: it points to a block of an array in memory.
+
+    The parts are the base, a scalar pointer, and for each axis of the array its extent (i64), its
+    stride in elements (i64), and where the block begins (i32).
+
+    Attributes:
+        element_ty: the type of what is pointed to, a tile.
+        order: the axes, fastest in memory first.
+    """
+
+    __slots__ = ("element_ty", "order")
+
+    def __init__(self, base: Pointer, block_shape: Sequence[int], order: Sequence[int]) -> None:
+        rank = len(block_shape)
+        self.types = (base, *[int64] * (2 * rank), *[int32] * rank)
+        self.element_ty = Tile(tuple(block_shape), base.element_ty)
+        self.order = tuple(order)
+
+    @property
+    def rank(self) -> int:
+        return self.element_ty.rank
+
+    @property
+    def scalar(self) -> block_pointer_type:
+        return self
+
+    def is_ptr(self) -> bool:
+        return True
+
+    def is_block(self) -> bool:
+        return False
+
+    def is_const(self) -> bool:
+        return self.types[0].const
+
+    def with_types(self, types: Sequence[Any]) -> block_pointer_type:
+        """The base alone may be another."""
+        base = types[0] if types else Pointer(self.element_ty.element)
+        return block_pointer_type(base, self.element_ty.shape, self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, block_pointer_type)
+            and self.types == other.types
+            and self.element_ty == other.element_ty
+            and self.order == other.order
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.types, self.element_ty, self.order))
+
+    def __str__(self) -> str:
+        return f"{'const_' if self.is_const() else ''}pointer<{self.element_ty}>"
+
+    __repr__ = __str__
+
+    def mangle(self) -> str:
+        return f"P{self.element_ty.mangle()}"
+
+
+class DescriptorLeaf(NamedTuple):
+    """A run-time part of a descriptor that is passed to a kernel.
+
+    Attributes:
+        place: in (base, *shape, *strides).
+        name: such as "shape.0"; "" for the base.
+        divisibility: what divides it by the rules for descriptors; of the base, in bytes.
+    """
+
+    place: int
+    name: str
+    type: DType | Pointer
+    divisibility: int = 1
+
+
+DESCRIPTOR_ALIGNMENT = 16  # bytes, of a descriptor's base and strides
+
+
+class tensor_descriptor_type(composite_type):
+    """The type of a tensor descriptor: an array in memory that is accessed by blocks.
+
+    The parts are the base, a scalar pointer, and a tuple each of the extents (i32) and strides
+    (i64, the last one a compile-time 1).
+
+    Args:
+        block_type: of the blocks, a tile's.
+        shape_type, strides_type: of the extents and the strides.
+        padding: what a block is outside the array, "zero" or "nan".
+    """
+
+    __slots__ = ("block_type", "padding")
+
+    def __init__(
+        self, block_type: Tile, shape_type: Any, strides_type: Any, padding: str = "zero"
+    ) -> None:
+        self.types = (Pointer(block_type.element), shape_type, strides_type)
+        self.block_type = block_type
+        self.padding = padding
+
+    @staticmethod
+    def of(block_type: Tile, padding: str = "zero") -> tensor_descriptor_type:
+        """The type of all descriptors with such blocks."""
+        rank = block_type.rank
+        extents = tuple_type([int32] * rank)
+        strides = tuple_type([*[int64] * (rank - 1), constexpr_type(1)])
+        return tensor_descriptor_type(block_type, extents, strides, padding)
+
+    def leaves(self) -> list[DescriptorLeaf]:
+        """The run-time parts that are passed to a kernel."""
+        rank, element = self.block_type.rank, self.block_type.element
+        unit = max(1, DESCRIPTOR_ALIGNMENT // element.nbytes_in_memory)
+        return [
+            DescriptorLeaf(0, "", self.types[0], DESCRIPTOR_ALIGNMENT),
+            *(DescriptorLeaf(1 + i, f"shape.{i}", int32) for i in range(rank)),
+            *(DescriptorLeaf(1 + rank + i, f"strides.{i}", int64, unit) for i in range(rank - 1)),
+        ]
+
+    def with_types(self, types: Sequence[Any]) -> tensor_descriptor_type:
+        _, shape, strides = types or (None, None, None)
+        return tensor_descriptor_type(self.block_type, shape, strides, self.padding)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, tensor_descriptor_type)
+            and self.types == other.types
+            and self.block_type == other.block_type
+            and self.padding == other.padding
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.types, self.block_type, self.padding))
+
+    def __str__(self) -> str:
+        padding = "" if self.padding == "zero" else f", padding={self.padding}"
+        return f"tensor_descriptor<{self.block_type}{padding}>"
+
+    __repr__ = __str__
+
+    def mangle(self) -> str:
+        return f"TD{self.block_type.mangle()}"
+
+
 LanguageType = Type | constexpr_type | composite_type
 
 
@@ -244,8 +390,33 @@ def canonical_name(name: str) -> str:
     return CANONICAL_NAMES.get(name, name)
 
 
-def str_to_ty(name: str, c: Any = None) -> Type | constexpr_type:
-    """The type that a signature string names: ``"*fp32"``, ``"*ki8"``, ``"u1"``, ``"constexpr"``.
+# Element, shape, and what follows it, such as a padding or another compiler's layout.
+_DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[(\d+(?:, *\d+)*)\](.*)>$")
+
+
+def _descriptor_type(name: str) -> tensor_descriptor_type:
+    found = _DESCRIPTOR.match(name)
+    if found is None:
+        raise ValueError(f"there is no type {name!r}; descriptors are tensordesc<fp16[64, 64]>")
+    element, shape, rest = found.groups()
+    sizes = tuple(map(int, shape.split(",")))
+    validate_block_shape(sizes)
+    block = Tile(sizes, _element_type(element))
+    padding = "nan" if "padding=nan" in rest.replace(" ", "") else "zero"
+    return tensor_descriptor_type.of(block, padding)
+
+
+def _element_type(name: str) -> DType:
+    found = BY_SHORT.get(canonical_name(name))
+    if found is None:
+        raise ValueError(f"there is no type {name!r}")
+    return found
+
+
+def str_to_ty(name: str, c: Any = None) -> LanguageType:
+    """The type that a signature string names.
+
+        "*fp32"  "*ki8"  "u1"  "constexpr"  "tensordesc<fp16[64, 64]>"
 
     Args:
         c: the value of a ``"constexpr"``.
@@ -260,10 +431,9 @@ def str_to_ty(name: str, c: Any = None) -> Type | constexpr_type:
         element = str_to_ty(name[2:] if const else name[1:])
         assert isinstance(element, DType | Pointer)
         return Pointer(element, const)
-    found = BY_SHORT.get(canonical_name(name))
-    if found is None:
-        raise ValueError(f"there is no type {name!r}")
-    return found
+    if name.startswith("tensordesc<"):
+        return _descriptor_type(name)
+    return _element_type(name)
 
 
 def get_int_dtype(bitwidth: int, signed: bool) -> DType:

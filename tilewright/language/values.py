@@ -46,6 +46,19 @@ def is_builtin(fn: Any) -> bool:
     return getattr(fn, TRITON_BUILTIN, False)
 
 
+def must_use_result(message: Any = "") -> Any:
+    """Make it a compile error to drop the function's result; usable with or without a message."""
+    if callable(message):
+        setattr(message, "_must_use_result", True)  # noqa: B010
+        return message
+
+    def mark(fn: Any) -> Any:
+        fn._must_use_result = message
+        return fn
+
+    return mark
+
+
 class base_value:
     """Base of the values that exist only while a kernel is compiled."""
 
@@ -160,6 +173,21 @@ class constexpr(base_value):
 
     def __rshift__(self, other: Any) -> constexpr:
         return constexpr(self.value >> _plain(other))
+
+    def __rand__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) & self.value)
+
+    def __ror__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) | self.value)
+
+    def __rxor__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) ^ self.value)
+
+    def __rlshift__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) << self.value)
+
+    def __rrshift__(self, other: Any) -> constexpr:
+        return constexpr(_plain(other) >> self.value)
 
     def __lt__(self, other: Any) -> constexpr:
         return constexpr(self.value < _plain(other))

@@ -2,28 +2,36 @@
 
 from tilewright.ops import (
     arith,
+    asm,
     atomic,
     control,
     debug,
     dot,
     gpu,
+    histogram,
+    map,
     math,
     memory,
     nvidia,
     reduce,
     shape,
+    sort,
 )
 
 __all__ = [
     "arith",
+    "asm",
     "atomic",
     "control",
     "debug",
     "dot",
     "gpu",
+    "histogram",
+    "map",
     "math",
     "memory",
     "nvidia",
     "reduce",
     "shape",
+    "sort",
 ]

@@ -14,7 +14,10 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.ops.asm import InlineAsm, InlineAsmEffect
 from tilewright.ops.gpu import Fetch
+from tilewright.ops.histogram import Histogram
+from tilewright.ops.map import Map
 from tilewright.ops.reduce import Reduce, Scan
 from tilewright.ops.shape import (
     Arange,
@@ -29,6 +32,7 @@ from tilewright.ops.shape import (
     Splat,
     Split,
 )
+from tilewright.ops.sort import Sort
 
 
 def is_tile(value: Value) -> bool:
@@ -97,11 +101,19 @@ class Demands(NamedTuple):
     results: Sequence[LinearLayout | None]
 
 
-COMBINING = (Reduce, Scan, Join, Split, Cat, Flip, Gather)
+_COMBINING = (
+    *(Reduce, Scan, Join, Split, Cat, Flip, Gather, Sort, Histogram, Map),
+    *(InlineAsm, InlineAsmEffect),
+)
+
+
+def combines(op: Op) -> bool:
+    """Whether the layouts of all the op's tiles follow from that of its first operand."""
+    return isinstance(op, _COMBINING) and bool(op.operands) and is_tile(op.operands[0])
 
 
 def demands_from(op: Op, source: LinearLayout) -> Demands:
-    """What an op of `COMBINING` demands when `source` is the layout of its first operand."""
+    """What an op that `combines` demands when `source` is the layout of its first operand."""
     match op:
         case Reduce():
             result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
@@ -115,8 +127,16 @@ def demands_from(op: Op, source: LinearLayout) -> Demands:
             return Demands([source] * 2, [cat_layout(source, op.axis)])
         case Split():
             return _split_demands(source)
-        case Flip():
+        case InlineAsm() | InlineAsmEffect():
+            return Demands([source] * len(op.operands), [source] * len(op.results))
+        case Flip() | Sort():
             return Demands([source], [source])
+        case Histogram():
+            bins = spread((op.bins,), (0,), 1, source)
+            return Demands([source] * len(op.operands), [bins])
+        case Map():
+            layout = packed_layout(source, op.pack)
+            return Demands([layout] * len(op.srcs), [layout] * len(op.results))
         case Gather():
             index = source
             if shape_of(op.src.type) != shape_of(op.index.type):
@@ -125,6 +145,16 @@ def demands_from(op: Op, source: LinearLayout) -> Demands:
             return Demands([source, index], [index])
         case _:
             raise AssertionError(f"{op.name} has no such layouts")
+
+
+def packed_layout(source: LinearLayout, pack: int) -> LinearLayout:
+    """A layout whose registers, `pack` at a time, hold neighbours in row-major order: this one, or
+    one like it."""
+    wanted = tuple(1 << i for i in range(pack.bit_length() - 1))
+    if source.bases(REGISTER)[: len(wanted)] == wanted:
+        return source
+    flat = spread((prod(source.shape),), (0,), pack, source)
+    return shape.reshape(flat, source.shape)
 
 
 def cat_layout(half: LinearLayout, axis: int) -> LinearLayout:

@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.language.target_info import install_host_target
 from tilewright.targets.protocol import GPUTarget
 
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
@@ -154,6 +155,17 @@ def set_active(driver: Driver) -> None:
 def reset_active() -> None:
     """Return to the default driver."""
     globals().pop("active", None)
+
+
+def _active_target() -> GPUTarget | None:
+    """The target of the active driver; None if it has no device."""
+    try:
+        return (globals().get("active") or __getattr__("active")).get_current_target()
+    except RuntimeError:
+        return None
+
+
+install_host_target(_active_target)
 
 
 # -- devices by name ------------------------------------------------------------------------------

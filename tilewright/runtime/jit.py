@@ -281,10 +281,11 @@ class JITFunction(SourceFunction, KernelInterface):
             signature[param.name] = type
             leaves += _leaves((i,), type, facts)
         constants = {p: at_path(values, p) for p, type, _ in leaves if type == CONSTEXPR}
+        parts = [part for leaf in leaves for part in _parts(*leaf)]
         attrs: dict[ArgPath, list[Any]] = {
-            p: [["tt.divisibility", 16]] for p, _, facts in leaves if facts == "D"
+            p: [["tt.divisibility", 16]] for p, _, fact in parts if fact == "D"
         }
-        tensors = [p for p, kind, _ in leaves if is_tensor_type(kind)]
+        tensors = [p for p, is_tensor, _ in parts if is_tensor]
         for number, path in enumerate(tensors):
             # Without any overlap each tensor is in a class of its own.
             alias = key.aliases[number] if key.aliases else number
@@ -389,8 +390,17 @@ def _plain(value: Any) -> Any:
 
 
 def is_tensor_type(type: Any) -> bool:
-    """Whether a type string is one of what is in memory."""
-    return isinstance(type, str) and type.startswith(("*", "tensordesc"))
+    """Whether a type string is that of an address."""
+    return isinstance(type, str) and type.startswith("*")
+
+
+def _parts(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, bool, Any]]:
+    """(path, whether it is an address, key) of an argument, or of parts of a descriptor: its base
+    and extents."""
+    if str(type).startswith("tensordesc"):
+        yield from (((*path, i), i == 0, fact) for i, fact in enumerate(facts))
+    else:
+        yield path, is_tensor_type(type), facts
 
 
 def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any, Any]]:

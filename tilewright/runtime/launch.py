@@ -17,6 +17,7 @@ from tilewright.compiler.artifact import CompiledKernel, Launch, install_launche
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
 from tilewright.runtime.cache import disk_cache
+from tilewright.runtime.descriptors import is_descriptor, parts_of
 from tilewright.runtime.placement import device_of, devices_of, require_cpu
 from tilewright.runtime.tensors import CPU, find_reader
 
@@ -58,17 +59,21 @@ def _checked_extents(grid: Any) -> Grid:
 
 
 def slot_of(value: Any) -> Any:
-    """What a binder would put in the place of an argument: the address of a tensor."""
+    """What a binder would put in the place of an argument: the address of a tensor, the parts of a
+    descriptor."""
     if isinstance(value, tuple):
         return tuple(map(slot_of, value))
+    if is_descriptor(value):
+        return tuple(map(slot_of, parts_of(value)))
     reader = find_reader(value)
     return value if reader is None else reader(value)[0]
 
 
 def at_path(values: Any, path: Sequence[int]) -> Any:
-    """The value at a path: index of the parameter, index in the tuple, …"""
+    """The value at a path: index of the parameter, index in the tuple or of the descriptor's part,
+    …"""
     for index in path:
-        values = values[index]
+        values = (parts_of(values) if is_descriptor(values) else values)[index]
     return values
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tilewright.runtime import driver
+from tilewright.runtime.descriptors import is_descriptor
 from tilewright.runtime.tensors import CPU, CUDA, find_reader
 
 
@@ -72,7 +73,7 @@ def leaves_of(value: Any) -> Iterator[Any]:
     if isinstance(value, tuple):
         for item in value:
             yield from leaves_of(item)
-    elif hasattr(value, "block_shape") and hasattr(value, "base"):
+    elif is_descriptor(value):
         yield value.base
     else:
         yield value

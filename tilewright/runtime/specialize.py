@@ -8,7 +8,7 @@ Each argument gets a *spec*, the pair (type string, key):
     other int                        ("i32" | "i64" | "u64", "D" if divisible by 16 else "")
     float                            ("fp32", None)
     tensor                           ("*fp32", "D" if its address is divisible by 16 else "")
-    tensor descriptor                ("tensordesc<fp32[16, 32]>", "D" or "")
+    tensor descriptor                ("tensordesc<fp32[16, 32]>", "D" or "" of base and extents)
     tuple                            (the type strings, the keys)
     JIT function, constexpr, dtype   ("constexpr", a key that stands for its value)
 
@@ -27,6 +27,13 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from tilewright.ir.types import scalar_type
+from tilewright.runtime.descriptors import (
+    check_descriptor,
+    descriptor_type,
+    is_descriptor,
+    parts_of,
+)
 from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes, find_reader
 
 Spec: TypeAlias = tuple[Any, Any]
@@ -189,7 +196,7 @@ class _Slow:
                 return value, ("constexpr", key if key is value else self.constexpr(key))
             if isinstance(value, tuple):
                 return self._tuple(value, mode, tensors)
-            if hasattr(value, "block_shape") and hasattr(value, "base"):
+            if is_descriptor(value):
                 return self._descriptor(value, mode, tensors)
         if find_reader(value) is not None:
             return self._tensor(value, mode, tensors)
@@ -223,9 +230,12 @@ class _Slow:
 
     def _descriptor(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[Any, Spec]:
         address, (pointer, key) = self._tensor(value.base, mode, tensors)
-        name = f"tensordesc<{pointer.lstrip('*k')}{[int(n) for n in value.block_shape]}>"
-        slots = (address, *(int(n) for n in value.shape), *(int(n) for n in value.strides))
-        return slots, (name, key)
+        element = pointer.lstrip("*k")
+        check_descriptor(value, address, scalar_type(element).nbytes_in_memory)
+        slots = (address, *parts_of(value)[1:])
+        extents = slots[1 : 1 + len(value.shape)]
+        keys = (key, *("D" if mode.by_alignment and n % 16 == 0 else "" for n in extents))
+        return slots, (descriptor_type(value, element), keys)
 
     def constexpr(self, value: Any) -> object:
         """A hashable key that is equal only for values that compile to the same code.

@@ -8,6 +8,8 @@ from __future__ import annotations
 import tilewright as triton
 import tilewright.language as tl
 
+LOG2_E = tl.constexpr(1.4426950408889634)
+
 
 @triton.jit
 def row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.constexpr):
@@ -44,7 +46,9 @@ def long_row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.con
     """One row in two walks: for its greatest value and its sum, and again to store.
 
     Each lane keeps a maximum and a sum of its own, so that nothing is exchanged between lanes
-    before the end of the first walk. The row is small enough for the cache to serve the second.
+    before the end of the first walk. The row is small enough for the cache to serve the second,
+    where what is stored is not to take the place of other rows. Powers are of two: the product
+    with log2(e) is one multiplication, and the division one subtraction.
     """
     row = tl.program_id(0).to(tl.int64)
     x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride
@@ -57,12 +61,14 @@ def long_row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.con
         x = tl.load(
             x_row + start + lane, mask=inside, other=-float("inf"), eviction_policy="evict_last"
         )
+        x *= LOG2_E
         before = greatest
         greatest = tl.maximum(before, x)
-        total = total * tl.exp(before - greatest) + tl.exp(x - greatest)
+        total = total * tl.exp2(before - greatest) + tl.exp2(x - greatest)
     peak = tl.max(greatest, axis=0)
-    scale = 1.0 / tl.sum(total * tl.exp(greatest - peak), axis=0)
+    peak += tl.log2(tl.sum(total * tl.exp2(greatest - peak), axis=0))
     for start in range(0, columns, BLOCK):
         inside = start + lane < columns
         x = tl.load(x_row + start + lane, mask=inside, other=0.0, eviction_policy="evict_first")
-        tl.store(out_row + start + lane, tl.exp(x - peak) * scale, mask=inside)
+        share = tl.exp2(x * LOG2_E - peak)
+        tl.store(out_row + start + lane, share, mask=inside, eviction_policy="evict_first")

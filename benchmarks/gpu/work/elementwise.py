@@ -44,7 +44,7 @@ def add(setting: Setting) -> dict[str, Planned]:
     return {f"{n} elements": planned(_add, n)}
 
 
-def _copy(setting: Setting, n: int) -> Case:
+def _copy(setting: Setting, n: int, bars: Bars) -> Case:
     x, out = setting.randn(n, dtype=torch.bfloat16), setting.empty(n, dtype=torch.bfloat16)
     return Case(
         kernels="elementwise",
@@ -53,11 +53,19 @@ def _copy(setting: Setting, n: int) -> Case:
         expected=lambda: [x],
         tolerance=0.0,
         bytes=2 * 2 * n,
-        bars=Bars(triton=0.99, torch=0.99),
+        bars=bars,
         library={"copy_": partial(out.copy_, x)},
     )
 
 
 def copy(setting: Setting) -> dict[str, Planned]:
+    """A long one for the speed of memory, and some as short as other work of this page.
+
+    Nothing that reads and writes as many bytes can be expected to be faster than those.
+    """
     n = setting.pick(10_007, 2**29, 2**29)
-    return {f"{n} elements": planned(_copy, n)}
+    short = setting.pick((), (2**23,), (2**23, 2**24, 2**25))
+    sizes = {n: Bars(triton=0.99, torch=0.99)} | dict.fromkeys(short, Bars())
+    return {
+        f"{n} elements, {4 * n / 1e6:.0f} MB": planned(_copy, n, bars) for n, bars in sizes.items()
+    }

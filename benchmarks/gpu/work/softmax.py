@@ -18,8 +18,12 @@ COLUMNS = (256, 512, 781, 1024, 2048, 4096, 8192, 12672, 16384)
 SMALL_ROWS = 37  # not a multiple of any number of rows a program
 SMALL_COLUMNS = (64, 100)
 
-TILE_ELEMENTS = (2048, 4096)
+TILE_ELEMENTS = (1024, 2048, 4096)
 """Elements of a tile of several rows."""
+
+LONG_CONFIGURATIONS = ((4096, 3, 16), (8192, 1, 16), (8192, 1, 32), (16384, 1, 32))
+"""Elements at a time, stages, warps of the loop over a row. More rows at once than the L2 holds
+would be read twice; a single stage leaves registers for a second program."""
 
 Launches = Callable[[Any, torch.Tensor, torch.Tensor], dict[str, Run]]
 
@@ -76,6 +80,7 @@ def _rows_launches(kernels: Any, x: torch.Tensor, out: torch.Tensor) -> dict[str
         )
         for elements in TILE_ELEMENTS
         for warps in (4, 8)
+        if elements >= block
     }  # fmt: skip
 
 
@@ -91,11 +96,11 @@ def several_rows(setting: Setting) -> dict[str, Planned]:
 def _long_launches(kernels: Any, x: torch.Tensor, out: torch.Tensor) -> dict[str, Run]:
     rows, columns = x.shape
     return {
-        f"{block} at a time, {warps} warps": partial(
+        f"{block} at a time, {stages} stages, {warps} warps": partial(
             kernels.long_row_kernel[(rows,)], x, out, columns, columns, columns,
-            BLOCK=block, num_warps=warps,
+            BLOCK=block, num_stages=stages, num_warps=warps,
         )
-        for block, warps in ((4096, 8), (8192, 16))
+        for block, stages, warps in LONG_CONFIGURATIONS
     }  # fmt: skip
 
 

@@ -145,6 +145,7 @@ _runtime = cache(_Runtime)
 @cache
 def _machine() -> llvm.TargetMachine:
     """Code generation for this processor, quick rather than good."""
+    llvm.initialize_native_asmparser()  # for inline assembly
     host = emit.host_machine()
     target = llvm.Target.from_triple(host.triple)
     return target.create_target_machine(

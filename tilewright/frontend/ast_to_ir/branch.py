@@ -261,7 +261,7 @@ def join_types(a: Any, b: Any) -> Any:
     """The type to which values of both are brought: compile-time numbers that differ decay."""
     if a == b:
         return a
-    if isinstance(a, composite_type) and a.like(b):
+    if isinstance(a, composite_type) and a.decays and a.like(b):
         return a.with_types([join_types(x, y) for x, y in zip(a.types, b.types, strict=True)])
     a, b = _decayed(a), _decayed(b)
     if a != b:

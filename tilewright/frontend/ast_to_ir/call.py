@@ -8,17 +8,26 @@ from __future__ import annotations
 
 import ast
 import types
+import warnings
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
+import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
 from tilewright.frontend.ast_to_ir.expr import attribute
-from tilewright.frontend.ast_to_ir.stmt import pending, run
+from tilewright.frontend.ast_to_ir.stmt import Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
 from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
-from tilewright.frontend.source import ConstexprFunction, SourceFunction
+from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
 from tilewright.ir.core import Function
 from tilewright.ir.types import Tile
+from tilewright.language.aggregate import (
+    aggregate_value,
+    hidden_arguments,
+    is_aggregate_class,
+    method,
+)
 from tilewright.language.semantic import arith
 from tilewright.language.semantic.context import StaticAssertionError
 from tilewright.language.types import constexpr_type
@@ -84,22 +93,39 @@ def _check_result_is_used(frame: Frame, node: ast.Call, fn: Any) -> None:
         raise frame.error(node, f"{text} {message}" if isinstance(message, str) else text)
 
 
-def call(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The result of ``fn(*args, **kwargs)``, as a language value."""
+    if isinstance(fn, types.MethodType) and isinstance(fn.__func__, JITCallable):
+        fn, args = fn.__func__, [fn.__self__, *args]
     if isinstance(fn, SourceFunction):
         return call_function(frame, node, fn, args, kwargs)
     frame.semantic.inline = lambda callee, values: inline(frame, node, callee, values)
-    if is_builtin(fn):
+    if is_builtin(fn) or is_aggregate_class(fn):
         kwargs["_semantic"] = frame.semantic
     elif isinstance(fn, ConstexprFunction):
         kwargs = {k: unwrap(v) for k, v in kwargs.items()}
-        return constexpr(_guarded(frame, node, fn.fn, [unwrap(a) for a in args], kwargs))
+        found = _guarded(frame, node, fn.fn, [unwrap(a) for a in args], kwargs)
+        return found if isinstance(found, composite) else constexpr(found)
+    elif isinstance(fn, aggregate_value):
+        return call_instance(frame, node, fn, args, kwargs)
+    elif isinstance(getattr(fn, "__self__", None), aggregate_value):
+        kwargs |= hidden_arguments(fn, _semantic=frame.semantic)
     else:
         return call_python(frame, node, fn, args, kwargs)
     return wrap(_guarded(frame, node, fn, args, kwargs))
 
 
-def _guarded(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call_instance(
+    frame: Frame, node: ast.AST, owner: Any, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Call an aggregate by its method ``__call__``."""
+    found = method(owner, "__call__")
+    if found is None:
+        raise TypeError(f"'{type(owner).__name__}' object is not callable")
+    return call(frame, node, found, args, kwargs)
+
+
+def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a primitive; its exceptions become the causes of errors at the call."""
     try:
         return fn(*args, **kwargs)
@@ -113,11 +139,47 @@ def _guarded(frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dic
         raise frame.error(node, str(error)) from error
 
 
+# -- statements that call --------------------------------------------------------------------------
+
+
+@statement(ast.Assert)
+def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> None:
+    """`tl.device_assert`, of a compile-time condition too."""
+    test = visit(frame, node.test)
+    message = constexpr("") if node.msg is None else visit(frame, node.msg)
+    check = getattr(tl, "device_assert", None)
+    if check is not None:
+        call(frame, node, check, [test, message], {})
+    elif frame.context.options.debug:
+        raise frame.unsupported(node, "assert is not supported yet when `debug` is on")
+
+
+@statement(ast.With)
+def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
+    """Enter what the calls make with ``_semantic=``, run the body, leave."""
+    frame.withs += 1
+    with ExitStack() as stack:
+        for item in node.items:
+            entered = wrap(stack.enter_context(_context_manager(frame, item.context_expr)))
+            if item.optional_vars is not None:
+                assign(frame, item.optional_vars, entered)
+        run(frame, pending(node.body), True)
+    frame.withs -= 1
+
+
+def _context_manager(frame: Frame, node: ast.expr) -> Any:
+    if not isinstance(node, ast.Call):
+        return visit(frame, node)
+    made = unwrap(visit(frame, node.func))
+    args, kwargs = arguments(frame, node)
+    return _guarded(frame, node, made, args, kwargs | {"_semantic": frame.semantic})
+
+
 # -- Python ----------------------------------------------------------------------------------------
 
 
 def call_python(
-    frame: Frame, node: ast.Call, fn: Any, args: list[Any], kwargs: dict[str, Any]
+    frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin of Python, a class, or a method of a compile-time value."""
     if fn is isinstance:
@@ -185,6 +247,13 @@ def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
             assert v == v, "min and max of compile-time values don't take NaN"
             assert not (v == 0 and str(v) == "-0.0"), "min and max don't take -0.0"
         return constexpr(fn(*plain) if len(plain) > 1 else plain[0])
+    if any(isinstance(v, tensor) and isinstance(v.type, Tile) for v in values):
+        name = fn.__name__
+        warnings.warn(
+            f"Python's `{name}` is deprecated for tiles; use `tl.{name}imum`, or `tl.{name}` to "
+            "reduce one",
+            stacklevel=2,
+        )
     apply = arith.minimum if fn is min else arith.maximum
     result = values[0]
     for value in values[1:]:
@@ -241,9 +310,11 @@ def specialization_key(value: Any) -> Any:
 
 
 def call_function(
-    frame: Frame, node: ast.Call, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
+    frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Call a function of the language, compiled for these arguments."""
+    if frame.caller is not None:  # what a combine function calls becomes part of it
+        return _inline_nested(frame, node, fn, args, kwargs)
     bound = bind_arguments(fn, args, kwargs)
     if fn.noinline:
         _check_scalars(fn, bound)
@@ -347,14 +418,20 @@ def run_body(frame: Frame) -> Any:
     return as_argument(None if completion is None else completion.value)
 
 
-def inline(frame: Frame, node: ast.Call, fn: Any, args: Sequence[Any]) -> Any:
+def inline(
+    frame: Frame,
+    node: ast.AST,
+    fn: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
     """The result of a function of the language whose body is built right here."""
     if not isinstance(fn, SourceFunction):
         raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
     context = frame.context
     builder = context.builder
     inner = Frame(context, fn, caller=builder.loc)
-    inner.names.update(bind_arguments(fn, args, {}))
+    inner.names.update(bind_arguments(fn, args, kwargs or {}))
     key = (fn, node)
     enter(context, fn, key)
     saved = builder.loc
@@ -362,6 +439,16 @@ def inline(frame: Frame, node: ast.Call, fn: Any, args: Sequence[Any]) -> Any:
     builder.loc = saved
     leave(context, key)
     return value
+
+
+def _inline_nested(
+    frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """`inline`, with errors that point to the call."""
+    try:
+        return inline(frame, node, fn, args, kwargs)
+    except CompilationError as error:
+        raise type(error)(frame.fn.src, node, None) from error
 
 
 def none_type(type_: Any) -> bool:

@@ -10,6 +10,7 @@ from tilewright.frontend.ast_to_ir.visit import Frame
 from tilewright.frontend.dependencies import is_language_object, is_named_tuple_class
 from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, Pointer, Tile
+from tilewright.language.aggregate import is_aggregate_class
 from tilewright.language.values import constexpr, wrap
 
 _ABSENT: Any = object()
@@ -43,6 +44,8 @@ def lookup(frame: Frame, name: str) -> Any:
         value = frame.globals.get(name, _ABSENT)
     if value is _ABSENT:
         value = BUILTIN_NAMES.get(name, _ABSENT)
+        if name == "print":
+            value = getattr(tl, "device_print", _ABSENT)
         if value is _ABSENT:
             raise NameError(f"{name} is not defined")
         return value
@@ -57,7 +60,7 @@ def may_be_global(value: Any) -> bool:
         return True
     if isinstance(value, DType | Pointer | Tile) or is_language_object(value):
         return True
-    return is_named_tuple_class(value)
+    return is_named_tuple_class(value) or is_aggregate_class(value)
 
 
 def _global_message(name: str) -> str:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base.diagnostics import CompilationError
-from tilewright.frontend.ast_to_ir.expr import binary, unpack
-from tilewright.frontend.ast_to_ir.scope import lookup
+from tilewright.frontend.ast_to_ir.expr import unpack
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
@@ -179,16 +177,6 @@ def visit_annassign(frame: Frame, node: ast.AnnAssign, todo: Pending, live: bool
         assign(frame, node.target, value)
 
 
-@statement(ast.AugAssign)
-def visit_augassign(frame: Frame, node: ast.AugAssign, todo: Pending, live: bool) -> None:
-    if not isinstance(node.target, ast.Name):
-        assign(frame, node.target, None)
-        return
-    old = lookup(frame, node.target.id)
-    value = binary(frame, node, type(node.op), old, visit(frame, node.value))
-    assign(frame, node.target, value)
-
-
 @expression(ast.NamedExpr)
 def visit_namedexpr(frame: Frame, node: ast.NamedExpr) -> Any:
     assign(frame, node.target, visit(frame, node.value))
@@ -209,14 +197,6 @@ def visit_expr(frame: Frame, node: ast.Expr, todo: Pending, live: bool) -> None:
 @statement(ast.Pass)
 def visit_pass(frame: Frame, node: ast.Pass, todo: Pending, live: bool) -> None:
     pass
-
-
-@statement(ast.Assert)
-def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> None:
-    """Without the debug option an assertion is only checked for being well formed."""
-    visit(frame, node.test)
-    if frame.context.options.debug:
-        raise frame.unsupported(node, "assert is not supported yet when `debug` is on")
 
 
 @statement(ast.Return)
@@ -240,15 +220,3 @@ def visit_functiondef(frame: Frame, node: ast.FunctionDef, todo: Pending, live: 
         "nested function definitions are not allowed inside a @triton.jit kernel. Move the "
         "helper function to module level and decorate it with @triton.jit.",
     )
-
-
-@statement(ast.With)
-def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
-    frame.withs += 1
-    with ExitStack() as stack:
-        for item in node.items:
-            entered = stack.enter_context(visit(frame, item.context_expr))
-            if item.optional_vars is not None:
-                assign(frame, item.optional_vars, entered)
-        run(frame, pending(node.body), True)
-    frame.withs -= 1

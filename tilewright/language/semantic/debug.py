@@ -21,8 +21,8 @@ def _plain(value: Any) -> Any:
 def _require_effects(s: Semantic, what: str) -> None:
     if s.builder.pure:
         raise ValueError(
-            f"{what} is not possible in a function that combines elements; it may run any number "
-            "of times"
+            f"{what} is not possible in a function that is given to an op for its elements: how "
+            "often it runs is open"
         )
 
 

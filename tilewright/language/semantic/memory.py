@@ -8,7 +8,8 @@ from tilewright.ir.types import I1, I8, Pointer, Scalar, element_of, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
-from tilewright.language.values import constexpr, tensor
+from tilewright.language.types import tensor_descriptor_type
+from tilewright.language.values import composite, constexpr, tensor
 from tilewright.ops import memory as ops
 
 CACHE_MODIFIERS = ("ca", "cg", "cs", "cv", "wb", "wt")
@@ -49,8 +50,11 @@ def check_pointer(ptr: Any, function: str) -> Scalar:
     """
     element = ptr.dtype if isinstance(ptr, tensor) else None
     if not isinstance(element, Pointer):
-        shown = ptr.type if isinstance(ptr, tensor) else plain(ptr)
-        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`")
+        shown = ptr.type if isinstance(ptr, tensor | composite) else plain(ptr)
+        advice = ""
+        if isinstance(shown, tensor_descriptor_type):
+            advice = f"; a descriptor has methods, such as `desc.{function}(offsets…)`"
+        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`{advice}")
     return element.element_ty
 
 
@@ -141,7 +145,8 @@ def stored_value(s: Semantic, value: Any, pointee: Scalar, shape: tuple[int, ...
     return convert.cast(s, found, I8) if pointee is I1 else found
 
 
-def check_writable(ptr: tensor) -> None:
+def check_writable(ptr: Any) -> None:
+    """Raise ValueError for a pointer to constants; it is a tensor or a block pointer."""
     if ptr.dtype.is_const():
         raise ValueError("Cannot store to a constant pointer")
 
@@ -157,10 +162,19 @@ def to_pointer_shape(s: Semantic, ptr: tensor, value: tensor) -> tensor:
     return convert.extend_to(s, value, want)
 
 
-def store(s: Semantic, pointer: Any, value: Any, mask: Any, cache: Any, evict: Any) -> None:
+def store(
+    s: Semantic,
+    pointer: Any,
+    value: Any,
+    mask: Any,
+    boundary_check: Any,
+    cache: Any,
+    evict: Any,
+) -> None:
     """Write the value, cast and broadcast to the pointer, where the mask is true."""
     pointee = check_pointer(pointer, "store")
     check_writable(pointer)
+    _check_block_pointer_options(boundary_check, "")
     lanes = optional_tensor(s, mask)
     check_mask(lanes)
     check_scalar_pointer(pointer, value=value if isinstance(value, tensor) else None, mask=lanes)

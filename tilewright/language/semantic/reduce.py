@@ -149,7 +149,7 @@ def cumprod(s: Semantic, x: tensor, axis: Any, reverse: Any, dtype: Any) -> tens
     return scan(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.mul), reverse)[0]
 
 
-def _widened(s: Semantic, x: tensor) -> tensor:
+def widened(s: Semantic, x: tensor) -> tensor:
     """Elements narrower than 32 bits as fp32 or int32."""
     element = x.dtype
     if element.primitive_bitwidth >= 32:
@@ -159,7 +159,7 @@ def _widened(s: Semantic, x: tensor) -> tensor:
 
 def extremum(s: Semantic, x: tensor, axis: Any, keep_dims: Any, function: Pairwise) -> tensor:
     """`tl.max` or `tl.min` without indices."""
-    return reduce(s, [_widened(s, x)], axis, pairwise(s, function), plain(keep_dims))[0]
+    return reduce(s, [widened(s, x)], axis, pairwise(s, function), plain(keep_dims))[0]
 
 
 def extremum_with_index(

@@ -81,10 +81,10 @@ NativeStart: TypeAlias = Callable[[Runtime], Start | None]
 
 def slots_of(arguments: list[Any]) -> list[int] | None:
     """What `Start.slots` is for arguments of these paths and types; None where only Python can
-    pack them: tuples, and floats narrower than fp32."""
+    pack them: tuples, descriptors, and floats narrower than fp32."""
     slots: list[int] = []
     for path, kind in arguments:
-        if len(path) != 1 or kind.startswith(("fp16", "bf", "fp8", "tensordesc")):
+        if len(path) != 1 or kind.startswith(("fp16", "bf", "fp8")):
             return None
         slots.append(path[0] | (layout.TO_FP32 if kind == "fp32" else 0))
     return slots

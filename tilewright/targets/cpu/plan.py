@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, shape_of
-from tilewright.ops import arith, atomic, control, debug, dot, math, memory, reduce, shape
+from tilewright.ops import arith, control, debug, map, math, memory, reduce, shape, sort
 from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.alias import MemoryOrder
 
@@ -29,8 +29,7 @@ KEEP_COST = 10  # above this, a value needed by several groups is kept
 MATH_COST = 20
 DIVIDE_COST = 6
 
-STANDALONE = (dot.Dot, reduce.Scan, atomic.AtomicRMW, atomic.AtomicCAS)
-CONTROL = (control.For, control.While, control.If)
+HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # in its regions
 
 
 @dataclass(eq=False)
@@ -309,7 +308,7 @@ def value_cost(value: Value, kept: Container[Value]) -> int:
 
 def _reads_buffer(user: Op, value: Value) -> bool:
     """Whether a consumer needs the whole tile in memory before it starts."""
-    return isinstance(user, reduce.Scan | debug.Print | debug.Assert)
+    return isinstance(user, reduce.Scan | sort.Sort | debug.Print | debug.Assert)
 
 
 def _ancestor_in(op: Op, region: Region) -> Op:
@@ -331,7 +330,7 @@ def plan_function(fn: Function) -> Plan:
 
 def _plan_region(plan: Plan, region: Region, order: MemoryOrder) -> None:
     for op in region:
-        if isinstance(op, CONTROL):
+        if isinstance(op, HOLDS_STEPS):
             for nested in op.regions:
                 _plan_region(plan, nested, order)
     planner = _Planner(plan, region, order)

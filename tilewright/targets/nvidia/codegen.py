@@ -9,6 +9,7 @@ from tilewright.base import knobs
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
+from tilewright.lowering.simt import asm as _asm
 from tilewright.lowering.simt import atomic as _atomic
 from tilewright.lowering.simt import buffers as _buffers
 from tilewright.lowering.simt import control as _control
@@ -16,10 +17,13 @@ from tilewright.lowering.simt import convert as _convert
 from tilewright.lowering.simt import debug as _debug
 from tilewright.lowering.simt import dot as _dot
 from tilewright.lowering.simt import gather as _gather
+from tilewright.lowering.simt import histogram as _histogram
+from tilewright.lowering.simt import map as _map
 from tilewright.lowering.simt import memory as _memory
 from tilewright.lowering.simt import reduce as _reduce
 from tilewright.lowering.simt import scan as _scan
 from tilewright.lowering.simt import shape as _shape
+from tilewright.lowering.simt import sort as _sort
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.targets.nvidia import arith as _own_arith
 from tilewright.targets.nvidia import mma as _mma
@@ -29,8 +33,8 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 
 # Importing these registers how their ops are emitted.
 REGISTERED = (
-    *(_arith, _atomic, _buffers, _control, _convert, _dot, _gather, _memory, _mma, _reduce, _scan),
-    *(_debug, _shape, _own_arith),
+    *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
+    *(_memory, _mma, _reduce, _scan, _shape, _sort, _own_arith),
 )
 
 if TYPE_CHECKING:

@@ -136,12 +136,14 @@ def _without_strength_reduction() -> Generator[None]:
         llvm.set_option("tilewright", "-disable-lsr=false")
 
 
-def with_all_registers(ptx: str) -> str:
-    """The PTX of a kernel that may have all registers of a multiprocessor to itself.
+def with_ctas(ptx: str, ctas: int) -> str:
+    """The PTX of a kernel of which a multiprocessor is to hold so many CTAs at once.
 
     ptxas 13.0, left to itself, gave kernels that need more than 255 registers 32 of them, and
     spilled the rest. Told that a single CTA is enough, it takes 255 (seen on a layer norm's
     gradient with 64 elements a thread: ten times as fast). It is not told always, as it then also
-    takes more where two CTAs would fit, in attention among others.
+    takes more where two CTAs would fit: a layer norm of 8192 columns took 29 % longer.
     """
-    return re.sub(r"^(\.reqntid .*)$", r"\1\n.minnctapersm 1", ptx, count=1, flags=re.MULTILINE)
+    return re.sub(
+        r"^(\.reqntid .*)$", rf"\1\n.minnctapersm {ctas}", ptx, count=1, flags=re.MULTILINE
+    )

@@ -16,6 +16,11 @@ RESERVED_SHARED = 1024  # bytes of shared memory that the system takes of each C
 
 MOST_TO_SAVE = 16  # registers of a thread that ptxas may find ways to do without
 
+# ptxas, left to itself, tries to do with 32 registers, with which every thread that there can be is
+# resident. On that way ptxas 13.0.88 has miscompiled a kernel: docs/decisions/0012.
+SQUEEZED_REGISTERS = 32
+ROOMY_REGISTERS = 40
+
 
 def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) -> int:
     """CTAs that run at once on a multiprocessor.
@@ -31,11 +36,16 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
     return min(REGISTERS // (given * threads), chip.max_threads // threads, memory, MAX_CTAS)
 
 
+def ctas_with_room(threads: int) -> int:
+    """How many CTAs of so many threads leave each thread ROOMY_REGISTERS."""
+    return max(1, min(MAX_CTAS, REGISTERS // (ROOMY_REGISTERS * threads)))
+
+
 def registers_for_one_more(chip: Processor, threads: int, registers: int, shared: int) -> int:
     """The most registers with which one CTA more would run; 0 if that is out of reach."""
     threads = max(threads, WARP_SIZE)
     wanted = resident_ctas(chip, threads, registers, shared) + 1
     limit = REGISTERS // (wanted * threads) // REGISTER_UNIT * REGISTER_UNIT
-    if not limit or registers - limit > MOST_TO_SAVE:
+    if limit < ROOMY_REGISTERS or registers - limit > MOST_TO_SAVE:
         return 0
     return limit if resident_ctas(chip, threads, limit, shared) >= wanted else 0

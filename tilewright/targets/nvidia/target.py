@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -32,7 +33,11 @@ from tilewright.targets.nvidia.features import (
     Processor,
     processor,
 )
-from tilewright.targets.nvidia.occupancy import registers_for_one_more
+from tilewright.targets.nvidia.occupancy import (
+    SQUEEZED_REGISTERS,
+    ctas_with_room,
+    registers_for_one_more,
+)
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
@@ -84,6 +89,8 @@ class CudaOptions:
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"
 
+
+SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 550
 
 # Spills with so few registers in use are the assembler's choice, not need.
 FEW_REGISTERS = 64
@@ -143,6 +150,12 @@ class NvidiaTarget:
     def features(self) -> frozenset[str]:
         return self.processor.features
 
+    def _fp8_types(self) -> tuple[str, ...]:
+        """Those that a kernel may use."""
+        if not knobs.language.strict_triton:
+            return FP8_TYPES
+        return (*self.processor.fp8_types, "fp8e4b15")
+
     def parse_options(self, given: Mapping[str, Any]) -> CudaOptions:
         """The options, complete and checked.
 
@@ -154,7 +167,7 @@ class NvidiaTarget:
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
-            "supported_fp8_dtypes": FP8_TYPES,
+            "supported_fp8_dtypes": self._fp8_types(),
             "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,
         }
@@ -170,6 +183,7 @@ class NvidiaTarget:
             allowed_dot_input_precisions=options.allowed_dot_input_precisions,
             max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
             min_dot_size=min_dot_size,
+            assembly="PTX",
             debug=options.debug,
             sanitize_overflow=options.sanitize_overflow,
             num_warps=options.num_warps,
@@ -213,13 +227,13 @@ class NvidiaTarget:
             cubin = assembler.assemble(ptx, replace(request, extra=(*request.extra, *more)))
             return Assembled(ptx, cubin, resources(cubin, name))
 
-        first = attempt(ptx)
         if options.maxnreg is not None:
-            return first
+            return attempt(ptx)
+        threads = options.num_warps * WARP_SIZE
+        first = _with_room(attempt, ptx, threads)
         registers = first.used.registers
         if first.used.spilled_registers:
-            return attempt(emit.with_all_registers(ptx)) if registers <= FEW_REGISTERS else first
-        threads = options.num_warps * WARP_SIZE
+            return attempt(emit.with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
         fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
         second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
         return first if second.used.spilled_registers else second
@@ -229,6 +243,22 @@ class NvidiaTarget:
         if stage != "sass" or not isinstance(cubin, bytes) or find_disassembler() is None:
             raise KeyError(stage)
         return sass(cubin)
+
+
+def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:
+    """What the assembler makes of a kernel that it may not squeeze into few registers.
+
+    Whether it does shows only afterwards. Short kernels, of which it is most of them, are assembled
+    both ways at once, so that nobody waits for the second.
+    """
+    roomy = emit.with_ctas(ptx, ctas_with_room(threads))
+    if ptx.count("\n") > SHORT_PTX:
+        first = attempt(ptx)
+        return attempt(roomy) if first.used.registers == SQUEEZED_REGISTERS else first
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(attempt, roomy)
+        first = attempt(ptx)
+        return second.result() if first.used.registers == SQUEEZED_REGISTERS else first
 
 
 def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:

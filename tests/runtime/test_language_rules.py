@@ -1,0 +1,88 @@
+"""Rules of the language that span front end and launch, compiled for the CPU and interpreted."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tilewright
+import tilewright.language as tl
+from tilewright.base import knobs
+
+
+@pytest.fixture(params=["cpu", "interpreter"])
+def jit(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
+    """The decorator, for the CPU or for the interpreter."""
+
+    def decorate(fn: Any) -> Any:
+        with knobs.runtime.scope():
+            knobs.runtime.interpret = request.param == "interpreter"
+            return tilewright.jit(fn)
+
+    return decorate
+
+
+@tilewright.aggregate
+class Stream:
+    """A place in an array, and what has been added up so far."""
+
+    pointer: tl.tensor
+    total: tl.tensor
+    size: tl.constexpr
+
+    @tilewright.jit
+    def step(self):
+        values = tl.load(self.pointer + tl.arange(0, self.size))
+        return Stream(self.pointer + self.size, self.total + values, self.size)
+
+    @tilewright.jit
+    def __add__(self, other):
+        return tl.aggregate_replace(self, total=self.total + other.total)
+
+
+def _streams(out, x, y, n, size: tl.constexpr):
+    zero = tl.zeros((size,), tl.float32)
+    a = Stream(x, zero, size)
+    b = Stream(y, zero, size)
+    for _ in range(n):
+        a = a.step()
+        if n > 2:
+            b = b.step()
+    tl.store(out + tl.arange(0, size), (a + b).total)
+
+
+def test_aggregates_of_pointers_and_tiles(jit: Any) -> None:
+    kernel = jit(_streams)
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 24)).astype(np.float32)
+    out = np.zeros(8, np.float32)
+    kernel[(1,)](out, x, y, 3, size=8)
+    expected = np.zeros(8, np.float32)
+    totals = [expected, expected]
+    for i in range(3):
+        totals = [t + v[8 * i : 8 * i + 8] for t, v in zip(totals, (x, y), strict=True)]
+    np.testing.assert_array_equal(out, totals[0] + totals[1])
+    kernel[(1,)](out, x, y, 2, size=8)
+    np.testing.assert_array_equal(out, x[:8] + x[8:16])
+
+
+class Slot(NamedTuple):
+    pointer: Any
+    bias: Any
+
+
+def _all_kinds(out, slot, *rest, scale, N: "tl.constexpr" = 2):  # pyright: ignore[reportArgumentType]
+    total = tl.load(slot.pointer) + slot.bias
+    for i in tl.static_range(len(rest)):
+        total += rest[i]
+    tl.store(out + tl.arange(0, N), total * scale)
+
+
+def test_kinds_of_parameters(jit: Any) -> None:
+    kernel = jit(_all_kinds)
+    out, x = np.zeros(4, np.int32), np.array([100], np.int32)
+    kernel[(1,)](out, Slot(x, 5), 1, 2, 30, scale=2)
+    assert out.tolist() == [276, 276, 0, 0]
+    kernel[(1,)](out, Slot(bias=1, pointer=x), scale=3, N=4)
+    assert out.tolist() == [303] * 4

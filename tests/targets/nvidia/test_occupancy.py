@@ -1,0 +1,76 @@
+"""How many CTAs a multiprocessor holds, and what ptxas is asked for because of it."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tilewright.targets.nvidia import target
+from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.occupancy import (
+    MAX_CTAS,
+    REGISTERS,
+    ROOMY_REGISTERS,
+    ctas_with_room,
+    registers_for_one_more,
+    resident_ctas,
+)
+
+HOPPER = processor(90)
+THREADS = [32 << i for i in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "ctas"),
+    [
+        (128, 32, 0, 16),  # 2048 threads
+        (128, 33, 0, 12),  # 40 registers each: 65536 / 5120
+        (1024, 64, 0, 1),
+        (32, 16, 0, 32),  # no more CTAs than that
+        (128, 32, 100 * 1024, 2),  # 228 KiB of shared memory, and one for the system of each
+    ],
+)
+def test_resident_ctas(threads: int, registers: int, shared: int, ctas: int) -> None:
+    assert resident_ctas(HOPPER, threads, registers, shared) == ctas
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_room_is_made_for_40_registers_and_not_much_more(threads: int) -> None:
+    ctas = ctas_with_room(threads)
+    assert REGISTERS // (ctas * threads) >= ROOMY_REGISTERS
+    assert ctas == MAX_CTAS or REGISTERS // ((ctas + 1) * threads) < ROOMY_REGISTERS
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
+    asked = {registers_for_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
+    assert min(asked, default=ROOMY_REGISTERS) >= ROOMY_REGISTERS
+
+
+@pytest.mark.parametrize("lines", [3, 2000])
+@pytest.mark.parametrize(("registers", "ctas"), [(31, []), (32, ["6"]), (33, [])])
+def test_a_kernel_of_32_registers_is_assembled_with_room(
+    lines: int, registers: int, ctas: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def assemble(ptx: str, request: Any) -> bytes:
+        seen.append(ptx)
+        return b""
+
+    def used(cubin: bytes, name: str) -> Any:
+        return SimpleNamespace(registers=registers, spilled_registers=0)
+
+    monkeypatch.setattr(target, "resources", used)
+    compiler = target.NvidiaTarget(90)
+    made = compiler._assembled(
+        SimpleNamespace(assemble=assemble),  # pyright: ignore[reportArgumentType]
+        ".reqntid 256\n{\n" + "\n" * lines,
+        compiler.parse_options({"num_warps": 8}),
+        SimpleNamespace(name="kernel", shared_bytes=0),  # pyright: ignore[reportArgumentType]
+    )
+    assert made.ptx in seen
+    assert re.findall(r"^\.minnctapersm (\d+)$", made.ptx, re.MULTILINE) == ctas

@@ -1,0 +1,232 @@
+"""Operators, comparisons, subscripts: which operand decides, and what they mean at compile time."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.frontend.ast_to_ir.call import call
+from tilewright.frontend.ast_to_ir.expr import kind_text
+from tilewright.frontend.ast_to_ir.scope import lookup
+from tilewright.frontend.ast_to_ir.stmt import Pending, assign, statement
+from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
+from tilewright.ir.types import Tile
+from tilewright.language.aggregate import aggregate_value, method
+from tilewright.language.operators import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
+from tilewright.language.semantic import arith, shape
+from tilewright.language.semantic.convert import is_number
+from tilewright.language.values import (
+    base_value,
+    composite,
+    constexpr,
+    is_constant,
+    tensor,
+    tuple,
+    unwrap,
+    wrap,
+)
+
+# class of the operator -> (sign, name of the operator, meaning on Python values)
+BINARY: dict[type, Any] = {
+    ast.Add: ("+", "add", operator.add),
+    ast.Sub: ("-", "sub", operator.sub),
+    ast.Mult: ("*", "mul", operator.mul),
+    ast.Div: ("/", "truediv", operator.truediv),
+    ast.FloorDiv: ("//", "floordiv", operator.floordiv),
+    ast.Mod: ("%", "mod", operator.mod),
+    ast.Pow: ("**", "pow", operator.pow),
+    ast.BitAnd: ("&", "and", operator.and_),
+    ast.BitOr: ("|", "or", operator.or_),
+    ast.BitXor: ("^", "xor", operator.xor),
+    ast.LShift: ("<<", "lshift", operator.lshift),
+    ast.RShift: (">>", "rshift", operator.rshift),
+}
+COMPARE: dict[type, Any] = {
+    ast.Eq: ("==", "eq", operator.eq),
+    ast.NotEq: ("!=", "ne", operator.ne),
+    ast.Lt: ("<", "lt", operator.lt),
+    ast.LtE: ("<=", "le", operator.le),
+    ast.Gt: (">", "gt", operator.gt),
+    ast.GtE: (">=", "ge", operator.ge),
+}
+UNARY: dict[type, Any] = {
+    ast.USub: ("neg", operator.neg),
+    ast.UAdd: ("pos", operator.pos),
+    ast.Invert: ("invert", operator.invert),
+    ast.Not: ("not", operator.not_),
+}
+# comparison -> the same with its operands swapped
+REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+@expression(ast.Subscript)
+def visit_subscript(frame: Frame, node: ast.Subscript) -> Any:
+    owner, index = visit(frame, node.value), visit(frame, node.slice)
+    if isinstance(owner, tensor):
+        return shape.subscript(frame.semantic, owner, index)
+    if isinstance(owner, aggregate_value):
+        found = method(owner, "__getitem__")
+        if found is None:
+            raise TypeError(f"'{kind_text(owner)}' object is not subscriptable")
+        return call(frame, node, found, [index], {})
+    if isinstance(owner, base_value):
+        return wrap(owner[index])  # pyright: ignore[reportIndexIssue]
+    return wrap(owner[unwrap(index)])
+
+
+def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
+    """``lhs op rhs`` where `kind` is the operator's class in `ast`."""
+    if kind not in BINARY:
+        raise frame.unsupported(
+            node, f"AST binary operator '{kind.__name__}' is not (currently) implemented."
+        )
+    sign, name, python = BINARY[kind]
+    if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):
+        return _by_method(frame, node, sign, (f"__{name}__", f"__r{name}__"), lhs, rhs)
+    if isinstance(lhs, tensor) or isinstance(rhs, tensor):
+        apply = BINARY_OPERATORS.get(name)
+        mixable = all(isinstance(v, tensor) or is_number(v) for v in (lhs, rhs))
+        if apply is None or not mixable:
+            raise _unsupported_operands(frame, node, sign, lhs, rhs)
+        return apply(frame.semantic, lhs, rhs)
+    if isinstance(lhs, tuple) or isinstance(rhs, tuple):
+        if name == "add" and isinstance(lhs, tuple) and isinstance(rhs, tuple):
+            return lhs + rhs
+        if name == "mul" and is_number(lhs if isinstance(rhs, tuple) else rhs):
+            return rhs * lhs if isinstance(rhs, tuple) else lhs * rhs
+        raise _unsupported_operands(frame, node, sign, lhs, rhs)
+    return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+
+
+def _by_method(
+    frame: Frame, node: ast.AST, sign: str, names: Sequence[str], lhs: Any, rhs: Any
+) -> Any:
+    """An operator of aggregates: by the left one's method, else by the right one's reflected one.
+
+    Aggregates come before tensors, and these before compile-time values.
+    """
+    for owner, name, other in ((lhs, names[0], rhs), (rhs, names[1], lhs)):
+        found = method(owner, name)
+        if found is not None:
+            result = call(frame, node, found, [other], {})
+            if unwrap(result) is not NotImplemented:
+                return result
+    raise _unsupported_operands(frame, node, sign, lhs, rhs)
+
+
+def _unsupported_operands(frame: Frame, node: ast.AST, sign: str, lhs: Any, rhs: Any) -> Exception:
+    return frame.unsupported(
+        node,
+        f"unsupported operand type(s) for {sign}: '{kind_text(lhs)}' and '{kind_text(rhs)}'",
+    )
+
+
+def wrap_constant(value: Any) -> Any:
+    """The result of a Python operator on compile-time values."""
+    return value if isinstance(value, base_value) else constexpr(value)
+
+
+@expression(ast.BinOp)
+def visit_binop(frame: Frame, node: ast.BinOp) -> Any:
+    lhs, rhs = visit(frame, node.left), visit(frame, node.right)
+    return binary(frame, node, type(node.op), lhs, rhs)
+
+
+@expression(ast.UnaryOp)
+def visit_unaryop(frame: Frame, node: ast.UnaryOp) -> Any:
+    value = visit(frame, node.operand)
+    name, python = UNARY[type(node.op)]
+    found = method(value, f"__{name}__")
+    if found is not None:
+        return call(frame, node, found, [], {})
+    if isinstance(value, tensor):
+        apply: Callable[..., Any] | None = UNARY_OPERATORS.get(name)
+        if apply is not None:
+            return apply(frame.semantic, value)
+    elif not isinstance(value, composite) or (name == "not" and isinstance(value, tuple)):
+        return constexpr(python(unwrap(value)))
+    raise frame.unsupported(
+        node,
+        f"AST unary operator '__{name}__' is not (currently) implemented on type "
+        f"{type(value).__name__}",
+    )
+
+
+def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any) -> Any:
+    if isinstance(op, ast.Is | ast.IsNot):
+        same = lhs is rhs or unwrap(lhs) is unwrap(rhs)
+        return constexpr(same == isinstance(op, ast.Is))
+    kind = type(op)
+    if kind not in COMPARE:
+        raise frame.unsupported(
+            node, f"AST comparison operator '{kind.__name__}' is not (currently) implemented."
+        )
+    sign, name, python = COMPARE[kind]
+    if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):
+        names = (f"__{name}__", f"__{REFLECTED[name]}__")
+        return _by_method(frame, node, sign, names, lhs, rhs)
+    if isinstance(lhs, tensor) or isinstance(rhs, tensor):
+        if not all(isinstance(v, tensor) or is_number(v) for v in (lhs, rhs)):
+            raise _unsupported_operands(frame, node, sign, lhs, rhs)
+        return COMPARISONS[name](frame.semantic, lhs, rhs)
+    if isinstance(lhs, tuple) and name in ("eq", "ne"):
+        return lhs == rhs if name == "eq" else lhs != rhs
+    return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+
+
+@expression(ast.Compare)
+def visit_compare(frame: Frame, node: ast.Compare) -> Any:
+    lhs = visit(frame, node.left)
+    results: list[Any] = []
+    for op, comparator in zip(node.ops, node.comparators, strict=True):
+        rhs = visit(frame, comparator)
+        result = _compare_one(frame, node, op, lhs, rhs)
+        if is_constant(result) and not unwrap(result):
+            return result
+        results.append(result)
+        lhs = rhs
+    return _conjunction(frame, results, True)
+
+
+@expression(ast.BoolOp)
+def visit_boolop(frame: Frame, node: ast.BoolOp) -> Any:
+    """The first compile-time operand that decides is the result; the others are combined."""
+    is_and = isinstance(node.op, ast.And)
+    values: list[Any] = []
+    for operand in node.values:
+        value = visit(frame, operand)
+        if is_constant(value) and bool(unwrap(value)) != is_and:
+            return value
+        values.append(value)
+    return _conjunction(frame, values, is_and)
+
+
+def _conjunction(frame: Frame, values: list[Any], is_and: bool) -> Any:
+    """The run-time values joined by ``and`` or ``or``; the last value if there are none."""
+    dynamic = [v for v in values if not is_constant(v)]
+    if not dynamic:
+        return values[-1]
+    result = dynamic[0]
+    for value in dynamic[1:]:
+        if isinstance(result.type, Tile) or isinstance(value.type, Tile):
+            warnings.warn(
+                "Logical operators 'and' and 'or' are deprecated for non-scalar tensors; please "
+                "use '&' or '|' instead",
+                stacklevel=2,
+            )
+        join = arith.logical_and if is_and else arith.logical_or
+        result = join(frame.semantic, result, value)
+    return result
+
+
+@statement(ast.AugAssign)
+def visit_augassign(frame: Frame, node: ast.AugAssign, todo: Pending, live: bool) -> None:
+    if not isinstance(node.target, ast.Name):
+        assign(frame, node.target, None)
+        return
+    old = lookup(frame, node.target.id)
+    value = binary(frame, node, type(node.op), old, visit(frame, node.value))
+    assign(frame, node.target, value)

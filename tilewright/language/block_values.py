@@ -1,0 +1,119 @@
+"""The values that stand for blocks of arrays in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.types import DType, Tile, dtype_of
+from tilewright.language.types import block_pointer_type, tensor_descriptor_type
+from tilewright.language.values import assembles, composite, constexpr, tensor, tuple
+
+
+class block_pointer(composite):
+    """A pointer to a block of an array, made by `tl.make_block_ptr`.
+
+    Attributes:
+        base: the array, a scalar pointer.
+        extents, strides: of the array along each axis, in elements: scalars of i64.
+        offsets: where the block begins, scalars of i32.
+        dtype: the type of the pointer: its `element_ty` is that of the block, a tile's.
+    """
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: block_pointer_type, values: Sequence[tensor]) -> None:
+        self.type: block_pointer_type = type
+        self.values = list(values)
+
+    @property
+    def dtype(self) -> block_pointer_type:
+        return self.type
+
+    @property
+    def base(self) -> tensor:
+        return self.values[0]
+
+    def _parts(self, group: int) -> list[tensor]:
+        rank = self.type.rank
+        return self.values[1 + group * rank : 1 + (group + 1) * rank]
+
+    @property
+    def extents(self) -> list[tensor]:
+        return self._parts(0)
+
+    @property
+    def strides(self) -> list[tensor]:
+        return self._parts(1)
+
+    @property
+    def offsets(self) -> list[tensor]:
+        return self._parts(2)
+
+    def __repr__(self) -> str:
+        return str(self.type)
+
+
+class tensor_descriptor(composite):
+    """An array in memory that is accessed by blocks, made by `tl.make_tensor_descriptor` or passed
+    to a kernel.
+
+    Attributes:
+        base: the array, a scalar pointer.
+        shape: its extents, a tuple of scalars of i32.
+        strides: in elements, a tuple of scalars of i64 and of a compile-time 1 at its end.
+        block_type: the type of the blocks, a tile's.
+        block_shape: their extents, a tuple of compile-time numbers.
+        dtype: the element type.
+        padding: what a block is outside the array, "zero" or "nan".
+
+    Its methods are `load`, `store`, `gather`, `scatter` and `atomic_add`, `_min`, `_max`, `_and`,
+    `_or`, `_xor`.
+    """
+
+    __slots__ = ("block_type", "padding")
+
+    def __init__(
+        self, base: tensor, shape: tuple, strides: tuple, block_type: Tile, padding: str
+    ) -> None:
+        self.values = [base, shape, strides]
+        self.block_type = block_type
+        self.padding = padding
+
+    @property
+    def type(self) -> tensor_descriptor_type:
+        return tensor_descriptor_type(
+            self.block_type, self.shape.type, self.strides.type, self.padding
+        )
+
+    @property
+    def base(self) -> tensor:
+        return self.values[0]
+
+    @property
+    def shape(self) -> tuple:
+        return self.values[1]
+
+    @property
+    def strides(self) -> tuple:
+        return self.values[2]
+
+    @property
+    def block_shape(self) -> tuple:
+        return tuple([constexpr(n) for n in self.block_type.shape])
+
+    @property
+    def dtype(self) -> DType:
+        return dtype_of(self.block_type)
+
+    def __repr__(self) -> str:
+        return str(self.type)
+
+
+def _descriptor_of(type: tensor_descriptor_type, parts: list[Any]) -> tensor_descriptor:
+    base, shape, strides = parts
+    return tensor_descriptor(base, shape, strides, type.block_type, type.padding)
+
+
+assembles(block_pointer_type)(block_pointer)
+assembles(tensor_descriptor_type)(_descriptor_of)

@@ -1,0 +1,194 @@
+"""Sorting, selecting, counting, and functions of scalars on each element.
+
+Numbers are sorted as integers whose order is theirs, so that exchanges are minima and maxima, and
+every element stays what it was. Of floats these are their bits, those of magnitude inverted under
+a sign: -inf < … < -0.0 < 0.0 < … < inf. NaN stands behind inf, whatever its sign.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from tilewright.ir.core import Region
+from tilewright.ir.types import FP16, I1, I8, I32, U32, DType, int_type, shape_of
+from tilewright.language.semantic import arith, convert, reduce, shape
+from tilewright.language.semantic.context import Semantic, static_assert
+from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.semantic.shape import plain
+from tilewright.language.types import validate_block_shape
+from tilewright.language.values import tensor, tuple
+from tilewright.ops.control import Yield
+from tilewright.ops.histogram import Histogram
+from tilewright.ops.map import Map
+from tilewright.ops.sort import Sort
+
+Back = Callable[[tensor], tensor]
+
+
+def _as_keys(s: Semantic, x: tensor) -> builtins.tuple[tensor, Back]:
+    """Integers in the order of the elements, and the function that makes elements of them."""
+    element = x.dtype
+    if not isinstance(element, DType):
+        raise TypeError(f"pointers can't be sorted, but the tile is {x}")
+    if element.is_bool():
+        return convert.cast(s, x, I8), lambda keys: convert.cast(s, keys, element)
+    if element.is_int():
+        return x, lambda keys: keys
+    if element.is_fp8():
+        keys, back = _as_keys(s, convert.cast(s, x, FP16))
+        return keys, lambda keys: convert.cast(s, back(keys), element)
+    integer = int_type(element.primitive_bitwidth, True)
+    bits = convert.bitcast(s, x, integer)
+    # A NaN without its sign stands behind all numbers.
+    bits = arith.where(s, arith.ne(s, x, x), _magnitude(s, bits), bits)
+    return _ordered(s, bits), lambda keys: convert.bitcast(s, _ordered(s, keys), element)
+
+
+def _magnitude(s: Semantic, bits: tensor) -> tensor:
+    assert isinstance(bits.dtype, DType)
+    return arith.bit_and(s, bits, bits.dtype.get_int_max_value())
+
+
+def _ordered(s: Semantic, bits: tensor) -> tensor:
+    """Bits of floats to integers in their order, and back."""
+    assert isinstance(bits.dtype, DType)
+    sign = arith.shr(s, bits, bits.dtype.primitive_bitwidth - 1)
+    return arith.bit_xor(s, bits, _magnitude(s, sign))
+
+
+def _minor_axis(x: tensor, dim: Any, name: str) -> int:
+    """The length of the last axis, which `dim` must be."""
+    sizes = shape_of(x.type)
+    axis = plain(dim)
+    static_assert(len(sizes) > 0, f"{name} takes a tile, not the scalar {x}")
+    static_assert(
+        axis is None or axis in (-1, len(sizes) - 1), "only minor dimension is currently supported"
+    )
+    return sizes[-1]
+
+
+def sort(s: Semantic, x: tensor, dim: Any, descending: Any, merge: bool = False) -> tensor:
+    """The elements along the last axis in order; with `merge` of a bitonic sequence."""
+    extent = _minor_axis(x, dim, "bitonic_merge" if merge else "sort")
+    keys, back = _as_keys(s, x)
+    merge &= extent & (extent - 1) == 0
+    return back(s.emit(Sort(keys.handle, bool(plain(descending)), merge)))
+
+
+def topk(s: Semantic, x: tensor, k: Any, dim: Any, descending: Any) -> tensor:
+    """The k greatest or least along the last axis, in order.
+
+    Blocks of k elements are sorted. Of two of them, one backwards, the better elements at each
+    place are the k best, rising and falling: a merge puts these in order again.
+    """
+    extent = _minor_axis(x, dim, "topk")
+    count, falling = plain(k), bool(plain(descending))
+    static_assert(count > 0, "topk: k must be greater than 0")
+    static_assert(count & (count - 1) == 0, "topk: k must be a power of two")
+    static_assert(count <= extent, "topk: k must not exceed the size of the selected dimension")
+    if count == extent:
+        return sort(s, x, None, falling)
+    keys, back = _as_keys(s, reduce.widened(s, x))
+    outer, blocks = shape_of(x.type)[:-1], extent // count
+    if extent & (extent - 1):
+        ordered = s.emit(Sort(keys.handle, falling, False))
+        first = shape.index_along(s, (*outer, count), len(outer))
+        return back(shape.gather(s, ordered, first, len(outer)))
+    best = shape.reshape(s, keys, (*outer, blocks, count))
+    best = s.emit(Sort(best.handle, falling, False))
+    while blocks > 1:
+        blocks //= 2
+        best = _better_half(s, shape.reshape(s, best, (*outer, blocks, 2, count)), falling)
+        best = s.emit(Sort(best.handle, falling, True))
+    return back(shape.reshape(s, best, (*outer, count)))
+
+
+def _better_half(s: Semantic, pairs: tensor, falling: bool) -> tensor:
+    """Of each two sorted blocks the better elements, as a bitonic sequence."""
+    axis = len(shape_of(pairs.type)) - 2
+    second = arith.ne(s, shape.index_along(s, shape_of(pairs.type), axis), 0)
+    turned = arith.where(s, second, shape.flip(s, pairs, axis + 1), pairs)
+    better = reduce.pairwise(s, arith.maximum if falling else arith.minimum)
+    return reduce.reduce(s, [turned], axis, better)[0]
+
+
+def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
+    """How often 0, 1, … num_bins - 1 occur where the mask is true."""
+    assert len(shape_of(x.type)) == 1, "histogram only supports 1D input"
+    if x.dtype not in (I32, U32):
+        raise ValueError(f"histogram only supports 32-bit integer input, but got {x.dtype}")
+    bins = plain(num_bins)
+    validate_block_shape((bins,))
+    counted = None
+    if plain(mask) is not None:
+        flags = to_tensor(s, mask)
+        if flags.dtype != I1:
+            raise ValueError(f"Mask must have boolean scalar type, but it is {flags}")
+        counted = convert.broadcast_to(s, flags, shape_of(x.type)).handle
+    return s.emit(Histogram(x.handle, counted, bins))
+
+
+# -- functions of scalars --------------------------------------------------------------------------
+
+
+def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any:
+    """The results of a jit function of scalars for each element, or each `pack` of them."""
+    count = plain(pack)
+    if not isinstance(count, int) or count < 1 or count & (count - 1):
+        raise ValueError(f"map_elementwise: pack must be a power of two, got {count}")
+    if not args:
+        raise ValueError("map_elementwise needs an argument besides the function")
+    srcs = convert.broadcast_all(s, [to_tensor(s, a) for a in args])
+    sizes = shape_of(srcs[0].type)
+    if not sizes:
+        return _map_scalars(s, fn, srcs, count)
+    if prod(sizes) % count:
+        raise ValueError(
+            f"map_elementwise: {prod(sizes)} elements are no multiple of pack, {count}"
+        )
+    region = Region([x.dtype for x in srcs for _ in range(count)])
+    with s.builder.combining(region):
+        values = _results(s, fn, [tensor(a) for a in region.args])
+        _check_packs(fn, values, count)
+        s.builder.insert(Yield([v.handle for v in values]))
+    if any(op.writes() for op in region):
+        raise ValueError(
+            "map_elementwise: the function must not write memory, print or assert: it may run "
+            "more than once for an element"
+        )
+    op = s.builder.insert(Map([x.handle for x in srcs], count, region))
+    return _one_or_many([tensor(r) for r in op.results])
+
+
+def _map_scalars(s: Semantic, fn: Any, args: Sequence[tensor], pack: int) -> Any:
+    """Of scalars the function is called as it is."""
+    if pack != 1:
+        raise ValueError(f"map_elementwise: scalars can't be packed by {pack}")
+    return _one_or_many(_results(s, fn, args))
+
+
+def _one_or_many(values: Sequence[tensor]) -> Any:
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _results(s: Semantic, fn: Any, args: Sequence[tensor]) -> list[tensor]:
+    """What the function returns, as scalars."""
+    result = s.inline(fn, args)
+    values = result.values if isinstance(result, tuple) else [result]
+    found = [to_tensor(s, v) for v in values]
+    for v in found:
+        if shape_of(v.type):
+            raise ValueError(f"map_elementwise: the function must return scalars, not {v}")
+    return found
+
+
+def _check_packs(fn: Any, values: Sequence[tensor], pack: int) -> None:
+    types = [v.type for v in values]
+    if len(values) % pack or types != [t for t in types[::pack] for _ in range(pack)]:
+        raise ValueError(
+            f"map_elementwise: with pack={pack} the function must return {pack} values of each "
+            f"result, those of one result in a row; it returns ({', '.join(map(str, values))})"
+        )

@@ -1,0 +1,124 @@
+"""Tensor descriptors: arrays in memory that are accessed by blocks, whose bounds are known."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from tilewright.language.block_values import tensor_descriptor
+from tilewright.language.semantic import tensor_descriptor as semantic
+from tilewright.language.values import builtin, tensor
+
+__all__ = [
+    "load_tensor_descriptor", "make_tensor_descriptor", "store_tensor_descriptor",
+    "tensor_descriptor",
+]  # fmt: skip
+
+Function = TypeVar("Function", bound=Any)
+
+
+@builtin
+def make_tensor_descriptor(
+    base: Any,
+    shape: Any,
+    strides: Any,
+    block_shape: Any,
+    padding_option: Any = "zero",
+    *,
+    _semantic: Any = None,
+) -> tensor_descriptor:
+    """Describe an array in memory, to be accessed by blocks. Bounds are always checked.
+
+        desc = tl.make_tensor_descriptor(x, (M, N), (N, 1), (32, 64))
+        tile = desc.load([row, column])
+        desc.store([row, column], tile * 2)
+
+    Args:
+        base: scalar pointer to the array's first element, at a multiple of 16 bytes.
+        shape: 1 to 5 extents, run-time integers.
+        strides: elements from one index to the next along each axis: run-time integers, multiples
+            of 16 bytes; the last is 1.
+        block_shape: extents of a block, compile-time powers of two; a row of it has 16 bytes or
+            more.
+        padding_option: what blocks are outside the array: "zero", or "nan" for floats.
+
+    Raises:
+        ValueError: an argument breaks these rules.
+    """
+    return semantic.make_tensor_descriptor(
+        _semantic, base, shape, strides, block_shape, padding_option
+    )
+
+
+@builtin
+def load_tensor_descriptor(desc: Any, offsets: Any, *, _semantic: Any = None) -> tensor:
+    """The block that begins at `offsets`: ``desc.load(offsets)``."""
+    return semantic.load(_semantic, desc, offsets)
+
+
+@builtin
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
+    """Write the block that begins at `offsets`: ``desc.store(offsets, value)``."""
+    semantic.store(_semantic, desc, offsets, value)
+
+
+# -- methods ---------------------------------------------------------------------------------------
+
+
+def _method(fn: Function) -> Function:
+    setattr(tensor_descriptor, fn.__name__, fn)
+    return fn
+
+
+@_method
+@builtin
+def load(self: tensor_descriptor, offsets: Any, *, _semantic: Any = None) -> tensor:
+    """The block that begins at `offsets`, 32-bit integers; the padding outside the array."""
+    return semantic.load(_semantic, self, offsets)
+
+
+@_method
+@builtin
+def store(self: tensor_descriptor, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
+    """Write the block that begins at `offsets`, cast to the element type; nothing outside."""
+    semantic.store(_semantic, self, offsets, value)
+
+
+@_method
+@builtin
+def gather(
+    self: tensor_descriptor, x_offsets: tensor, y_offset: Any, *, _semantic: Any = None
+) -> tensor:
+    """The rows `x_offsets` of the array, from column `y_offset` on.
+
+    For a descriptor of rank 2 with blocks [1, N]; the result is [number of rows, N].
+    """
+    return semantic.gather(_semantic, self, x_offsets, y_offset)
+
+
+@_method
+@builtin
+def scatter(
+    self: tensor_descriptor, value: tensor, x_offsets: tensor, y_offset: Any, *,
+    _semantic: Any = None,
+) -> None:  # fmt: skip
+    """Write the rows `x_offsets` of the array, from column `y_offset` on; see `gather`."""
+    semantic.scatter(_semantic, self, value, x_offsets, y_offset)
+
+
+def _atomic(kind: str) -> Any:
+    @builtin
+    def function(
+        self: tensor_descriptor, offsets: Any, value: tensor, *, _semantic: Any = None
+    ) -> None:
+        semantic.atomic(_semantic, self, kind, offsets, value)
+
+    function.__name__ = function.__qualname__ = f"atomic_{kind}"
+    function.__doc__ = (
+        f"Atomically combine (`{kind}`) the block that begins at `offsets` with `value`; without a "
+        "result, and in no order with other accesses."
+    )
+    return _method(function)
+
+
+for _kind in semantic.ATOMIC_TYPES:
+    _atomic(_kind)

@@ -1,0 +1,51 @@
+"""Counting how often values occur."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.traits import PURE
+from tilewright.ir.types import I1, I32, Tile, Type, dtype_of, is_int, shape_of, text_of
+from tilewright.ops.numeric import Array
+
+
+class Histogram(Op, name="tile.histogram", traits=PURE):
+    """How many elements of `src` equal 0, 1, … bins - 1; all others are not counted.
+
+    With a mask only the elements where it is true are.
+
+        %2 = tile.histogram %0, %1, bins=16 : (64xi32, 64xi1) -> 16xi32
+    """
+
+    src: Value = operand()
+    mask: Value | None = optional()
+    bins: int = attr()
+
+    def result_type(self) -> Type:
+        return Tile((self.bins,), I32)
+
+    def verify(self) -> None:
+        shape = shape_of(self.src.type)
+        require(len(shape) > 0, self, "operand-types", "takes a tile")
+        require(
+            is_int(self.src.type) and not dtype_of(self.src.type).is_bool(),
+            self,
+            "operand-types",
+            "takes integers of 8 bits or more, not {t}",
+            t=text_of(self.src.type),
+        )
+        require(self.bins > 0, self, "bins", "needs one bin or more, not {n}", n=self.bins)
+        require(
+            self.mask is None or self.mask.type == Tile(shape, I1),
+            self,
+            "mask",
+            "the mask must be a bool for each element",
+        )
+
+    def evaluate(self, src: Array, mask: Array | None = None) -> Array:
+        counted = (src >= 0) & (src < self.bins)
+        if mask is not None:
+            counted &= mask
+        return np.bincount(src[counted].astype(np.int64), minlength=self.bins).astype(np.int32)

@@ -1,0 +1,94 @@
+"""A function of scalars on each element of tiles."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.core import Region, Value
+from tilewright.ir.define import Op, attr, region, require, variadic
+from tilewright.ir.traits import PURE
+from tilewright.ir.types import Tile, Type, numpy_of, shape_of, with_shape
+from tilewright.ops.numeric import Array
+
+
+class Map(Op, name="tile.map", traits=PURE):
+    """Runs `body` on the elements of tiles of one shape; it may hold control flow.
+
+    With `pack` of p it takes p elements at once that follow one another in row-major order: those
+    of the first tile, then those of the second, …; and yields p of each result likewise. It
+    handles scalars only, and writes no memory: it may run more than once for an element.
+
+        %1 = tile.map [%0], pack=1 : 4xi32 -> 4xfp32 {
+          (%x: i32)
+          %y = arith.cast %x, to=fp32 : i32 -> fp32
+          control.yield [%y] : fp32 -> ()
+        }
+    """
+
+    srcs: list[Value] = variadic()
+    pack: int = attr(1)
+    body: Region = region()
+
+    def result_types(self) -> tuple[Type, ...]:
+        require(self.srcs, self, "operand-types", "takes at least one tile")
+        require(
+            self.pack > 0 and self.pack & (self.pack - 1) == 0,
+            self,
+            "pack",
+            "pack must be a power of two, not {n}",
+            n=self.pack,
+        )
+        shape = shape_of(self.srcs[0].type)
+        yielded = self.body.terminator.operands[:: self.pack]
+        return tuple(with_shape(v.type, shape) for v in yielded)
+
+    def verify(self) -> None:
+        shapes = {shape_of(s.type) for s in self.srcs}
+        require(len(shapes) == 1 and () not in shapes, self, "shape", "operands differ in shape")
+        count = prod(shapes.pop())
+        require(
+            count % self.pack == 0,
+            self,
+            "pack",
+            "{count} elements are no multiple of pack, {pack}",
+            count=count,
+            pack=self.pack,
+        )
+        wanted = [t for s in self.srcs for t in [with_shape(s.type, ())] * self.pack]
+        require(
+            [a.type for a in self.body.args] == wanted,
+            self,
+            "body",
+            "the body's arguments don't fit the operands",
+        )
+        yielded = [v.type for v in self.body.terminator.operands]
+        require(
+            yielded == [t for t in yielded[:: self.pack] for _ in range(self.pack)],
+            self,
+            "body",
+            "the body must yield `pack` values of each result",
+        )
+        require(
+            not any(isinstance(v.type, Tile) for op in self.body.walk() for v in op.results),
+            self,
+            "scalars",
+            "the body must handle scalars only",
+        )
+        require(not self.writes(), self, "effects", "the body has effects")
+
+    no_evaluate = "it runs a nested region; see execute"
+
+    def execute(self, state: Any, *args: Array) -> tuple[Array, ...]:
+        shape = args[0].shape
+        parts = [a.reshape(-1, self.pack)[:, i] for a in args for i in range(self.pack)]
+        rows = len(parts[0])
+        found = state.run_vectorised(self.body, parts, (rows,))
+        results: list[Array] = []
+        for i, result in enumerate(self.results):
+            packed = found[i * self.pack : (i + 1) * self.pack]
+            whole = np.stack(packed, axis=-1).astype(numpy_of(result.type), copy=False)
+            results.append(whole.reshape(shape))
+        return tuple(results)
