@@ -163,10 +163,13 @@ def _device_name(tensor: Any, address: int) -> str:
 def _read_duck(tensor: Any) -> Reading:
     """Anything with data_ptr() and dtype; the storage of what it wraps, when it says so."""
     low = high = UNKNOWN
+    base = getattr(tensor, "base", None)
     storage_of = getattr(tensor, "untyped_storage", None)
     if storage_of is None:
-        storage_of = getattr(getattr(tensor, "base", None), "untyped_storage", None)
-    if storage_of is not None:
+        storage_of = getattr(base, "untyped_storage", None)
+    if isinstance(base, np.ndarray):
+        low, high = _extent(base)
+    elif storage_of is not None:
         storage = storage_of()
         low = int(storage.data_ptr())
         high = low + int(storage.nbytes())
