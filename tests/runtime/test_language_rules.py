@@ -86,3 +86,43 @@ def test_kinds_of_parameters(jit: Any) -> None:
     assert out.tolist() == [276, 276, 0, 0]
     kernel[(1,)](out, Slot(bias=1, pointer=x), scale=3, N=4)
     assert out.tolist() == [303] * 4
+
+
+def _first_above(out, x, rows, limit, N: tl.constexpr):
+    row = tl.program_id(0)
+    found = -1
+    total = tl.zeros((N,), tl.float32)
+    for i in range(rows):
+        values = tl.load(x + (row * rows + i) * N + tl.arange(0, N))
+        largest = tl.max(values, 0)
+        if largest < 0:
+            continue
+        total += values
+        if largest > limit:
+            found = i
+            break
+    for part in (0, 1):
+        if found < 0:
+            break
+        tl.store(out + (row * 2 + part) * N + tl.arange(0, N), total + part)
+
+
+def test_loops_over_tiles_are_left(jit: Any) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (6, 5, 8)).astype(np.float32)
+    x[1, 2] = -np.abs(x[1, 2])
+    x[4] = np.minimum(x[4], 0.5)
+    out = np.zeros((6, 2, 8), np.float32)
+    jit(_first_above)[(6,)](out, x, 5, 0.9, N=8)
+    expected = np.zeros_like(out)
+    for row in range(6):
+        total = np.zeros(8, np.float32)
+        for values in x[row]:
+            if values.max() < 0:
+                continue
+            total = total + values
+            if values.max() > np.float32(0.9):
+                expected[row] = total, total + 1
+                break
+    assert (expected[[0, 4], 0, 0] == 0).any()
+    np.testing.assert_array_equal(out, expected)

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
+from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.expr import attribute
-from tilewright.frontend.ast_to_ir.stmt import Pending, assign, pending, run, statement
+from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
 from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
@@ -155,7 +156,7 @@ def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> N
 
 
 @statement(ast.With)
-def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
+def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> Exit | None:
     """Enter what the calls make with ``_semantic=``, run the body, leave."""
     frame.withs += 1
     with ExitStack() as stack:
@@ -163,8 +164,9 @@ def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
             entered = wrap(stack.enter_context(_context_manager(frame, item.context_expr)))
             if item.optional_vars is not None:
                 assign(frame, item.optional_vars, entered)
-        run(frame, pending(node.body), True)
+        exit = run(frame, pending(node.body), True)
     frame.withs -= 1
+    return settle(frame, node, exit, todo, live)
 
 
 def _context_manager(frame: Frame, node: ast.expr) -> Any:
@@ -414,8 +416,8 @@ def leave(context: Context, key: Any) -> None:
 
 def run_body(frame: Frame) -> Any:
     """Run the body of the frame's function; what it returns, as a language value."""
-    completion = run(frame, pending(frame.definition.body), False)
-    return as_argument(None if completion is None else completion.value)
+    exit = run(frame, pending(frame.definition.body), False)
+    return as_argument(None if exit is None else exit.value)
 
 
 def inline(
