@@ -188,6 +188,37 @@ BODIES = {
             t = t + 1
             x += t
         """,
+    "unrolled, with names that outlive an iteration": """
+        for i in tl.static_range(4):
+            if i > 0:
+                x += t
+            t = a + i
+            if n > 2:
+                if n > 6:
+                    t = t + 1
+                    if x > 12:
+                        break
+                    y += t
+                    continue
+                t = t + 7
+                continue
+            y += 1
+        """,
+    "unrolled, with names that outlive the loop": """
+        t = 0
+        for i in tl.static_range(4):
+            t = a + i
+            if n > 2:
+                if n > 6:
+                    t = t * 2
+                    break
+                t = t + 7
+                if i == 2:
+                    break
+                continue
+            y += 1
+        x = t
+        """,
     "unrolled, in a loop": """
         for k in range(n):
             for i in tl.static_range(3):
@@ -239,7 +270,7 @@ class _Program:
         self.count = 0
 
     def value(self) -> str:
-        return self.random.choice(["x", "y", "z", "n", "a", "1", "2", "5"])
+        return self.random.choice(["x", "y", "z", "t", "n", "a", "1", "2", "5"])
 
     def condition(self) -> str:
         sign = self.random.choice(["<", ">", "==", "!=", "<="])
@@ -254,7 +285,7 @@ class _Program:
     def statement(self, depth: int, loop: str | None) -> list[str]:
         kind = self.random.randrange(10)
         if depth == 0 or kind < 4:
-            name = self.random.choice("xyz")
+            name = self.random.choice("xyzt")
             return [f"{name} = ({self.value()} * 3 + {self.value()}) & 255"]
         if kind < 6 and loop is not None:
             jump = self.random.choice(["break", "continue", "continue", f"return x, y, {depth}"])
@@ -277,13 +308,14 @@ class _Program:
         if kind == "while":
             return [f"{i} = 0", f"while {i} < 4:", f"    {i} += 1", *body]
         source = {"range": "range(n % 5)", "static": "tl.static_range(3)", "tuple": "(x, a, 2)"}
-        return [f"for {i} in {source[kind]}:", f"    z = (z + {i}) & 255", *body]
+        first = [f"    z = (z + {i}) & 255", f"    t = (t + {i}) & 255"]
+        return [f"for {i} in {source[kind]}:", *first, *body]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_loops_do_what_python_does(seed: int) -> None:
     program = _Program(seed)
-    lines = [*program.loop(3), *program.block(3, None)]
+    lines = ["t = 3", *program.loop(3), *program.block(3, None)]
     check("\n".join(lines), (3, 5), (9, 2), (14, 7))
 
 
@@ -373,6 +405,22 @@ def test_a_temporary_may_change_its_type_after_a_continue() -> None:
     out = np.zeros(1, np.float32)
     launch(kernel_from(text), out, 5)
     assert out.tolist() == [(0 + 1 + 3 + 4) * 0.5]
+
+
+def test_a_name_that_only_some_paths_bind_is_not_visible() -> None:
+    text = """
+def kernel(out, n):
+    for i in tl.static_range(3):
+        if n == i:
+            break
+        t = n + i
+        if t > 5:
+            break
+    tl.store(out, t)
+"""
+    error = fails(text, np.zeros(1, np.int32), 1)
+    assert "t is not defined" in str(error)
+    assert str(error).startswith("at 8:18:")
 
 
 def test_carried_names_keep_their_type_where_the_loop_is_left() -> None:

@@ -14,7 +14,7 @@ ENDLESS = [
     ("again(x)", "again calls itself with the same compile-time values and types"),
     (
         "for i in tl.static_range(500):\n        x += i\n        if x > 9:\n            break",
-        "nested more than 100 deep. An unrolled loop that is left by `break`",
+        "nested more than 128 deep. An unrolled loop that is left by `break`",
     ),
 ]
 FUNCTIONS = """

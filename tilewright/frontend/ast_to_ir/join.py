@@ -100,14 +100,15 @@ def join(
         side.reach(label)
     slot = _return_type(frame, sides)
     flagged = _flagged(frame, sides, live)
-    names = _joined_names(frame, sides, label) if live else {}
+    both_count = _both_leave_for_open(sides)
+    names = _joined_names(frame, sides, label, both_count) if live else {}
     for side in sides:
         with frame.builder.at_end(side.region):
             handles = [_flag(frame, side, one) for one in flagged]
             if slot is not None:
                 handles += _returned_handles(frame, side, slot)
             for name, type_ in names.items():
-                handles += _handles(frame, side, name, type_)
+                handles += _handles(frame, side, name, type_, both_count)
             frame.builder.insert(Yield(handles))
     op = frame.builder.insert(If(condition.handle, sides[0].region, sides[1].region))
     results = iter(op.results)
@@ -147,14 +148,23 @@ def _joined_value(type_: Any, results: Any, sides: Sequence[Branch], name: str) 
     """The value of a name after the ``if``; what is not of the language is itself."""
     value = unflatten(type_, results)
     if isinstance(type_, constexpr_type):
-        return next(s.names[name] for s in sides if name in s.names and s.counts(name))
+        holders = [side for side in sides if name in side.names]
+        return max(holders, key=lambda side: side.counts(name)).names[name]
     return value
 
 
-def _handles(frame: Frame, side: Branch, name: str, type_: Any) -> list[Value]:
-    if not side.counts(name) or name not in side.names:
+def _handles(frame: Frame, side: Branch, name: str, type_: Any, both_count: bool) -> list[Value]:
+    if name not in side.names or not (both_count or side.counts(name)):
         return undefined(frame, type_)
     return flatten(side.names[name], [])
+
+
+def _both_leave_for_open(sides: Sequence[Branch]) -> bool:
+    """Whether no side runs to its end, and names may count in both where one goes that its label
+    does not tell: what is bound in an unrolled loop.
+    """
+    labels = [label for side in sides for label in side.labels]
+    return not any(side.falls for side in sides) and not all(label.closed for label in labels)
 
 
 def undefined(frame: Frame, type_: Any) -> list[Value]:
@@ -165,7 +175,7 @@ def undefined(frame: Frame, type_: Any) -> list[Value]:
 
 
 def _joined_names(
-    frame: Frame, sides: tuple[Branch, Branch], label: Label | None
+    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, both_count: bool
 ) -> dict[str, Any]:
     """The names that the ``if`` changes and that are visible after it, with their types.
 
@@ -175,27 +185,30 @@ def _joined_names(
         AssertionError: the sides disagree on a type, or change it.
     """
     found: dict[str, Any] = {}
-    for name in _candidates(frame, sides, label):
-        values = [side.names.get(name, _ABSENT) for side in sides if side.counts(name)]
-        if not values:
-            continue
-        if label is None or name in label.names:
+    for name in _candidates(frame, sides, label, both_count):
+        counting = [side for side in sides if both_count or side.counts(name)]
+        values = [side.names.get(name, _ABSENT) for side in counting]
+        needed = any(side.counts(name) for side in sides) if both_count else True
+        if needed if label is None else name in label.names:
             type_ = _checked_type(frame, sides, name, values)
         else:
             type_ = _common_type(values)
         if type_ is not None:
             found[name] = type_
-        elif label is not None or any(value is _ABSENT for value in values):
+        elif label is not None or both_count or any(value is _ABSENT for value in values):
             frame.names.pop(name, None)
     return found
 
 
-def _candidates(frame: Frame, sides: tuple[Branch, Branch], label: Label | None) -> Iterator[str]:
+def _candidates(
+    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, both_count: bool
+) -> Iterator[str]:
     """The names of which the value may be another after the ``if``, in the order of binding."""
     before = frame.names
     for name in list(dict.fromkeys([*before, *sides[0].names, *sides[1].names])):
         old = before.get(name, _ABSENT)
-        if any(s.counts(name) and s.names.get(name, _ABSENT) is not old for s in sides):
+        changing = [s for s in sides if s.names.get(name, _ABSENT) is not old]
+        if any(both_count or side.counts(name) for side in changing):
             if label is None or not label.closed or name in label.names:
                 yield name
             else:

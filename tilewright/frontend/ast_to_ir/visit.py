@@ -22,7 +22,7 @@ Names = dict[str, Any]
 # Calls of calls of … that a kernel may hold: far below the interpreter's own limit of recursion.
 MAX_CALL_DEPTH = 40
 # Branches within branches, likewise.
-MAX_NESTING = 100
+MAX_NESTING = 128
 # Statements that are run to compile one kernel; so many would take the passes many minutes.
 MAX_STATEMENTS = 200_000
 
