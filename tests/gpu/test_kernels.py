@@ -203,6 +203,16 @@ def _control() -> Iterator[Job]:
         yield Job(recipes.places, grid)
 
 
+def _rules() -> Iterator[Job]:
+    for warps in (1, 4):
+        for size, n in ((32, 3), (256, 2), (512, 9)):
+            yield Job(recipes.streams, (size, 10, n), {"num_warps": warps})
+        for rows, columns in ((1, 32), (7, 64), (20, 512)):
+            yield Job(recipes.first_above, (rows, columns, 0.97), {"num_warps": warps})
+        for size, i in ((8, 2), (16, 15), (64, 33)):
+            yield Job(recipes.cut, (size, i), {"num_warps": warps})
+
+
 def _memory() -> Iterator[Job]:
     warps = cycle(WARPS)
     for type in (*ARITHMETIC, *NARROW_FLOATS):
@@ -309,6 +319,7 @@ FAMILIES = {
     "casts": _unique(_casts()),
     "functions": _unique(_functions()),
     "control": _unique(_control()),
+    "rules": _unique(_rules()),
     "memory": _unique(_memory()),
     "examples": _unique(_examples()),
     "products": _unique(_products()),

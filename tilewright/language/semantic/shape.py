@@ -11,7 +11,7 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import constant, to_tensor
 from tilewright.language.types import validate_block_shape
-from tilewright.language.values import constexpr, slice, tensor, tuple, unwrap_shape
+from tilewright.language.values import constexpr, tensor, tuple, unwrap_shape
 from tilewright.ops import shape as ops
 from tilewright.ops.control import NumPrograms, ProgramId
 
@@ -251,23 +251,6 @@ def item(s: Semantic, x: tensor) -> tensor:
     if count != 1:
         raise ValueError(f"item() takes a tensor of one element, got {count}")
     return reshape(s, x, ())
-
-
-def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
-    """``x[...]`` where each index is None (a new axis) or ``:`` (an axis as it is)."""
-    rank = len(shape_of(x.type))
-    indices = index.values if isinstance(index, tuple) else [index]
-    kept = 0
-    for i, one in enumerate(indices):
-        if plain(one) is None:
-            x = expand_dims(s, x, i)
-        elif isinstance(one, slice) and one.bare:
-            kept += 1
-        else:
-            raise ValueError(f"unsupported tensor index: {one}")
-    if kept > rank:
-        raise ValueError(f"too many indices for tensor of rank {rank}")
-    return x
 
 
 def swizzle2d(s: Semantic, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple:
