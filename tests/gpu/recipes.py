@@ -147,6 +147,21 @@ def to_fp8(source: str, to: str, rounding: str) -> Program:
     return Program(cast_kernel, args, constants, (tw.cdiv(x.size, 1024),))
 
 
+def assembly(
+    code: str, constraints: str, type: str, to: str, pack: int, expected: str, n: int = 1024
+) -> Program:
+    """Inline PTX on one operand; `expected` is an expression of NumPy on it, `x`."""
+    x = rng_of(type, n).integers(0, 100, n).astype(TYPES[type].numpy)
+    text = f"""
+    def kernel(p, out):
+        x = tl.load(p + tl.arange(0, {n}))
+        y = tl.inline_asm_elementwise("{code}", "{constraints}", [x], out.dtype.element_ty, True, {pack})
+        tl.store(out + tl.arange(0, {n}), y)
+    """  # noqa: E501
+    found = np.asarray(eval(expected, {"x": x, "np": np}), TYPES[to].numpy)
+    return Program(kernel_from(text), [x, np.zeros_like(found)], bound=1e-6, expected=[x, found])
+
+
 # -- control flow ---------------------------------------------------------------------------------
 
 

@@ -194,6 +194,21 @@ def _functions() -> Iterator[Job]:
         yield Job(recipes.expression, params)
 
 
+def _assembly() -> Iterator[Job]:
+    warps = cycle(WARPS)
+    for code, constraints, type, to, pack, expected in (
+        ("shl.b32 $0, $1, 3;", "=r,r", "i32", "i32", 1, "x << 3"),
+        ("not.b32 $0, $1;", "=r,r", "u8", "u8", 4, "~x"),
+        ("not.b64 $0, $2; not.b64 $1, $3;", "=l,=l,l,l", "i64", "i64", 2, "~x"),
+        ("cvt.rn.f32.s32 $0, $1;", "=f,r", "i32", "fp32", 1, "x.astype(np.float32)"),
+        ("neg.f16x2 $0, $1;", "=r,r", "fp16", "fp16", 2, "-x"),
+        ("abs.f64 $0, $1;", "=d,d", "fp64", "fp64", 1, "np.abs(x)"),
+    ):
+        for _ in WARPS:
+            params = code, constraints, type, to, pack, expected
+            yield Job(recipes.assembly, params, {"num_warps": next(warps)})
+
+
 def _control() -> Iterator[Job]:
     yield Job(recipes.collatz, (40, 33))
     for stages, warps in product(STAGES, (1, 4)):
@@ -318,6 +333,7 @@ FAMILIES = {
     "arithmetic": _unique(_arithmetic()),
     "casts": _unique(_casts()),
     "functions": _unique(_functions()),
+    "assembly": _unique(_assembly()),
     "control": _unique(_control()),
     "rules": _unique(_rules()),
     "memory": _unique(_memory()),

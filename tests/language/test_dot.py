@@ -90,7 +90,7 @@ def refusal(arguments: str, dtype: str = "fp32", options: Any = None) -> Compila
 
 
 REFUSED: list[tuple[str, str, str]] = [
-    (", input_precision='exact'", "fp32", "input_precision must be one of ('ieee', 'tf32', 'tf32x3'"
+    (", input_precision='exact'", "fp32", "input_precision must be one of ('tf32', 'tf32x3', 'ieee'"
                                           ", 'bf16x3', 'bf16x6'). Got exact"),
     (", input_precision='ieee', allow_tf32=True", "fp32",
      "Only one of input_precision and allow_tf32 can be specified"),

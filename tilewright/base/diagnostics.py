@@ -122,6 +122,10 @@ class DeviceError(TritonError, RuntimeError):
         return str(self.args[0])
 
 
+class DeviceAssertionError(DeviceError):
+    """A `device_assert` failed: where, and what it said."""
+
+
 class IRError(TritonError):
     """Tile IR that breaks a rule. `code` is a short stable name of the rule."""
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from tilewright.base import knobs
 from tilewright.language.semantic.context import MinDotSize
 
-DOT_PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
+DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
-# All are taken on every target: what the hardware lacks is done in software.
+# All are taken on every target, as what the hardware lacks is done in software; `strict_triton`
+# leaves those that it has.
 FP8_TYPES = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8", "fp8e4b15")
 
 
@@ -24,6 +25,7 @@ class FrontendOptions:
         allowed_dot_input_precisions: those that a `dot` may ask for.
         max_num_imprecise_acc_default: of fp8 dots, see `tl.dot`.
         min_dot_size: least (M, N, K) of a dot, or a function of the operands' dtypes giving it.
+        assembly: what `inline_asm_elementwise` is written in; "" where there is none.
         debug: whether assertions in kernels are checked.
         sanitize_overflow: whether, with `debug`, integer arithmetic is checked too.
         strict_triton: whether what goes beyond Triton is an error, as it is there; by default what
@@ -37,6 +39,7 @@ class FrontendOptions:
     allowed_dot_input_precisions: tuple[str, ...] = DOT_PRECISIONS
     max_num_imprecise_acc_default: int = 0
     min_dot_size: MinDotSize = (1, 1, 1)
+    assembly: str = ""
     debug: bool = False
     sanitize_overflow: bool = True
     strict_triton: bool = field(default_factory=lambda: knobs.language.strict_triton)

@@ -13,12 +13,18 @@ AnyOp = TypeVar("AnyOp", bound=Op)
 
 
 class Builder:
-    """Appends ops to a region, or inserts them before an op."""
+    """Appends ops to a region, or inserts them before an op.
+
+    Attributes:
+        loc: the location of new ops that have none.
+        pure: whether what is inserted now may have no effects, as in a region that combines.
+    """
 
     def __init__(self, region: Region | None = None) -> None:
         self.region = region
         self.anchor: Op | None = None
         self.loc: Loc | None = None
+        self.pure = False
 
     def insert(self, op: AnyOp) -> AnyOp:
         """Insert the op here. It gets the current location unless it has one."""
@@ -44,6 +50,16 @@ class Builder:
             yield region
         finally:
             self.region, self.anchor = saved
+
+    @contextmanager
+    def combining(self, region: Region) -> Generator[Region]:
+        """As `at_end`, for a region that may run any number of times: nothing in it has effects."""
+        saved, self.pure = self.pure, True
+        try:
+            with self.at_end(region):
+                yield region
+        finally:
+            self.pure = saved
 
     @contextmanager
     def before(self, op: Op) -> Generator[None]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.base.diagnostics import InterpreterError
+from tilewright.base.diagnostics import DeviceAssertionError, InterpreterError
 from tilewright.ir.core import Function, Module, Op, Region
 from tilewright.ir.memory import Buffer, Checks, Memory
 from tilewright.ir.numbers import array_of, with_numbers
@@ -181,7 +181,7 @@ class State:
                             f"{dtype} of shape {shape}"
                         )
                     frame[slot] = array
-        except InterpreterError:
+        except (InterpreterError, DeviceAssertionError):
             raise
         except Exception as error:
             assert step is not None

@@ -10,6 +10,12 @@ from typing import Any
 
 from tilewright.language.aggregate import aggregate as _aggregate
 from tilewright.language.aggregate import aggregate_replace
+from tilewright.language.asm import (
+    dispatch,
+    extern,
+    extern_elementwise,
+    inline_asm_elementwise,
+)
 from tilewright.language.atomic import (
     atomic_add,
     atomic_and,
@@ -22,6 +28,7 @@ from tilewright.language.atomic import (
 )
 from tilewright.language.block_pointer import advance, make_block_ptr
 from tilewright.language.block_values import block_pointer
+from tilewright.language.debug import device_assert, device_print, expect_zero
 from tilewright.language.hints import (
     assume,
     debug_barrier,
@@ -102,14 +109,21 @@ __all__ = [
     "constexpr",
     "constexpr_type",
     "debug_barrier",
+    "device_assert",
+    "device_print",
+    "dispatch",
     "dot",
     "dot_scaled",
     "dtype",
     "expand_dims",
+    "expect_zero",
+    "extern",
+    "extern_elementwise",
     "flip",
     "full",
     "gather",
     "get_int_dtype",
+    "inline_asm_elementwise",
     "interleave",
     "is_builtin",
     "item",
@@ -453,20 +467,20 @@ def store(
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x + y``."""
-    return arith.add(_semantic, x, y)
+    """``x + y``; `sanitize_overflow` False: it may wrap even where `debug` looks for that."""
+    return arith.add(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x - y``."""
-    return arith.sub(_semantic, x, y)
+    """``x - y``; `sanitize_overflow` as of `add`."""
+    return arith.sub(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x * y``."""
-    return arith.mul(_semantic, x, y)
+    """``x * y``; `sanitize_overflow` as of `add`."""
+    return arith.mul(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin

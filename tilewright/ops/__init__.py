@@ -2,8 +2,10 @@
 
 from tilewright.ops import (
     arith,
+    asm,
     atomic,
     control,
+    debug,
     dot,
     gpu,
     histogram,
@@ -18,8 +20,10 @@ from tilewright.ops import (
 
 __all__ = [
     "arith",
+    "asm",
     "atomic",
     "control",
+    "debug",
     "dot",
     "gpu",
     "histogram",

@@ -16,9 +16,9 @@ from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.memory import Load, Store
 from tilewright.passes.layout_rules import (
-    COMBINING,
     Demands,
     coalesced,
+    combines,
     demands_from,
     follows,
     is_tile,
@@ -184,7 +184,7 @@ class _Assignment:
         match op:
             case Load() | AtomicRMW() | AtomicCAS() if is_tile(op.ptr):
                 self._settle(op.result, Home(ACCESS, self._memory_layout(op.ptr)))
-            case _ if isinstance(op, COMBINING):
+            case _ if combines(op):
                 source = self._source(op)
                 demands = demands_from(op, source.layout)
                 for result, layout in zip(op.results, demands.results, strict=True):
@@ -279,7 +279,7 @@ class _Assignment:
                 return Demands([layout] * count, [layout])
             case Store() if is_tile(op.ptr):
                 return Demands([self._store_layout(op)] * count, [])
-            case _ if isinstance(op, COMBINING):
+            case _ if combines(op):
                 return demands_from(op, self._source(op).layout)
             case _:
                 # Each operand as it is: scalars, and what the lowering moves by itself.

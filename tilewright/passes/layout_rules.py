@@ -14,6 +14,7 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.ops.asm import InlineAsm, InlineAsmEffect
 from tilewright.ops.gpu import Fetch
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
@@ -100,11 +101,19 @@ class Demands(NamedTuple):
     results: Sequence[LinearLayout | None]
 
 
-COMBINING = (Reduce, Scan, Join, Split, Cat, Flip, Gather, Sort, Histogram, Map)
+_COMBINING = (
+    *(Reduce, Scan, Join, Split, Cat, Flip, Gather, Sort, Histogram, Map),
+    *(InlineAsm, InlineAsmEffect),
+)
+
+
+def combines(op: Op) -> bool:
+    """Whether the layouts of all the op's tiles follow from that of its first operand."""
+    return isinstance(op, _COMBINING) and bool(op.operands) and is_tile(op.operands[0])
 
 
 def demands_from(op: Op, source: LinearLayout) -> Demands:
-    """What an op of `COMBINING` demands when `source` is the layout of its first operand."""
+    """What an op that `combines` demands when `source` is the layout of its first operand."""
     match op:
         case Reduce():
             result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
@@ -118,6 +127,8 @@ def demands_from(op: Op, source: LinearLayout) -> Demands:
             return Demands([source] * 2, [cat_layout(source, op.axis)])
         case Split():
             return _split_demands(source)
+        case InlineAsm() | InlineAsmEffect():
+            return Demands([source] * len(op.operands), [source] * len(op.results))
         case Flip() | Sort():
             return Demands([source], [source])
         case Histogram():

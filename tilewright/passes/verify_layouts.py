@@ -26,7 +26,7 @@ from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS, assign_layouts
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.layout_rules import (
-    COMBINING,
+    combines,
     demands_from,
     follows,
     is_tile,
@@ -149,7 +149,7 @@ def _check_op(op: Op, ctx: PassContext) -> None:
         _check_all(op, op.results, demands.results)
     elif follows(op):
         _check_following(op)
-    elif isinstance(op, COMBINING):
+    elif combines(op):
         _check_combining(op)
     elif isinstance(op, Load | Store | AtomicRMW | AtomicCAS | CopyAsync):
         tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -33,6 +34,7 @@ from tilewright.lowering.emit import (
     Builder,
     LType,
     V,
+    array,
     const,
     int_type,
     vector,
@@ -48,6 +50,7 @@ from tilewright.targets.cpu import emit
 MAX_THREADS = 256
 CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
 STACK_BYTES = 1 << 20  # of which a thread touches what it needs
+MAX_SAID = 4096  # lines that a launch may print
 GUARD = 256  # bytes around shared memory that nobody may write
 
 # What a thread does: it has ended, waits for its program, or for its warp.
@@ -72,6 +75,9 @@ class _Words:
         self.turn = np.zeros(MAX_THREADS, np.int32)
         self.words = np.zeros((MAX_THREADS, 2), np.int32)
         self.args = np.zeros(256, np.uint64)
+        # What threads print: a row each, of a number of a form and the values.
+        self.said = np.zeros((MAX_SAID, 12), np.uint64)
+        self.said_count = np.zeros(1, np.int64)
         self.scheduler = np.zeros(CONTEXT_BYTES, np.uint8)
         self.contexts = np.zeros((MAX_THREADS, CONTEXT_BYTES), np.uint8)
         self.stacks = np.frombuffer(mmap.mmap(-1, MAX_THREADS * STACK_BYTES), np.uint8)
@@ -139,6 +145,7 @@ _runtime = cache(_Runtime)
 @cache
 def _machine() -> llvm.TargetMachine:
     """Code generation for this processor, quick rather than good."""
+    llvm.initialize_native_asmparser()  # for inline assembly
     host = emit.host_machine()
     target = llvm.Target.from_triple(host.triple)
     return target.create_target_machine(
@@ -164,6 +171,7 @@ class EmulatedHardware:
         self.lanes = lanes
         self.shared_space = 0
         self.rounds_to_bf16 = False
+        self.forms: list[tuple[str, list[LType]]] = []
 
     def thread(self, b: Builder) -> V:
         return b.load(I32, _at(_words().thread))
@@ -284,6 +292,43 @@ class EmulatedHardware:
     def sync_scope(self, scope: str) -> str:
         return ""
 
+    # -- what threads say -----------------------------------------------------------------------
+
+    def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
+        count = b.load(I64, _at(_words().said_count))
+        row = b.gep(array(I64, 12), _at(_words().said), b.and_(count, MAX_SAID - 1))
+        b.store(const(I64, len(self.forms)), row)
+        for i, value in enumerate(values):
+            b.store(value, b.gep(I64, row, i + 1))
+        b.store(b.add(count, 1), _at(_words().said_count))
+        self.forms.append((form, [v.type for v in values]))
+
+    def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
+        """The thread says so and goes on: others may wait for it."""
+        self.printf(b, f"{file}:{line}: {function}: {message} (%d)\n", [self.thread(b)])
+
+    def heard(self) -> list[str]:
+        """What threads have said since this was last asked, in the order in which they did."""
+        words = _words()
+        count = int(words.said_count[0])
+        assert count <= MAX_SAID, f"{count} lines were printed, only {MAX_SAID} are kept"
+        words.said_count[0] = 0
+        found: list[str] = []
+        for row in words.said[:count]:
+            form, types = self.forms[int(row[0])]
+            specs = re.findall(r"%(?:%|[0-9]*(?:ll)?([dufx]))", form)
+            kinds = [spec for spec in specs if spec]
+            values = [_number(*v) for v in zip(row[1:], types, kinds, strict=False)]
+            found.append(re.sub(r"(%[0-9]*)ll", r"\1", form) % tuple(values))
+        return found
+
+
+def _number(word: np.uint64, type: LType, kind: str) -> int | float:
+    """The value of a word of which a thread has written so many bits, as C would read it."""
+    if kind == "f":
+        return float(np.array(word).view(np.float64))
+    return int(np.array([word]).view(f"{'i' if kind == 'd' else 'u'}{type.bits // 8}")[0])
+
 
 # -- running --------------------------------------------------------------------------------------
 
@@ -300,6 +345,7 @@ class Emulated:
     def __init__(self, module: Module, hw: EmulatedHardware, warps: int) -> None:
         self.threads = warps * hw.lanes
         self.lanes = hw.lanes
+        self.hw = hw
         assert self.threads <= MAX_THREADS
         self.types = [memory_type(a.type) for a in module.entry.args]
         kernel = Kernel(module.entry, hw, warps)

@@ -294,3 +294,10 @@ def test_sass_is_derived(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch) 
     assert "LDG.E.128" in str(hopper.derive("sass", lowered.stages, lowered.metadata))
     with pytest.raises(KeyError, match="amdgcn"):
         hopper.derive("amdgcn", lowered.stages, lowered.metadata)
+
+
+def test_strict_triton_refuses_fp8_of_other_makers(hopper: NvidiaTarget) -> None:
+    with knobs.language.scope():
+        knobs.language.strict_triton = True
+        assert hopper.parse_options({}).supported_fp8_dtypes == ("fp8e4nv", "fp8e5", "fp8e4b15")
+        assert NvidiaTarget(80).parse_options({}).supported_fp8_dtypes == ("fp8e5", "fp8e4b15")

@@ -17,7 +17,7 @@ from tilewright.ir.types import (
     int_type,
     shape_of,
 )
-from tilewright.language.semantic import convert
+from tilewright.language.semantic import convert, debug
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic
 from tilewright.language.semantic.convert import arithmetic_operands, cast, constant, to_tensor
 from tilewright.language.values import constexpr, tensor
@@ -33,22 +33,40 @@ def _is_pointer(x: Any) -> bool:
 # -- operators -------------------------------------------------------------------------------------
 
 
-def add(s: Semantic, a: Any, b: Any) -> tensor:
+def _checked(
+    s: Semantic, op: type[ops.Add | ops.Sub | ops.Mul], x: tensor, y: tensor, sanitize: bool
+) -> tensor:
+    """An operation that, in a kernel to be debugged, may not leave the range of its integers
+    unless `sanitize` is off."""
+    if not debug.checks_overflow(s, x.dtype):
+        return s.emit(op(x.handle, y.handle))
+    if sanitize:
+        result = s.emit(op(x.handle, y.handle))
+        debug.assert_no_overflow(s, op, op.__name__.lower(), x, y)
+        return result
+    # of unsigned numbers, which give the same bits, nobody asks whether they wrap
+    element = x.dtype
+    unsigned = int_type(element.primitive_bitwidth, False)
+    x, y = convert.bitcast(s, x, unsigned), convert.bitcast(s, y, unsigned)
+    return convert.bitcast(s, s.emit(op(x.handle, y.handle)), element)
+
+
+def add(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
     """``a + b``; a pointer plus an integer moves the pointer by elements."""
     if _is_pointer(a) or _is_pointer(b):
         if _is_pointer(a) and _is_pointer(b):
             raise TypeError("cannot add pointers together")
         return _move_pointer(s, a, b, 1) if _is_pointer(a) else _move_pointer(s, b, a, 1)
     x, y = arithmetic_operands(s, a, b)
-    return s.emit(ops.Add(x.handle, y.handle))
+    return _checked(s, ops.Add, x, y, sanitize)
 
 
-def sub(s: Semantic, a: Any, b: Any) -> tensor:
+def sub(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
     """``a - b``; a pointer minus an integer moves the pointer back."""
     if _is_pointer(a) and not _is_pointer(b):
         return _move_pointer(s, a, b, -1)
     x, y = arithmetic_operands(s, a, b)
-    return s.emit(ops.Sub(x.handle, y.handle))
+    return _checked(s, ops.Sub, x, y, sanitize)
 
 
 def _move_pointer(s: Semantic, ptr: tensor, offset: Any, sign: int) -> tensor:
@@ -72,10 +90,10 @@ def _move_pointer(s: Semantic, ptr: tensor, offset: Any, sign: int) -> tensor:
     return s.emit(AddPtr(ptr.handle, distance.handle))
 
 
-def mul(s: Semantic, a: Any, b: Any) -> tensor:
+def mul(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
     """``a * b``."""
     x, y = arithmetic_operands(s, a, b)
-    return s.emit(ops.Mul(x.handle, y.handle))
+    return _checked(s, ops.Mul, x, y, sanitize)
 
 
 def truediv(s: Semantic, a: Any, b: Any) -> tensor:

@@ -22,7 +22,7 @@ def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Re
     """The region that combines two elements of each source."""
     elements = [x.dtype for x in srcs]
     region = Region([*elements, *elements])
-    with s.builder.at_end(region):
+    with s.builder.combining(region):
         combined = combine([tensor(a) for a in region.args])
         if [c.type for c in combined] != elements:
             raise TypeError(

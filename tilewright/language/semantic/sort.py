@@ -150,7 +150,7 @@ def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any
             f"map_elementwise: {prod(sizes)} elements are no multiple of pack, {count}"
         )
     region = Region([x.dtype for x in srcs for _ in range(count)])
-    with s.builder.at_end(region):
+    with s.builder.combining(region):
         values = _results(s, fn, [tensor(a) for a in region.args])
         _check_packs(fn, values, count)
         s.builder.insert(Yield([v.handle for v in values]))

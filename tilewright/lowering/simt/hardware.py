@@ -130,6 +130,14 @@ class Hardware(Protocol):
         """LLVM's name for one of the scopes cta, gpu and sys."""
         ...
 
+    def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
+        """Print as C's `printf` does; the values are integers of 32 and 64 bits, and doubles."""
+        ...
+
+    def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
+        """End the kernel with an error that says this."""
+        ...
+
     def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
         """A conversion between floats in an instruction or two, as `Builder.own_cast`."""
         ...

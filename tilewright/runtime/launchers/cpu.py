@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.base import knobs
+from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cpu as device
 from tilewright.runtime.launch import Grid
@@ -14,19 +15,27 @@ from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import CPU
 from tilewright.runtime.native.runtime import Runtime
 
+make_host_calls = late("tilewright.runtime.launchers.host_calls:HostCalls")
+PRINT = "tilewright_print"  # what a kernel calls to print
+
 
 class CpuLaunch:
     """Machine code in this process, run by the thread pool."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         metadata = kernel.metadata
-        self._code = device.LoadedCode(kernel.kernel, [kernel.name])
+        called: list[str] = metadata.get("host_calls", [])
+        self._host: Any = make_host_calls() if called else None
+        imports = self._host.imports if called else {}
+        self._code = device.LoadedCode(kernel.kernel, [kernel.name], imports)
         self._function: int = self._code[kernel.name]
         self._arguments = metadata.arguments
         self._pack = make_packer(metadata.arguments)
         self._run = device.launch
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
-        self._threads: int = metadata.get("num_cpu_threads", 0)
+        # One that prints runs its programs in order.
+        prints = PRINT in called
+        self._threads: int = 1 if prints else metadata.get("num_cpu_threads", 0)
         # Asking the system costs as much as a launch, and the answer hardly ever changes.
         self._all_threads: int = device.thread_count()
 
@@ -37,10 +46,16 @@ class CpuLaunch:
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
         threads = self._threads or knobs.runtime.cpu_threads or self._all_threads
         # ctypes passes a bytes object as the address of its contents.
-        self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
+        if self._host is None:
+            self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
+            return
+        with self._host.one_launch():
+            self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
 
     def native_start(self, runtime: Runtime) -> Start | None:
         """How native code does the same as `start`; None where it cannot."""
+        if self._host is not None:  # after each launch there is something to ask
+            return None
         pool, slots = device.native_pool(), slots_of(self._arguments)
         if pool is None or slots is None:
             return None

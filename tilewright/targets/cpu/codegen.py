@@ -6,6 +6,7 @@ from tilewright.ir.core import Module
 from tilewright.lowering import arith as _arith_lowerings
 from tilewright.targets.cpu import atomics as _atomic_steps
 from tilewright.targets.cpu import control as _control_steps
+from tilewright.targets.cpu import debug as _debug_steps
 from tilewright.targets.cpu import histogram as _histogram_steps
 from tilewright.targets.cpu import map as _map_steps
 from tilewright.targets.cpu import scan as _scan_steps
@@ -16,8 +17,8 @@ from tilewright.targets.cpu.machine import Machine
 
 # Importing these registers how their ops are emitted.
 REGISTERED = (
-    *(_arith_lowerings, _atomic_steps, _control_steps, _dot_steps, _histogram_steps, _map_steps),
-    *(_scan_steps, _sort_steps),
+    *(_arith_lowerings, _atomic_steps, _control_steps, _debug_steps, _dot_steps, _histogram_steps),
+    *(_map_steps, _scan_steps, _sort_steps),
 )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, shape_of
-from tilewright.ops import arith, control, map, math, memory, reduce, shape, sort
+from tilewright.ops import arith, control, debug, map, math, memory, reduce, shape, sort
 from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.alias import MemoryOrder
 
@@ -308,7 +308,7 @@ def value_cost(value: Value, kept: Container[Value]) -> int:
 
 def _reads_buffer(user: Op, value: Value) -> bool:
     """Whether a consumer needs the whole tile in memory before it starts."""
-    return isinstance(user, reduce.Scan | sort.Sort)
+    return isinstance(user, reduce.Scan | sort.Sort | debug.Print | debug.Assert)
 
 
 def _ancestor_in(op: Op, region: Region) -> Op:

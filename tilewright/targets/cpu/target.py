@@ -13,6 +13,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.debug import host_calls
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Stage, options_from
 
@@ -83,7 +84,12 @@ class CpuTarget:
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion)
         optimised, code = emit.compile_text(text, self.machine)
-        metadata = {"name": module.entry.name, "scratch_bytes": scratch, "shared": 0}
+        metadata = {
+            "name": module.entry.name,
+            "scratch_bytes": scratch,
+            "shared": 0,
+            "host_calls": host_calls(module),
+        }
         return Lowered({"llir": optimised, "obj": code}, metadata)
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:

@@ -9,10 +9,12 @@ from tilewright.base import knobs
 from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
+from tilewright.lowering.simt import asm as _asm
 from tilewright.lowering.simt import atomic as _atomic
 from tilewright.lowering.simt import buffers as _buffers
 from tilewright.lowering.simt import control as _control
 from tilewright.lowering.simt import convert as _convert
+from tilewright.lowering.simt import debug as _debug
 from tilewright.lowering.simt import dot as _dot
 from tilewright.lowering.simt import gather as _gather
 from tilewright.lowering.simt import histogram as _histogram
@@ -31,8 +33,8 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 
 # Importing these registers how their ops are emitted.
 REGISTERED = (
-    *(_arith, _atomic, _buffers, _control, _convert, _dot, _gather, _histogram, _map, _memory),
-    *(_mma, _reduce, _scan, _shape, _sort, _own_arith),
+    *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
+    *(_memory, _mma, _reduce, _scan, _shape, _sort, _own_arith),
 )
 
 if TYPE_CHECKING:

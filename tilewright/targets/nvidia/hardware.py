@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.lowering.emit import (
+    I8,
     I16,
     I32,
     I64,
+    PTR,
     VOID,
     Builder,
     LType,
     V,
+    array,
     const,
     int_type,
     pointer,
@@ -25,7 +28,8 @@ from tilewright.targets.nvidia.atomic import emit_atomic, instruction
 from tilewright.targets.nvidia.convert import cast
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 
-GLOBAL = pointer(1)
+GLOBAL_SPACE = 1
+GLOBAL = pointer(GLOBAL_SPACE)
 ALL_LANES = -1
 AXES = "xyz"
 
@@ -183,6 +187,32 @@ class NvidiaHardware:
 
     def sync_scope(self, scope: str) -> str:
         return _SCOPES[scope]
+
+    # -- calls of the driver --------------------------------------------------------------------
+
+    def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
+        # CUDA C++ Programming Guide, "Formatted Output": the values as in a struct of C.
+        offsets: list[int] = []
+        end = 0
+        for value in values:
+            size = value.type.bits // 8
+            offsets.append(-(-end // size) * size)
+            end = offsets[-1] + size
+        row = b.alloca(array(I8, max(8, end)), 1, 8)
+        for offset, value in zip(offsets, values, strict=True):
+            b.store(value, b.gep(I8, row, offset))
+        b.call("vprintf", I32, [_text(b, form), row])
+
+    def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
+        said = [_text(b, message), _text(b, file), const(I32, line), _text(b, function)]
+        bytes_of_a_character = const(I64, 1)
+        b.call("__assertfail", VOID, [*said, bytes_of_a_character])
+
+
+def _text(b: Builder, text: str) -> V:
+    """A string of C, as the driver takes it."""
+    content = list(text.encode() + b"\0")
+    return b.addrspacecast(b.module.global_constant("text", I8, content, 1, GLOBAL_SPACE), PTR)
 
 
 def _always(mask: V | None) -> bool:

@@ -150,6 +150,12 @@ class NvidiaTarget:
     def features(self) -> frozenset[str]:
         return self.processor.features
 
+    def _fp8_types(self) -> tuple[str, ...]:
+        """Those that a kernel may use."""
+        if not knobs.language.strict_triton:
+            return FP8_TYPES
+        return (*self.processor.fp8_types, "fp8e4b15")
+
     def parse_options(self, given: Mapping[str, Any]) -> CudaOptions:
         """The options, complete and checked.
 
@@ -161,7 +167,7 @@ class NvidiaTarget:
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
-            "supported_fp8_dtypes": FP8_TYPES,
+            "supported_fp8_dtypes": self._fp8_types(),
             "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,
         }
@@ -177,6 +183,7 @@ class NvidiaTarget:
             allowed_dot_input_precisions=options.allowed_dot_input_precisions,
             max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
             min_dot_size=min_dot_size,
+            assembly="PTX",
             debug=options.debug,
             sanitize_overflow=options.sanitize_overflow,
             num_warps=options.num_warps,

@@ -1,0 +1,71 @@
+"""Printing and assertions on a GPU. A failed assertion is the end of a process's use of the GPU, so
+each case is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import torch
+import tilewright as tw
+import tilewright.language as tl
+
+
+@tw.jit
+def kernel(x_ptr, n, SIZE: tl.constexpr):
+    i = tl.arange(0, SIZE)
+    x = tl.load(x_ptr + i)
+    tl.device_print("x", x)
+    tl.device_print("n", n, hex=True)
+    tl.device_print("done")
+    tl.device_assert(x < n, "x is small")
+    tl.store(x_ptr + i, x + 1)
+
+
+x = torch.arange(8, device="cuda", dtype=torch.float32)
+kernel[(2,)](x, {limit}, SIZE=8, debug={debug})
+try:
+    torch.cuda.synchronize()
+except RuntimeError as error:
+    print("RAISED", type(error).__name__)
+else:
+    print("FINE", x.tolist())
+"""
+
+
+def run(limit: int, debug: bool, folder: Path) -> tuple[list[str], str]:
+    """Lines of what it prints, and what it says of errors."""
+    path = folder / "script.py"
+    path.write_text(SCRIPT.format(limit=limit, debug=debug))
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    return done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.gpu
+def test_each_element_is_printed_once(tmp_path: Path) -> None:
+    lines, errors = run(100, False, tmp_path)
+    assert any(line.startswith("FINE") for line in lines), errors
+    for program in range(2):
+        place = f"pid ({program}, 0, 0)"
+        assert f"{place} done" in lines
+        assert f"{place} idx () n: 0x00000064" in lines
+        values = [line for line in lines if line.startswith(f"{place} idx (") and " x: " in line]
+        assert len(values) == 8
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("debug", [True, False])
+def test_failed_assertion_is_raised_at_the_next_wait(debug: bool, tmp_path: Path) -> None:
+    lines, errors = run(3, debug, tmp_path)
+    assert any(line.startswith("RAISED" if debug else "FINE") for line in lines), errors
+    assert ("Assertion `x is small` failed" in errors) == debug

@@ -1,0 +1,113 @@
+"""What inline assembly refuses, and functions of the device library by their symbols."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from tests.frontend.kernels import build, evaluate, kernel_from
+from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ops.asm import InlineAsm, InlineAsmEffect
+
+PTX = FrontendOptions(assembly="PTX")
+
+
+def refusal(arguments: str, options: FrontendOptions = PTX) -> str:
+    text = f"def k(p):\n    x = tl.load(p)\n    tl.inline_asm_elementwise({arguments})\n"
+    with pytest.raises(CompilationError) as info:
+        build(kernel_from(text), {"p": "*i32"}, options=options)
+    assert str(info.value).startswith("at 3:4:")
+    return str(info.value.__cause__ or info.value)
+
+
+def test_target_without_assembly() -> None:
+    said = refusal("'', '=r,r', [x], tl.int32, True, 1", FrontendOptions(backend_name="cpu"))
+    assert said.startswith("inline_asm_elementwise is not possible on 'cpu', which takes no")
+
+
+REFUSED = [
+    ("'', '=r,r', [x], (), True, 1", "must give something"),
+    ("'', '=r,r', [x], tl.int32, True, 0", "pack is a positive integer, not 0"),
+    ("'', '=r,r', [x], tl.pointer_type(tl.int8), True, 1", "gives numbers, not pointer<int8>"),
+    ("'', '=r', [x], tl.int32, True, 1", "name 0 registers for operands; i32 in packs of 1 take 1"),
+    ("'', '=r,r', [x], tl.int32, True, 2", "name 1 registers for results; i32 in packs of 2 take"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+def test_assembly_refuses(arguments: str, message: str) -> None:
+    assert message in refusal(arguments)
+
+
+@pytest.mark.parametrize(("pure", "cls"), [(True, InlineAsm), (False, InlineAsmEffect)])
+def test_what_is_not_pure_has_an_effect(pure: bool, cls: Any) -> None:
+    text = f"def k():\n    tl.inline_asm_elementwise('', '=r', [], tl.int32, {pure}, 1)\n"
+    module = build(kernel_from(text), options=PTX)
+    (op,) = (op for op in module.walk() if isinstance(op, InlineAsm | InlineAsmEffect))
+    assert type(op) is cls
+
+
+# -- libraries ------------------------------------------------------------------------------------
+
+
+@tl.core.extern
+def my_exp(x: Any, _semantic: Any = None) -> Any:
+    symbols = {
+        (tl.float32,): ("__nv_expf", tl.float32),
+        (tl.float64,): ("__nv_exp", tl.float64),
+    }
+    return tl.core.extern_elementwise("libdevice", "", [x], symbols, True, _semantic=_semantic)
+
+
+@tl.core.extern
+def my_fmod(x: Any, y: Any, _semantic: Any = None) -> Any:
+    symbols = {(tl.float32, tl.float32): ("__nv_fmodf", tl.float32)}
+    return tl.core.extern_elementwise("", "", [x, y], symbols, True, _semantic=_semantic)
+
+
+@tl.core.extern
+def unknown(x: Any, _semantic: Any = None) -> Any:
+    symbols = {(tl.float32,): ("my_function", tl.float32)}
+    return tl.core.extern_elementwise("mine", "mine.bc", [x], symbols, True, _semantic=_semantic)
+
+
+@tl.core.extern
+def dispatched(x: Any, _semantic: Any = None) -> Any:
+    def call(name: str, path: str, symbol: str, args: Any, result: Any, pure: bool) -> Any:
+        assert (name, path, symbol, result, pure) == ("lib", "path", "twice", tl.float32, True)
+        return tl.add(args[0], args[0], _semantic=_semantic)
+
+    symbols = {(tl.float32,): ("twice", tl.float32)}
+    return tl.core.dispatch(call, "lib", "path", [x], symbols, None, True, _semantic=_semantic)
+
+
+X = np.array([0.5, 1.0, 2.0, 5.5], np.float32)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_symbol_follows_the_dtype(dtype: Any) -> None:
+    x = X.astype(dtype)
+    np.testing.assert_allclose(evaluate("f(a)", x, f=my_exp), np.exp(x), rtol=1e-6)
+
+
+def test_operands_are_promoted_and_broadcast() -> None:
+    found = evaluate("f(a, 2.0)", X.astype(np.float32), f=my_fmod)
+    np.testing.assert_array_equal(found, np.fmod(X, np.float32(2)))
+    half = X.astype(np.float16)
+    found = evaluate("f(a, b)", half, X, f=my_fmod)
+    np.testing.assert_array_equal(found, np.fmod(half.astype(np.float32), X))
+
+
+def test_dispatch_calls_with_the_symbol() -> None:
+    np.testing.assert_array_equal(evaluate("f(a)", X, f=dispatched), X + X)
+
+
+@pytest.mark.parametrize(("function", "dtype", "message"), [
+    (my_exp, np.int32, "input arg type does not match.Expect one of"),
+    (unknown, np.float32, "there is no function 'my_function'"),
+])  # fmt: skip
+def test_library_refuses(function: Any, dtype: Any, message: str) -> None:
+    with pytest.raises(CompilationError, match=message):
+        evaluate("f(a)", X.astype(dtype), f=function)

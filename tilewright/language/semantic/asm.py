@@ -1,0 +1,95 @@
+"""Inline assembly and functions of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tilewright.base.diagnostics import IRError
+from tilewright.ir.types import DType
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.values import constexpr, tensor, tuple, unwrap
+from tilewright.ops.asm import InlineAsm, InlineAsmEffect
+
+Signature = Sequence[Any]
+Symbols = Mapping[Any, Any]
+
+
+def _listed(values: Any) -> list[Any]:
+    """The members of a sequence as it comes from a kernel or from a library."""
+    plain = values.value if isinstance(values, constexpr) else values
+    return list(plain.values) if isinstance(plain, tuple) else list(plain)
+
+
+def _number_type(dtype: Any) -> DType:
+    found = convert.as_dtype(dtype)
+    if not isinstance(found, DType):
+        raise TypeError(f"inline_asm_elementwise gives numbers, not {found}")
+    return found
+
+
+def inline_asm(
+    s: Semantic, code: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any
+) -> Any:
+    """One tensor for each dtype; see `tl.inline_asm_elementwise`."""
+    if not s.options.assembly:
+        raise ValueError(
+            f"inline_asm_elementwise is not possible on {s.options.backend_name!r}, which takes no "
+            "assembly; write the kernel for it without, say where "
+            "`tl.target_info.current_target()` is another"
+        )
+    given = convert.broadcast_all(s, [convert.to_tensor(s, a) for a in _listed(args)])
+    plain = dtype.value if isinstance(dtype, constexpr) else dtype
+    several = isinstance(plain, tuple | list) or hasattr(plain, "__iter__")
+    types = [_number_type(t) for t in (_listed(plain) if several else [plain])]
+    if not types:
+        raise ValueError("inline_asm_elementwise must give something: dtype is empty")
+    count = unwrap(pack)
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"pack is a positive integer, not {count}")
+    cls = InlineAsm if unwrap(is_pure) else InlineAsmEffect
+    made = cls([a.handle for a in given], str(unwrap(code)), str(unwrap(constraints)),
+               (*types,), count)  # fmt: skip
+    try:
+        made.verify()
+    except IRError as error:
+        reason = str(error).removeprefix(f"{made.name}: ")
+        raise ValueError(f"inline_asm_elementwise: {reason}") from None
+    results = [tensor(r) for r in s.builder.insert(made).results]
+    return tuple(results) if several else results[0]
+
+
+def select_symbol(args: Sequence[tensor], symbols: Symbols) -> Any:
+    """Symbol and type of the result for operands of these types.
+
+    Raises:
+        ValueError: there is none.
+    """
+    types = (*(a.dtype for a in args),)
+    found = symbols.get(types)
+    if found is None:
+        expected = list(symbols)
+        raise ValueError(f"input arg type does not match.Expect one of {expected}, got {types}")
+    return found
+
+
+def _promoted(s: Semantic, args: Sequence[tensor]) -> list[tensor]:
+    """All in the type that arithmetic on them would have."""
+    common = args[0].dtype
+    assert isinstance(common, DType)
+    for other in args[1:]:
+        assert isinstance(other.dtype, DType)
+        common = convert.computation_type(common, False, other.dtype, False)
+    return [convert.cast(s, a, common) for a in args]
+
+
+def dispatch(s: Semantic, args: Any, symbols: Symbols, call: Callable[..., Any]) -> Any:
+    """Call what `symbols` has for the types of the operands, broadcast to one shape; where it has
+    nothing, for the types after promotion."""
+    given = [convert.to_tensor(s, a) for a in _listed(args)]
+    if given:
+        exact = (*(a.dtype for a in given),) in symbols
+        given = list(convert.broadcast_all(s, given if exact else _promoted(s, given)))
+    symbol, result = select_symbol(given, symbols)
+    return call(symbol, given, result)

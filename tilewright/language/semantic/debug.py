@@ -1,0 +1,92 @@
+"""Printing and assertions at run time."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.ir.types import I64, DType, shape_of
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.values import constexpr, tensor
+from tilewright.ops import arith as ops
+from tilewright.ops.debug import Assert, Print
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, constexpr) else value
+
+
+def _require_effects(s: Semantic, what: str) -> None:
+    if s.builder.pure:
+        raise ValueError(
+            f"{what} is not possible in a function that is given to an op for its elements: how "
+            "often it runs is open"
+        )
+
+
+def print_label(prefix: Any, has_values: bool) -> str:
+    """The prefix as it is printed: from a blank to a colon.
+
+    Raises:
+        AssertionError: it is no string of printable ASCII.
+    """
+    text = _plain(prefix)
+    assert isinstance(text, str), f"{text} is not string"
+    assert all(c in string.printable for c in text), f"{text} is not an ascii string"
+    if has_values:
+        text = f"{text.rstrip(' ').removesuffix(':')}: "
+    return f" {text}" if len(text) > 2 and not text.startswith(" ") else text
+
+
+def device_print(s: Semantic, prefix: Any, values: Sequence[Any], hex: Any) -> None:
+    label = print_label(prefix, bool(values))
+    _require_effects(s, "printing")
+    tensors = [convert.to_tensor(s, v) for v in values]
+    s.builder.insert(Print([t.handle for t in tensors], label, bool(_plain(hex))))
+
+
+def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
+    """Without the debug option nothing is emitted."""
+    if not s.options.debug:
+        return
+    _require_effects(s, "an assertion")
+    holds = convert.as_condition(s, convert.to_tensor(s, condition))
+    if _plain(mask) is not None:
+        wanted = convert.as_condition(s, convert.to_tensor(s, mask))
+        holds, wanted = convert.broadcast(s, holds, wanted)
+        ones = convert.constant(s, True, wanted.dtype, shape_of(wanted.type))
+        ignored = s.emit(ops.Xor(wanted.handle, ones.handle))
+        holds = s.emit(ops.Or(holds.handle, ignored.handle))
+    s.builder.insert(Assert(holds.handle, str(_plain(message))))
+
+
+def checks_overflow(s: Semantic, element: Any) -> bool:
+    """Whether arithmetic on this element type must not leave its range.
+
+    Of signed integers below 64 bits: unsigned arithmetic is what one writes where wrapping is
+    meant, and no wider type is left above 64 bits.
+    """
+    return (
+        s.options.debug
+        and s.options.sanitize_overflow
+        and not s.builder.pure
+        and isinstance(element, DType)
+        and element.is_int_signed()
+        and element.primitive_bitwidth < 64
+    )
+
+
+def assert_no_overflow(s: Semantic, op: type[Any], name: str, x: tensor, y: tensor) -> None:
+    """Assert that an operation on two integers of one type gives a number of that type."""
+    element = x.dtype
+    assert isinstance(element, DType)
+    wide = s.emit(op(convert.cast(s, x, I64).handle, convert.cast(s, y, I64).handle))
+    shape = shape_of(x.type)
+    low = convert.constant(s, element.get_int_min_value(), I64, shape)
+    high = convert.constant(s, element.get_int_max_value(), I64, shape)
+    above = s.emit(ops.Cmp(wide.handle, low.handle, "ge"))
+    below = s.emit(ops.Cmp(wide.handle, high.handle, "le"))
+    fits = s.emit(ops.And(above.handle, below.handle))
+    s.builder.insert(Assert(fits.handle, f"{element} overflow detected for operation {name}"))

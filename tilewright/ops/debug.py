@@ -1,0 +1,146 @@
+"""What a kernel says while it runs: values that it prints, and conditions that must hold."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.diagnostics import DeviceAssertionError, Loc
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, attr, operand, require, variadic
+from tilewright.ir.numbers import decode
+from tilewright.ir.traits import WRITES
+from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, text_of
+from tilewright.ops.numeric import Array
+
+
+class Print(Op, name="debug.print", traits=WRITES):
+    """Prints each value, or only the prefix where there are none.
+
+    Where one thread runs a program, a tile is a line: ``(x, y, z)`` for the program, the prefix,
+    and the elements in brackets. On a GPU each element is a line, ``pid (x, y, z) idx (i, j)``, the
+    prefix and the element. Floats have six decimals; with `hex`, everything is its bits.
+
+        debug.print [%0, %1], prefix=" x: ", hex=False : (4xi32, fp32) -> ()
+    """
+
+    values: list[Value] = variadic()
+    prefix: str = attr()
+    hex: bool = attr(False)
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require(
+            # IR text may give what the annotation does not allow
+            isinstance(self.prefix, str),  # pyright: ignore[reportUnnecessaryIsInstance]
+            self,
+            "prefix",
+            "the prefix is text, not {p!r}",
+            p=self.prefix,
+        )
+
+    no_evaluate = "it has no result; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[()]:
+        elements = [element_of(v.type) for v in self.values]
+        sys.stdout.write(program_text(state.program_id, self.prefix, self.hex, elements, args))
+        return ()
+
+
+class Assert(Op, name="debug.assert", traits=WRITES):
+    """Ends the kernel with an error unless the condition holds, in every element of a tile.
+
+    debug.assert %0, message="x is positive" : 4xi1 -> ()
+    """
+
+    condition: Value = operand()
+    message: str = attr("")
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        found = element_of(self.condition.type)
+        require(found == I1, self, "condition", "the condition is {c}, not i1", c=text_of(found))
+        require(
+            isinstance(self.message, str),  # pyright: ignore[reportUnnecessaryIsInstance]
+            self,
+            "message",
+            "the message is text, not {m!r}",
+            m=self.message,
+        )
+
+    no_evaluate = "it has no result; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[()]:
+        if not np.all(args[0]):
+            raise DeviceAssertionError(failure_text(*place_of(self.loc), self.message,
+                                                    state.program_id))  # fmt: skip
+        return ()
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+def place_of(loc: Loc | None) -> tuple[str, int, str]:
+    """File, line and function of an op, for people."""
+    if loc is None:
+        return "<unknown>", 0, "<unknown>"
+    return loc.file, loc.line, loc.function or "<unknown>"
+
+
+def failure_text(file: str, line: int, function: str, message: str, program: Sequence[int]) -> str:
+    """What is said of an assertion that fails, as GPUs say it."""
+    return f"{file}:{line}: {function}: program {tuple(program)}: Assertion `{message}` failed."
+
+
+def label(prefix: str, index: int, count: int) -> str:
+    """What stands before a value: which operand it is, too, if there are several."""
+    return f"{prefix}(operand {index}) " if count > 1 else prefix
+
+
+def program_text(
+    program: Sequence[int],
+    prefix: str,
+    hex: bool,
+    elements: Sequence[Scalar],
+    arrays: Sequence[Any],
+) -> str:
+    """The lines that a program prints, a line for each value."""
+    place = f"({', '.join(map(str, program))})"
+    if not arrays:
+        return f"{place}{prefix}\n"
+    lines: list[str] = []
+    for i, (element, array) in enumerate(zip(elements, arrays, strict=True)):
+        text = _nested(_numbers(np.asarray(array), element, hex))
+        lines.append(f"{place}{label(prefix, i, len(arrays))}{text}\n")
+    return "".join(lines)
+
+
+def _nested(texts: Any) -> str:
+    if not isinstance(texts, list):
+        return texts
+    found: list[Any] = texts
+    inner = ", ".join(map(_nested, found))
+    return f"[{inner}]" if found and isinstance(found[0], list) else f"[ {inner} ]"
+
+
+def _numbers(array: Array, element: Scalar, hex: bool) -> Any:
+    """The elements as text, in lists as nested as the array."""
+    if hex or isinstance(element, Pointer):
+        size = array.dtype.itemsize
+        bits = np.ascontiguousarray(array).view(f"u{size}").reshape(array.shape)
+        return _mapped(bits, f"0x%0{2 * size}x")
+    if element.is_floating():
+        wide = decode(array) if array.dtype == E4B15 else array
+        return _mapped(wide.astype(np.float64), "%f")
+    return _mapped(array, "%d")
+
+
+def _mapped(array: Array, form: str) -> Any:
+    return np.vectorize(lambda value: form % value, otypes=[object])(array).tolist()

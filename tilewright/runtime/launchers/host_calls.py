@@ -1,0 +1,92 @@
+"""What compiled kernels on the CPU ask of the process: to print, and to say that they failed.
+
+The functions are called from any thread, without the GIL, which ctypes takes for as long as they
+run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tilewright.base.diagnostics import DeviceAssertionError
+from tilewright.ir.types import BY_SHORT, Pointer, Scalar, numpy_of, scalar_type
+from tilewright.ops.debug import failure_text, program_text
+
+_Print: Any = ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p
+)
+_Fail: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32)
+
+
+class HostCalls:
+    """The functions of one loaded kernel.
+
+    Attributes:
+        imports: their addresses by the names under which kernels call them.
+    """
+
+    def __init__(self) -> None:
+        self._failures: list[BaseException] = []
+        self._launching = threading.RLock()
+        self._functions = {
+            "tilewright_print": _Print(self._guarded(self._print)),
+            "tilewright_fail": _Fail(self._guarded(self._fail)),
+        }
+        self.imports: dict[str, int] = {
+            name: ctypes.cast(function, ctypes.c_void_p).value or 0
+            for name, function in self._functions.items()
+        }
+
+    @contextmanager
+    def one_launch(self) -> Generator[None]:
+        """One launch at a time: nothing tells from which of several a call comes.
+
+        Raises:
+            DeviceAssertionError: an assertion has failed in it.
+            BaseException: what has stopped a print, such as Ctrl-C.
+        """
+        with self._launching:
+            yield
+            if self._failures:
+                first = self._failures[0]
+                self._failures.clear()
+                raise first
+
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
+        """The function, with exceptions kept: native code cannot pass them on."""
+
+        def guarded(*args: Any) -> None:
+            try:
+                function(*args)
+            except BaseException as error:
+                self._failures.append(error)
+
+        return guarded
+
+    def _fail(self, text: bytes, x: int, y: int, z: int) -> None:
+        raise DeviceAssertionError(failure_text(**json.loads(text), program=(x, y, z)))
+
+    def _print(self, text: bytes, x: int, y: int, z: int, address: int | None) -> None:
+        facts = json.loads(text)
+        if "type" not in facts:
+            sys.stdout.write(program_text((x, y, z), facts["prefix"], False, [], []))
+            return
+        element = _element(facts["type"])
+        dtype = numpy_of(element)
+        size = int(np.prod(facts["shape"], dtype=np.int64)) * dtype.itemsize
+        array = np.frombuffer(ctypes.string_at(address or 0, size), dtype).reshape(facts["shape"])
+        shown = program_text((x, y, z), facts["prefix"], facts["hex"], [element], [array])
+        sys.stdout.write(shown)
+
+
+def _element(short: str) -> Scalar:
+    """An element type by its name; all pointers are alike here."""
+    return scalar_type(short) if short in BY_SHORT else Pointer(scalar_type("i8"))

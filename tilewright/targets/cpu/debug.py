@@ -1,0 +1,90 @@
+"""`debug.print` and `debug.assert`: calls back to the process that launched the kernel.
+
+A kernel hands over what it prints, or that it failed, as a text in JSON, its place in the grid and
+the address of its values; who launches it makes the two functions (`HOST_CALLS`) known to the
+linker. Its program ends after a failed assertion; the others run on.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Module, Value
+from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
+from tilewright.lowering.types import memory_type
+from tilewright.ops.debug import Assert, Print, label, place_of
+from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.kernel import Kernel, emits
+
+PRINT, FAIL = "tilewright_print", "tilewright_fail"
+
+
+def host_calls(module: Module) -> list[str]:
+    """Which functions of its launcher the module's kernel calls."""
+    kinds = {type(op) for op in module.walk()}
+    return [name for cls, name in ((Print, PRINT), (Assert, FAIL)) if cls in kinds]
+
+
+def _text(kernel: Kernel, facts: dict[str, Any]) -> V:
+    content = json.dumps(facts).encode() + b"\0"
+    return kernel.module.global_constant("text", I8, list(content), align=1)
+
+
+@emits(Print)
+def _emit_print(kernel: Kernel, level: Level, op: Print) -> None:
+    for i, value in enumerate(op.values):
+        facts = {
+            "prefix": label(op.prefix, i, len(op.values)),
+            "hex": op.hex,
+            "type": ir.text_of(ir.element_of(value.type)),
+            "shape": ir.shape_of(value.type),
+        }
+        at = _in_memory(kernel, level, value)
+        kernel.b.call(PRINT, VOID, [_text(kernel, facts), *kernel.program, at])
+    if not op.values:
+        facts = {"prefix": op.prefix}
+        nothing = const(I64, 0)
+        at = kernel.b.inttoptr(nothing)
+        kernel.b.call(PRINT, VOID, [_text(kernel, facts), *kernel.program, at])
+
+
+def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
+    """The address of the value's elements, row by row."""
+    bound = kernel.env.get(value)
+    if isinstance(bound, Buffer):
+        return bound.ptr
+    scalar = bound if bound is not None else level.eval(value, ()).base
+    assert not isinstance(value.type, ir.Tile), "the plan keeps tiles that are printed"
+    b = kernel.b
+    place = b.alloca(memory_type(value.type))
+    b.store(b.zext(scalar, I8) if scalar.type is I1 else scalar, place)
+    return place
+
+
+@emits(Assert)
+def _emit_assert(kernel: Kernel, level: Level, op: Assert) -> None:
+    b = kernel.b
+    holds = _all_hold(kernel, level, op.condition)
+    failed, passed = b.block("failed"), b.block("passed")
+    b.cond_br(holds, passed, failed)
+    b.at(failed)
+    file, line, function = place_of(op.loc)
+    facts = {"file": file, "line": line, "function": function, "message": op.message}
+    b.call(FAIL, VOID, [_text(kernel, facts), *kernel.program])
+    b.ret()
+    b.at(passed)
+
+
+def _all_hold(kernel: Kernel, level: Level, condition: Value) -> V:
+    b = kernel.b
+    if not isinstance(condition.type, ir.Tile):
+        bound = kernel.env.get(condition)
+        return bound if isinstance(bound, V) else level.eval(condition, ()).base
+    address = _in_memory(kernel, level, condition)
+    with b.loop(0, condition.type.numel, 1, [const(I8, 1)]) as loop:
+        byte = b.load(I8, b.gep(I8, address, loop.index))
+        loop.yield_([b.and_(loop.carried[0], byte)])
+    return b.icmp("ne", loop.results[0], const(I8, 0))
