@@ -125,6 +125,10 @@ REFUSED_BY_TRITON = [
     ("tl.arange(2, 7)", "arange's range must be a power of 2"),
     ("tl.full((33,), 0, tl.int64)", "Shape element 0 must be a power of 2"),
     ("tl.zeros((4, 6), tl.int64)", "Shape element 1 must be a power of 2"),
+    (
+        "tl.make_tensor_descriptor(n.to(tl.pointer_type(tl.int32)), [n], [1], [6])",
+        "Shape element 0 must be a power of 2",
+    ),
     ("tl.broadcast_to(m, 3, 4)", "Shape element 0 must be a power of 2"),
     ("tl.cat(x, tl.arange(0, 8))", "tl.cat requires tensors of the same shape, got [4] and [8]"),
 ]
