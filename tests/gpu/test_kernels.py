@@ -21,7 +21,7 @@ from benchmarks.gpu import work
 from benchmarks.gpu.case import Setting
 from benchmarks.gpu.measure import Bench
 from benchmarks.gpu.results import Row
-from tests.gpu import products, recipes
+from tests.gpu import products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
 
@@ -131,11 +131,11 @@ MOVES: tuple[tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]], ...] = (
 
 def _moves() -> Iterator[Job]:
     warps = cycle(WARPS)
-    for text, shapes, result in MOVES:
+    for text, operands, result in MOVES:
         if result == (1, 1, 1, 1):
             continue
         for type in ("i8", "fp16", "fp32", "i64"):
-            inputs = tuple((type, shape) for shape in shapes)
+            inputs = tuple((type, shape) for shape in operands)
             kind = "integral" if "*" in text else "specials"
             yield Job(
                 recipes.expression, (text, inputs, (type, result), kind),
@@ -342,6 +342,9 @@ FAMILIES = {
     "dots": _unique(_dots()),
     "loops of products": _unique(_loops_of_products()),
     "attentions": _unique(_attentions()),
+    "sorts": _unique(shapes.sorts()),
+    "functions of elements": _unique(shapes.functions_of_elements()),
+    "uneven tiles": _unique(shapes.uneven()),
 }
 JOBS: list[Job] = [job for jobs in FAMILIES.values() for job in jobs]
 

@@ -200,7 +200,7 @@ def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
 
 @builtin
 def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
-    """The integers start, …, end - 1 as a 1-D int32 tile; their number is a power of two."""
+    """The integers start, …, end - 1 as a 1-D int32 tile."""
     return shapes.arange(_semantic, start, end)
 
 
@@ -256,7 +256,7 @@ def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
 def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
-    """`input`, then `other`, along `dim`; both have one shape. Elements keep their order."""
+    """`input`, then `other`, along `dim`; their other axes are equal. Elements keep their order."""
     return shapes.cat(_semantic, input, other, dim)
 
 
@@ -275,6 +275,7 @@ def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
     sizes = shapes.shape_argument(shape)
+    shapes.check_shape(_semantic, sizes)
     return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
 
 

@@ -78,14 +78,16 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
 
 
 class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
-    """Writes `value` where memory equals `expected`, bit for bit.
+    """Writes `value` where memory equals `expected`, bit for bit. Masked-off lanes give 0.
 
-    %3 = atomic.cas %0, %1, %2, sem="acq_rel", scope="gpu" : (4xptr<i32>, 4xi32, 4xi32) -> 4xi32
+    %4 = atomic.cas %0, %1, %2, %3, sem="acq_rel", scope="gpu"
+      : (4xptr<i32>, 4xi32, 4xi32, 4xi1) -> 4xi32
     """
 
     ptr: Value = operand()
     expected: Value = operand()
     value: Value = operand()
+    mask: Value | None = optional()
     sem: str = attr("acq_rel")
     scope: str = attr("gpu")
 
@@ -94,6 +96,7 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
         return with_element(self.ptr.type, pointee_of(self.ptr.type))
 
     def verify(self) -> None:
+        verify_mask(self, self.ptr, self.mask)
         verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         want = self.result_type()
@@ -109,5 +112,6 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
 
     no_evaluate = "it changes memory; see execute"
 
-    def execute(self, state: Any, ptr: Array, expected: Array, value: Array) -> Array:
-        return state.memory.compare_and_swap(self, ptr, expected, value)
+    def execute(self, state: Any, *args: Any) -> Array:
+        ptr, expected, value, mask = split_optional(self, args)
+        return state.memory.compare_and_swap(self, ptr, expected, value, mask)

@@ -84,4 +84,4 @@ def atomic_cas(
     for name, found in (("cmp", old), ("val", new)):
         if found.type != want:
             raise ValueError(f"atomic_cas takes a {name} of type {want}, got {found.type}")
-    return s.emit(ops.AtomicCAS(pointer.handle, old.handle, new.handle, *order))
+    return s.emit(ops.AtomicCAS(pointer.handle, old.handle, new.handle, None, *order))

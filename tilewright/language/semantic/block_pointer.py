@@ -16,7 +16,8 @@ from tilewright.language.semantic.memory import (
     eviction_policy,
     stored_value,
 )
-from tilewright.language.types import block_pointer_type, validate_block_shape
+from tilewright.language.semantic.shape import check_shape
+from tilewright.language.types import block_pointer_type
 from tilewright.language.values import tensor, type_of
 from tilewright.ops import memory as ops
 from tilewright.ops.arith import Add
@@ -38,7 +39,7 @@ def make_block_ptr(
             f"{type_of(base)}"
         )
     block = [plain(d) for d in listed(block_shape)]
-    validate_block_shape(block)
+    check_shape(s, block)
     places = _offsets(s, offsets)
     extents, steps = (
         blocks.integers(s, v, I64, n) for v, n in ((shape, "shape"), (strides, "strides"))

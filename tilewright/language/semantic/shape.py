@@ -32,6 +32,11 @@ def shape_argument(args: Sequence[Any]) -> Any:
     return unwrap_shape(args)
 
 
+def check_shape(s: Semantic, sizes: Sequence[Any]) -> None:
+    """Raise TypeError or ValueError for what is no tile's shape; see `validate_block_shape`."""
+    validate_block_shape(sizes, powers_of_two=s.options.strict_triton)
+
+
 def program_id(s: Semantic, axis: Any) -> tensor:
     axis = plain(axis)
     if axis not in (0, 1, 2):
@@ -47,7 +52,7 @@ def num_programs(s: Semantic, axis: Any) -> tensor:
 
 
 def arange(s: Semantic, start: Any, end: Any) -> tensor:
-    """The integers from start to end - 1 as int32; their number is a power of two."""
+    """The integers from start to end - 1 as int32."""
     start, end = plain(start), plain(end)
     if not isinstance(start, int) or not isinstance(end, int):
         raise ValueError("arange's arguments must be of type tl.constexpr")
@@ -56,16 +61,16 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
     if end <= start:
         raise ValueError("arange's end argument must be greater than the start argument")
     count = end - start
-    if count & (count - 1):
+    if s.options.strict_triton and count & (count - 1):
         raise ValueError("arange's range must be a power of 2")
-    validate_block_shape((count,))
+    check_shape(s, (count,))
     return s.emit(ops.Arange(start, end))
 
 
 def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
     """A tile of one value."""
     sizes = unwrap_shape(shape)
-    validate_block_shape(sizes)
+    check_shape(s, sizes)
     element = None if plain(dtype) is None else convert.as_dtype(dtype)
     if isinstance(value, tensor):
         return convert.broadcast_to(s, _scalar_of(s, value, element), sizes)
@@ -94,7 +99,7 @@ def zeros_like(s: Semantic, x: Any) -> tensor:
 def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
     sizes = unwrap_shape(shape)
-    validate_block_shape(sizes)
+    check_shape(s, sizes)
     own = shape_of(x.type)
     if prod(sizes) != prod(own):
         raise ValueError("reshape() cannot change total number of elements in tensor")
@@ -171,21 +176,22 @@ def trans(s: Semantic, x: tensor, dims: Sequence[Any]) -> tensor:
 
 
 def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
-    """`a`, then `b`, along `dim`; their shapes are equal."""
+    """`a`, then `b`, along `dim`; their other axes are equal, in Triton all are."""
     first, second = shape_of(a.type), shape_of(b.type)
     assert len(first) == len(second), (
         f"tensors must have the same rank, got {len(first)} and {len(second)}"
     )
-    assert first == second, (
+    axis = normalized_axis(dim, len(first))
+    others = first[:axis] == second[:axis] and first[axis + 1 :] == second[axis + 1 :]
+    assert others if not s.options.strict_triton else first == second, (
         f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
     )
-    axis = normalized_axis(dim, len(first))
     assert isinstance(a.dtype, DType)
     assert isinstance(b.dtype, DType)
     if a.dtype != b.dtype:
         common = convert.computation_type(a.dtype, False, b.dtype, False)
         a, b = convert.cast(s, a, common), convert.cast(s, b, common)
-    validate_block_shape((*first[:axis], 2 * first[axis], *first[axis + 1 :]))
+    check_shape(s, (*first[:axis], first[axis] + second[axis], *first[axis + 1 :]))
     return s.emit(ops.Cat(a.handle, b.handle, axis))
 
 
@@ -195,7 +201,7 @@ def join(s: Semantic, a: Any, b: Any) -> tensor:
     if x.dtype != y.dtype:
         raise ValueError(f"join takes two tensors of one dtype, got {x.dtype} and {y.dtype}")
     if shape_of(x.type):
-        validate_block_shape((*shape_of(x.type), 2))
+        check_shape(s, (*shape_of(x.type), 2))
         return s.emit(ops.Join(x.handle, y.handle))
     pair = join(s, convert.splat(s, x, (1,)), convert.splat(s, y, (1,)))
     return reshape(s, pair, (2,))

@@ -63,6 +63,7 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
 def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
     b = kernel.b
     owner = one_of_many(kernel, op.ptr)
+    masks = kernel.env[op.mask] if op.mask is not None else None
     order, scope = _LLVM_ORDER.get(op.sem, op.sem), kernel.hw.sync_scope(op.scope)
 
     def act(register: int) -> V:
@@ -73,7 +74,10 @@ def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
             old, _ = b.cmpxchg(ptr, want, new, order, scope)
             return from_bits(kernel, op.value.type, [old])[0]
 
-        return _where(kernel, owner, value, swap)
+        mask = owner
+        if masks is not None:
+            mask = masks[register] if owner is None else b.and_(owner, masks[register])
+        return _where(kernel, mask, value, swap)
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)

@@ -42,10 +42,16 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
     def exchange(at: Level, coords: Coords) -> V:
         b = at.b
         values = [at.eval(v, coords).base for v in (op.ptr, op.expected, op.value)]
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
         ptr, expected, value = values
-        bits = int_type(value.type.bits)
-        old, _ = b.cmpxchg(ptr, b.bitcast(expected, bits), b.bitcast(value, bits), _ORDER[op.sem])
-        return b.bitcast(old, value.type)
+
+        def swap() -> V:
+            bits = int_type(value.type.bits)
+            wanted, new = b.bitcast(expected, bits), b.bitcast(value, bits)
+            old, _ = b.cmpxchg(ptr, wanted, new, _ORDER[op.sem])
+            return b.bitcast(old, value.type)
+
+        return _masked(at, mask, value, swap)
 
     _each(kernel, level, op, op.ptr, exchange)
 
