@@ -152,7 +152,7 @@ def test_bitcast(source: ir.DType, to: ir.DType) -> None:
 
 MATH = [c for c in vars(math).values()
         if isinstance(c, type) and issubclass(c, math.MathFunction) and c.name]  # fmt: skip
-EXACT = (math.Floor, math.Ceil, math.Sqrt)
+EXACT = (math.Floor, math.Ceil, math.Trunc, math.Rint, math.Sqrt)
 ULPS = {ir.FP32: 2.0, ir.FP64: 2.0, ir.FP16: 0.51, ir.BF16: 0.51}
 
 
