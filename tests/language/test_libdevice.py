@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -46,6 +47,7 @@ SIGNATURES = {
     **dict.fromkeys(["fma", "fma_rn", "fma_rz", "fma_rd", "fma_ru", "norm3d", "rnorm3d"], "xxx->x"),
     **dict.fromkeys(["norm4d", "rnorm4d"], "xxxx->x"),
     **dict.fromkeys(["ldexp", "scalbn"], "xi->x"),
+    **dict.fromkeys(["jn", "yn"], "ix->x"),
     **dict.fromkeys(["isnan", "isinf", "signbit", "ilogb"], "x->i"),
     **dict.fromkeys(["llrint", "llround"], "x->l"),
     **dict.fromkeys(["clz", "popc", "ffs"], "i->i l->i"),
@@ -505,6 +507,36 @@ def test_special_values(name: str, target: str) -> None:
         with np.errstate(over="ignore", under="ignore"):
             args = [np.array(column, LETTERS[letter]) for column in zip(*rows, strict=True)]
         same(run(target, name, args[:-1], letter), args[-1], *args[:-1])
+
+
+ORDERS = [
+    ("jn", mp.besselj, [(0, 0.0, 1.0), (1, -0.0, -0.0), (3, 0.0, 0.0), (2, INF, 0.0),
+                        (-1, 1.0, NAN), (2, NAN, NAN), (200, 1e-5, 0.0)]),
+    ("yn", mp.bessely, [(0, 0.0, -INF), (3, 0.0, -INF), (2, INF, 0.0), (-1, 1.0, NAN),
+                        (2, -1.0, NAN), (2, NAN, NAN), (200, 1e-5, -INF)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "exact", "special"), ORDERS, ids=["jn", "yn"])
+def test_bessel_functions_of_any_order(name: str, exact: Any, special: Any, target: str) -> None:
+    """Within 20 units in the last place of the value, or of the size of the waves."""
+    rng = np.random.default_rng(4)
+    orders = rng.integers(0, 50, 200).astype(np.int32)
+    x = np.exp(rng.uniform(-2, 5, 200))
+    found = run(target, name, [orders, x], "d")
+    narrow = run(target, name, [orders, x.astype(np.float32)], "f")
+    for k, (n, v) in enumerate(zip(orders.tolist(), x.tolist(), strict=True)):
+        value = float(exact(n, v))
+        size = max(abs(value), (2 / (math.pi * v)) ** 0.5 if v > n else 0.0)
+        assert abs(found[k] - value) <= 20 * np.spacing(size), (n, v)
+        value = float(exact(n, float(np.float32(v))))
+        unit = np.spacing(np.float32(min(abs(value), 3e38)))
+        assert abs(value) > 3e38 or abs(narrow[k] - value) <= max(0.51 * unit, 1e-14), (n, v)
+    columns = [np.array(c) for c in zip(*special, strict=True)]
+    for letter in FD:
+        args = [columns[0].astype(np.int32), columns[1].astype(LETTERS[letter])]
+        same(run(target, name, args, letter), columns[2], *args)
 
 
 def test_lengths_do_not_overflow_on_the_way() -> None:

@@ -66,10 +66,8 @@ def _log_gamma_above(a: Number) -> tuple[Number, Number]:
     return total, rest + lost + more
 
 
-@function("x->x")
-@in_fp64
-def tgamma(x: Number) -> Number:
-    """Gamma function. Infinite of zeros, with their sign; NaN of negative integers and -inf."""
+def gamma(x: Number) -> Number:
+    """The gamma function in fp64."""
     a = abs(x)
     negative = x < 0.0
     reflection = -PI[0] / (a * sine_of_half_turns(a))
@@ -82,6 +80,13 @@ def tgamma(x: Number) -> Number:
     result = where(a < LARGE, small, large)
     pole = negative & (apply(math.Floor, x) == x)
     return select(x != x, x, a < TINY, 1.0 / x, pole, NAN, x == INF, INF, result)
+
+
+@function("x->x")
+@in_fp64
+def tgamma(x: Number) -> Number:
+    """Gamma function. Infinite of zeros, with their sign; NaN of negative integers and -inf."""
+    return gamma(x)
 
 
 def log_gamma(a: Number) -> Number:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tilewright.ir.core import Op, Value
+from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import (
     FP32,
     FP64,
@@ -34,12 +34,15 @@ from tilewright.ir.types import (
     Scalar,
     dtype_of,
     element_of,
+    shape_of,
     with_element,
 )
-from tilewright.language.semantic import convert
+from tilewright.language.semantic import arith as semantic
+from tilewright.language.semantic import convert, reduce
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor, unwrap
 from tilewright.ops import arith, math
+from tilewright.ops.control import For, Yield
 
 LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64, "b": I1}
 Operand = Any  # a Number, or a Python number
@@ -246,6 +249,42 @@ def copysign(magnitude: Number, sign: Number) -> Number:
     """`magnitude` with the sign bit of `sign`."""
     top = -(1 << (magnitude.element.primitive_bitwidth - 1))
     return (abs(magnitude).bits() | (sign.bits() & top)).bits(magnitude.element)
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def largest(x: Number) -> Number:
+    """The largest element, a scalar."""
+    value = tensor(x.value)
+    found = reduce.extremum(x.semantic, value, None, False, semantic.maximum)
+    return Number(x.semantic, found.handle) if shape_of(value.type) else x
+
+
+def spread(scalar: Number, model: Number) -> Number:
+    """A scalar in the shape of `model`."""
+    shape = shape_of(model.value.type)
+    s = scalar.semantic
+    return Number(s, convert.extend_to(s, tensor(scalar.value), shape).handle)
+
+
+def repeat(
+    count: Number, carried: Sequence[Number], body: Callable[..., Sequence[Number]]
+) -> list[Number]:
+    """What is carried after ``carried = body(i, *carried)`` for i from 0, `count` times.
+
+    Args:
+        count: a scalar of type int32, as i is.
+    """
+    s = count.semantic
+    region = Region([count.value.type, *[c.value.type for c in carried]])
+    with s.builder.at_end(region):
+        after = body(*[Number(s, a) for a in region.args])
+        s.builder.insert(Yield([a.value for a in after]))
+    start, step = count.constant(0), count.constant(1)
+    inits = [c.value for c in carried]
+    loop = For(start.value, count.value, step.value, inits, 0, 0, (), region)
+    return [Number(s, r) for r in s.builder.insert(loop).results]
 
 
 # -- primitives of the language --------------------------------------------------------------------

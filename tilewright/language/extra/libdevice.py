@@ -8,7 +8,16 @@ converted where all promote to one of those. Predicates give int32, nonzero for 
 from __future__ import annotations
 
 from tilewright.language.elementary import rounding
-from tilewright.language.elementary.bessel import cyl_bessel_i0, cyl_bessel_i1, j0, j1, y0, y1
+from tilewright.language.elementary.bessel import (
+    cyl_bessel_i0,
+    cyl_bessel_i1,
+    j0,
+    j1,
+    jn,
+    y0,
+    y1,
+    yn,
+)  # fmt: skip
 from tilewright.language.elementary.bits import absolute as abs
 from tilewright.language.elementary.bits import (
     brev,
@@ -231,7 +240,7 @@ __all__ = [
     "isinf",
     "isnan",
     "j0",
-    "j1",
+    "j1", "jn",
     "ldexp",
     "lgamma",
     "ll2double_rd",
@@ -314,7 +323,7 @@ __all__ = [
     "ull2float_ru",
     "ull2float_rz",
     "y0",
-    "y1",
+    "y1", "yn",
 ]  # fmt: skip
 
 add_rn, add_rz, add_rd, add_ru = rounding.family("add")
