@@ -21,14 +21,10 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.frontend.kernels import build, function_from, type_string
-from tests.lowering.simt.harness import run_emulated
-from tests.targets.cpu.harness import run_compiled
+from tests.language.on_targets import BLOCK, RUNS, Run, grid_of, kernel_of
 from tilewright.frontend.source import SourceFunction
-from tilewright.ir.interpret import interpret
 
 TABLE = Path(__file__).parents[2] / "docs/accuracy.md"
-BLOCK = 256
 DIGITS = 40
 INF, NAN = float("inf"), float("nan")
 Exact = Callable[..., Any]
@@ -256,40 +252,6 @@ def errors(name: str, result: np.ndarray, exact: Any, args: Sequence[np.ndarray]
 
 # -- targets ---------------------------------------------------------------------------------------
 
-Run = Callable[[SourceFunction, list[np.ndarray]], None]
-
-
-def kernel_text(name: str, count: int) -> str:
-    letters = "abcd"[:count]
-    called = f"tl.{name}" if CASES[name].core else f"libdevice.{name}"
-    loads = ", ".join(f"tl.load({x} + i)" for x in letters)
-    return f"""
-    def kernel(out, {", ".join(letters)}):
-        i = tl.program_id(0) * {BLOCK} + tl.arange(0, {BLOCK})
-        tl.store(out + i, {called}({loads}))
-    """
-
-
-def _module(kernel: SourceFunction, arrays: list[np.ndarray]) -> Any:
-    types = [type_string(a) for a in arrays]
-    return build(kernel, dict(zip([p.name for p in kernel.params], types, strict=True)))
-
-
-def grid_of(arrays: list[np.ndarray]) -> tuple[int, int, int]:
-    return (len(arrays[0]) // BLOCK, 1, 1)
-
-
-def on_interpreter(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
-    interpret(_module(kernel, arrays), grid_of(arrays), arrays)
-
-
-def on_cpu(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
-    run_compiled(_module(kernel, arrays), grid_of(arrays), arrays, fp_fusion=True)
-
-
-def on_simt(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
-    run_emulated(_module(kernel, arrays), grid_of(arrays), arrays, warps=1, lanes=32)
-
 
 def on_cuda(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
     import torch
@@ -299,9 +261,7 @@ def on_cuda(kernel: SourceFunction, arrays: list[np.ndarray]) -> None:
     arrays[0][:] = tensors[0].cpu().numpy()
 
 
-TARGETS: dict[str, Run] = {
-    "interpreter": on_interpreter, "cpu": on_cpu, "simt": on_simt, "cuda": on_cuda,
-}  # fmt: skip
+TARGETS: dict[str, Run] = {**RUNS, "cuda": on_cuda}
 
 
 def measure(
@@ -310,9 +270,9 @@ def measure(
     """The largest error of a function on each target, and where it is."""
     args = arguments(name, dtype, count)
     exact = exact_values(name, args)
-    kernel = SourceFunction(
-        function_from(kernel_text(name, len(args)), libdevice=tl.extra.libdevice)
-    )
+    called = f"tl.{name}" if CASES[name].core else f"libdevice.{name}"
+    expression = f"{called}({', '.join('abcd'[: len(args)])})"
+    kernel = kernel_of(expression, len(args), libdevice=tl.extra.libdevice)
     found: dict[str, tuple[float, str]] = {}
     for target in targets:
         arrays = [np.zeros_like(args[0]), *[a.copy() for a in args]]

@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 
 import tilewright.language as tl
-from tests.frontend.kernels import evaluate, fails, function_from, result_type
-from tests.language import accuracy, coefficients
-from tilewright.frontend.source import SourceFunction
+from tests.frontend.kernels import evaluate, fails, result_type
+from tests.language import accuracy, coefficients, on_targets
+from tests.language.on_targets import TARGETS, same
 from tilewright.ir.types import FP32, FP64
 
 libdevice = tl.extra.libdevice
 NAMES: Any = {"libdevice": libdevice}
 INF, NAN = math.inf, math.nan
-TARGETS = ("interpreter", "cpu", "simt")
 LETTERS: dict[str, Any] = {
     "f": np.float32, "d": np.float64, "i": np.int32, "u": np.uint32, "l": np.int64, "m": np.uint64,
 }  # fmt: skip
@@ -78,32 +77,8 @@ def forms(name: str) -> Iterator[tuple[str, str]]:
 
 def run(target: str, name: str, args: list[np.ndarray], result: str) -> np.ndarray:
     """What a function gives for arrays of a length."""
-    count = len(args[0])
-    padded = [np.pad(a, (0, -count % accuracy.BLOCK), mode="edge") for a in args]
-    out = np.zeros(len(padded[0]), LETTERS[result])
-    letters = "abcd"[: len(args)]
-    text = f"""
-    def kernel(out, {", ".join(letters)}):
-        i = tl.program_id(0) * {accuracy.BLOCK} + tl.arange(0, {accuracy.BLOCK})
-        r = libdevice.{name}({", ".join(f"tl.load({x} + i)" for x in letters)})
-        tl.store(out + i, r)
-    """
-    kernel = SourceFunction(function_from(text, **NAMES))
-    accuracy.TARGETS[target](kernel, [out, *padded])
-    return out[:count]
-
-
-def same(found: np.ndarray, expected: Any, *args: Any) -> None:
-    """Equal to the bit, with any NaN equal to any other."""
-    wanted = np.array(expected, found.dtype)
-    equal = (found == wanted) | ((found != found) & (wanted != wanted))
-    if found.dtype.kind == "f":
-        equal &= (np.signbit(found) == np.signbit(wanted)) | (found != found)
-    bad = np.nonzero(~equal)[0]
-    if bad.size:
-        k = bad[0]
-        at = ", ".join(repr(a[k]) for a in args)
-        pytest.fail(f"{bad.size} differ; of {at}: {found[k]!r}, not {wanted[k]!r}")
+    called = f"libdevice.{name}({', '.join('abcd'[: len(args)])})"
+    return on_targets.run(target, called, args, LETTERS[result], **NAMES)
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
