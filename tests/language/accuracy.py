@@ -107,7 +107,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 CORE = (2.0, 2.0)
-WAVES: Any = {"bounds": (0.51, 16.0), "low": -1e5, "high": 1e5, "at_least": _envelope}
+WAVES: Any = {"bounds": (0.51, 32.0), "low": -1e5, "high": 1e5, "at_least": _envelope}
 
 UNARY: dict[str, Case] = {
     "exp": Case(mp.exp, CORE, -800, 800, core=True),
@@ -143,7 +143,7 @@ UNARY: dict[str, Case] = {
     "erfinv": Case(_erfinv, (0.51, 4.0), -1, 1),
     "erfcinv": Case(_erfcinv, (0.51, 4.0), 0, 2),
     "normcdf": Case(mp.ncdf, (0.51, 5.0), -40, 40),
-    "normcdfinv": Case(_normcdfinv, (0.51, 4.0), 0, 1),
+    "normcdfinv": Case(_normcdfinv, (0.51, 5.0), 0, 1),
     "tgamma": Case(mp.gamma, (0.51, 8.0), -190, 190),
     "lgamma": Case(_lgamma, (0.51, 5.0), -1e15, 1e300, _one),
     "j0": Case(lambda x: mp.besselj(0, x), **WAVES),

@@ -100,7 +100,7 @@ def _second_order_0(a: Number) -> Number:
 def _second_order_1(a: Number) -> Number:
     """y1 of a > 0."""
     j, y = _near(a, [fits.J1, fits.Y1])
-    near = fma(fma(apply(math.Log, a) * j, a, -(1.0 / a)), TWO_OVER_PI, y * a)
+    near = fma(apply(math.Log, a) * TWO_OVER_PI * j, a, y * a) - TWO_OVER_PI / a
     return where(a < END, near, _far(a, 1)[1])
 
 

@@ -42,7 +42,7 @@ def _scaled_complement(a: Number) -> Number:
     """exp(a^2) erfc(a) for a >= 0."""
     near = where(a > 1e300, a.constant(1e300), a)
     t = (near - 4.0) / (near + 4.0)
-    return polynomial(t, ERFCX) / fma(a, 2.0, 1.0)
+    return polynomial(t, ERFCX) * 0.5 / (a + 0.5)
 
 
 def _bell(a: Number, rest: Number | float, sign: float) -> Number:
