@@ -80,7 +80,7 @@ from tilewright.ops.control import Barrier, Condition, For, If, ProgramId, Retur
 from tilewright.ops.dot import Dot
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
-from tilewright.ops.math import Ceil, Cos, Exp, Floor, Sqrt, Tanh
+from tilewright.ops.math import ROUNDINGS, Cos, Exp, Sqrt, Tanh
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.reduce import Reduce, Scan
 from tilewright.ops.shape import (
@@ -297,7 +297,7 @@ class _Generator:
         src = self.any_value()
         options: list[Any] = [Neg, Abs]
         if is_float(src.type):
-            options += [Floor, Ceil]
+            options += ROUNDINGS
             if self.features.math:
                 options += [Exp, Cos, Tanh, Sqrt]
         self.new(self.choose(options)(src))

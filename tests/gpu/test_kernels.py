@@ -24,6 +24,7 @@ from benchmarks.gpu.results import Row
 from tests.gpu import products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
+from tests.language.libdevice_names import EXACT_NAMES, SIGNATURES, forms
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
@@ -209,6 +210,23 @@ def _assembly() -> Iterator[Job]:
             yield Job(recipes.assembly, params, {"num_warps": next(warps)})
 
 
+def _libdevice() -> Iterator[Job]:
+    """Exact functions to the bit; the others, but for the fast ones, closely."""
+    types = {"f": "fp32", "d": "fp64", "i": "i32", "u": "u32", "l": "i64", "m": "u64"}
+    for name in SIGNATURES:
+        for operands, result in forms(name):
+            if name.startswith("fast_"):
+                continue
+            letters = list("abcd"[: len(operands)])
+            if name in ("jn", "yn"):
+                letters[0] = "a & 15"  # the order, of which they take time
+            text = f"tl.extra.libdevice.{name}({', '.join(letters)})"
+            bound = None if name in EXACT_NAMES else 4e-6 if result == "f" else 1e-12
+            inputs = tuple((types[o], (512,)) for o in operands)
+            params = text, inputs, (types[result], (512,)), "specials", bound
+            yield Job(recipes.expression, params)
+
+
 def _control() -> Iterator[Job]:
     yield Job(recipes.collatz, (40, 33))
     for stages, warps in product(STAGES, (1, 4)):
@@ -334,6 +352,7 @@ FAMILIES = {
     "casts": _unique(_casts()),
     "functions": _unique(_functions()),
     "assembly": _unique(_assembly()),
+    "libdevice": _unique(_libdevice()),
     "control": _unique(_control()),
     "rules": _unique(_rules()),
     "memory": _unique(_memory()),

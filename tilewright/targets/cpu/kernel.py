@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.lowering.convert import cast_fp16
 from tilewright.lowering.emit import (
     I1,
     I8,
@@ -141,6 +142,8 @@ class Kernel:
         params = [*self._params(), *[(I32, "")] * 6, (PTR, "noalias")]
         program = self.module.function(name, VOID, params, attributes="nounwind")
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
+        if not self.machine.converts_fp16:
+            self.b.own_cast = cast_fp16
         for arg, v in zip(self.fn.args, program.params, strict=False):
             self.env[arg] = v
         n = len(self.fn.args)
