@@ -101,9 +101,25 @@ def launch(fn: SourceFunction, *args: Any, grid: Any = 1, **constexprs: Any) -> 
 def evaluate(expression: str, *inputs: Any, out: Any = None, **names: Any) -> Any:
     """The value of an expression of the language, as an array.
 
-    Arrays are loaded whole as `a`, `b`, `c`, …; they are small and of shapes that are powers of
-    two. Numbers are run-time scalars. `names` are globals.
+    Arrays are loaded whole as `a`, `b`, `c`, …; they are small. Numbers are run-time scalars.
+    `names` are globals.
     """
+    kernel, result = _expression(expression, *inputs, **names)
+    result = result if out is None else out
+    launch(kernel, result, *inputs)
+    return result
+
+
+def expression_module(expression: str, *inputs: Any, **names: Any) -> tuple[Module, list[Any]]:
+    """A kernel that stores the value of an expression, and its arguments, the result first."""
+    kernel, result = _expression(expression, *inputs, **names)
+    args = [result, *inputs]
+    signature = {p.name: type_string(a) for p, a in zip(kernel.params, args, strict=True)}
+    return build(kernel, signature), args
+
+
+def _expression(expression: str, *inputs: Any, **names: Any) -> tuple[SourceFunction, Any]:
+    """A kernel that stores the value of an expression, and an array for it."""
     letters = "abcdefgh"[: len(inputs)]
     dtype = result_type(expression, *inputs, **names)
     lines = [f"def kernel(result, {', '.join(letters)}):"]
@@ -115,9 +131,7 @@ def evaluate(expression: str, *inputs: Any, out: Any = None, **names: Any) -> An
     )
     element = element_of(dtype)
     numpy = np.dtype(np.uint64) if isinstance(element, Pointer) else numpy_of(element)
-    result = np.zeros(shape, numpy) if out is None else out
-    launch(kernel, result, *inputs)
-    return result
+    return kernel, np.zeros(shape, numpy)
 
 
 def result_type(expression: str, *inputs: Any, **names: Any) -> Any:

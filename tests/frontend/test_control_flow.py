@@ -377,16 +377,6 @@ def kernel(x):
     build(kernel_from(text.replace("x > 0", "True")), {"x": "i32"})
 
 
-@pytest.mark.parametrize("loop", ["for i in range(n)", "while n > 0"])
-def test_return_in_a_loop_is_refused(loop: str) -> None:
-    error = fails(f"def k(n):\n    {loop}:\n        return\n", 1)
-    assert isinstance(error, UnsupportedLanguageConstruct)
-    assert "Cannot have `return` statements inside `while` or `for` statements in triton" in str(
-        error
-    )
-    assert str(error).startswith("at 3:8:")
-
-
 # -- for -------------------------------------------------------------------------------------------
 
 
@@ -556,7 +546,8 @@ BAD_RANGES = [
     ("range(0, 4, 0)", "the step of a loop must not be zero"),
     ("tl.static_range(x)", "int32[] used as tl.static_range start value is not a constexpr"),
     ("tl.static_range(0, x)", "int32[] used as tl.static_range end value is not a constexpr"),
-    ("(1, 2)", "Only `range` and `static_range` iterators are currently supported"),
+    ("x", "Only `range` and `static_range` iterators are currently supported"),
+    ("3", "Only `range` and `static_range` iterators are currently supported"),
     ("foo(x)", "foo is not defined"),
 ]
 
@@ -619,8 +610,6 @@ def test_while_true_is_refused() -> None:
 
 
 UNSUPPORTED = [
-    ("for i in range(n):\n        break", "unsupported AST node type: Break"),
-    ("for i in range(n):\n        continue", "unsupported AST node type: Continue"),
     ("for i in range(n):\n        pass\n    else:\n        pass", "`for` with an `else`"),
     ("while n > 0:\n        pass\n    else:\n        pass", "`while` with an `else`"),
 ]

@@ -78,7 +78,9 @@ from tilewright.ops.arith import (
 )
 from tilewright.ops.control import Barrier, Condition, For, If, ProgramId, Return, While, Yield
 from tilewright.ops.dot import Dot
-from tilewright.ops.math import Ceil, Cos, Exp, Floor, Sqrt, Tanh
+from tilewright.ops.histogram import Histogram
+from tilewright.ops.map import Map
+from tilewright.ops.math import ROUNDINGS, Cos, Exp, Sqrt, Tanh
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.reduce import Reduce, Scan
 from tilewright.ops.shape import (
@@ -94,6 +96,7 @@ from tilewright.ops.shape import (
     Splat,
     Split,
 )
+from tilewright.ops.sort import Sort
 
 GRID = 2
 REGION = 8192  # elements that one program may write
@@ -109,6 +112,9 @@ STORED = (*ARITHMETIC, FP8E4NV, FP8E5)
 SHAPES: tuple[tuple[int, ...], ...] = (
     (), (), (1,), (4,), (8,), (16,), (32,), (4, 8), (8, 4), (1, 8), (8, 1), (4, 4), (2, 4, 4),
 )  # fmt: skip
+UNEVEN: tuple[tuple[int, ...], ...] = (
+    (3,), (12,), (15,), (30,), (3, 4), (4, 3), (3, 5), (5, 3), (2, 6), (1, 12), (2, 3, 5),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -123,6 +129,7 @@ class Features:
         dots: products of tiles.
         races: stores whose threads may meet, on targets with threads: at addresses that come from
             data, and without a barrier on both sides.
+        uneven: tiles with extents that are no powers of two.
     """
 
     math: bool = True
@@ -131,6 +138,7 @@ class Features:
     extremes: bool = True
     dots: bool = True
     races: bool = True
+    uneven: bool = True
 
 
 def random_module(rng: np.random.Generator, size: int, features: Features | None = None) -> Module:
@@ -153,6 +161,10 @@ class _Generator:
     def __init__(self, rng: np.random.Generator, features: Features) -> None:
         self.rng = rng
         self.features = features
+        # Half of the kernels have extents of any kind.
+        uneven = features.uneven and int(rng.integers(0, 2)) == 1
+        self.shapes = (*SHAPES, *UNEVEN) if uneven else SHAPES
+        self.extents = (4, 8, 3, 12, 5) if uneven else (4, 8)
         self.build = Builder()
         self.pool: list[Value] = []  # values that may be used here
         self.depth = 0
@@ -212,7 +224,7 @@ class _Generator:
             lambda v: element_of(v.type) in ARITHMETIC and fits(v) and bool(self.below(6))
         )
         while found is None:
-            made = self.value(with_shape(self.choose(ARITHMETIC), self.choose(SHAPES)))
+            made = self.value(with_shape(self.choose(ARITHMETIC), self.choose(self.shapes)))
             found = made if fits(made) else None
         return found
 
@@ -241,7 +253,8 @@ class _Generator:
             *[self.binary] * 8, *[self.unary] * 4, *[self.compare] * 2, *[self.select] * 3,
             *[self.cast] * 3, *[self.shape] * 8, *[self.reduce] * 3, *[self.scan], self.fma,
             *[self.load] * 3, *[self.store] * 2, *[self.reload] * 3,
-            *([self.dot] if self.features.dots else []), self.gather, self.bound,
+            *([self.dot] if self.features.dots else []), self.gather, self.bound, self.sort,
+            self.histogram, self.map,
         ]  # fmt: skip
         if self.depth < 2:
             makers += [self.loop, self.loop, self.branch, self.branch, self.while_loop,
@@ -284,7 +297,7 @@ class _Generator:
         src = self.any_value()
         options: list[Any] = [Neg, Abs]
         if is_float(src.type):
-            options += [Floor, Ceil]
+            options += ROUNDINGS
             if self.features.math:
                 options += [Exp, Cos, Tanh, Sqrt]
         self.new(self.choose(options)(src))
@@ -302,7 +315,9 @@ class _Generator:
 
     def bound(self) -> None:
         """Which of some consecutive numbers are within a bound: what masks are made of."""
-        counted = self.new(Arange(start := 8 * self.below(3), start + self.choose((4, 8, 16, 32))))
+        counted = self.new(
+            Arange(start := 8 * self.below(3), start + self.choose((16, 32, *self.extents)))
+        )
         limit = self.new(Splat(self.value(I32), shape_of(counted.type)))
         if self.below(2):
             limit = self.number(counted.type)
@@ -335,10 +350,10 @@ class _Generator:
             case 0 if len(shape) < 3:
                 self.new(ExpandDims(src, self.below(len(shape) + 1)))
             case 1:
-                self.new(Broadcast(src, tuple(self.choose((1, 2, 8)) if d == 1 else d
+                self.new(Broadcast(src, tuple(self.choose((1, 2, *self.extents)) if d == 1 else d
                                               for d in shape)))  # fmt: skip
             case 2:
-                options = [s for s in SHAPES if prod(s) == prod(shape)]
+                options = [s for s in self.shapes if prod(s) == prod(shape)]
                 self.new(Reshape(src, self.choose([*options, shape])))
             case 3:
                 self.new(Permute(src, tuple(int(i) for i in self.rng.permutation(len(shape)))))
@@ -352,13 +367,58 @@ class _Generator:
                 self.new(Cat(src, self.value(src.type), axis))
             case _:
                 start = self.below(64)
-                self.new(Arange(start, start + self.choose((4, 8, 16, 32))))
+                self.new(Arange(start, start + self.choose((16, 32, *self.extents))))
 
     def gather(self) -> None:
         src = self.tile()
         axis = self.below(len(shape_of(src.type)))
         index = self.value(with_element(src.type, I32))
         self.new(Gather(src, index, axis))
+
+    def sort(self) -> None:
+        src = self.any_value(lambda v: self.countable(v) and isinstance(v.type, Tile))
+        extent = shape_of(src.type)[-1]
+        merge = extent & (extent - 1) == 0 and self.below(4) == 0
+        self.new(Sort(src, bool(self.below(2)), merge))
+
+    def countable(self, value: Value) -> bool:
+        return is_int(value.type) and not dtype_of(value.type).is_bool()
+
+    def histogram(self) -> None:
+        src = self.any_value(lambda v: self.countable(v) and isinstance(v.type, Tile))
+        seven = self.new(Constant(7, src.type))
+        near = self.new(And(src, seven)) if self.below(3) else src
+        mask = self.value(with_element(src.type, I1)) if self.below(2) else None
+        self.new(Histogram(near, mask, self.choose(self.extents)))
+
+    def map(self) -> None:
+        """A branch and a loop for each element, or for some neighbours."""
+        srcs, _ = self.sources()
+        pack = 2 if prod(shape_of(srcs[0].type)) % 2 == 0 and self.below(2) else 1
+        elements = [element_of(s.type) for s in srcs for _ in range(pack)]
+        self.take(Map(srcs, pack, self.region(elements, lambda args: self.scalars(args, pack))))
+
+    def scalars(self, args: list[Value], pack: int) -> Op:
+        """The body of a map: of each source a result."""
+        found: list[Value] = []
+        for i, arg in enumerate(args):
+            first = args[i // pack * pack]
+            test = self.build.value(Cmp(arg, first, self.choose(["lt", "ge", "ne"])))
+            then = self.region([], lambda _, x=arg, y=first: Yield([self.taken_from(x, y)]))
+            otherwise = self.region([], lambda _, x=arg: Yield([x]))
+            found += self.build.insert(If(test, then, otherwise)).results
+        return Yield(found)
+
+    def taken_from(self, start: Value, other: Value) -> Value:
+        """``x = other - x``, twice, from `start` on: by a loop."""
+        none, trips, one = (self.build.value(Constant(n, I32)) for n in (0, 2, 1))
+
+        def step(args: list[Value]) -> Op:
+            return Yield([self.build.value(Sub(other, args[1]))])
+
+        body = self.region([I32, start.type], step)
+        loop = For(none, trips, one, [start], 0, 0, (), body)
+        return self.build.insert(loop).results[0]
 
     # -- reductions and products ----------------------------------------------------------------
 
@@ -409,7 +469,7 @@ class _Generator:
         self.new(Scan(srcs, axis, bool(self.below(2)), combine))
 
     def dot(self) -> None:
-        m, k, n = (self.choose((4, 8)) for _ in range(3))
+        m, k, n = (self.choose(self.extents) for _ in range(3))
         a, acc = self.choose([(I8, I32), (U8, I32)])
         if self.features.float_dot:
             a, acc = self.choose([(FP16, FP32), (BF16, FP32), (FP32, FP32), (FP64, FP64)])
@@ -442,7 +502,7 @@ class _Generator:
 
     def load(self) -> None:
         array = self.choose(self.arrays)
-        shape = self.choose(SHAPES)
+        shape = self.choose(self.shapes)
         if self.below(3) == 0:
             base = self.own_slot(array, self.below(SLOTS // 8))
             data = self.value(with_shape(I32, shape))

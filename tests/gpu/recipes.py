@@ -11,6 +11,7 @@ import numpy as np
 
 import tilewright as tw
 import tilewright.language as tl
+from tests import language_programs
 from tests.frontend.kernels import kernel_from
 from tests.gpu.programs import At, Program
 from tests.ir_values import random_array
@@ -223,6 +224,27 @@ def places_kernel(out_ptr, x, y, z):
 def places(x: int, y: int, z: int) -> Program:
     """Each program says where it is; a grid may be empty."""
     return Program(places_kernel, [np.full(x * y * z + 1, -1, np.int32), x, y, z], grid=(x, y, z))
+
+
+def streams(size: int, count: int, n: int) -> Program:
+    """Aggregates carried by a loop, of which a condition changes one."""
+    x, y = (integral("fp32", (count * size,), rng_of(size, count, i)) for i in range(2))
+    args = [np.zeros(size, np.float32), x, y, n]
+    return Program(tw.jit(language_programs.streams), args, {"size": size})
+
+
+def first_above(rows: int, columns: int, limit: float) -> Program:
+    """A loop that is left by some programs, at iterations of their own."""
+    x = rng_of(rows, columns).uniform(-1, 1, (24, rows, columns)).astype(np.float32)
+    args = [np.zeros((24, 2, columns), np.float32), x, rows, limit]
+    return Program(tw.jit(language_programs.first_above), args, {"N": columns}, grid=(24,))
+
+
+def cut(size: int, i: int) -> Program:
+    """Tiles of numbers and of pointers, indexed and cut."""
+    x = np.arange(size * size, dtype=np.int32)
+    args = [np.zeros(5 * size, np.int32), x, i]
+    return Program(tw.jit(language_programs.cut), args, {"N": size})
 
 
 # -- memory ---------------------------------------------------------------------------------------

@@ -21,9 +21,10 @@ from benchmarks.gpu import work
 from benchmarks.gpu.case import Setting
 from benchmarks.gpu.measure import Bench
 from benchmarks.gpu.results import Row
-from tests.gpu import products, recipes
+from tests.gpu import products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
+from tests.language.libdevice_names import EXACT_NAMES, SIGNATURES, forms
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
@@ -131,11 +132,11 @@ MOVES: tuple[tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]], ...] = (
 
 def _moves() -> Iterator[Job]:
     warps = cycle(WARPS)
-    for text, shapes, result in MOVES:
+    for text, operands, result in MOVES:
         if result == (1, 1, 1, 1):
             continue
         for type in ("i8", "fp16", "fp32", "i64"):
-            inputs = tuple((type, shape) for shape in shapes)
+            inputs = tuple((type, shape) for shape in operands)
             kind = "integral" if "*" in text else "specials"
             yield Job(
                 recipes.expression, (text, inputs, (type, result), kind),
@@ -209,6 +210,23 @@ def _assembly() -> Iterator[Job]:
             yield Job(recipes.assembly, params, {"num_warps": next(warps)})
 
 
+def _libdevice() -> Iterator[Job]:
+    """Exact functions to the bit; the others, but for the fast ones, closely."""
+    types = {"f": "fp32", "d": "fp64", "i": "i32", "u": "u32", "l": "i64", "m": "u64"}
+    for name in SIGNATURES:
+        for operands, result in forms(name):
+            if name.startswith("fast_"):
+                continue
+            letters = list("abcd"[: len(operands)])
+            if name in ("jn", "yn"):
+                letters[0] = "a & 15"  # the order, of which they take time
+            text = f"tl.extra.libdevice.{name}({', '.join(letters)})"
+            bound = None if name in EXACT_NAMES else 4e-6 if result == "f" else 1e-12
+            inputs = tuple((types[o], (512,)) for o in operands)
+            params = text, inputs, (types[result], (512,)), "specials", bound
+            yield Job(recipes.expression, params)
+
+
 def _control() -> Iterator[Job]:
     yield Job(recipes.collatz, (40, 33))
     for stages, warps in product(STAGES, (1, 4)):
@@ -216,6 +234,16 @@ def _control() -> Iterator[Job]:
             yield Job(recipes.nest, (outer, rows, 256, stages), {"num_warps": warps})
     for grid in ((1, 1, 1), (3, 2, 4), (0, 1, 1), (3, 0, 2), (1, 70, 3)):
         yield Job(recipes.places, grid)
+
+
+def _rules() -> Iterator[Job]:
+    for warps in (1, 4):
+        for size, n in ((32, 3), (256, 2), (512, 9)):
+            yield Job(recipes.streams, (size, 10, n), {"num_warps": warps})
+        for rows, columns in ((1, 32), (7, 64), (20, 512)):
+            yield Job(recipes.first_above, (rows, columns, 0.97), {"num_warps": warps})
+        for size, i in ((8, 2), (16, 15), (64, 33)):
+            yield Job(recipes.cut, (size, i), {"num_warps": warps})
 
 
 def _memory() -> Iterator[Job]:
@@ -324,13 +352,18 @@ FAMILIES = {
     "casts": _unique(_casts()),
     "functions": _unique(_functions()),
     "assembly": _unique(_assembly()),
+    "libdevice": _unique(_libdevice()),
     "control": _unique(_control()),
+    "rules": _unique(_rules()),
     "memory": _unique(_memory()),
     "examples": _unique(_examples()),
     "products": _unique(_products()),
     "dots": _unique(_dots()),
     "loops of products": _unique(_loops_of_products()),
     "attentions": _unique(_attentions()),
+    "sorts": _unique(shapes.sorts()),
+    "functions of elements": _unique(shapes.functions_of_elements()),
+    "uneven tiles": _unique(shapes.uneven()),
 }
 JOBS: list[Job] = [job for jobs in FAMILIES.values() for job in jobs]
 

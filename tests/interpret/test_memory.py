@@ -248,7 +248,7 @@ def test_masked_off_atomic_lanes_give_0_and_touch_nothing() -> None:
 CAS = (
     gather("fp32", 4)
     + """
-%r = atomic.cas %q, %e, %v : (4xptr<fp32>, 4xfp32, 4xfp32) -> 4xfp32
+%r = atomic.cas %q, %e, %v, _ : (4xptr<fp32>, 4xfp32, 4xfp32) -> 4xfp32
 """
 )
 

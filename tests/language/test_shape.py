@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.frontend.kernels import build, evaluate, fails, kernel_from, launch, result_type
+from tilewright.base import knobs
 from tilewright.base.diagnostics import CompileTimeAssertionFailure
 from tilewright.ir.types import FP16, FP32, I32, Tile
 
@@ -72,11 +73,10 @@ def test_shape_function_equals_numpy(expression: str, inputs: list[Any], expecte
 
 
 REFUSED = [
-    ("tl.arange(2, 7)", "arange's range must be a power of 2"),
     ("tl.arange(4, 4)", "arange's end argument must be greater than the start argument"),
     ("tl.arange(0, n)", "arange's arguments must be of type tl.constexpr"),
     ("tl.arange(2147483647, 2147483649)", "arange must fit in int32"),
-    ("tl.full((33,), 0, tl.int64)", "Shape element 0 must be a power of 2"),
+    ("tl.full((4, 0), 0, tl.int64)", "Shape element 1 must be 1 or more, not 0"),
     ("tl.full((4, n), 0, tl.int64)",
      "Shape element 1 must have type `constexpr[int]`, got `int32`"),
     ("tl.full((2.0,), 0, tl.int64)", "Shape element 0 must have type `constexpr[int]`"),
@@ -99,7 +99,8 @@ REFUSED = [
      "Cannot broadcast, the expanded size of the tensor (8) must match the existing size (4) at "
      "non-singleton dimension (0): [4], [8]"),
     ("tl.cat(x, m)", "tensors must have the same rank, got 1 and 2"),
-    ("tl.cat(x, tl.arange(0, 8))", "tl.cat requires tensors of the same shape, got [4] and [8]"),
+    ("tl.cat(m, tl.zeros((2, 8), tl.int32), dim=1)",
+     "tl.cat requires tensors of the same shape, got [1, 4] and [2, 8]"),
     ("tl.split(x)", "expected last dimension to be 2 for split, got 4"),
     ("tl.gather(x, x.to(tl.float32), 0)", "index must be an integer tensor"),
     ("tl.gather(x, m, 0)", "source and index tensors must have the same rank"),
@@ -120,10 +121,71 @@ def test_function_refuses(expression: str, message: str) -> None:
     assert str(error).startswith("at 4:4:")
 
 
+REFUSED_BY_TRITON = [
+    ("tl.arange(2, 7)", "arange's range must be a power of 2"),
+    ("tl.full((33,), 0, tl.int64)", "Shape element 0 must be a power of 2"),
+    ("tl.zeros((4, 6), tl.int64)", "Shape element 1 must be a power of 2"),
+    (
+        "tl.make_tensor_descriptor(n.to(tl.pointer_type(tl.int32)), [n], [1], [6])",
+        "Shape element 0 must be a power of 2",
+    ),
+    ("tl.broadcast_to(m, 3, 4)", "Shape element 0 must be a power of 2"),
+    ("tl.cat(x, tl.arange(0, 8))", "tl.cat requires tensors of the same shape, got [4] and [8]"),
+]
+
+
+@pytest.mark.parametrize(("expression", "message"), REFUSED_BY_TRITON)
+def test_strict_setting_refuses_what_triton_does(expression: str, message: str) -> None:
+    text = f"def k(n):\n    x = tl.arange(0, 4)\n    m = x[None, :]\n    {expression}\n"
+    build(kernel_from(text), {"n": "i32"})
+    with knobs.language.scope():
+        knobs.language.strict_triton = True
+        assert str(fails(text, 5).__cause__) == message
+
+
+U, V = np.arange(15, dtype=np.int32).reshape(3, 5) * 7 % 11, np.arange(9, dtype=np.float32) - 4
+UNEVEN: list[tuple[str, list[Any], Any]] = [
+    ("tl.arange(-2, 10)", [], np.arange(-2, 10, dtype=np.int32)),
+    ("tl.full((3, 40), 7, tl.int16)", [], np.full((3, 40), 7, np.int16)),
+    ("a.T + 1", [U], U.T + 1),
+    ("a.reshape(5, 3)", [U], U.reshape(5, 3)),
+    ("tl.ravel(a)", [U], U.ravel()),
+    ("a[:, None, :] * tl.arange(0, 6)[None, :, None]", [U],
+     U[:, None] * np.arange(6, dtype=np.int32)[:, None]),
+    ("tl.broadcast_to(a[None], 7, 3, 5)", [U], np.broadcast_to(U, (7, 3, 5))),
+    ("tl.join(a, a + 1)", [U], np.stack([U, U + 1], -1)),
+    ("tl.interleave(a, -a)", [V], np.stack([V, -V], -1).ravel()),
+    ("tl.split(a.reshape(5, 3, 2))[1]", [np.arange(30)], np.arange(30).reshape(5, 3, 2)[..., 1]),
+    ("tl.cat(a, tl.arange(0, 4).to(tl.float32))", [V], np.r_[V, np.arange(4, dtype=np.float32)]),
+    ("tl.cat(a, a, dim=1)", [U], np.concatenate([U, U], 1)),
+    ("tl.flip(a, 0)", [U], U[::-1]),
+    ("tl.gather(a, tl.arange(0, 3)[:, None] + 1, 1)", [U],
+     np.array([[U[i, i + 1]] for i in range(3)])),
+    ("tl.sum(a, 1)", [U], U.sum(1, dtype=np.int32)),
+    ("tl.sum(a)", [U], U.sum(dtype=np.int32)),
+    ("tl.max(a, 0)", [U], U.max(0)),
+    ("tl.argmin(a, 1)", [U], U.argmin(1).astype(np.int32)),
+    ("tl.cumsum(a, 1, reverse=True)", [U], U[:, ::-1].cumsum(1, dtype=np.int32)[:, ::-1]),
+    ("tl.sort(a, descending=True)", [V], V[::-1]),
+    ("tl.sort(a)", [U], np.sort(U)),
+    ("tl.topk(a, 4)", [V], V[:-5:-1]),
+    ("tl.topk(a, 2, descending=False)", [U], np.sort(U)[:, :2]),
+    ("tl.bitonic_merge(tl.abs(a))", [V], np.sort(abs(V))),
+    ("tl.histogram(tl.ravel(a), 11)", [U], np.bincount(U.ravel(), minlength=11).astype(np.int32)),
+    ("tl.dot(a, a.T)", [U.astype(np.float16)], (U @ U.T).astype(np.float32)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("expression", "inputs", "expected"), UNEVEN, ids=lambda x: str(x)[:40])
+def test_extents_that_are_no_powers_of_two(
+    expression: str, inputs: list[Any], expected: Any
+) -> None:
+    found = evaluate(expression, *inputs)
+    assert found.dtype == np.asarray(expected).dtype
+    np.testing.assert_array_equal(found, expected)
+
+
 SUBSCRIPTS = [
-    ("x[0]", "unsupported tensor index: constexpr[0]"),
-    ("x[n]", "unsupported tensor index: int32[]"),
-    ("x[0:2]", "unsupported tensor index: slice(0, 2, None)"),
     ("x[:, :]", "too many indices for tensor of rank 1"),
     ("x + tl.arange(0, 8)", "Cannot make_shape_compatible: incompatible dimensions at index 0: 4"),
 ]

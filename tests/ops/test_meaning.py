@@ -462,6 +462,7 @@ FUNCTIONS: dict[type[Any], Callable[[float], float]] = {
     op_math.Expm1: total(math.expm1),
     op_math.Log: total(math.log, zero=-math.inf, below=0),
     op_math.Log2: total(math.log2, zero=-math.inf, below=0),
+    op_math.Log10: total(math.log10, zero=-math.inf, below=0),
     op_math.Log1p: total(lambda x: -math.inf if x == -1 else math.log1p(x), below=-1),
     op_math.Sin: total(math.sin, inf=math.nan, minus_inf=math.nan),
     op_math.Cos: total(math.cos, inf=math.nan, minus_inf=math.nan),
@@ -524,9 +525,15 @@ def test_square_root_is_correctly_rounded(short: str) -> None:
 
 @pytest.mark.parametrize("short", FLOATS)
 @pytest.mark.parametrize(
-    ("cls", "function"), [(op_math.Floor, math.floor), (op_math.Ceil, math.ceil)]
+    ("cls", "function"),
+    [
+        (op_math.Floor, math.floor),
+        (op_math.Ceil, math.ceil),
+        (op_math.Trunc, math.trunc),
+        (op_math.Rint, round),
+    ],
 )
-def test_floor_and_ceil(cls: Any, function: Callable[[float], int], short: str) -> None:
+def test_roundings_to_integers(cls: Any, function: Callable[[float], int], short: str) -> None:
     f = FORMATS[short]
     patterns = list(range(256)) if f.bits == 8 else f.samples(200)
 

@@ -8,6 +8,7 @@ import pytest
 
 import tilewright
 import tilewright.language as tl
+from tests.language_programs import cut, first_above, streams
 from tilewright.base import knobs
 
 
@@ -23,37 +24,8 @@ def jit(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
     return decorate
 
 
-@tilewright.aggregate
-class Stream:
-    """A place in an array, and what has been added up so far."""
-
-    pointer: tl.tensor
-    total: tl.tensor
-    size: tl.constexpr
-
-    @tilewright.jit
-    def step(self):
-        values = tl.load(self.pointer + tl.arange(0, self.size))
-        return Stream(self.pointer + self.size, self.total + values, self.size)
-
-    @tilewright.jit
-    def __add__(self, other):
-        return tl.aggregate_replace(self, total=self.total + other.total)
-
-
-def _streams(out, x, y, n, size: tl.constexpr):
-    zero = tl.zeros((size,), tl.float32)
-    a = Stream(x, zero, size)
-    b = Stream(y, zero, size)
-    for _ in range(n):
-        a = a.step()
-        if n > 2:
-            b = b.step()
-    tl.store(out + tl.arange(0, size), (a + b).total)
-
-
 def test_aggregates_of_pointers_and_tiles(jit: Any) -> None:
-    kernel = jit(_streams)
+    kernel = jit(streams)
     rng = np.random.default_rng(0)
     x, y = rng.random((2, 24)).astype(np.float32)
     out = np.zeros(8, np.float32)
@@ -86,3 +58,37 @@ def test_kinds_of_parameters(jit: Any) -> None:
     assert out.tolist() == [276, 276, 0, 0]
     kernel[(1,)](out, Slot(bias=1, pointer=x), scale=3, N=4)
     assert out.tolist() == [303] * 4
+
+
+def test_loops_over_tiles_are_left(jit: Any) -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (6, 5, 8)).astype(np.float32)
+    x[1, 2] = -np.abs(x[1, 2])
+    x[4] = np.minimum(x[4], 0.5)
+    out = np.zeros((6, 2, 8), np.float32)
+    jit(first_above)[(6,)](out, x, 5, 0.9, N=8)
+    expected = np.zeros_like(out)
+    for row in range(6):
+        total = np.zeros(8, np.float32)
+        for values in x[row]:
+            if values.max() < 0:
+                continue
+            total = total + values
+            if values.max() > np.float32(0.9):
+                expected[row] = total, total + 1
+                break
+    assert (expected[[0, 4], 0, 0] == 0).any()
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("i", [2, 5])
+def test_tiles_are_indexed_and_cut(jit: Any, i: int) -> None:
+    x = np.arange(64, dtype=np.int32).reshape(8, 8) * 7
+    out = np.zeros(40, np.int32)
+    jit(cut)[(1,)](out, x, i, N=8)
+    expected = np.zeros(40, np.int32)
+    expected[:8], expected[8:16] = x[i], x[:, -2]
+    expected[16:20], expected[20:24] = x[3, ::2], x[4:, i]
+    expected[24], expected[25] = x[i, 1] + x[0, i], x[-1, 2]
+    expected[32 + i] = i
+    np.testing.assert_array_equal(out, expected)

@@ -242,16 +242,18 @@ class Memory:
             old[lanes] = _decode(self._gather(part), value.dtype)
             self._scatter(part, _encode(combine(old[lanes], values[lanes])))
         self._end_atomic(access, op.sem)
-        if mask is None:
-            return old.reshape(ptr.shape)
-        out = np.zeros(ptr.shape, value.dtype)
-        out[mask] = old
-        return out
+        return _spread(old, ptr.shape, mask)
 
-    def compare_and_swap(self, op: Any, ptr: Array, expected: Array, value: Array) -> Array:
-        """Write `value` where memory equals `expected` bit for bit; returns what was before."""
-        access = _access(op, "updates", ptr, None, value.dtype.itemsize)
-        wanted, new = _encode(expected.ravel()), _encode(value.ravel())
+    def compare_and_swap(
+        self, op: Any, ptr: Array, expected: Array, value: Array, mask: Array | None
+    ) -> Array:
+        """Write `value` where memory equals `expected` bit for bit; returns what was before.
+
+        Masked-off lanes give 0.
+        """
+        access = _access(op, "updates", ptr, mask, value.dtype.itemsize)
+        taken = [a.ravel() if mask is None else a[mask] for a in (expected, value)]
+        wanted, new = (_encode(a) for a in taken)
         old = np.zeros_like(new)
         self._begin_atomic(access, op.sem)
         for lanes in _waves(access.addresses):
@@ -259,7 +261,44 @@ class Memory:
             old[lanes] = self._gather(part)
             self._scatter(part, np.where(old[lanes] == wanted[lanes], new[lanes], old[lanes]))
         self._end_atomic(access, op.sem)
-        return _decode(old, value.dtype).reshape(ptr.shape)
+        return _spread(_decode(old, value.dtype), ptr.shape, mask)
+
+    def atomic_load(self, op: Any, ptr: Array, mask: Array | None) -> Array:
+        """What is in memory; masked-off lanes give 0."""
+        dtype = numpy_of(op.result.type)
+        access = _access(op, "reads atomically", ptr, mask, dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        found = _decode(self._gather(access), dtype)
+        if mask is None:
+            return found.reshape(ptr.shape)
+        out = np.zeros(ptr.shape, dtype)
+        out[mask] = found
+        return out
+
+    def atomic_store(self, op: Any, ptr: Array, value: Array, mask: Array | None) -> None:
+        """Write `value`; of lanes with the same address the last in row-major order wins."""
+        access = _access(op, "writes atomically", ptr, mask, value.dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        self._scatter(access, _encode(value.ravel() if mask is None else value[mask]))
+        self._end_atomic(access, op.sem)
+
+    def poll(self, op: Any, ptr: Array, expected: Array, gives_up: bool) -> Array:
+        """Whether memory equals `expected` bit for bit.
+
+        Programs run one after the other, so that it will not change while this one waits.
+        """
+        access = _access(op, "waits for", ptr, None, expected.dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        equal = self._gather(access) == _encode(expected.ravel())
+        if not gives_up and not equal.all():
+            i = int(np.flatnonzero(~equal)[0])
+            address = int(access.addresses[i])
+            raise MemoryFault(
+                f"waits for ever: {access.lane(i)} waits until {expected.ravel()[i]} is in "
+                f"{self.where(address, access.size)}, and no other program runs meanwhile; those "
+                "that are waited for must come earlier in the grid"
+            )
+        return equal.reshape(ptr.shape)
 
     # -- bytes ----------------------------------------------------------------------------------
 
@@ -413,6 +452,15 @@ def _position(lanes: Any, i: int) -> int:
 def _access(op: Op, verb: str, ptr: Array, mask: Array | None, size: int) -> _Access:
     addresses = ptr.ravel() if mask is None else ptr[mask]
     return _Access(op, verb, ptr.shape, mask, addresses, size)
+
+
+def _spread(found: Array, shape: tuple[int, ...], mask: Array | None) -> Array:
+    """What lanes found, in their places; 0 in those that the mask leaves out."""
+    if mask is None:
+        return found.reshape(shape)
+    out = np.zeros(shape, found.dtype)
+    out[mask] = found
+    return out
 
 
 def _encode(values: Array) -> Array:

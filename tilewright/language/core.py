@@ -20,9 +20,12 @@ from tilewright.language.atomic import (
     atomic_add,
     atomic_and,
     atomic_cas,
+    atomic_load,
     atomic_max,
     atomic_min,
     atomic_or,
+    atomic_poll,
+    atomic_store,
     atomic_xchg,
     atomic_xor,
 )
@@ -91,9 +94,12 @@ __all__ = [
     "atomic_add",
     "atomic_and",
     "atomic_cas",
+    "atomic_load",
     "atomic_max",
     "atomic_min",
     "atomic_or",
+    "atomic_poll",
+    "atomic_store",
     "atomic_xchg",
     "atomic_xor",
     "base_value",
@@ -200,7 +206,7 @@ def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
 
 @builtin
 def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
-    """The integers start, …, end - 1 as a 1-D int32 tile; their number is a power of two."""
+    """The integers start, …, end - 1 as a 1-D int32 tile."""
     return shapes.arange(_semantic, start, end)
 
 
@@ -256,7 +262,7 @@ def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
 def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
-    """`input`, then `other`, along `dim`; both have one shape. Elements keep their order."""
+    """`input`, then `other`, along `dim`; their other axes are equal. Elements keep their order."""
     return shapes.cat(_semantic, input, other, dim)
 
 
@@ -275,6 +281,7 @@ def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
     sizes = shapes.shape_argument(shape)
+    shapes.check_shape(_semantic, sizes)
     return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
 
 
@@ -407,7 +414,7 @@ def load(
         pointer: a scalar pointer, a tile of pointers, or a block pointer.
         mask: int1; lanes where it is false touch no memory.
         other: the value of those lanes.
-        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching.
+        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching; ".cv" is volatile too.
         eviction_policy: "", "evict_first", "evict_last", "evict_normal": advice too.
         volatile: whether the load may not be removed, repeated or merged.
         boundary_check: for block pointers only: the axes along which elements may lie outside the

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.semantic import arith
+from tilewright.language.semantic import arith, reduce
 from tilewright.language.values import builtin, constexpr, tensor, tensor_method
 from tilewright.ops import math as ops
 
 __all__ = [
     "abs", "cdiv", "ceil", "cos", "div_rn", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log",
-    "log2", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "umulhi",
+    "log2", "rsqrt", "sigmoid", "sin", "softmax", "sqrt", "sqrt_rn", "umulhi",
 ]  # fmt: skip
 
 
@@ -103,3 +103,16 @@ def cdiv(x: Any, div: Any, *, _semantic: Any = None) -> Any:
 def sigmoid(x: Any, *, _semantic: Any = None) -> tensor:
     """1 / (1 + exp(-x))."""
     return arith.sigmoid(_semantic, x)
+
+
+@tensor_method
+@builtin
+def softmax(
+    x: tensor, dim: Any = None, keep_dims: Any = None, ieee_rounding: Any = False, *,
+    _semantic: Any = None,
+) -> tensor:  # fmt: skip
+    """exp(x) / sum(exp(x)) along `dim`, the first axis by default; fp32 or fp64.
+
+    `keep_dims` is ignored: the shape is that of `x`.
+    """
+    return reduce.softmax(_semantic, x, dim, ieee_rounding)

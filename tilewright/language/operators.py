@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.language.semantic import arith, shape
+from tilewright.language.semantic import arith
 from tilewright.language.semantic.context import Semantic
+from tilewright.language.semantic.subscript import subscript
 from tilewright.language.values import builtin, tensor, tensor_method
 
 Binary = Callable[[Semantic, Any, Any], tensor]
@@ -64,8 +65,8 @@ _install_operators()
 
 @builtin
 def _getitem(self: tensor, slices: Any, *, _semantic: Any = None) -> tensor:
-    """``x[:, None]``: new axes of length 1."""
-    return shape.subscript(_semantic, self, slices)
+    """``x[:, None]``, ``x[3]``, ``x[:, 0:16]``: axes made, picked from and cut."""
+    return subscript(_semantic, self, slices)
 
 
 tensor_method(_getitem, "__getitem__")

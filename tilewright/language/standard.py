@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.language.math import cdiv, sigmoid
+from tilewright.language.math import cdiv, sigmoid, softmax
 from tilewright.language.semantic import arith, reduce, shape
 from tilewright.language.semantic import sort as sorting
 from tilewright.language.semantic.context import Semantic
@@ -141,19 +141,6 @@ def cumprod(
 ) -> tensor:
     """Inclusive prefix products along `axis`, from the end if `reverse`; dtypes as in `sum`."""
     return reduce.cumprod(_semantic, input, axis, reverse, dtype)
-
-
-@tensor_method
-@builtin
-def softmax(
-    x: tensor, dim: Any = None, keep_dims: Any = None, ieee_rounding: Any = False, *,
-    _semantic: Any = None,
-) -> tensor:  # fmt: skip
-    """exp(x) / sum(exp(x)) along `dim`, the first axis by default; fp32 or fp64.
-
-    `keep_dims` is ignored: the shape is that of `x`.
-    """
-    return reduce.softmax(_semantic, x, dim, ieee_rounding)
 
 
 @builtin

@@ -112,12 +112,16 @@ class block_type(metaclass=_BlockTypeMeta):
     """``block_type(element_ty, shape)``: the type of a tile. Instances are the IR's `Tile`."""
 
 
-def validate_block_shape(shape: Sequence[Any]) -> int:
-    """The number of elements. Every extent must be a power of two, the total at most 2^20.
+def validate_block_shape(shape: Sequence[Any], powers_of_two: bool = False) -> int:
+    """The number of elements, at most 2^20.
+
+    Args:
+        powers_of_two: whether every extent must be a power of two, as in Triton.
 
     Raises:
         TypeError: an extent is not an int.
-        ValueError: an extent is not a power of two, or there are too many elements.
+        ValueError: an extent is 0 or less, or no power of two if it must be one; or there are too
+            many elements.
     """
     numel = 1
     for i, d in enumerate(shape):
@@ -125,8 +129,10 @@ def validate_block_shape(shape: Sequence[Any]) -> int:
             raise TypeError(
                 f"Shape element {i} must have type `constexpr[int]`, got `{_type_text(d)}`"
             )
-        if d <= 0 or d & (d - 1):
+        if powers_of_two and (d <= 0 or d & (d - 1)):
             raise ValueError(f"Shape element {i} must be a power of 2")
+        if d <= 0:
+            raise ValueError(f"Shape element {i} must be 1 or more, not {d}")
         numel *= d
     if numel > TRITON_MAX_TENSOR_NUMEL:
         raise ValueError(

@@ -272,8 +272,9 @@ def lower_hint(b: Builder, op: arith.Hint, src: V) -> V:
 
 
 @lowers(
-    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log1p, math.Sin, math.Cos,
-    math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil,
+    math.Exp, math.Exp2, math.Expm1, math.Log, math.Log2, math.Log10, math.Log1p, math.Sin,
+    math.Cos, math.Tanh, math.Erf, math.Sqrt, math.Rsqrt, math.Floor, math.Ceil, math.Trunc,
+    math.Rint,
 )  # fmt: skip
 def lower_math(b: Builder, op: math.MathFunction, src: V) -> V:
     element = _element(op)

@@ -134,18 +134,53 @@ def _from_f32(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
         if found is not None:
             return found
     if to == ir.FP16:
-        narrowed = b.fptrunc(x, F16)
-        return _toward_zero_f16(b, narrowed, x) if rounding == "rtz" else narrowed
+        if rounding == "rtz":
+            return _toward_zero_f16(b, _from_f32(b, x, to, "rtne"), x)
+        return b.fptrunc(x, F16)
     if to == ir.BF16:
         return _to_bf16(b, x, rounding)
     return _to_fp8(b, x, to, rounding)
 
 
 def _toward_zero_f16(b: Builder, rounded: V, exact: V) -> V:
-    back = b.fpext(rounded, F32)
+    back = widen(b, rounded, ir.FP16)
     over = b.fcmp("ogt", _abs(b, back), _abs(b, exact))
     bits = b.bitcast(rounded, like(I16, rounded.type))
     return b.bitcast(b.sub(bits, b.zext(over, I16)), rounded.type)
+
+
+def cast_fp16(b: Builder, x: V, source: str, to: str) -> V | None:
+    """Conversions of fp16 in integer arithmetic, as `Builder.own_cast`: for machines that have no
+    instruction, where LLVM would call a library."""
+    if source == "fp16" and to == "fp32":
+        return _widen_fp16(b, x)
+    return _to_fp16(b, x) if source == "fp32" and to == "fp16" else None
+
+
+def _widen_fp16(b: Builder, x: V) -> V:
+    """As `_widen_fp8`; what has the largest exponent gets that of fp32."""
+    bits = b.zext(b.bitcast(x, like(I16, x.type)), I32)
+    magnitude = b.and_(bits, 0x7FFF)
+    placed = b.shl(magnitude, 13)
+    number = b.fmul(b.bitcast(placed, like(F32, x.type)), 2.0 ** (127 - ir.FP16.exponent_bias))
+    result = b.bitcast(number, placed.type)
+    special = b.icmp("uge", magnitude, 0x7C00)
+    result = b.select(special, b.or_(placed, 0x7F800000), result)
+    sign = b.shl(b.and_(bits, 0x8000), 16)
+    return b.bitcast(b.or_(result, sign), like(F32, x.type))
+
+
+def _to_fp16(b: Builder, x: V) -> V:
+    """As `_to_fp8`, but what is too large is infinite: rounded up to there, or cut down to it."""
+    source = b.bitcast(x, like(I32, x.type))
+    bits = _scaled_to_odd(b, _abs(b, x), ir.FP16.exponent_bias)
+    bits = b.add(bits, b.add(b.and_(b.lshr(bits, 13), 1), (1 << 12) - 1))
+    packed = b.lshr(bits, 13)
+    packed = b.select(b.icmp("ugt", packed, 0x7C00), const(packed.type, 0x7C00), packed)
+    nan = b.fcmp("uno", x, x)
+    packed = b.select(nan, const(packed.type, 0x7E00), packed)
+    sign = b.and_(b.lshr(source, 16), 0x8000)
+    return b.bitcast(b.trunc(b.or_(packed, sign), I16), like(F16, x.type))
 
 
 def _to_bf16(b: Builder, x: V, rounding: str) -> V:

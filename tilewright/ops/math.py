@@ -93,6 +93,15 @@ class Log2(MathFunction, name="math.log2", traits=ELEMENTWISE):
     function = staticmethod(np.log2)
 
 
+class Log10(MathFunction, name="math.log10", traits=ELEMENTWISE):
+    """Logarithm to base 10.
+
+    %1 = math.log10 %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.log10)
+
+
 class Log1p(MathFunction, name="math.log1p", traits=ELEMENTWISE):
     """log(1 + x), accurate near 0.
 
@@ -175,3 +184,25 @@ class Ceil(MathFunction, name="math.ceil", traits=ELEMENTWISE):
     """
 
     function = staticmethod(np.ceil)
+
+
+class Trunc(MathFunction, name="math.trunc", traits=ELEMENTWISE):
+    """x rounded to an integer toward zero; the sign stays, also of a zero.
+
+    %1 = math.trunc %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.trunc)
+
+
+class Rint(MathFunction, name="math.rint", traits=ELEMENTWISE):
+    """The nearest integer, of two the even one; the sign stays, also of a zero.
+
+    %1 = math.rint %0 : 4xfp32 -> 4xfp32
+    """
+
+    function = staticmethod(np.rint)
+
+
+ROUNDINGS = (Floor, Ceil, Trunc, Rint)
+"""The functions that give whole numbers: exact, and one instruction on most machines."""

@@ -89,26 +89,67 @@ def _round_once(x: Array, to: DType) -> Array:
 def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
     """x * y + z, of floats of type `to`, rounded once.
 
-    For fp64 by exact fractions. Below, the product is exact in fp64 and the sum is rounded to odd
-    (to the neighbour whose last bit is 1 unless it is exact), after which rounding again to a type
-    with at least two bits less gives what rounding once does (Boldo and Melquiond, 2008).
+    Below fp64 the product is exact in fp64, and the sum is rounded to odd (to the neighbour whose
+    last bit is 1 unless it is exact), after which rounding again to a type with at least two bits
+    less gives what rounding once does (Boldo and Melquiond, 2008).
     """
-    if to == FP64:
-        return np.asarray(np.frompyfunc(_exact_fma, 3, 1)(x, y, z), np.float64)
-    a = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
-    b = z.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if to == FP64:
+            return _fused_in_fp64(x, y, z)
+        product = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
+        odd = _sum_to_odd(*_two_sum(product, z.astype(np.float64)))
+        return float_to_float(odd, to, "rtne").reshape(x.shape)
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """The rounded sum and its error, exactly (Knuth)."""
     total = np.asarray(a + b)
     shifted = total - a
-    error = (a - (total - shifted)) + (b - shifted)  # exact: Knuth's TwoSum
+    return total, (a - (total - shifted)) + (b - shifted)
+
+
+def _sum_to_odd(total: Array, error: Array) -> Array:
+    """A rounded sum, given with its error, as the sum rounded to odd."""
     bits = total.view(np.uint64)
     inexact = np.isfinite(total) & (error != 0)
     above = np.signbit(error) != np.signbit(total)
     odd = np.where(inexact, (bits - above.astype(np.uint64)) | np.uint64(1), bits)
-    return float_to_float(odd.view(np.float64), to, "rtne").reshape(x.shape)
+    return odd.view(np.float64)
+
+
+def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """a * b and its rounding error, exactly (Dekker and Veltkamp), where neither is too large."""
+    split = 2.0**27 + 1
+    a_high = split * a - (split * a - a)
+    b_high = split * b - (split * b - b)
+    a_low, b_low = a - a_high, b - b_high
+    product = np.asarray(a * b)
+    error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    return product, error
+
+
+def _fused_in_fp64(x: Array, y: Array, z: Array) -> Array:
+    """Boldo and Melquiond's fma out of exact products and sums; by fractions where one of those
+    might overflow or lose bits below the smallest number."""
+    shape = x.shape
+    x, y, z = np.atleast_1d(x), np.atleast_1d(y), np.atleast_1d(z)
+    product, product_error = _exact_product(x, y)
+    low, lowest = _two_sum(z, product_error)
+    high, middle = _two_sum(product, low)
+    result = high + _sum_to_odd(*_two_sum(lowest, middle))
+    safe = (np.abs(z) < 2.0**900) & (np.abs(x) < 2.0**900) & (np.abs(y) < 2.0**900)
+    safe &= (np.abs(product) < 2.0**900) & (np.abs(product) > 2.0**-900)
+    safe &= (np.abs(result) > 2.0**-900) & (np.abs(result) < 2.0**900)
+    vanished = (product == 0) & (x != 0) & (y != 0)  # its sign stays, beside a zero of the other
+    result = np.where(z == 0, np.where(vanished, product, product + z), result)
+    rest = np.nonzero(~safe & (z != 0))
+    if len(rest[0]):
+        result[rest] = np.frompyfunc(_exact_fma, 3, 1)(x[rest], y[rest], z[rest])
+    return result.reshape(shape)
 
 
 def _exact_fma(x: float, y: float, z: float) -> float:
-    if not (math.isfinite(x) and math.isfinite(y)):
+    if not (math.isfinite(x) and math.isfinite(y)) or x == 0 or y == 0:
         return x * y + z
     if not math.isfinite(z):
         return z

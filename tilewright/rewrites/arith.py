@@ -218,10 +218,11 @@ def mul_of_zero(op: Mul, rw: Rewriter) -> Value | None:
 
 @rewrite(Fma)
 def fma_of_unit(op: Fma, rw: Rewriter) -> Value | None:
-    """fma(x, 1.0, z) = x + z; fma(x, y, -0.0) = x * y"""
-    if is_float_of(op.y, 1.0):
-        return rw.insert(Add(op.x, op.z))
-    return rw.insert(Mul(op.x, op.y)) if is_float_of(op.z, -0.0) else None
+    """fma(x, 1.0, z) = x + z
+
+    fma(x, y, -0.0) stays: it is a product that may not fuse with a sum, as x * y may.
+    """
+    return rw.insert(Add(op.x, op.z)) if is_float_of(op.y, 1.0) else None
 
 
 # -- quotients ----------------------------------------------------------------------------------

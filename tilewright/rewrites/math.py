@@ -10,23 +10,23 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import is_int
 from tilewright.ops.arith import Abs, Cast, Neg
-from tilewright.ops.math import Ceil, Cos, Floor
+from tilewright.ops.math import ROUNDINGS, Cos
 
 
 def round_of_whole(op: Op, rw: Rewriter) -> Value | None:
-    """floor(w) = ceil(w) = w where w is a floor, a ceil, or made from an integer"""
+    """floor(w) = w, and so with the other roundings, where w is of them or made from an integer"""
     source = op.operands[0]
+    if isinstance(source.op, ROUNDINGS):
+        return source
     match source.op:
-        case Floor() | Ceil():
-            return source
         case Cast(src) if is_int(src.type):
             return source
         case _:
             return None
 
 
-rewrite(Floor)(round_of_whole)
-rewrite(Ceil)(round_of_whole)
+for _rounding in ROUNDINGS:
+    rewrite(_rounding)(round_of_whole)
 
 
 @rewrite(Cos)

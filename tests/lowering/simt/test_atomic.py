@@ -85,7 +85,7 @@ def test_compare_and_swap(element: ir.DType) -> None:
         expected = load(b, ptr)
         if mask is not None:
             expected = b.value(Select(mask, expected, x))
-        return b.value(AtomicCAS(ptr, expected, x, "acq_rel", "gpu"))
+        return b.value(AtomicCAS(ptr, expected, x, None, "acq_rel", "gpu"))
 
     for shape in SHAPES:
         check(element, shape, act, masked=True, stores=True)
@@ -98,7 +98,7 @@ def test_orders_and_scopes(sem: str, scope: str) -> None:
     def act(b: Builder, ptr: Value, x: Value, mask: Value | None) -> Value:
         b.value(AtomicRMW(ptr, x, mask, "add", sem, scope))
         old = b.value(AtomicRMW(ptr, x, mask, "min", sem, scope))
-        return b.value(AtomicCAS(ptr, old, x, sem, scope))
+        return b.value(AtomicCAS(ptr, old, x, None, sem, scope))
 
     for element in (ir.I32, ir.FP16):
         for shape in ((), (32,)):

@@ -68,7 +68,7 @@ def test_comparisons(element: ir.DType) -> None:
 def test_unary(element: ir.DType) -> None:
     exact: list[Any] = [arith.Neg, arith.Abs]
     if element.is_floating() and not element.is_fp8():
-        exact += [math.Floor, math.Ceil]
+        exact += [math.Floor, math.Ceil, math.Trunc, math.Rint]
     each(exact, 1, element)
 
 

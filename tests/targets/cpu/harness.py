@@ -25,6 +25,10 @@ PLAIN_AVX2 = (
 )
 
 
+# From before conversions of fp16 and fused products.
+PLAIN_SSE2 = "sse,sse2,cx8,fxsr,64bit,cmov"
+
+
 @cache
 def host(features: str | None = None) -> Machine:
     """This machine, or one with fewer features that this machine can run."""

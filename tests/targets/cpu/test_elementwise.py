@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.ir_values import floats_in
-from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host
+from tests.frontend.kernels import build, kernel_from, type_string
+from tests.ir_values import floats_in, same_bits
+from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, assert_same, both, host, run_compiled
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Value
@@ -152,7 +153,7 @@ def test_bitcast(source: ir.DType, to: ir.DType) -> None:
 
 MATH = [c for c in vars(math).values()
         if isinstance(c, type) and issubclass(c, math.MathFunction) and c.name]  # fmt: skip
-EXACT = (math.Floor, math.Ceil, math.Sqrt)
+EXACT = (math.Floor, math.Ceil, math.Trunc, math.Rint, math.Sqrt)
 ULPS = {ir.FP32: 2.0, ir.FP64: 2.0, ir.FP16: 0.51, ir.BF16: 0.51}
 
 
@@ -189,3 +190,48 @@ def test_without_avx512(element: ir.DType) -> None:
     check(arith.Add, [element, element], element, machine=narrow)
     for to in (ir.FP16, ir.BF16, ir.FP8E5, ir.I8, ir.FP64):
         check(lambda x, to=to: arith.Cast(x, to=to, rounding="rtne"), [element], to, machine=narrow)
+
+
+@pytest.mark.skipif("sse2" not in host().features, reason="the host runs no code for x86")
+@pytest.mark.parametrize("features", [PLAIN_SSE2, PLAIN_AVX2.replace("f16c,", "")], ids=str)
+def test_fp16_without_instructions_for_it(features: str) -> None:
+    """Conversions are our own there: nothing is left to call, and the bits are the same."""
+    machine = host(features)
+    assert not machine.converts_fp16
+    fp16 = ir.FP16
+    for cls in (*BINARY, arith.Div):
+        check(cls, [fp16, fp16], fp16, machine=machine)
+    for make in (arith.Neg, arith.Abs, math.Floor):
+        check(make, [fp16], fp16, machine=machine)
+    check(lambda x, y: arith.Cmp(x, y, predicate="lt"), [fp16, fp16], ir.I1, machine=machine)
+    check(arith.Select, [ir.I1, fp16, fp16], fp16, machine=machine)
+    check(arith.Fma, [fp16] * 3, fp16, machine=machine)
+    for other in ir.SCALARS:
+        for source, to in ((fp16, other), (other, fp16)):
+            check(lambda x, to=to: arith.Cast(x, to, "rtne"), [source], to, machine=machine)
+    for source in (ir.FP32, ir.FP64):
+        check(lambda x: arith.Cast(x, fp16, "rtz"), [source], fp16, machine=machine)
+
+
+@pytest.mark.skipif("sse2" not in host().features, reason="the host runs no code for x86")
+def test_every_fp16_converts_without_instructions_for_it() -> None:
+    """All patterns to fp32; and back those, the middles between two, and the neighbours of both."""
+    half = np.arange(2**16).astype(np.uint16).view(np.float16)
+    with np.errstate(all="ignore"):
+        wide = half.astype(np.float32)
+        middle = (wide + np.nextafter(half, np.float16(np.inf)).astype(np.float32)) / 2
+        points = np.concatenate([wide, middle, np.array([65520, 65519.996, 1e30, 1e-30], "f4")])
+        around = [points, np.nextafter(points, np.float32(1e38)), np.nextafter(points, -np.inf)]
+        numbers = np.concatenate([*around, np.zeros(-3 * len(points) % 256)]).astype(np.float32)
+        for source, result in ((half, wide), (numbers, numbers.astype(np.float16))):
+            found = np.zeros_like(result)
+            text = """
+            def kernel(out, x):
+                i = tl.program_id(0) * 256 + tl.arange(0, 256)
+                tl.store(out + i, tl.load(x + i).to(out.dtype.element_ty))
+            """
+            signature = {"out": type_string(result), "x": type_string(source)}
+            module = build(kernel_from(text), signature)
+            args = [found, source.copy()]
+            run_compiled(module, (len(source) // 256, 1, 1), args, machine=host(PLAIN_SSE2))
+            assert same_bits(found, result)

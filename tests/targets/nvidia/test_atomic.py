@@ -34,7 +34,7 @@ def kernel(
     x = load(b, values)
     mask = load(b, masks) if masked else None
     if kind == "cas":
-        old: Value = b.value(AtomicCAS(ptr, x, x, sem, scope))
+        old: Value = b.value(AtomicCAS(ptr, x, x, None, sem, scope))
     else:
         old = b.value(AtomicRMW(ptr, x, mask, kind, sem, scope))
     if used:

@@ -1,9 +1,20 @@
 """The translation of a function's syntax tree to tile IR.
 
-`visit` has the state and the dispatch; `scope`, `expr`, `operators`, `stmt`, `branch`, `loop` and
-`call` the handlers of the nodes. Importing this package fills the tables of handlers.
+`visit` has the state and the dispatch; `scope`, `expr`, `operators`, `stmt`, `branch`, `loop`,
+`loop_while` and `call` the handlers of the nodes; `join` and `carried` what these share. Importing
+this package fills the tables of handlers.
 """
 
-from tilewright.frontend.ast_to_ir import branch, call, expr, loop, operators, scope, stmt, visit
+from tilewright.frontend.ast_to_ir import (
+    branch,
+    call,
+    expr,
+    loop,
+    loop_while,
+    operators,
+    scope,
+    stmt,
+    visit,
+)
 
-__all__ = ["branch", "call", "expr", "loop", "operators", "scope", "stmt", "visit"]
+__all__ = ["branch", "call", "expr", "loop", "loop_while", "operators", "scope", "stmt", "visit"]

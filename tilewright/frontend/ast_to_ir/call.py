@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 import types
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tilewright.language as tl
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
+from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.expr import attribute
-from tilewright.frontend.ast_to_ir.stmt import Pending, assign, pending, run, statement
+from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
 from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
@@ -102,6 +104,8 @@ def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str
     frame.semantic.inline = lambda callee, values: inline(frame, node, callee, values)
     if is_builtin(fn) or is_aggregate_class(fn):
         kwargs["_semantic"] = frame.semantic
+        if takes_generator(getattr(fn, "__func__", fn)):
+            kwargs["_generator"] = Generator(frame, node)
     elif isinstance(fn, ConstexprFunction):
         kwargs = {k: unwrap(v) for k, v in kwargs.items()}
         found = _guarded(frame, node, fn.fn, [unwrap(a) for a in args], kwargs)
@@ -109,10 +113,32 @@ def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str
     elif isinstance(fn, aggregate_value):
         return call_instance(frame, node, fn, args, kwargs)
     elif isinstance(getattr(fn, "__self__", None), aggregate_value):
-        kwargs |= hidden_arguments(fn, _semantic=frame.semantic)
+        hidden = {"_semantic": frame.semantic, "_generator": Generator(frame, node)}
+        kwargs |= hidden_arguments(fn, **hidden)
     else:
         return call_python(frame, node, fn, args, kwargs)
     return wrap(_guarded(frame, node, fn, args, kwargs))
+
+
+class Generator(NamedTuple):
+    """What primitives that ask for it get as ``_generator=``: it calls functions of the language
+    at the place of their own call.
+    """
+
+    frame: Frame
+    node: ast.AST
+
+    def call_JitFunction(
+        self, fn: SourceFunction, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The result of a function of the language, as a language value."""
+        return call_function(self.frame, self.node, fn, list(args), dict(kwargs or {}))
+
+
+@lru_cache
+def takes_generator(fn: Any) -> bool:
+    """Whether a primitive, or the constructor of an aggregate, asks for a `Generator`."""
+    return is_aggregate_class(fn) or bool(hidden_arguments(fn, _generator=None))
 
 
 def call_instance(
@@ -155,7 +181,7 @@ def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> N
 
 
 @statement(ast.With)
-def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
+def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> Exit | None:
     """Enter what the calls make with ``_semantic=``, run the body, leave."""
     frame.withs += 1
     with ExitStack() as stack:
@@ -163,8 +189,9 @@ def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> None:
             entered = wrap(stack.enter_context(_context_manager(frame, item.context_expr)))
             if item.optional_vars is not None:
                 assign(frame, item.optional_vars, entered)
-        run(frame, pending(node.body), True)
+        exit = run(frame, pending(node.body), True)
     frame.withs -= 1
+    return settle(frame, node, exit, todo, live)
 
 
 def _context_manager(frame: Frame, node: ast.expr) -> Any:
@@ -331,7 +358,7 @@ def call_function(
 
 def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:
     for name, value in bound.items():
-        if isinstance(value, tensor) and isinstance(value.type, Tile):
+        if any(isinstance(t, Tile) for t in flat_types(type_of(value))):
             raise TypeError(
                 f"Function {fn.__name__} is marked noinline, but was called with non-scalar "
                 f"argument {name}:{value.type}"
@@ -414,8 +441,8 @@ def leave(context: Context, key: Any) -> None:
 
 def run_body(frame: Frame) -> Any:
     """Run the body of the frame's function; what it returns, as a language value."""
-    completion = run(frame, pending(frame.definition.body), False)
-    return as_argument(None if completion is None else completion.value)
+    exit = run(frame, pending(frame.definition.body), False)
+    return as_argument(None if exit is None else exit.value)
 
 
 def inline(

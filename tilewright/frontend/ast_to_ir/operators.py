@@ -16,8 +16,9 @@ from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
 from tilewright.ir.types import Tile
 from tilewright.language.aggregate import aggregate_value, method
 from tilewright.language.operators import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
-from tilewright.language.semantic import arith, shape
+from tilewright.language.semantic import arith
 from tilewright.language.semantic.convert import is_number
+from tilewright.language.semantic.subscript import subscript
 from tilewright.language.values import (
     base_value,
     composite,
@@ -66,7 +67,7 @@ REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "
 def visit_subscript(frame: Frame, node: ast.Subscript) -> Any:
     owner, index = visit(frame, node.value), visit(frame, node.slice)
     if isinstance(owner, tensor):
-        return shape.subscript(frame.semantic, owner, index)
+        return subscript(frame.semantic, owner, index)
     if isinstance(owner, aggregate_value):
         found = method(owner, "__getitem__")
         if found is None:

@@ -1,45 +1,78 @@
 """Statements, and how a list of them runs.
 
 Control flow in the IR is structured, so a ``return`` inside a run-time ``if`` makes the rest of
-the list part of the other branch. `run` therefore works on the list of what is still to do: a
-statement may take it all over. Compile-time ``if`` and ``static_range`` put their statements in
-front of it. How a list ends is its completion: None if it runs to its end, else a `Returned`.
+the list part of the other branch; and so do ``break`` and ``continue``, up to the place where they
+go. `run` therefore works on the list of what is still to do: a statement may take it over, whole or
+up to a `Mark`. Compile-time ``if`` and unrolled loops put their statements in front of it. How a
+list ends is its `Exit`: None if it runs to its end.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base.diagnostics import CompilationError
-from tilewright.frontend.ast_to_ir.expr import unpack
-from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
+from tilewright.frontend.ast_to_ir.expr import bind, unpack
+from tilewright.frontend.ast_to_ir.visit import (
+    MAX_STATEMENTS,
+    Frame,
+    Label,
+    Targets,
+    expression,
+    visit,
+)
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.values import base_value, constexpr, is_constant, tensor, tuple, unwrap
 
 
-class Returned(NamedTuple):
-    """A list of statements that has returned a value.
+class Exit(NamedTuple):
+    """How a list of statements leaves for somewhere else than its end.
 
-    `flag` is None if it has in any case; else the int1 that says whether it has.
+    Attributes:
+        flags: where it may go -> the int1 that says whether it does; None where nobody asks: if it
+            goes there in any case, or if nothing follows in either.
+        always: whether it goes to one of them in any case.
+        value: what is returned, if the end of the function is among them.
     """
 
-    value: Any
-    flag: tensor | None = None
+    flags: dict[Label, tensor | None]
     always: bool = True
+    value: Any = None
+
+    def without(self, label: Label | None) -> Exit | None:
+        """What is left to do where the label is reached; None if nothing is."""
+        if label not in self.flags:
+            return self
+        rest = {k: v for k, v in self.flags.items() if k is not label}
+        return Exit(rest, False, self.value) if rest else None
 
 
 class Bind(NamedTuple):
-    """A pseudo-statement: bind a name to a value."""
+    """A pseudo-statement: bind a name, or the names of a tuple, to a value."""
 
-    name: str
+    target: ast.expr
     value: Any
 
 
-Pending = list[Any]  # statements and Binds, the next one last
-StatementHandler = Callable[[Frame, Any, Pending, bool], Returned | None]
+class Mark(NamedTuple):
+    """A pseudo-statement: the place of a label."""
+
+    label: Label
+
+
+class Begin(NamedTuple):
+    """A pseudo-statement: from here on, ``continue`` and ``break`` of an unrolled loop go there."""
+
+    loop: ast.AST
+    targets: Targets
+
+
+Pending = list[Any]  # statements and pseudo-statements, the next one last
+StatementHandler = Callable[[Frame, Any, Pending, bool], Exit | None]
 STATEMENTS: dict[type, StatementHandler] = {}
 Handler = TypeVar("Handler", bound=StatementHandler)
 
@@ -63,8 +96,24 @@ def pending(statements: Sequence[ast.stmt]) -> Pending:
     return list(reversed(statements))
 
 
-def run(frame: Frame, todo: Pending, live: bool) -> Returned | None:
-    """Run statements until there are none or they have returned.
+def take(todo: Pending, exit: Exit) -> builtins.tuple[Label | None, Pending]:
+    """Take away what is to do until the nearest place to which the exit goes: that, and these.
+
+    Without such a place it is all that there is to do.
+    """
+    for at in reversed(range(len(todo))):
+        entry = todo[at]
+        if isinstance(entry, Mark) and entry.label in exit.flags:
+            taken = todo[at + 1 :]
+            del todo[at:]
+            return entry.label, taken
+    taken = todo[:]
+    todo.clear()
+    return None, taken
+
+
+def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
+    """Run statements until there are none or they have left for elsewhere.
 
     Args:
         live: whether names are needed after them.
@@ -72,24 +121,53 @@ def run(frame: Frame, todo: Pending, live: bool) -> Returned | None:
     builder = frame.builder
     while todo:
         node = todo.pop()
-        if isinstance(node, Bind):
-            frame.names[node.name] = node.value
+        if not isinstance(node, ast.stmt):
+            _run_pseudo(frame, node)
             continue
         handler = STATEMENTS.get(type(node))
         if handler is None:
             raise frame.unsupported(node, f"unsupported AST node type: {type(node).__name__}")
+        frame.context.statements += 1
+        check_statements(frame, node)
         builder.loc = frame.loc(node)
         try:
-            completion = handler(frame, node, todo, live)
+            exit = handler(frame, node, todo, live)
         except CompilationError:
             raise
         except Exception as error:
             if frame.context.debugging:
                 raise
             raise frame.error(node, repr(error)) from None
-        if completion is not None:
-            return completion
+        if exit is not None and exit.always:
+            label, _ = take(todo, exit)
+            exit = exit.without(label)
+        if exit is not None:
+            return exit
     return None
+
+
+def check_statements(frame: Frame, node: ast.AST, more: int = 0) -> None:
+    """Raise CompilationError if so many statements have been run, or are to be run, that the kernel
+    would hardly ever be compiled.
+    """
+    if frame.context.statements + more > MAX_STATEMENTS:
+        raise frame.error(
+            node,
+            f"compiling this kernel runs more than {MAX_STATEMENTS} statements, and would hardly "
+            "end: a loop is unrolled too often, or a function calls itself too often. A loop over "
+            "`range` is run by the program; `tl.static_range`, and loops over tuples, are unrolled",
+        )
+
+
+def _run_pseudo(frame: Frame, entry: Bind | Mark | Begin) -> None:
+    match entry:
+        case Bind(target, value):
+            bind(frame, target, value)
+        case Begin(loop, targets):
+            targets.next.names = frozenset(frame.names)
+            frame.targets[loop] = targets
+        case _:
+            pass
 
 
 # -- assignment ------------------------------------------------------------------------------------
@@ -200,8 +278,8 @@ def visit_pass(frame: Frame, node: ast.Pass, todo: Pending, live: bool) -> None:
 
 
 @statement(ast.Return)
-def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> Returned:
-    if frame.loops:
+def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> Exit:
+    if frame.loops and frame.context.options.strict_triton:
         raise frame.unsupported(
             node,
             "Cannot have `return` statements inside `while` or `for` statements in triton.",
@@ -210,7 +288,44 @@ def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> R
         raise frame.unsupported(
             node, "Cannot have `return` statements inside `with` statements in triton "
         )
-    return Returned(constexpr(None) if node.value is None else visit(frame, node.value))
+    value = constexpr(None) if node.value is None else visit(frame, node.value)
+    return Exit({frame.end: None}, value=value)
+
+
+@statement(ast.Break, ast.Continue)
+def visit_jump(frame: Frame, node: ast.Break | ast.Continue, todo: Pending, live: bool) -> Exit:
+    kind = type(node).__name__
+    if frame.context.options.strict_triton:
+        raise frame.unsupported(node, f"unsupported AST node type: {kind}")
+    targets = frame.targets[loop_of(node)]
+    return Exit({targets.after if isinstance(node, ast.Break) else targets.next: None})
+
+
+def jumps(loop: ast.For | ast.While) -> set[type]:
+    """The kinds of statements by which the loop's body may leave it or an iteration of it: its own
+    ``break`` and ``continue``, and ``return``; kept on the node.
+    """
+    found = getattr(loop, "jumps", None)
+    if found is None:
+        found = set[type]()
+        for statement in loop.body:
+            _find_jumps(statement, loop, True, found)
+        loop.jumps = found  # pyright: ignore[reportAttributeAccessIssue]
+    return found
+
+
+def _find_jumps(node: ast.AST, loop: ast.AST, own: bool, found: set[type]) -> None:
+    if isinstance(node, ast.Return) or (own and isinstance(node, ast.Break | ast.Continue)):
+        found.add(type(node))
+        node.loop = loop  # pyright: ignore[reportAttributeAccessIssue]
+    own = own and not isinstance(node, ast.For | ast.While)
+    for child in ast.iter_child_nodes(node):
+        _find_jumps(child, loop, own, found)
+
+
+def loop_of(node: ast.AST) -> ast.AST:
+    """The loop that a ``break`` or ``continue`` belongs to, once `jumps` has seen it."""
+    return getattr(node, "loop")  # noqa: B009
 
 
 @statement(ast.FunctionDef)

@@ -7,8 +7,8 @@ A node's handler is found in a table, by the node's class. An exception in a han
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError, Loc, UnsupportedLanguageConstruct
@@ -21,6 +21,33 @@ from tilewright.language.semantic.context import Semantic
 Names = dict[str, Any]
 # Calls of calls of … that a kernel may hold: far below the interpreter's own limit of recursion.
 MAX_CALL_DEPTH = 40
+# Branches within branches, likewise.
+MAX_NESTING = 128
+# Statements that are run to compile one kernel; so many would take the passes many minutes.
+MAX_STATEMENTS = 200_000
+
+
+class Label:
+    """A place that statements may go to past others: the end of the function, where a loop's next
+    iteration begins, or what follows a loop.
+
+    Attributes:
+        names: those of which the values count there, from wherever it is reached.
+        closed: whether no others do.
+    """
+
+    __slots__ = ("closed", "names")
+
+    def __init__(self, names: Iterable[str] = (), closed: bool = True) -> None:
+        self.names = frozenset(names)
+        self.closed = closed
+
+
+class Targets(NamedTuple):
+    """Where ``continue`` and ``break`` of a loop go."""
+
+    next: Label
+    after: Label
 
 
 class Context:
@@ -30,6 +57,8 @@ class Context:
         module: the functions so far.
         specializations: callee and its arguments -> what was made of it, see `call.py`.
         depth: how many functions are being compiled, one within the other.
+        nesting: how many run-time branches are, one within the other.
+        statements: how many statements have been run.
         debugging: whether errors keep their own type and full traceback.
         any_global: whether kernels may read every global.
     """
@@ -43,6 +72,8 @@ class Context:
         self.specializations: dict[Any, Any] = {}
         self.in_progress: set[Any] = set()
         self.depth = 0
+        self.nesting = 0
+        self.statements = 0
 
 
 class Frame:
@@ -51,6 +82,8 @@ class Frame:
     Attributes:
         names: the local names and their values at this point.
         declared: names with an annotation ``constexpr`` and no value yet.
+        end: the end of the function.
+        targets: loops around this point -> where their ``continue`` and ``break`` go.
         loops: how many run-time loops are around this point.
         withs: how many ``with`` statements are.
         semantic: what primitives build with.
@@ -58,8 +91,8 @@ class Frame:
     """
 
     __slots__ = (
-        "caller", "captured", "context", "declared", "dropped", "first_column", "first_line", "fn",
-        "globals", "loops", "names", "semantic", "withs",
+        "caller", "captured", "context", "declared", "dropped", "end", "first_column", "first_line",
+        "fn", "globals", "loops", "names", "semantic", "targets", "withs",
     )  # fmt: skip
 
     def __init__(self, context: Context, fn: SourceFunction, caller: Loc | None = None) -> None:
@@ -68,6 +101,8 @@ class Frame:
         self.caller = caller
         self.names: Names = {}
         self.declared: set[str] = set()
+        self.end = Label()
+        self.targets: dict[ast.AST, Targets] = {}
         self.loops = 0
         self.withs = 0
         self.dropped: ast.AST | None = None

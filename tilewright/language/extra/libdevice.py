@@ -1,193 +1,352 @@
-"""Elementary functions by the names of the device library of GPUs; they work on every target.
+"""Functions by the names of the device library of GPUs; they work on every target.
 
-Floats are fp32 or fp64. Predicates give int32, nonzero for true.
+All are elementwise and broadcast their arguments; `language/elementary` has them. Floats are fp32
+or fp64, integers int32, uint32, int64 or uint64, as each says; arguments in other types are
+converted where all promote to one of those. Predicates give int32, nonzero for true.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from tilewright.language.elementary import rounding
+from tilewright.language.elementary.bessel import (
+    cyl_bessel_i0,
+    cyl_bessel_i1,
+    j0,
+    j1,
+    jn,
+    y0,
+    y1,
+    yn,
+)  # fmt: skip
+from tilewright.language.elementary.bits import absolute as abs
+from tilewright.language.elementary.bits import (
+    brev,
+    byte_perm,
+    clz,
+    copysign,
+    double2hiint,
+    double2loint,
+    double_as_longlong,
+    fdim,
+    ffs,
+    finitef,
+    float_as_int,
+    float_as_uint,
+    fmod,
+    hadd,
+    hiloint2double,
+    ilogb,
+    int_as_float,
+    isfinited,
+    isinf,
+    isnan,
+    ldexp,
+    llrint,
+    llround,
+    logb,
+    longlong_as_double,
+    mul24,
+    mulhi,
+    nearbyint,
+    nextafter,
+    popc,
+    rcp64h,
+    remainder,
+    rhadd,
+    round,
+    sad,
+    saturatef,
+    scalbn,
+    signbit,
+    uint_as_float,
+)  # fmt: skip
+from tilewright.language.elementary.error_functions import (
+    erf,
+    erfc,
+    erfcinv,
+    erfcx,
+    erfinv,
+    normcdf,
+    normcdfinv,
+)  # fmt: skip
+from tilewright.language.elementary.exponential import (
+    acosh,
+    asinh,
+    atanh,
+    cbrt,
+    ceil,
+    cosh,
+    exp,
+    exp2,
+    exp10,
+    expm1,
+    fast_dividef,
+    fast_exp10f,
+    fast_expf,
+    fast_log2f,
+    fast_log10f,
+    fast_logf,
+    fast_powf,
+    fast_tanhf,
+    floor,
+    hypot,
+    log,
+    log1p,
+    log2,
+    log10,
+    norm3d,
+    norm4d,
+    pow,
+    rcbrt,
+    rhypot,
+    rint,
+    rnorm3d,
+    rnorm4d,
+    rsqrt,
+    rsqrt_rn,
+    sinh,
+    tanh,
+    trunc,
+)  # fmt: skip
+from tilewright.language.elementary.exponential import fused as fma
+from tilewright.language.elementary.exponential import square_root as sqrt
+from tilewright.language.elementary.gamma import lgamma, tgamma
+from tilewright.language.elementary.rounding import int2double_rn, uint2double_rn
+from tilewright.language.elementary.trigonometric import (
+    acos,
+    asin,
+    atan,
+    atan2,
+    cos,
+    cospi,
+    fast_cosf,
+    fast_sinf,
+    fast_tanf,
+    sin,
+    sinpi,
+    tan,
+)  # fmt: skip
 
-from tilewright.ir.types import FP32, FP64, I32, I64, U32, DType, int_type, shape_of
-from tilewright.language.semantic import arith, convert
-from tilewright.language.semantic.context import Semantic
-from tilewright.language.semantic.convert import constant, to_tensor
-from tilewright.language.values import builtin, tensor
-from tilewright.ops import arith as arith_ops
-from tilewright.ops import math as ops
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add_rd",
+    "add_rn",
+    "add_ru",
+    "add_rz",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "brev",
+    "byte_perm",
+    "cbrt",
+    "ceil",
+    "clz",
+    "copysign",
+    "cos",
+    "cosh",
+    "cospi",
+    "cyl_bessel_i0",
+    "cyl_bessel_i1",
+    "div_rd",
+    "div_rn",
+    "div_ru",
+    "div_rz",
+    "double2float_rd",
+    "double2float_rn",
+    "double2float_ru",
+    "double2float_rz",
+    "double2hiint",
+    "double2int_rd",
+    "double2int_rn",
+    "double2int_ru",
+    "double2int_rz",
+    "double2ll_rd",
+    "double2ll_rn",
+    "double2ll_ru",
+    "double2ll_rz",
+    "double2loint",
+    "double2uint_rd",
+    "double2uint_rn",
+    "double2uint_ru",
+    "double2uint_rz",
+    "double2ull_rd",
+    "double2ull_rn",
+    "double2ull_ru",
+    "double2ull_rz",
+    "double_as_longlong",
+    "erf",
+    "erfc",
+    "erfcinv",
+    "erfcx",
+    "erfinv",
+    "exp",
+    "exp2",
+    "exp10",
+    "expm1",
+    "fast_cosf",
+    "fast_dividef",
+    "fast_exp10f",
+    "fast_expf",
+    "fast_log2f",
+    "fast_log10f",
+    "fast_logf",
+    "fast_powf",
+    "fast_sinf",
+    "fast_tanf",
+    "fast_tanhf",
+    "fdim",
+    "ffs",
+    "finitef",
+    "float2int_rd",
+    "float2int_rn",
+    "float2int_ru",
+    "float2int_rz",
+    "float2ll_rd",
+    "float2ll_rn",
+    "float2ll_ru",
+    "float2ll_rz",
+    "float2uint_rd",
+    "float2uint_rn",
+    "float2uint_ru",
+    "float2uint_rz",
+    "float2ull_rd",
+    "float2ull_rn",
+    "float2ull_ru",
+    "float2ull_rz",
+    "float_as_int",
+    "float_as_uint",
+    "floor",
+    "fma",
+    "fma_rd",
+    "fma_rn",
+    "fma_ru",
+    "fma_rz",
+    "fmod",
+    "hadd",
+    "hiloint2double",
+    "hypot",
+    "ilogb",
+    "int2double_rn",
+    "int2float_rd",
+    "int2float_rn",
+    "int2float_ru",
+    "int2float_rz",
+    "int_as_float",
+    "isfinited",
+    "isinf",
+    "isnan",
+    "j0",
+    "j1", "jn",
+    "ldexp",
+    "lgamma",
+    "ll2double_rd",
+    "ll2double_rn",
+    "ll2double_ru",
+    "ll2double_rz",
+    "ll2float_rd",
+    "ll2float_rn",
+    "ll2float_ru",
+    "ll2float_rz",
+    "llrint",
+    "llround",
+    "log",
+    "log1p",
+    "log2",
+    "log10",
+    "logb",
+    "longlong_as_double",
+    "mul24",
+    "mul_rd",
+    "mul_rn",
+    "mul_ru",
+    "mul_rz",
+    "mulhi",
+    "nearbyint",
+    "nextafter",
+    "norm3d",
+    "norm4d",
+    "normcdf",
+    "normcdfinv",
+    "popc",
+    "pow",
+    "rcbrt",
+    "rcp64h",
+    "rcp_rd",
+    "rcp_rn",
+    "rcp_ru",
+    "rcp_rz",
+    "remainder",
+    "rhadd",
+    "rhypot",
+    "rint",
+    "rnorm3d",
+    "rnorm4d",
+    "round",
+    "rsqrt",
+    "rsqrt_rn",
+    "sad",
+    "saturatef",
+    "scalbn",
+    "signbit",
+    "sin",
+    "sinh",
+    "sinpi",
+    "sqrt",
+    "sqrt_rd",
+    "sqrt_rn",
+    "sqrt_ru",
+    "sqrt_rz",
+    "sub_rd",
+    "sub_rn",
+    "sub_ru",
+    "sub_rz",
+    "tan",
+    "tanh",
+    "tgamma",
+    "trunc",
+    "uint2double_rn",
+    "uint2float_rd",
+    "uint2float_rn",
+    "uint2float_ru",
+    "uint2float_rz",
+    "uint_as_float",
+    "ull2double_rd",
+    "ull2double_rn",
+    "ull2double_ru",
+    "ull2double_rz",
+    "ull2float_rd",
+    "ull2float_rn",
+    "ull2float_ru",
+    "ull2float_rz",
+    "y0",
+    "y1", "yn",
+]  # fmt: skip
 
-FLOATS = ("fp32", "fp64")
-
-
-def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) -> Any:
-    @builtin
-    def function(arg0: Any, *, _semantic: Any = None) -> tensor:
-        return arith.unary_math(_semantic, op, arg0, **attrs)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{meaning}, of fp32 or fp64."
-    return function
-
-
-exp = _unary("exp", ops.Exp, "e to the power of x")
-exp2 = _unary("exp2", ops.Exp2, "2 to the power of x")
-expm1 = _unary("expm1", ops.Expm1, "exp(x) - 1, accurate near 0")
-log = _unary("log", ops.Log, "Natural logarithm")
-log2 = _unary("log2", ops.Log2, "Logarithm to base 2")
-log1p = _unary("log1p", ops.Log1p, "log(1 + x), accurate near 0")
-sin = _unary("sin", ops.Sin, "Sine of an angle in radians")
-cos = _unary("cos", ops.Cos, "Cosine of an angle in radians")
-tanh = _unary("tanh", ops.Tanh, "Hyperbolic tangent")
-erf = _unary("erf", ops.Erf, "Error function")
-sqrt = _unary("sqrt", ops.Sqrt, "Square root", ieee=True)
-sqrt_rn = _unary("sqrt_rn", ops.Sqrt, "Correctly rounded square root", ieee=True)
-rsqrt = _unary("rsqrt", ops.Rsqrt, "1 / sqrt(x)")
-floor = _unary("floor", ops.Floor, "The largest integer not above x")
-ceil = _unary("ceil", ops.Ceil, "The smallest integer not below x")
-fast_expf = _unary("fast_expf", ops.Exp, "e to the power of x, as fast as it goes")
-fast_logf = _unary("fast_logf", ops.Log, "Natural logarithm, as fast as it goes")
-fast_log2f = _unary("fast_log2f", ops.Log2, "Logarithm to base 2, as fast as it goes")
-fast_sinf = _unary("fast_sinf", ops.Sin, "Sine, as fast as it goes")
-fast_cosf = _unary("fast_cosf", ops.Cos, "Cosine, as fast as it goes")
-fast_tanhf = _unary("fast_tanhf", ops.Tanh, "Hyperbolic tangent, as fast as it goes")
-
-
-def _float(s: Semantic, x: Any) -> tensor:
-    value = to_tensor(s, x)
-    arith.check_dtype(value.dtype, FLOATS)
-    return value
-
-
-def _bits(s: Semantic, x: tensor) -> tensor:
-    return convert.bitcast(s, x, int_type(x.dtype.primitive_bitwidth, True))
-
-
-@builtin
-def abs(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Absolute value of int32, int64, fp32 or fp64."""
-    return arith.absolute(_semantic, arg0)
-
-
-@builtin
-def trunc(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """x rounded to an integer toward zero; the sign of zero is kept."""
-    s, x = _semantic, _float(_semantic, arg0)
-    down = arith.unary_math(s, ops.Floor, arith.absolute(s, x))
-    return _with_sign(s, down, x)
-
-
-def _with_sign(s: Semantic, magnitude: tensor, sign: tensor) -> tensor:
-    """`magnitude` with the sign bit of `sign`."""
-    element = magnitude.dtype
-    width = element.primitive_bitwidth
-    top = constant(s, -(1 << (width - 1)), int_type(width, True), shape_of(sign.type))
-    sign_bit = arith.bit_and(s, _bits(s, sign), top)
-    rest = _bits(s, arith.absolute(s, magnitude))
-    return convert.bitcast(s, arith.bit_or(s, rest, sign_bit), element)
-
-
-@builtin
-def copysign(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
-    """The magnitude of the first with the sign of the second."""
-    x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
-    arith.check_dtype(x.dtype, FLOATS)
-    return _with_sign(_semantic, x, y)
-
-
-@builtin
-def fma(arg0: Any, arg1: Any, arg2: Any, *, _semantic: Any = None) -> tensor:
-    """x * y + z with one rounding."""
-    return arith.fma(_semantic, arg0, arg1, arg2)
-
-
-@builtin
-def fmod(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
-    """Remainder with the sign of the first."""
-    x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
-    arith.check_dtype(x.dtype, FLOATS)
-    return _semantic.emit(arith_ops.Rem(x.handle, y.handle))
-
-
-@builtin
-def div_rn(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
-    """Correctly rounded quotient."""
-    return arith.fdiv(_semantic, arg0, arg1, True)
-
-
-@builtin
-def fast_dividef(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
-    """Quotient of fp32, as fast as it goes."""
-    return arith.fdiv(_semantic, arg0, arg1, False, True)
-
-
-def _as_int(s: Semantic, condition: tensor) -> tensor:
-    return convert.cast(s, condition, I32)
-
-
-@builtin
-def isnan(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Nonzero where x is not a number."""
-    x = _float(_semantic, arg0)
-    return _as_int(_semantic, arith.ne(_semantic, x, x))
-
-
-@builtin
-def isinf(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Nonzero where x is infinite."""
-    magnitude = arith.absolute(_semantic, _float(_semantic, arg0))
-    return _as_int(_semantic, arith.eq(_semantic, magnitude, float("inf")))
-
-
-def _is_finite(s: Semantic, x: tensor) -> tensor:
-    return _as_int(s, arith.lt(s, arith.absolute(s, x), float("inf")))
-
-
-@builtin
-def finitef(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Nonzero where an fp32 is neither infinite nor NaN."""
-    x = _float(_semantic, arg0)
-    arith.check_dtype(x.dtype, ("fp32",))
-    return _is_finite(_semantic, x)
-
-
-@builtin
-def isfinited(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Nonzero where an fp64 is neither infinite nor NaN."""
-    x = _float(_semantic, arg0)
-    arith.check_dtype(x.dtype, ("fp64",))
-    return _is_finite(_semantic, x)
-
-
-@builtin
-def signbit(arg0: Any, *, _semantic: Any = None) -> tensor:
-    """Nonzero where the sign bit is set."""
-    bits = _bits(_semantic, _float(_semantic, arg0))
-    return _as_int(_semantic, arith.lt(_semantic, bits, 0))
-
-
-@builtin
-def mulhi(arg0: Any, arg1: Any, *, _semantic: Any = None) -> tensor:
-    """High half of the product of two uint32 or uint64."""
-    x, y = arith.arithmetic_operands(_semantic, arg0, arg1)
-    arith.check_dtype(x.dtype, ("uint32", "uint64"))
-    return arith.umulhi(_semantic, x, y)
-
-
-def _bitcast(name: str, source: DType, to: DType) -> Callable[..., tensor]:
-    @builtin
-    def function(arg0: Any, *, _semantic: Any = None) -> tensor:
-        value = to_tensor(_semantic, arg0)
-        arith.check_dtype(value.dtype, (source.name,))
-        return convert.bitcast(_semantic, value, to)
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"The bits of {source} as {to}."
-    return function
-
-
-int_as_float = _bitcast("int_as_float", I32, FP32)
-uint_as_float = _bitcast("uint_as_float", U32, FP32)
-float_as_int = _bitcast("float_as_int", FP32, I32)
-float_as_uint = _bitcast("float_as_uint", FP32, U32)
-longlong_as_double = _bitcast("longlong_as_double", I64, FP64)
-double_as_longlong = _bitcast("double_as_longlong", FP64, I64)
+add_rn, add_rz, add_rd, add_ru = rounding.family("add")
+sub_rn, sub_rz, sub_rd, sub_ru = rounding.family("sub")
+mul_rn, mul_rz, mul_rd, mul_ru = rounding.family("mul")
+div_rn, div_rz, div_rd, div_ru = rounding.family("div")
+fma_rn, fma_rz, fma_rd, fma_ru = rounding.family("fma")
+rcp_rn, rcp_rz, rcp_rd, rcp_ru = rounding.family("rcp")
+sqrt_rn, sqrt_rz, sqrt_rd, sqrt_ru = rounding.family("sqrt")
+(double2float_rn, double2float_rz, double2float_rd, double2float_ru) = rounding.family(
+    "double2float"
+)
+double2int_rn, double2int_rz, double2int_rd, double2int_ru = rounding.family("double2int")
+double2uint_rn, double2uint_rz, double2uint_rd, double2uint_ru = rounding.family("double2uint")
+double2ll_rn, double2ll_rz, double2ll_rd, double2ll_ru = rounding.family("double2ll")
+double2ull_rn, double2ull_rz, double2ull_rd, double2ull_ru = rounding.family("double2ull")
+float2int_rn, float2int_rz, float2int_rd, float2int_ru = rounding.family("float2int")
+float2uint_rn, float2uint_rz, float2uint_rd, float2uint_ru = rounding.family("float2uint")
+float2ll_rn, float2ll_rz, float2ll_rd, float2ll_ru = rounding.family("float2ll")
+float2ull_rn, float2ull_rz, float2ull_rd, float2ull_ru = rounding.family("float2ull")
+int2float_rn, int2float_rz, int2float_rd, int2float_ru = rounding.family("int2float")
+uint2float_rn, uint2float_rz, uint2float_rd, uint2float_ru = rounding.family("uint2float")
+ll2float_rn, ll2float_rz, ll2float_rd, ll2float_ru = rounding.family("ll2float")
+ull2float_rn, ull2float_rz, ull2float_rd, ull2float_ru = rounding.family("ull2float")
+ll2double_rn, ll2double_rz, ll2double_rd, ll2double_ru = rounding.family("ll2double")
+ull2double_rn, ull2double_rz, ull2double_rd, ull2double_ru = rounding.family("ull2double")

@@ -328,7 +328,12 @@ def check_dtype(element: Any, allowed: tuple[str, ...]) -> None:
 
 
 def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> tensor:
-    """An elementary function of fp32 or fp64; a Python number is converted to a float first."""
+    """An elementary function of fp32 or fp64."""
+    return s.emit(op(float_operand(s, x).handle, **attrs))
+
+
+def float_operand(s: Semantic, x: Any) -> tensor:
+    """A tensor of fp32 or fp64 as it is; a Python number, also an integer, as a float."""
     if not isinstance(x, tensor):
         plain = x.value if isinstance(x, constexpr) else x
         if isinstance(plain, bool | int):
@@ -336,13 +341,12 @@ def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> ten
     value = to_tensor(s, x)
     if value.dtype is not FP32 and value.dtype is not FP64:
         check_dtype(value.dtype, ("fp32", "fp64"))
-    return s.emit(op(value.handle, **attrs))
+    return value
 
 
 def sigmoid(s: Semantic, x: Any) -> tensor:
     """1 / (1 + exp(-x))."""
-    value = to_tensor(s, x)
-    check_dtype(value.dtype, ("fp32", "fp64"))
+    value = float_operand(s, x)
     e = unary_math(s, Exp, neg(s, value))
     return truediv(s, 1.0, add(s, e, 1.0))
 

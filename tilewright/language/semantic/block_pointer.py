@@ -14,9 +14,11 @@ from tilewright.language.semantic.memory import (
     cache_modifier,
     check_writable,
     eviction_policy,
+    load_advice,
     stored_value,
 )
-from tilewright.language.types import block_pointer_type, validate_block_shape
+from tilewright.language.semantic.shape import check_shape
+from tilewright.language.types import block_pointer_type
 from tilewright.language.values import tensor, type_of
 from tilewright.ops import memory as ops
 from tilewright.ops.arith import Add
@@ -38,7 +40,7 @@ def make_block_ptr(
             f"{type_of(base)}"
         )
     block = [plain(d) for d in listed(block_shape)]
-    validate_block_shape(block)
+    check_shape(s, block)
     places = _offsets(s, offsets)
     extents, steps = (
         blocks.integers(s, v, I64, n) for v, n in ((shape, "shape"), (strides, "strides"))
@@ -145,7 +147,7 @@ def load(
     _refuse_mask(mask, other)
     type_ = pointer.type.element_ty
     padding = blocks.padding_option(padding_option, type_.element, "integer block pointers")
-    modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
+    modifiers = load_advice(cache, evict, volatile)
     ptr, inside = _access(s, pointer, boundary_check)
     fill = None
     if inside is not None:

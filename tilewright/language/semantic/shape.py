@@ -11,7 +11,7 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import constant, to_tensor
 from tilewright.language.types import validate_block_shape
-from tilewright.language.values import constexpr, slice, tensor, tuple, unwrap_shape
+from tilewright.language.values import constexpr, tensor, tuple, unwrap_shape
 from tilewright.ops import shape as ops
 from tilewright.ops.control import NumPrograms, ProgramId
 
@@ -32,6 +32,11 @@ def shape_argument(args: Sequence[Any]) -> Any:
     return unwrap_shape(args)
 
 
+def check_shape(s: Semantic, sizes: Sequence[Any]) -> None:
+    """Raise TypeError or ValueError for what is no tile's shape; see `validate_block_shape`."""
+    validate_block_shape(sizes, powers_of_two=s.options.strict_triton)
+
+
 def program_id(s: Semantic, axis: Any) -> tensor:
     axis = plain(axis)
     if axis not in (0, 1, 2):
@@ -47,7 +52,7 @@ def num_programs(s: Semantic, axis: Any) -> tensor:
 
 
 def arange(s: Semantic, start: Any, end: Any) -> tensor:
-    """The integers from start to end - 1 as int32; their number is a power of two."""
+    """The integers from start to end - 1 as int32."""
     start, end = plain(start), plain(end)
     if not isinstance(start, int) or not isinstance(end, int):
         raise ValueError("arange's arguments must be of type tl.constexpr")
@@ -56,16 +61,16 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
     if end <= start:
         raise ValueError("arange's end argument must be greater than the start argument")
     count = end - start
-    if count & (count - 1):
+    if s.options.strict_triton and count & (count - 1):
         raise ValueError("arange's range must be a power of 2")
-    validate_block_shape((count,))
+    check_shape(s, (count,))
     return s.emit(ops.Arange(start, end))
 
 
 def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
     """A tile of one value."""
     sizes = unwrap_shape(shape)
-    validate_block_shape(sizes)
+    check_shape(s, sizes)
     element = None if plain(dtype) is None else convert.as_dtype(dtype)
     if isinstance(value, tensor):
         return convert.broadcast_to(s, _scalar_of(s, value, element), sizes)
@@ -94,7 +99,7 @@ def zeros_like(s: Semantic, x: Any) -> tensor:
 def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
     sizes = unwrap_shape(shape)
-    validate_block_shape(sizes)
+    check_shape(s, sizes)
     own = shape_of(x.type)
     if prod(sizes) != prod(own):
         raise ValueError("reshape() cannot change total number of elements in tensor")
@@ -171,21 +176,22 @@ def trans(s: Semantic, x: tensor, dims: Sequence[Any]) -> tensor:
 
 
 def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
-    """`a`, then `b`, along `dim`; their shapes are equal."""
+    """`a`, then `b`, along `dim`; their other axes are equal, in Triton all are."""
     first, second = shape_of(a.type), shape_of(b.type)
     assert len(first) == len(second), (
         f"tensors must have the same rank, got {len(first)} and {len(second)}"
     )
-    assert first == second, (
+    axis = normalized_axis(dim, len(first))
+    others = first[:axis] == second[:axis] and first[axis + 1 :] == second[axis + 1 :]
+    assert others if not s.options.strict_triton else first == second, (
         f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
     )
-    axis = normalized_axis(dim, len(first))
     assert isinstance(a.dtype, DType)
     assert isinstance(b.dtype, DType)
     if a.dtype != b.dtype:
         common = convert.computation_type(a.dtype, False, b.dtype, False)
         a, b = convert.cast(s, a, common), convert.cast(s, b, common)
-    validate_block_shape((*first[:axis], 2 * first[axis], *first[axis + 1 :]))
+    check_shape(s, (*first[:axis], first[axis] + second[axis], *first[axis + 1 :]))
     return s.emit(ops.Cat(a.handle, b.handle, axis))
 
 
@@ -195,7 +201,7 @@ def join(s: Semantic, a: Any, b: Any) -> tensor:
     if x.dtype != y.dtype:
         raise ValueError(f"join takes two tensors of one dtype, got {x.dtype} and {y.dtype}")
     if shape_of(x.type):
-        validate_block_shape((*shape_of(x.type), 2))
+        check_shape(s, (*shape_of(x.type), 2))
         return s.emit(ops.Join(x.handle, y.handle))
     pair = join(s, convert.splat(s, x, (1,)), convert.splat(s, y, (1,)))
     return reshape(s, pair, (2,))
@@ -251,23 +257,6 @@ def item(s: Semantic, x: tensor) -> tensor:
     if count != 1:
         raise ValueError(f"item() takes a tensor of one element, got {count}")
     return reshape(s, x, ())
-
-
-def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
-    """``x[...]`` where each index is None (a new axis) or ``:`` (an axis as it is)."""
-    rank = len(shape_of(x.type))
-    indices = index.values if isinstance(index, tuple) else [index]
-    kept = 0
-    for i, one in enumerate(indices):
-        if plain(one) is None:
-            x = expand_dims(s, x, i)
-        elif isinstance(one, slice) and one.bare:
-            kept += 1
-        else:
-            raise ValueError(f"unsupported tensor index: {one}")
-    if kept > rank:
-        raise ValueError(f"too many indices for tensor of rank {rank}")
-    return x
 
 
 def swizzle2d(s: Semantic, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple:

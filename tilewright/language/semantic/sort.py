@@ -18,7 +18,6 @@ from tilewright.language.semantic import arith, convert, reduce, shape
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.semantic.shape import plain
-from tilewright.language.types import validate_block_shape
 from tilewright.language.values import tensor, tuple
 from tilewright.ops.control import Yield
 from tilewright.ops.histogram import Histogram
@@ -121,7 +120,7 @@ def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
     if x.dtype not in (I32, U32):
         raise ValueError(f"histogram only supports 32-bit integer input, but got {x.dtype}")
     bins = plain(num_bins)
-    validate_block_shape((bins,))
+    shape.check_shape(s, (bins,))
     counted = None
     if plain(mask) is not None:
         flags = to_tensor(s, mask)

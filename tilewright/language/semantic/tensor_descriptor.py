@@ -24,7 +24,8 @@ from tilewright.language.block_values import tensor_descriptor
 from tilewright.language.semantic import blocks, convert
 from tilewright.language.semantic.blocks import Axis, listed, plain
 from tilewright.language.semantic.context import Semantic
-from tilewright.language.types import DESCRIPTOR_ALIGNMENT, validate_block_shape
+from tilewright.language.semantic.shape import check_shape
+from tilewright.language.types import DESCRIPTOR_ALIGNMENT
 from tilewright.language.values import constexpr, tensor, tuple, type_of
 from tilewright.ops.arith import Hint, constant_value
 from tilewright.ops.atomic import AtomicRMW
@@ -68,7 +69,7 @@ def make_tensor_descriptor(
         raise ValueError(f"Expected {rank} strides but got {len(steps)}")
     if len(block) != rank:
         raise ValueError(f"Expected block_shape to have {rank} dimensions but got {len(block)}")
-    validate_block_shape(block)
+    check_shape(s, block)
     _check_row(block[-1], element)
     padding = blocks.padding_option(padding_option, element, "integer blocks") or "zero"
     _check_last_stride(steps[-1])

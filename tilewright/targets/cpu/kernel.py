@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.lowering.convert import cast_fp16
 from tilewright.lowering.emit import (
     I1,
     I8,
@@ -36,6 +37,7 @@ from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.loops import emit_group, run_sinks
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan import Group, Plan, Run, plan_function, value_cost
+from tilewright.targets.cpu.prefetch import Ahead, plan_prefetches
 from tilewright.targets.cpu.sinks import Copy, Sink
 
 STACK_BUFFER = 4096  # a buffer of at most so many bytes lives on the stack
@@ -62,6 +64,7 @@ class Kernel:
 
     Attributes:
         env: what each value is: an LLVM value for a scalar, a buffer for a kept tile.
+        ahead: the group that asks for memory before it is needed.
         lanes: the number of lanes that loops use.
         scratch_bytes: workspace that the kernel needs from its caller.
     """
@@ -76,6 +79,7 @@ class Kernel:
         self.reshaped: dict[tuple[Value, tuple[Lanes, ...]], tuple[Lanes, ...]] = {}
         self.scratch_bytes = 0
         self.plan: Plan = plan_function(fn)
+        self.ahead: dict[Group, Ahead] = plan_prefetches(fn, self.plan)
         self.b: Builder
         self.scratch: V
         self.program: tuple[V, V, V]
@@ -138,6 +142,8 @@ class Kernel:
         params = [*self._params(), *[(I32, "")] * 6, (PTR, "noalias")]
         program = self.module.function(name, VOID, params, attributes="nounwind")
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
+        if not self.machine.converts_fp16:
+            self.b.own_cast = cast_fp16
         for arg, v in zip(self.fn.args, program.params, strict=False):
             self.env[arg] = v
         n = len(self.fn.args)

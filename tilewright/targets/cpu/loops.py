@@ -12,6 +12,7 @@ from tilewright.lowering.emit import I64, Builder, V, const
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
+from tilewright.targets.cpu.prefetch import prefetch_sinks
 from tilewright.targets.cpu.sinks import Sink, sinks_of
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def over_axes(
 
 def emit_group(kernel: Kernel, level: Level, group: Group) -> None:
     """Emit the loops of a group and bind what it makes."""
-    sinks = sinks_of(kernel, group)
+    sinks = [*sinks_of(kernel, group), *prefetch_sinks(kernel, group)]
     run_sinks(kernel, level, group.shape, sinks, group.reduce_axis)
 
 

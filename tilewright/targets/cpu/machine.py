@@ -36,5 +36,10 @@ class Machine:
         return 32 if wide else 16
 
     @property
+    def converts_fp16(self) -> bool:
+        """Whether there are instructions between fp16 and fp32: everywhere but on an older x86."""
+        return "f16c" in self.features or not self.triple.startswith(("x86_64", "i686"))
+
+    @property
     def has_fma(self) -> bool:
         return "fma" in self.features or "neon" in self.features

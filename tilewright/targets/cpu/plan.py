@@ -116,7 +116,7 @@ def is_lazy(op: Op) -> bool:
 
 def _own_cost(op: Op) -> int:
     if isinstance(op, math.MathFunction):
-        return 1 if isinstance(op, math.Floor | math.Ceil) else MATH_COST
+        return 1 if isinstance(op, math.ROUNDINGS) else MATH_COST
     if isinstance(op, arith.Div | arith.IntDiv | arith.Rem):
         return DIVIDE_COST
     if isinstance(op, arith.Constant | shape.Splat | shape.ExpandDims | shape.Broadcast):

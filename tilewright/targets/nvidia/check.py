@@ -5,44 +5,25 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from itertools import chain
 from textwrap import dedent
 
 from tilewright.base.diagnostics import CompilationError, Loc
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ir.types import Tile, text_of
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.kernel import emitter_of
 
 
 @compiler_pass("check_kernel")
 def check_kernel(fn: Function, ctx: PassContext) -> bool:
-    """Raise `CompilationError` for an op or a tile that the passes behind this one do not expect.
+    """Raise `CompilationError` for an op that the passes behind this one do not expect.
 
     Needs: inlined calls, and that the lowering has been imported.  Leaves: everything as it is.
     """
     for op in fn.walk():
-        args = chain.from_iterable(region.args for region in op.regions)
-        for value in chain(op.results, args):
-            _check_shape(op, value)
         if not (op.terminator or emitter_of(type(op), "cuda") or lowering_of(type(op), "cuda")):
             raise error_at(op.loc, f"{op.name} can't be compiled for NVIDIA GPUs")
     return False
-
-
-def _check_shape(op: Op, value: Value) -> None:
-    """Layouts are maps of bits, so that extents are powers of two."""
-    if not isinstance(value.type, Tile):
-        return
-    for axis, extent in enumerate(value.type.shape):
-        if extent & (extent - 1):
-            raise error_at(
-                op.loc,
-                f"{op.name} makes a tile {text_of(value.type)}: on a GPU each extent must be a "
-                f"power of two, and axis {axis} has {extent}. Use the next greater one, with a "
-                "mask.",
-            )
 
 
 def error_at(loc: Loc | None, message: str) -> CompilationError:

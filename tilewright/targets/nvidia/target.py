@@ -17,6 +17,7 @@ from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.cse import merge_equal_values
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.targets.nvidia import emit
@@ -96,6 +97,7 @@ SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 55
 FEW_REGISTERS = 64
 
 STEPS = (
+    Step(pad_tiles),
     Step(check_kernel),
     Step(choose_mma),
     Step(assign_layouts),

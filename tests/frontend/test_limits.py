@@ -1,0 +1,56 @@
+"""Kernels that would not end compiling stop with an error that says so."""
+
+import time
+
+import pytest
+
+from tests.frontend.kernels import build, fails, kernel_from
+from tilewright.frontend.ast_to_ir import stmt
+
+ENDLESS = [
+    ("for i in tl.static_range(10**12):\n        x += i", "runs more than 200000 statements"),
+    ("for i in (1,) * 10**6:\n        x += i", "runs more than 200000 statements"),
+    ("forever(x, 0)", "calls are nested more than 40 deep"),
+    ("again(x)", "again calls itself with the same compile-time values and types"),
+    (
+        "for i in tl.static_range(500):\n        x += i\n        if x > 9:\n            break",
+        "nested more than 128 deep. An unrolled loop that is left by `break`",
+    ),
+]
+FUNCTIONS = """
+@jit
+def forever(x, N: tl.constexpr):
+    return forever(x, N + 1)
+
+@jit
+def again(x):
+    return again(x)
+
+"""
+
+
+@pytest.mark.parametrize(("statement", "message"), ENDLESS)
+def test_error_says_what_does_not_end(statement: str, message: str) -> None:
+    start = time.monotonic()
+    error: BaseException = fails(f"{FUNCTIONS}def k(x):\n    {statement}\n", 1)
+    while error.__cause__ is not None:
+        error = error.__cause__
+    assert message in str(error)
+    assert time.monotonic() - start < 30
+
+
+def test_recursion_that_branches_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stmt, "MAX_STATEMENTS", 2000)
+    text = """
+    @jit
+    def tree(x, PATH: tl.constexpr):
+        return tree(x, PATH * 2) + tree(x, PATH * 2 + 1) if PATH < 2**{depth} else x
+
+    def kernel(x):
+        tree(x, 1)
+    """
+    build(kernel_from(text.replace("{depth}", "4")), {"x": "i32"})
+    error: BaseException = fails(text.replace("{depth}", "20"), 1)
+    while error.__cause__ is not None:
+        error = error.__cause__
+    assert "a function calls itself too often" in str(error)

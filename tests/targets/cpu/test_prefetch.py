@@ -1,0 +1,133 @@
+"""What programs ask memory for: the next program's rows and their own results, while they compute.
+
+The requests are seen by calling a function of Python in their place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.targets.cpu.harness import host, slots
+from tests.targets.cpu.test_kernels import _kind, ir_of
+from tilewright.runtime.devices import cpu as device
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.codegen import generate
+
+CALL = re.compile(r"call void @llvm\.prefetch\.p0\(([^)]*)\)")
+REQUEST = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int)
+
+
+def requests(fn: Any, programs: int, args: list[Any], **constexprs: Any) -> list[tuple[int, int]]:
+    """(address, whether it is for writing) of all requests of a launch, in order."""
+    names = [p for p in fn.arg_names if p not in constexprs]
+    kinds = [_kind(a) for a in args]
+    module = ir_of(fn, dict(zip(names, kinds, strict=True)), constexprs)
+    seen: list[tuple[int, int]] = []
+
+    def request(address: int, write: int, locality: int, data: int) -> None:
+        seen.append((address, write))
+
+    called = REQUEST(request)
+    address = ctypes.cast(called, ctypes.c_void_p).value
+    text, scratch = generate(module, host(), fp_fusion=False)
+    lines = [line for line in text.splitlines() if "declare void @llvm.prefetch" not in line]
+    text = CALL.sub(rf"call void inttoptr (i64 {address} to ptr)(\1)", "\n".join(lines))
+    _, code = emit.compile_text(text, host())
+    loaded = device.LoadedCode(code, [module.entry.name])
+    packed = slots(args)
+    device.launch(loaded[module.entry.name], ctypes.addressof(packed), (programs, 1, 1), scratch, 1)
+    return seen
+
+
+def floats(*shape: int) -> Any:
+    """Ones that begin with a cache line."""
+    size = int(np.prod(shape))
+    memory = np.ones(size + 16, np.float32)
+    skip = -memory.ctypes.data % 64 // 4
+    return memory[skip : skip + size].reshape(shape)
+
+
+def lines_of(array: np.ndarray) -> set[int]:
+    """The cache lines that hold an array's elements."""
+    first = array.ctypes.data
+    return {a // 64 for a in range(first, first + array.nbytes)}
+
+
+@tw.jit
+def normalise(x, o, stride, columns, B: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    i = tl.arange(0, B)
+    inside = i < columns
+    v = tl.load(x + row * stride + i, mask=inside, other=0.0)
+    total = tl.sum(tl.exp(v - tl.max(v, axis=0)), axis=0)
+    tl.store(o + row * columns + i, v / total, mask=inside)
+
+
+@pytest.mark.parametrize("columns", [512, 500, 1024])
+def test_next_row_is_read_ahead_and_the_result_made_ready(columns: int) -> None:
+    block = tw.next_power_of_2(columns)
+    x, o = floats(5, block + 32), floats(4, columns)
+    sizes = [np.int32(block + 32), np.int32(columns)]
+    seen = requests(normalise, 4, [x, o, *sizes], B=block)
+    reads = {a // 64 for a, write in seen if not write}
+    writes = {a // 64 for a, write in seen if write}
+    wanted = set.union(*(lines_of(row[:columns]) for row in x[1:]))
+    assert wanted <= reads
+    assert len(reads) <= len(wanted) * 1.2 + 8  # what a mask leaves out may be asked for
+    assert lines_of(o) <= writes
+
+
+@tw.jit
+def rows(x, o, B: tl.constexpr, C: tl.constexpr):
+    p = tl.program_id(0) * B * C + tl.arange(0, B)[:, None] * C + tl.arange(0, C)[None, :]
+    v = tl.load(x + p)
+    s = tl.sum(v * v, axis=1)
+    t = tl.sum(tl.exp(v) * s[:, None], axis=1)
+    tl.store(o + p, v * t[:, None])
+
+
+def test_several_rows_of_a_program() -> None:
+    x, o = floats(3, 4, 256), floats(2, 4, 256)
+    seen = requests(rows, 2, [x, o], B=4, C=256)
+    assert {a // 64 for a, write in seen if not write} == lines_of(x[1:])
+    assert {a // 64 for a, write in seen if write} == lines_of(o)
+
+
+@tw.jit
+def twice(x, o, B: tl.constexpr):
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(o + i, tl.exp(tl.load(x + i)))
+
+
+@tw.jit
+def by_table(x, table, o, B: tl.constexpr):
+    start = tl.load(table + tl.program_id(0))
+    i = tl.arange(0, B)
+    v = tl.load(x + start + i)
+    tl.store(o + start + i, v / tl.sum(tl.exp(v - tl.max(v, axis=0)), axis=0))
+
+
+def test_one_walk_asks_for_nothing() -> None:
+    x, o = floats(2048), floats(2048)
+    assert not requests(twice, 2, [x, o], B=1024)
+
+
+def test_rows_from_a_table_are_not_guessed() -> None:
+    """Where the next program reads is not known, but what this one writes is."""
+    x, o = floats(2048), floats(2048)
+    table = np.array([1024, 0], np.int32)
+    seen = requests(by_table, 2, [x, table, o], B=1024)
+    assert {write for _, write in seen} == {1}
+    assert {a // 64 for a, _ in seen} == lines_of(o)
+
+
+def test_short_rows_are_left_alone() -> None:
+    x, o = floats(4, 128), floats(4, 128)
+    assert not requests(normalise, 4, [x, o, np.int32(128), np.int32(128)], B=128)

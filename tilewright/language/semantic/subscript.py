@@ -1,0 +1,143 @@
+"""``x[...]``: axes kept, made, picked from and cut.
+
+What is picked and cut is a `tile.gather` along its axis, by indices that are mostly constant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.types import I32, shape_of
+from tilewright.language.semantic import convert
+from tilewright.language.semantic.context import Semantic
+from tilewright.language.semantic.convert import constant
+from tilewright.language.semantic.shape import (
+    expand_dims,
+    flip,
+    gather,
+    index_along,
+    plain,
+    reshape,
+)
+from tilewright.language.types import validate_block_shape
+from tilewright.language.values import slice, tensor, tuple
+from tilewright.ops.arith import Add, Mul
+
+
+def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
+    """``x[...]``, as NumPy has it, for one entry or several:
+
+    ========== ======================================================================
+    None       a new axis of length 1
+    :          an axis as it is; so are those that have no entry
+    int, i     the axis without all but one place: a compile-time int, also negative, or an integer
+               scalar, which must be within it
+    a:b:c      the places that Python's slice picks; all three are compile-time
+    ...        as many ``:`` as are missing
+    ========== ======================================================================
+
+    With the option `strict_triton` only None and ``:`` are allowed.
+
+    Raises:
+        ValueError: an entry of another kind, too many of them, or a result of no allowed shape.
+        IndexError: a compile-time int outside the axis.
+    """
+    given_entries = index.values if isinstance(index, tuple) else [index]
+    entries = [plain(entry) for entry in given_entries]
+    for entry, shown in zip(entries, given_entries, strict=True):
+        if not _is_allowed(s, entry):
+            raise ValueError(f"unsupported tensor index: {shown}{_advice(s, entry)}")
+    rank = len(shape_of(x.type))
+    given = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if given > rank:
+        raise ValueError(f"too many indices for tensor of rank {rank}")
+    entries = _without_ellipsis(entries, rank - given)
+    x, dropped = _picked(s, x, [e for e in entries if e is not None])
+    if dropped:
+        x = reshape(s, x, [d for a, d in enumerate(shape_of(x.type)) if a not in dropped])
+    position = 0
+    for entry in entries:
+        if entry is None:
+            x = expand_dims(s, x, position)
+        position += entry is None or isinstance(entry, slice)
+    return x
+
+
+def _is_allowed(s: Semantic, entry: Any) -> bool:
+    if entry is None or (isinstance(entry, slice) and entry.bare):
+        return True
+    if s.options.strict_triton:
+        return False
+    if isinstance(entry, slice):
+        parts = (entry.start, entry.stop, entry.step)
+        return all(p is None or type(p) is int for p in parts) and entry.step != 0
+    if isinstance(entry, tensor):
+        return not shape_of(entry.type) and entry.dtype.is_int() and not entry.dtype.is_bool()
+    return entry is Ellipsis or type(entry) is int
+
+
+def _advice(s: Semantic, entry: Any) -> str:
+    """What to do instead of an index of this kind."""
+    if s.options.strict_triton:
+        return ""
+    if isinstance(entry, slice):
+        return "; the bounds of a slice are compile-time integers, and its step is not 0"
+    if isinstance(entry, tensor):
+        return "; only a scalar integer picks a place. Use tl.gather to index with a tile"
+    return "; an entry is None, a slice, an integer or ..."
+
+
+def _without_ellipsis(entries: list[Any], missing: int) -> list[Any]:
+    """The entries with ``...`` written out; without one it stands at the end."""
+    at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
+    if any(entry is Ellipsis for entry in entries[at + 1 :]):
+        raise ValueError("an index can only have a single ellipsis ('...')")
+    return [*entries[:at], *[slice()] * missing, *entries[at + 1 :]]
+
+
+def _picked(s: Semantic, x: tensor, entries: list[Any]) -> Any:
+    """The places that the entries pick of each axis; and the axes that are to go, of length 1."""
+    dropped: set[int] = set()
+    shape = shape_of(x.type)
+    for axis, entry in enumerate(entries):
+        extent = shape[axis]
+        if isinstance(entry, tensor):
+            x = _places(s, x, axis, 1, entry, 1)
+            dropped.add(axis)
+        elif isinstance(entry, int):
+            if not -extent <= entry < extent:
+                raise IndexError(
+                    f"index {entry} is out of range for axis {axis} of a tensor of shape "
+                    f"{list(shape)}"
+                )
+            x = _places(s, x, axis, 1, constant(s, entry % extent, I32), 1)
+            dropped.add(axis)
+        elif not entry.bare:
+            x = _cut(s, x, axis, range(extent)[entry.start : entry.stop : entry.step], entry)
+    return x, dropped
+
+
+def _cut(s: Semantic, x: tensor, axis: int, places: range, entry: slice) -> tensor:
+    """The tile with some places of an axis."""
+    shape = shape_of(x.type)
+    if not places:
+        raise ValueError(f"{entry} picks nothing of axis {axis} of a tensor of shape {list(shape)}")
+    if places == range(shape[axis]):
+        return x
+    if places == range(shape[axis])[::-1]:
+        return flip(s, x, axis)
+    validate_block_shape((*shape[:axis], len(places), *shape[axis + 1 :]))
+    return _places(s, x, axis, len(places), constant(s, places.start, I32), places.step)
+
+
+def _places(s: Semantic, x: tensor, axis: int, count: int, start: tensor, step: int) -> tensor:
+    """`count` places of an axis, from `start` on, `step` apart."""
+    shape = shape_of(x.type)
+    sizes = (*shape[:axis], count, *shape[axis + 1 :])
+    first = convert.splat(s, start, sizes)
+    if count == 1:
+        return gather(s, x, first, axis)
+    index = index_along(s, sizes, axis)
+    if step != 1:
+        index = s.emit(Mul(index.handle, constant(s, step, I32, sizes).handle))
+    return gather(s, x, s.emit(Add(index.handle, first.handle)), axis)

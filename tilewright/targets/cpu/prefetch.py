@@ -1,0 +1,196 @@
+"""Memory that a program will need is asked for while it computes.
+
+A program that walks over a row several times waits for memory in the first walk, which reads it
+from there, and in the last, which writes the result; in between it computes on what the cache
+holds, and memory rests. So a walk in between asks for what the last will write, and for what the
+next program's first will read. The processor does not do that by itself: its prefetching follows
+streams, and these are not where it has been.
+
+The next program's addresses are this one's plus the change with the number of the program, where
+that is the same for all elements; see `_change`. Asking for memory that is not there does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewright.ir.core import Function, Value
+from tilewright.ir.types import Tile, element_of, shape_of
+from tilewright.lowering.emit import I8, I32, I64, PTR, VOID, V, const
+from tilewright.ops import arith, control, memory, shape
+from tilewright.targets.cpu.affine import strides_of
+from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.plan import Group, Plan, cone
+from tilewright.targets.cpu.sinks import Sink
+
+if TYPE_CHECKING:
+    from tilewright.targets.cpu.kernel import Kernel
+
+LEAST_BYTES = 1024  # along a tile's last axis: less is there before it would have been asked for
+LOCALITY = 2  # into the second-level cache: the first is the program's own
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a group asks memory for.
+
+    Attributes:
+        reads: pointers of loads, of which those of the next program are asked for.
+        writes: pointers of stores that come later in this program.
+    """
+
+    reads: tuple[Value, ...]
+    writes: tuple[Value, ...]
+
+
+def plan_prefetches(fn: Function, plan: Plan) -> dict[Group, Ahead]:
+    """Which group of the function's body asks for what; at most one does."""
+    groups = [step for step in plan.steps[fn.body] if isinstance(step, Group)]
+    seen: dict[Value, None] = {}  # the pointers of loads so far, in order
+    for i, group in enumerate(groups):
+        loads = [op.ptr for op in _loads(group, plan)]
+        stores = [op.ptr for op in _stores(group)]
+        if seen and not stores and seen.keys() >= set(loads):
+            later = [op.ptr for step in groups[i + 1 :] for op in _stores(step)]
+            reads, writes = (
+                tuple(p for p in pointers if _is_stream(p, group.shape))
+                for pointers in (seen, later)
+            )
+            return {group: Ahead(reads, writes)}
+        seen.update(dict.fromkeys(loads))
+    return {}
+
+
+def _roots(group: Group) -> Iterator[Value]:
+    yield from group.keep
+    for op in group.roots:
+        yield from op.operands
+
+
+def _loads(group: Group, plan: Plan) -> list[memory.Load]:
+    kept = plan.kept - set(group.keep)
+    return [
+        v.op
+        for root in _roots(group)
+        for v in cone(root, kept)
+        if isinstance(v.op, memory.Load) and v not in kept
+    ]
+
+
+def _stores(group: Group) -> list[memory.Store]:
+    return [op for op in group.roots if isinstance(op, memory.Store)]
+
+
+def _is_stream(pointer: Value, shape: tuple[int, ...]) -> bool:
+    """Whether it walks over memory in order and is long."""
+    if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
+        return False
+    size = memory.pointee_of(pointer.type).nbytes_in_memory
+    return strides_of(pointer)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
+
+
+class PrefetchSink(Sink):
+    """Asks for the memory at a pointer, moved by a number of bytes."""
+
+    def __init__(self, kernel: Kernel, pointer: Value, distance: V, write: bool) -> None:
+        super().__init__(kernel, [])
+        self.pointer = pointer
+        self.distance = distance
+        self.write = write
+
+    def commit(self, level: Level, coords: Coords) -> None:
+        at = level.eval(self.pointer, coords).base
+        b = level.b
+        if at.type.lanes:
+            return
+        at = b.gep(I8, at, self.distance)
+        # address, write, locality, a cache of data
+        flags = [const(I32, int(self.write)), const(I32, LOCALITY), const(I32, 1)]
+        b.intrinsic("llvm.prefetch", VOID, [at, *flags], [PTR])
+
+
+def prefetch_sinks(kernel: Kernel, group: Group) -> list[Sink]:
+    """The sinks that ask for memory in the loops of a group."""
+    ahead = kernel.ahead.get(group, Ahead((), ()))
+    sinks: list[Sink] = [PrefetchSink(kernel, p, const(I64, 0), True) for p in ahead.writes]
+    for pointer in ahead.reads:
+        distance = _Change(kernel).of(pointer)
+        if distance is not None and distance.number != 0:
+            sinks.append(PrefetchSink(kernel, pointer, distance, False))
+    return sinks
+
+
+class _Change:
+    """By how much values grow from one program to the next along axis 0; of pointers, in bytes.
+
+    None where that is not one number for all elements, or not known before the loop.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.known: dict[Value, V | None] = {}
+
+    def of(self, value: Value) -> V | None:
+        if value not in self.known:
+            self.known[value] = self._of(value)
+        return self.known[value]
+
+    def _of(self, value: Value) -> V | None:
+        b, op = self.kernel.b, value.op
+        match op:
+            case None:
+                return const(I64, 0)
+            case control.ProgramId(axis):
+                return const(I64, int(axis == 0))
+            case shape.Splat(src) | arith.Hint(src) | arith.Cast(src):
+                return self.of(src)
+            case shape.ExpandDims(src, _) | shape.Broadcast(src, _):
+                return self.of(src)
+            case arith.Add(x, y):
+                return self._join(x, y, b.add)
+            case arith.Sub(x, y):
+                return self._join(x, y, b.sub)
+            case memory.AddPtr(x, y):
+                size = memory.pointee_of(x.type).nbytes_in_memory
+                return self._join(x, y, lambda p, q: b.add(p, b.mul(q, const(I64, size))))
+            case arith.Mul(x, y):
+                return self._product(x, y)
+            case _:
+                still = op.pure and not op.regions and all(map(self._stays, op.operands))
+                return const(I64, 0) if still else None
+
+    def _stays(self, value: Value) -> bool:
+        change = self.of(value)
+        return change is not None and change.number == 0
+
+    def _join(self, x: Value, y: Value, join: Callable[[V, V], V]) -> V | None:
+        p, q = self.of(x), self.of(y)
+        return None if p is None or q is None else join(p, q)
+
+    def _product(self, x: Value, y: Value) -> V | None:
+        """Of a factor that changes and one that does not."""
+        if self._stays(x):
+            x, y = y, x
+        change, factor = self.of(x), self._scalar(y)
+        if change is None or not self._stays(y):
+            return None
+        if change.number == 0:
+            return change
+        return None if factor is None else self.kernel.b.mul(change, factor)
+
+    def _scalar(self, value: Value) -> V | None:
+        """A value that is the same for all elements, in 64 bits."""
+        while isinstance(value.op, shape.Splat | shape.ExpandDims | shape.Broadcast):
+            value = value.op.operands[0]
+        number = arith.constant_value(value)
+        if isinstance(number, int):
+            return const(I64, number)
+        bound = self.kernel.env.get(value)
+        if not isinstance(bound, V) or shape_of(value.type):
+            return None
+        if bound.type.bits == 64:
+            return bound
+        signed = element_of(value.type).is_int_signed()
+        return self.kernel.b.sext(bound, I64) if signed else self.kernel.b.zext(bound, I64)
