@@ -1,22 +1,20 @@
-"""Loads, stores and atomics: meaning by the interpreter, and what they refuse."""
+"""Loads, stores and atomics: what they do on every target, and what they refuse."""
 
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright as tw
 import tilewright.language as tl
-from tests.frontend.kernels import build, fails, kernel_from, launch
-from tilewright.ops.memory import Load
-
-
-def run(text: str, *args: Any, **options: Any) -> None:
-    launch(kernel_from(text), *args, **options)
+from tests.frontend.kernels import build, fails, function_from, kernel_from, launch
+from tests.language.everywhere import run_everywhere
+from tilewright.ops.memory import Load, Store
 
 
 def test_masked_lanes_take_other_and_are_not_stored() -> None:
     x, y = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
-    run(
+    run_everywhere(
         """
     def kernel(x, y, n):
         i = tl.arange(0, 8)
@@ -31,7 +29,7 @@ def test_masked_lanes_take_other_and_are_not_stored() -> None:
 
 def test_load_broadcasts_the_pointer_to_mask_and_other() -> None:
     x, y = np.arange(4, dtype=np.float32), np.zeros((2, 4), np.float32)
-    run(
+    run_everywhere(
         """
     def kernel(x, y):
         i = tl.arange(0, 2)[:, None]
@@ -48,7 +46,7 @@ def test_load_broadcasts_the_pointer_to_mask_and_other() -> None:
 
 def test_values_are_cast_to_the_pointee() -> None:
     x, y = np.array([1.75, -2.5], np.float32), np.zeros(2, np.int8)
-    run(
+    run_everywhere(
         """
     def kernel(x, y):
         i = tl.arange(0, 2)
@@ -62,7 +60,7 @@ def test_values_are_cast_to_the_pointee() -> None:
 
 def test_bools_are_bytes_in_memory() -> None:
     x, y = np.array([True, False, True, False]), np.zeros(4, np.bool_)
-    run(
+    run_everywhere(
         """
     def kernel(x, y):
         i = tl.arange(0, 4)
@@ -79,7 +77,7 @@ def test_bools_are_bytes_in_memory() -> None:
 
 def test_scalar_loads_and_stores() -> None:
     x, y = np.array([3, 4], np.int32), np.zeros(2, np.int64)
-    run(
+    run_everywhere(
         """
     def kernel(x, y, n):
         y.store(tl.load(x) + tl.load(x + 1, mask=n > 0, other=0))
@@ -100,6 +98,22 @@ def test_advice_reaches_the_op() -> None:
     module = build(kernel_from(text), {"x": "*fp32"})
     load = next(op for op in module.walk() if isinstance(op, Load))
     assert (load.cache, load.evict, load.volatile) == ("cg", "evict_last", True)
+
+
+def test_advice_takes_every_spelling() -> None:
+    text = """
+    def kernel(x):
+        tl.load(x, None, None, (), "", "ca", "evict_normal", False)
+        tl.load(x, cache_modifier=".cv")
+        tl.load(x, eviction_policy="evict_first")
+        tl.store(x, 1.0, None, (), ".wt", "evict_last")
+        x.store(1.0, cache_modifier="wb")
+    """
+    module = build(kernel_from(text), {"x": "*fp32"})
+    loads = [(op.cache, op.evict, op.volatile) for op in module.walk() if isinstance(op, Load)]
+    assert loads == [("ca", "", False), ("cv", "", True), ("", "evict_first", False)]
+    stores = [(op.cache, op.evict) for op in module.walk() if isinstance(op, Store)]
+    assert stores == [("wt", "evict_last"), ("wb", "")]
 
 
 REFUSED = [
@@ -151,6 +165,18 @@ def test_constant_pointer_is_not_stored_through(expression: str) -> None:
         build(kernel, {"x": "*ki32"})
 
 
+STYLES = ["tl.const", "'tl.const'", "'const fp32*'", "'*kfp32'",
+          "tl.pointer_type(tl.float32, const=True)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_every_declaration_of_a_constant_pointer_counts(style: str) -> None:
+    kernel = tw.jit(function_from(f"def kernel(x: {style}):\n    tl.store(x, 1)\n"))
+    with pytest.raises(tw.CompilationError) as info:
+        kernel[(1,)](np.ones(4, np.float32))
+    assert str(info.value.__cause__) == "Cannot store to a constant pointer"
+
+
 ATOMICS = [
     ("add", np.float16, True),
     ("add", np.int64, True),
@@ -176,7 +202,7 @@ def test_atomic_exists_on_the_types_of_the_table(kind: str, dtype: Any, outcome:
 
 def test_atomics_return_what_was_there() -> None:
     x, old = np.array([5, 6, 7, 8], np.int32), np.zeros(4, np.int32)
-    run(
+    run_everywhere(
         """
     def kernel(x, old):
         i = tl.arange(0, 4)
@@ -194,6 +220,6 @@ def test_atomics_return_what_was_there() -> None:
 
 def test_programs_add_up_atomically() -> None:
     x = np.zeros(1, np.float32)
-    run("def kernel(x):\n    tl.atomic_add(x, 1.0)\n", x, grid=(5, 2))
+    run_everywhere("def kernel(x):\n    tl.atomic_add(x, 1.0)\n", x, grid=(5, 2))
     assert x[0] == 10
     assert tl.atomic_add.__name__ == "atomic_add"

@@ -408,7 +408,7 @@ def load(
         pointer: a scalar pointer, a tile of pointers, or a block pointer.
         mask: int1; lanes where it is false touch no memory.
         other: the value of those lanes.
-        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching.
+        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching; ".cv" is volatile too.
         eviction_policy: "", "evict_first", "evict_last", "evict_normal": advice too.
         volatile: whether the load may not be removed, repeated or merged.
         boundary_check: for block pointers only: the axes along which elements may lie outside the

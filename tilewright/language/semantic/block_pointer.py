@@ -14,6 +14,7 @@ from tilewright.language.semantic.memory import (
     cache_modifier,
     check_writable,
     eviction_policy,
+    load_advice,
     stored_value,
 )
 from tilewright.language.semantic.shape import check_shape
@@ -146,7 +147,7 @@ def load(
     _refuse_mask(mask, other)
     type_ = pointer.type.element_ty
     padding = blocks.padding_option(padding_option, type_.element, "integer block pointers")
-    modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
+    modifiers = load_advice(cache, evict, volatile)
     ptr, inside = _access(s, pointer, boundary_check)
     fill = None
     if inside is not None:

@@ -34,6 +34,15 @@ def cache_modifier(value: Any) -> str:
     return text.removeprefix(".")
 
 
+def load_advice(cache: Any, evict: Any, volatile: Any) -> tuple[str, str, bool]:
+    """The attributes `cache`, `evict` and `volatile` of a load.
+
+    "cv" reads memory anew each time, so that such a load is volatile.
+    """
+    modifier = cache_modifier(cache)
+    return modifier, eviction_policy(evict), bool(plain(volatile)) or modifier == "cv"
+
+
 def eviction_policy(value: Any) -> str:
     """The policy as the IR has it: "", "evict_first" or "evict_last"."""
     text = plain(value) or ""
@@ -112,7 +121,7 @@ def load(
     _check_block_pointer_options(boundary_check, padding_option)
     check_mask(mask)
     check_scalar_pointer(pointer, mask=mask, other=other if isinstance(other, tensor) else None)
-    modifiers = cache_modifier(cache), eviction_policy(evict), bool(plain(volatile))
+    modifiers = load_advice(cache, evict, volatile)
     ptr = as_bytes(s, pointer, pointee)
     if mask is not None and isinstance(other, tensor):
         other = stored_value(s, other, pointee)

@@ -36,9 +36,9 @@ AXES = "xyz"
 # The last operand of `shfl.sync`: segment mask and clamp (PTX ISA, "shfl.sync").
 WHOLE_WARP = 31
 
-# Cache operators that PTX has for loads and for stores.
-LOAD_CACHES = (".ca", ".cg", ".cs", ".cv")
-STORE_CACHES = (".wb", ".cg", ".cs", ".wt")
+# Cache operators that PTX has for loads and for stores. What an access has none for goes without.
+LOAD_CACHES = ("ca", "cg", "cs", "cv")
+STORE_CACHES = ("wb", "cg", "cs", "wt")
 
 # Constraint letters of inline assembly, by bits of the register.
 _LETTERS = {1: "b", 16: "h", 32: "r", 64: "l"}
@@ -159,17 +159,22 @@ class NvidiaHardware:
         code.emit(b, text)
 
     def _keeps_lines(self, policy: CachePolicy) -> bool:
-        """Whether the second-level cache is told how long to keep a line."""
+        """Whether the caches are told how long to keep a line."""
         return bool(policy.evict) and not policy.volatile and "cache_policy" in self.features
 
     def _suffix(self, policy: CachePolicy, caches: Sequence[str]) -> str:
-        """``.global`` with the cache operator or eviction priority, of which PTX takes one."""
+        """The state space, and the advice that PTX has for such an access.
+
+        It has a cache operator or a priority in the first-level cache, and with either a policy for
+        the second. ``.cv`` is as strong as ``.volatile``, which takes no advice.
+        """
+        cache = policy.cache if policy.cache in caches else ""
+        hint = ".L2::cache_hint" if self._keeps_lines(policy) else ""
+        if cache and (cache == "cv" or not policy.volatile):
+            return f".global.{cache}{hint}"
         if policy.volatile:
             return ".volatile.global"
-        if policy.evict:
-            hint = ".L2::cache_hint" if self._keeps_lines(policy) else ""
-            return f".global.L1::{policy.evict}{hint}"
-        return f".global{policy.cache}" if policy.cache in caches else ".global"
+        return f".global.L1::{policy.evict}{hint}" if hint else ".global"
 
     def _hint(self, b: Builder, code: _Code, policy: CachePolicy) -> str:
         """The last operand of an access that `_suffix` says has one."""

@@ -1,0 +1,107 @@
+"""Which instructions loads and stores become, by the advice on caching that they have."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+
+from tests.frontend.kernels import build, kernel_from
+from tests.targets.nvidia.lowered import ptx_of
+
+LOAD_CACHES = ("", "ca", "cg", "cs", "cv", "wb")
+STORE_CACHES = ("", "wb", "cg", "cs", "wt", "ca")
+POLICIES = ("", "evict_first", "evict_last", "evict_normal")
+
+
+def accesses(
+    line: str, kind: str, element: str = "fp32", arch: int = 90, **options: int
+) -> set[str]:
+    """The instructions of a kernel of one line that access the array x, by their full names."""
+    text = f"""
+    def kernel(x, y, n):
+        i = tl.program_id(0) * 256 + tl.arange(0, 256)
+        {line}
+    """
+    module = build(kernel_from(text), {"x": f"*{element}", "y": f"*{element}", "n": "i32"})
+    for facts in module.entry.arg_attrs[:2]:
+        facts["divisibility"] = 16
+    found = re.findall(rf"\b({kind}\.[\w.:]+)", ptx_of(module, arch, num_warps=1))
+    return {name for name in found if "global" in name}
+
+
+def load_line(mask: str, cache: str, evict: str, volatile: bool = False) -> str:
+    return (
+        f"tl.store(y + i, tl.load(x + i, {mask}cache_modifier='{cache}', "
+        f"eviction_policy='{evict}', volatile={volatile}))"
+    )
+
+
+@pytest.mark.parametrize("mask", ["", "mask=i < n, "])
+@pytest.mark.parametrize(("cache", "evict"), list(product(LOAD_CACHES, POLICIES)))
+def test_advice_reaches_the_load(cache: str, evict: str, mask: str) -> None:
+    found = accesses(load_line(mask, f".{cache}" if cache else "", evict), "ld")
+    known = cache if cache != "wb" else ""
+    priority = evict if evict in ("evict_first", "evict_last") else ""
+    hint = ".L2::cache_hint" if priority and cache != "cv" else ""
+    if known:
+        name = f"ld.global.{known}{hint}"
+    else:
+        name = f"ld.global.L1::{priority}{hint}" if priority else "ld.global"
+    width = ".b32" if mask else ".v4.b32"
+    assert found == {name + width}
+
+
+@pytest.mark.parametrize("mask", ["", ", mask=i < n"])
+@pytest.mark.parametrize(("cache", "evict"), list(product(STORE_CACHES, POLICIES)))
+def test_advice_reaches_the_store(cache: str, evict: str, mask: str) -> None:
+    line = f"tl.store(x + i, 1.0{mask}, cache_modifier='{cache}', eviction_policy='{evict}')"
+    found = accesses(line, "st")
+    known = cache if cache != "ca" else ""
+    priority = evict if evict in ("evict_first", "evict_last") else ""
+    hint = ".L2::cache_hint" if priority else ""
+    if known:
+        name = f"st.global.{known}{hint}"
+    else:
+        name = f"st.global.L1::{priority}{hint}" if priority else "st.global"
+    assert found == {name + (".b32" if mask else ".v4.b32")}
+
+
+@pytest.mark.parametrize("mask", ["", "mask=i < n, "])
+def test_volatile_load_takes_no_advice(mask: str) -> None:
+    for cache, evict in product(("", "cg", "cs"), POLICIES):
+        found = accesses(load_line(mask, cache, evict, True), "ld")
+        width = ".b32" if mask else ".v4.b32"
+        assert found == {"ld.volatile.global" + width}
+
+
+def test_policies_need_an_architecture_that_has_them() -> None:
+    for mask in ("", "mask=i < n, "):
+        line = load_line(mask, "", "evict_last")
+        assert not any("evict_last" in n for n in accesses(line, "ld", arch=75))
+        assert any("evict_last" in n for n in accesses(line, "ld", arch=80))
+
+
+@pytest.mark.parametrize("element", ["i1", "i8", "fp8e5", "bf16", "i64"])
+def test_every_width_takes_advice(element: str) -> None:
+    for mask in ("", "mask=i < n, "):
+        for cache, evict in (("cs", ""), ("", "evict_first")):
+            found = accesses(load_line(mask, cache, evict), "ld", element)
+            name = f"ld.global.{cache}." if cache else f"ld.global.L1::{evict}.L2::cache_hint."
+            assert any(n.startswith(name) for n in found), found
+
+
+def test_volatile_loads_are_neither_merged_nor_moved() -> None:
+    text = """
+    def kernel(x, y):
+        while tl.load(x, cache_modifier=".cv") == 0:
+            tl.load(x, volatile=True)
+            tl.load(x, volatile=True)
+    """
+    found = ptx_of(build(kernel_from(text), {"x": "*i32", "y": "*i32"}))
+    assert found.count("ld.volatile.global") == 2
+    assert found.count("ld.global.cv") == 1
+    place = found.index("ld.global.cv")
+    (target,) = re.findall(r"bra(?:\.uni)? \s*(\$L__BB\d+_\d+);", found[place:])[-1:]
+    assert found.index(f"{target}:") < place, "the loop's condition is in the loop"
