@@ -23,7 +23,7 @@ from tilewright.ir.core import Function, Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.verify import verify_module
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import Writing
 from tilewright.ops.memory import Store
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
@@ -82,7 +82,7 @@ def written_arguments(fn: Function) -> list[int]:
     """Indices of the pointer arguments that the function is known to write through."""
     written: set[int] = set()
     for op in fn.walk():
-        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+        if isinstance(op, Store | Writing):
             base = base_of(op.ptr)
             if base.owner is fn.body:
                 written.add(base.index)

@@ -263,6 +263,41 @@ class Memory:
         self._end_atomic(access, op.sem)
         return _spread(_decode(old, value.dtype), ptr.shape, mask)
 
+    def atomic_load(self, op: Any, ptr: Array, mask: Array | None) -> Array:
+        """What is in memory; masked-off lanes give 0."""
+        dtype = numpy_of(op.result.type)
+        access = _access(op, "reads atomically", ptr, mask, dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        return _spread(_decode(self._gather(access), dtype), ptr.shape, mask)
+
+    def atomic_store(self, op: Any, ptr: Array, value: Array, mask: Array | None) -> None:
+        """Write `value`; of lanes with the same address the last in row-major order wins."""
+        access = _access(op, "writes atomically", ptr, mask, value.dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        self._scatter(access, _encode(value.ravel() if mask is None else value[mask]))
+        self._end_atomic(access, op.sem)
+
+    def poll(
+        self, op: Any, ptr: Array, expected: Array, mask: Array | None, gives_up: bool
+    ) -> Array:
+        """Whether memory equals `expected` bit for bit.
+
+        Programs run one after the other, so that it will not change while this one waits.
+        """
+        access = _access(op, "waits for", ptr, mask, expected.dtype.itemsize)
+        self._begin_atomic(access, op.sem)
+        wanted = expected.ravel() if mask is None else expected[mask]
+        equal = self._gather(access) == _encode(wanted)
+        if not gives_up and not equal.all():
+            i = int(np.flatnonzero(~equal)[0])
+            address = int(access.addresses[i])
+            raise MemoryFault(
+                f"waits for ever: {access.lane(i)} waits until {wanted[i]} is in "
+                f"{self.where(address, access.size)}, and no other program runs meanwhile; those "
+                "that are waited for must come earlier in the grid"
+            )
+        return _spread(equal, ptr.shape, mask)
+
     # -- bytes ----------------------------------------------------------------------------------
 
     def _gather(self, access: _Access) -> Array:

@@ -214,6 +214,20 @@ class Builder(ValueBuilder):
         )
         self._effect(f"{call}, {metadata}" if metadata else call)
 
+    def load_atomic(self, type: LType, ptr: V, ordering: str, scope: str = "") -> V:
+        """An aligned atomic load of an integer; `scope` is a sync scope name, "" is system."""
+        place = f'syncscope("{scope}") ' if scope else ""
+        align = max(1, type.bits // 8)
+        return self._value(
+            f"load atomic {type.text}, {ptr!r} {place}{ordering}, align {align}", type
+        )
+
+    def store_atomic(self, value: V, ptr: V, ordering: str, scope: str = "") -> None:
+        """An aligned atomic store of an integer."""
+        place = f'syncscope("{scope}") ' if scope else ""
+        align = max(1, value.type.bits // 8)
+        self._effect(f"store atomic {value!r}, {ptr!r} {place}{ordering}, align {align}")
+
     def atomicrmw(self, op: str, ptr: V, value: V, ordering: str = "seq_cst", scope: str = "") -> V:
         """Atomic read-modify-write; the old value. `scope` is a sync scope name, "" is system."""
         place = f'syncscope("{scope}") ' if scope else ""

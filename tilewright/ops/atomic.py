@@ -1,4 +1,6 @@
-"""Read-modify-write of memory. The result is what was there before."""
+"""Accesses to memory that others may access at the same time. The result of a read-modify-write is
+what was there before.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
-from tilewright.ir.types import Type, element_of, text_of, with_element
+from tilewright.ir.types import I1, I64, Type, element_of, text_of, with_element
 from tilewright.ops.memory import (
     pointee_of,
     split_optional,
@@ -25,6 +27,19 @@ SCOPES = ("cta", "gpu", "sys")
 def _verify_order(op: Op, sem: str, scope: str) -> None:
     require(sem in SEMANTICS, op, "semantics", "there is no memory order {s!r}", s=sem)
     require(scope in SCOPES, op, "scope", "there is no scope {s!r}", s=scope)
+
+
+def _verify_one_way(op: Op, sem: str, name: str) -> None:
+    """A load only acquires, a store only releases."""
+    require(
+        sem in ("relaxed", name),
+        op,
+        "semantics",
+        "{o} is relaxed or {n}, not {s}",
+        o=op.name,
+        n=name,
+        s=sem,
+    )
 
 
 class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
@@ -115,3 +130,135 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, expected, value, mask = split_optional(self, args)
         return state.memory.compare_and_swap(self, ptr, expected, value, mask)
+
+
+class AtomicLoad(Op, name="atomic.load", traits=READS | WRITES):
+    """What is in memory now; masked-off lanes give 0. `sem` is relaxed or acquire.
+
+    %2 = atomic.load %0, %1, sem="acquire", scope="gpu" : (4xptr<i32>, 4xi1) -> 4xi32
+    """
+
+    ptr: Value = operand()
+    mask: Value | None = optional()
+    sem: str = attr("acquire")
+    scope: str = attr("gpu")
+
+    def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
+        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+
+    def verify(self) -> None:
+        verify_mask(self, self.ptr, self.mask)
+        _verify_order(self, self.sem, self.scope)
+        _verify_one_way(self, self.sem, "acquire")
+
+    no_evaluate = "it reads memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        ptr, mask = split_optional(self, args)
+        return state.memory.atomic_load(self, ptr, mask)
+
+
+class AtomicStore(Op, name="atomic.store", traits=WRITES):
+    """Puts `value` into memory, of which others see all or nothing. `sem` is relaxed or release.
+
+    atomic.store %0, %1, %2, sem="release", scope="gpu" : (4xptr<i32>, 4xi32, 4xi1) -> ()
+    """
+
+    ptr: Value = operand()
+    value: Value = operand()
+    mask: Value | None = optional()
+    sem: str = attr("release")
+    scope: str = attr("gpu")
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        verify_pointer(self, self.ptr)
+        verify_mask(self, self.ptr, self.mask)
+        verify_writable(self, self.ptr)
+        _verify_order(self, self.sem, self.scope)
+        _verify_one_way(self, self.sem, "release")
+        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
+        require(
+            self.value.type == want,
+            self,
+            "operand-types",
+            "stores {v}, it must be {w}",
+            v=text_of(self.value.type),
+            w=text_of(want),
+        )
+
+    no_evaluate = "it writes memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> tuple[()]:
+        ptr, value, mask = split_optional(self, args)
+        state.memory.atomic_store(self, ptr, value, mask)
+        return ()
+
+
+class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
+    """Waits, lane by lane, until memory equals `expected` bit for bit; whether it did before
+    `timeout` nanoseconds had passed, for which a lane waits at least and a program at most once a
+    lane. Without a timeout it waits for ever. Masked-off lanes do not wait, and give false. `sem`
+    is relaxed or acquire.
+
+        %3 = atomic.poll %0, %1, _, %2, sem="acquire", scope="gpu"
+          : (4xptr<i32>, 4xi32, i64) -> 4xi1
+    """
+
+    ptr: Value = operand()
+    expected: Value = operand()
+    mask: Value | None = optional()
+    timeout: Value | None = optional()
+    sem: str = attr("acquire")
+    scope: str = attr("gpu")
+
+    def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
+        return with_element(self.ptr.type, I1)
+
+    def verify(self) -> None:
+        verify_mask(self, self.ptr, self.mask)
+        _verify_order(self, self.sem, self.scope)
+        _verify_one_way(self, self.sem, "acquire")
+        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
+        require(
+            self.expected.type == want,
+            self,
+            "operand-types",
+            "waits for {e}, it must be {w}",
+            e=text_of(self.expected.type),
+            w=text_of(want),
+        )
+        require(
+            element_of(want).is_int() and not element_of(want).is_bool(),
+            self,
+            "element-type",
+            "waits for integers, not {t}",
+            t=text_of(element_of(want)),
+        )
+        require(
+            self.timeout is None or self.timeout.type == I64,
+            self,
+            "operand-types",
+            "the timeout is {t}, it must be i64",
+            t=text_of(self.timeout.type) if self.timeout else "",
+        )
+
+    no_evaluate = "it reads memory; see execute"
+
+    def execute(self, state: Any, *args: Any) -> Array:
+        ptr, expected, mask, timeout = split_optional(self, args)
+        return state.memory.poll(self, ptr, expected, mask, timeout is not None)
+
+
+AnyAtomic = AtomicRMW | AtomicCAS | AtomicLoad | AtomicStore | AtomicPoll
+"""Each of the atomic ops."""
+
+Reading = AtomicRMW | AtomicCAS | AtomicLoad | AtomicPoll
+"""Those that have a result."""
+
+Writing = AtomicRMW | AtomicCAS | AtomicStore
+"""Those that write what they point to."""

@@ -11,7 +11,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LinearLayout
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import AnyAtomic, AtomicStore, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.ops.memory import Load, Store
@@ -105,7 +105,7 @@ class _Assignment:
         """
         found: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for op in self.fn.walk():
-            if isinstance(op, Load | Store | AtomicRMW | AtomicCAS) and is_tile(op.ptr):
+            if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr):
                 extents, order, vector = self._access(op.ptr)
                 vector = min(vector, per_thread(extents, self.lanes, self.warps))
                 key = extents, order
@@ -122,7 +122,7 @@ class _Assignment:
         vector = self.vectors.get((extents, order), 1)
         return coalesced(extents, order, vector, self.lanes, self.warps)
 
-    def _store_layout(self, op: Store) -> LinearLayout:
+    def _store_layout(self, op: Store | AtomicStore) -> LinearLayout:
         """The value's own layout if a warp fills whole sectors in it, else the best one."""
         best = self._memory_layout(op.ptr)
         home = self.homes.get(op.value)
@@ -182,7 +182,7 @@ class _Assignment:
                 self._settle(result, Home(MATRIX, layout) if layout is not None else None)
             return
         match op:
-            case Load() | AtomicRMW() | AtomicCAS() if is_tile(op.ptr):
+            case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
                 self._settle(op.result, Home(ACCESS, self._memory_layout(op.ptr)))
             case _ if combines(op):
                 source = self._source(op)
@@ -274,10 +274,10 @@ class _Assignment:
             return anchor(op, self.ctx)
         count = len(op.operands)
         match op:
-            case Load() | AtomicRMW() | AtomicCAS() if is_tile(op.ptr):
+            case _ if isinstance(op, Load | Reading) and is_tile(op.ptr):
                 layout = self._home(op.result)
-                return Demands([layout] * count, [layout])
-            case Store() if is_tile(op.ptr):
+                return Demands([layout if is_tile(v) else None for v in op.operands], [layout])
+            case Store() | AtomicStore() if is_tile(op.ptr):
                 return Demands([self._store_layout(op)] * count, [])
             case _ if combines(op):
                 return demands_from(op, self._source(op).layout)

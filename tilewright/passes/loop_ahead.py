@@ -10,7 +10,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import I32, I64, Type, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import Writing
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
@@ -50,7 +50,7 @@ def ahead_of(loop: For, roots: Sequence[Value]) -> Ahead | None:
 def stays(fn: Function, loop: For, pointer: Value) -> bool:
     """Whether what a pointer points to is the same in all iterations, as far as is known."""
     for op in loop.body.walk():
-        if isinstance(op, Store | AtomicRMW | AtomicCAS):
+        if isinstance(op, Store | Writing):
             if may_overlap(fn, pointer, op.ptr):
                 return False
         elif op.writes_memory and not _only_orders(op):

@@ -19,7 +19,7 @@ from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import Shared, shape_of, text_of
 from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.layout.shape import transpose
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import AnyAtomic
 from tilewright.ops.control import Condition, For, If, While
 from tilewright.ops.gpu import CopyAsync, Fetch, PermuteBuffer, Share
 from tilewright.ops.memory import Load, Store
@@ -151,7 +151,7 @@ def _check_op(op: Op, ctx: PassContext) -> None:
         _check_following(op)
     elif combines(op):
         _check_combining(op)
-    elif isinstance(op, Load | Store | AtomicRMW | AtomicCAS | CopyAsync):
+    elif isinstance(op, Load | Store | AnyAtomic | CopyAsync):
         tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]
         _check_all(op, tiles, [tiles[0].layout] * len(tiles) if tiles else [])
     elif isinstance(op, PermuteBuffer):

@@ -69,6 +69,7 @@ class _Words:
         self.program = np.zeros(3, np.int32)
         self.grid = np.ones(3, np.int32)
         self.faults = np.zeros(1, np.int32)
+        self.clock = np.zeros(1, np.int64)
         self.state = np.zeros(MAX_THREADS, np.int32)
         # Of two words a thread writes one and then the other: when it writes the first again, all
         # have passed the wait for the second, and so have read the first.
@@ -288,6 +289,18 @@ class EmulatedHardware:
         found.add(old, inside)
         found.add(zero(value.type), entered)
         return found.value
+
+    def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
+        return b.load_atomic(bits, ptr, "seq_cst")
+
+    def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
+        b.store_atomic(value, ptr, "seq_cst")
+
+    def nanoseconds(self, b: Builder) -> V:
+        """Ticks: each look at the clock is one."""
+        at = _at(_words().clock)
+        b.store(b.add(b.load(I64, at), const(I64, 1)), at)
+        return b.load(I64, at)
 
     def sync_scope(self, scope: str) -> str:
         return ""

@@ -1,20 +1,23 @@
-"""Read-modify-write of memory."""
+"""Accesses to memory that others may access at the same time."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.types import BF16, FP16, FP32, FP64, DType, Scalar
+from tilewright.ir.core import Value
+from tilewright.ir.types import BF16, FP16, FP32, FP64, I1, I64, DType, Scalar, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.semantic.memory import (
+    as_bytes,
     check_mask,
     check_pointer,
     check_scalar_pointer,
     check_writable,
     optional_tensor,
     plain,
+    stored_value,
     to_pointer_shape,
 )
 from tilewright.language.values import tensor
@@ -85,3 +88,80 @@ def atomic_cas(
         if found.type != want:
             raise ValueError(f"atomic_cas takes a {name} of type {want}, got {found.type}")
     return s.emit(ops.AtomicCAS(pointer.handle, old.handle, new.handle, None, *order))
+
+
+def _one_way(function: str, sem: Any, name: str) -> str:
+    """The order of what only reads, or only writes: `name` unless it is given."""
+    text = plain(sem) or name
+    if text not in (name, "relaxed"):
+        raise ValueError(f"{function} only supports {name} and relaxed semantics")
+    return text
+
+
+def _handle(value: tensor | None) -> Value | None:
+    return None if value is None else value.handle
+
+
+def atomic_load(s: Semantic, pointer: Any, mask: Any, sem: Any, scope: Any) -> tensor:
+    """What is in memory now."""
+    element = _plain_element(pointer, "atomic_load")
+    order = _one_way("atomic_load", sem, "acquire"), memory_scope(scope)
+    lanes = optional_tensor(s, mask)
+    check_mask(lanes)
+    check_scalar_pointer(pointer, mask=lanes)
+    lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
+    ptr = as_bytes(s, pointer, element)
+    found = s.emit(ops.AtomicLoad(ptr.handle, _handle(lanes), *order))
+    return convert.cast(s, found, I1) if element is I1 else found
+
+
+def atomic_store(s: Semantic, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> None:
+    """Put a value into memory."""
+    element = _plain_element(pointer, "atomic_store")
+    check_writable(pointer)
+    order = _one_way("atomic_store", sem, "release"), memory_scope(scope)
+    lanes = optional_tensor(s, mask)
+    check_mask(lanes)
+    check_scalar_pointer(pointer, value=value if isinstance(value, tensor) else None, mask=lanes)
+    written = stored_value(s, value, element, shape_of(pointer.type))
+    written = to_pointer_shape(s, pointer, written)
+    lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
+    ptr = as_bytes(s, pointer, element)
+    s.builder.insert(ops.AtomicStore(ptr.handle, written.handle, _handle(lanes), *order))
+
+
+def _plain_element(pointer: Any, function: str) -> DType:
+    """The pointee, which must not be a pointer."""
+    element = check_pointer(pointer, function)
+    if not isinstance(element, DType):
+        raise ValueError(f"{function} does not support {element}")
+    return element
+
+
+def atomic_poll(
+    s: Semantic, pointer: Any, expected: Any, sem: Any, scope: Any, timeout: Any
+) -> tensor:
+    """Wait until memory holds a value; whether it came to."""
+    element = check_pointer(pointer, "atomic_poll")
+    order = _one_way("atomic_poll", sem, "acquire"), memory_scope(scope)
+    if not element.is_int() or element.primitive_bitwidth not in (16, 32, 64):
+        raise ValueError(
+            f"atomic_poll only supports integer elements with width {{16, 32, 64}}, not {element}"
+        )
+    limit = _timeout(s, timeout)
+    wanted = to_tensor(s, expected)
+    check_scalar_pointer(pointer, expected_value=wanted)
+    wanted = to_pointer_shape(s, pointer, convert.cast(s, wanted, element))
+    return s.emit(ops.AtomicPoll(pointer.handle, wanted.handle, None, _handle(limit), *order))
+
+
+def _timeout(s: Semantic, timeout: Any) -> tensor | None:
+    """Nanoseconds as i64; None waits for ever."""
+    if plain(timeout) is None:
+        return None
+    limit = to_tensor(s, timeout)
+    if shape_of(limit.type) or not limit.dtype.is_int():
+        raise ValueError(f"atomic_poll timeout_ns must be a scalar integer, got {limit.type}")
+    if not isinstance(timeout, tensor) and plain(timeout) < 0:
+        raise ValueError(f"atomic_poll timeout_ns must be non-negative, got {plain(timeout)}")
+    return convert.cast(s, limit, I64)

@@ -1,4 +1,4 @@
-"""Atomic read-modify-write of global memory.
+"""Atomic accesses to global memory.
 
 Of the threads that hold copies of an element one acts, and gives the others what it found. Orders
 hold for the whole program: all of its threads have done what they did before when one of them
@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from tilewright.ir import types as ir
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.arith import lower_add, lower_extremum
-from tilewright.lowering.emit import V, int_type, zero
+from tilewright.lowering.atomic import wait_until_equal
+from tilewright.lowering.emit import I1, V, const, int_type, zero
 from tilewright.lowering.simt.combine import exchanged
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.hardware import Atomic
@@ -21,18 +22,28 @@ from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.memory import one_of_many
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.lowering.simt.staging import Staged, staged_bytes
-from tilewright.lowering.types import memory_type
+from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import (
+    AnyAtomic,
+    AtomicCAS,
+    AtomicLoad,
+    AtomicPoll,
+    AtomicRMW,
+    AtomicStore,
+    Reading,
+)
 
 _LLVM_ORDER = {"relaxed": "monotonic"}  # the others have the same names
 
 
 @scratch(AtomicRMW)
 @scratch(AtomicCAS)
-def atomic_scratch(op: AtomicRMW | AtomicCAS) -> int:
+@scratch(AtomicLoad)
+@scratch(AtomicPoll)
+def atomic_scratch(op: AnyAtomic) -> int:
     """Memory to spread the results, unless each thread needs only its own or its warp's."""
-    if not op.result.users or _stays_in_warp(op.result.layout):
+    if isinstance(op, AtomicStore) or not op.result.users or _stays_in_warp(op.result.layout):
         return 0
     return staged_bytes(op.result)
 
@@ -84,15 +95,82 @@ def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
     _bind(kernel, op, found)
 
 
-def _each(kernel: Kernel, op: AtomicRMW | AtomicCAS, act: Callable[[int], V]) -> dict[int, V]:
-    """What was in memory, by register; copies within the thread are left out."""
+@emits(AtomicLoad)
+def emit_load(kernel: Kernel, op: AtomicLoad) -> None:
+    b = kernel.b
+    bits = int_type(memory_type(op.result.type).bits)
+    nothing = zero(register_type(op.result.type))
+
+    def act(register: int) -> V:
+        def read() -> V:
+            ptr = kernel.env[op.ptr][register]
+            found = kernel.hw.load_atomic(b, ptr, bits, op.sem, op.scope)
+            return from_bits(kernel, op.result.type, [found])[0]
+
+        return _where(kernel, _acting(kernel, op, register), nothing, read)
+
+    with _ordered(kernel, op):
+        found = _each(kernel, op, act)
+    _bind(kernel, op, found)
+
+
+@emits(AtomicStore)
+def emit_store(kernel: Kernel, op: AtomicStore) -> None:
+    b = kernel.b
+
+    def act(register: int) -> V:
+        ptr, value = kernel.env[op.ptr][register], kernel.env[op.value][register]
+
+        def write() -> V:
+            (bits,) = to_bits(kernel, [value])
+            kernel.hw.store_atomic(b, ptr, bits, op.sem, op.scope)
+            return value
+
+        return _where(kernel, _acting(kernel, op, register), value, write)
+
+    with _ordered(kernel, op):
+        _each(kernel, op, act)
+
+
+@emits(AtomicPoll)
+def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
+    b = kernel.b
+    timeout = kernel.env[op.timeout][0] if op.timeout is not None else None
+
+    def act(register: int) -> V:
+        ptr, expected = kernel.env[op.ptr][register], kernel.env[op.expected][register]
+
+        def read() -> V:
+            return kernel.hw.load_atomic(b, ptr, expected.type, op.sem, op.scope)
+
+        def wait() -> V:
+            return wait_until_equal(b, read, expected, timeout, lambda: kernel.hw.nanoseconds(b))
+
+        return _where(kernel, _acting(kernel, op, register), const(I1, 0), wait)
+
+    with _ordered(kernel, op):
+        found = _each(kernel, op, act)
+    _bind(kernel, op, found)
+
+
+def _acting(kernel: Kernel, op: AtomicLoad | AtomicStore | AtomicPoll, register: int) -> V | None:
+    """Whether this thread acts on the element in a register; None where it surely does."""
+    mask = kernel.env[op.mask][register] if op.mask is not None else None
+    owner = one_of_many(kernel, op.ptr)
+    if mask is None or owner is None:
+        return owner if mask is None else mask
+    return kernel.b.and_(owner, mask)
+
+
+def _each(kernel: Kernel, op: AnyAtomic, act: Callable[[int], V]) -> dict[int, V]:
+    """What each act gives, by register; copies within the thread are left out."""
     layout = op.ptr.layout
     copies = layout.free_variables(REGISTER) if layout is not None else 0
     return {r: act(r) for r in range(len(kernel.env[op.ptr])) if not r & copies}
 
 
 @contextmanager
-def _ordered(kernel: Kernel, op: AtomicRMW | AtomicCAS) -> Generator[None]:
+def _ordered(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
     """Barriers that make the order of the acting threads that of the program."""
     if op.sem in ("release", "acq_rel"):
         kernel.hw.barrier(kernel.b)
@@ -132,11 +210,12 @@ def _stays_in_warp(layout: LinearLayout | None) -> bool:
     return not layout.free_variables(WARP) and copies == zeros
 
 
-def _bind(kernel: Kernel, op: AtomicRMW | AtomicCAS, found: dict[int, V]) -> None:
+def _bind(kernel: Kernel, op: Reading, found: dict[int, V]) -> None:
     """Give the results to all that hold copies."""
     layout = op.result.layout
     if not op.result.users:
-        kernel.bind(op, kernel.env[op.value])  # of the right type, and never read
+        count = len(kernel.env[op.ptr])
+        kernel.bind(op, [zero(register_type(op.result.type))] * count)  # never read
         return
     if atomic_scratch(op):
         staged = Staged(kernel, op, op.result)

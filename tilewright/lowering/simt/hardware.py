@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.ir.types import DType
-from tilewright.lowering.emit import Builder, V
+from tilewright.lowering.emit import Builder, LType, V
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,18 @@ class Hardware(Protocol):
         The result is what was there before, 0 where the mask is false, anything if not wanted. None
         where there is no such instruction; then nothing has been emitted.
         """
+        ...
+
+    def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
+        """An integer of global memory as it is now; order and scope as the language has them."""
+        ...
+
+    def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
+        """Put an integer into global memory; order and scope as the language has them."""
+        ...
+
+    def nanoseconds(self, b: Builder) -> V:
+        """The time since some start, an i64."""
         ...
 
     def sync_scope(self, scope: str) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Value
-from tilewright.ir.types import shape_of
+from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import atomic, memory
 from tilewright.targets.cpu.affine import strides_of
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.plan import Step
 
-Access = memory.Load | memory.Store | atomic.AtomicRMW | atomic.AtomicCAS
+Access = memory.Load | memory.Store | atomic.AnyAtomic
 
 
 class MemoryOrder:
@@ -39,7 +39,8 @@ class MemoryOrder:
     def conflicts(self, load: memory.Load, op: Op) -> bool:
         """Whether something in `op` may write what `load` reads."""
         return any(
-            not isinstance(w, memory.Store | atomic.AtomicRMW | atomic.AtomicCAS)
+            not isinstance(w, memory.Store | atomic.Writing)
+            or _publishes(w)
             or self.may_overlap(load, w)
             for w in self.writes_within(op)
         )
@@ -90,6 +91,14 @@ class MemoryOrder:
                     continue
                 return i
         return None
+
+
+def _publishes(op: memory.Store | atomic.Writing) -> bool:
+    """Whether others may write what was read before, once they see what the op writes: it releases
+    a flag or a lock, which is a scalar."""
+    if isinstance(op, memory.Store) or isinstance(op.ptr.type, Tile):
+        return False
+    return op.sem in ("release", "acq_rel")
 
 
 def _same_elements(load: memory.Load, store: memory.Store) -> bool:

@@ -1,4 +1,4 @@
-"""Atomic read-modify-write, one element after the other in row-major order."""
+"""Atomic accesses, one element after the other in row-major order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Callable
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering.arith import lower_add, lower_extremum
-from tilewright.lowering.emit import I64, Builder, V, const, int_type, zero
-from tilewright.lowering.types import memory_type
+from tilewright.lowering.atomic import wait_until_equal
+from tilewright.lowering.emit import I1, I32, I64, Builder, LType, V, const, int_type, zero
+from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, atomic
+from tilewright.ops.memory import pointee_of
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
@@ -56,14 +58,85 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
     _each(kernel, level, op, op.ptr, exchange)
 
 
+@emits(atomic.AtomicLoad)
+def emit_load(kernel: Kernel, level: Level, op: atomic.AtomicLoad) -> None:
+    register, bits = register_type(op.result.type), _bits_of(op.ptr)
+
+    def read(at: Level, coords: Coords) -> V:
+        ptr = at.eval(op.ptr, coords).base
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+
+        def act() -> V:
+            found = at.b.load_atomic(bits, ptr, _ORDER[op.sem])
+            return at.b.icmp("ne", found, 0) if register is I1 else at.b.bitcast(found, register)
+
+        return _masked(at, mask, zero(register), act)
+
+    _each(kernel, level, op, op.ptr, read)
+
+
+@emits(atomic.AtomicStore)
+def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
+    bits = _bits_of(op.ptr)
+
+    def write(at: Level, coords: Coords) -> V:
+        ptr, value = at.eval(op.ptr, coords).base, at.eval(op.value, coords).base
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+
+        def act() -> V:
+            kept = at.b.zext(value, bits) if value.type is I1 else at.b.bitcast(value, bits)
+            at.b.store_atomic(kept, ptr, _ORDER[op.sem])
+            return value
+
+        return _masked(at, mask, value, act)
+
+    _each(kernel, level, op, op.ptr, write)
+
+
+@emits(atomic.AtomicPoll)
+def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
+    def wait(at: Level, coords: Coords) -> V:
+        ptr, expected = at.eval(op.ptr, coords).base, at.eval(op.expected, coords).base
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        timeout = at.eval(op.timeout, ()).base if op.timeout is not None else None
+
+        def read() -> V:
+            return at.b.load_atomic(expected.type, ptr, _ORDER[op.sem])
+
+        def act() -> V:
+            return wait_until_equal(at.b, read, expected, timeout, lambda: _nanoseconds(at.b))
+
+        return _masked(at, mask, zero(I1), act)
+
+    _each(kernel, level, op, op.ptr, wait)
+
+
+def _bits_of(ptr: Value) -> LType:
+    """The integer as which an element lies in memory."""
+    return int_type(memory_type(pointee_of(ptr.type)).bits)
+
+
+CLOCK_MONOTONIC = 1  # Linux: time.h
+
+
+def _nanoseconds(b: Builder) -> V:
+    """The time since some start, by the C library."""
+    room = b.alloca(I64, 2, align=8)
+    b.call("clock_gettime", I32, [const(I32, CLOCK_MONOTONIC), room])
+    seconds, rest = b.load(I64, room), b.load(I64, b.gep(I64, room, 1))
+    return b.add(b.mul(seconds, const(I64, 1_000_000_000)), rest)
+
+
 def _each(kernel: Kernel, level: Level, op: Op, ptr: Value, exchange: Exchange) -> None:
-    """Visit the elements in row-major order; keep the old values if anyone needs them."""
+    """Visit the elements in row-major order; keep the results if anyone needs them."""
     b = kernel.b
     if not isinstance(ptr.type, ir.Tile):
-        kernel.env[op.result] = exchange(level, ())
+        found = exchange(level, ())
+        if op.results:
+            kernel.env[op.result] = found
         level.block = b.current
         return
-    buffer = kernel.buffer(op.result) if op.result.users else None
+    buffer = kernel.buffer(op.result) if op.results and op.result.users else None
 
     def visit(at: Level, axes: int, coords: Coords) -> None:
         if axes == len(ptr.type.shape):

@@ -190,6 +190,22 @@ class NvidiaHardware:
         place = b.addrspacecast(ptr, GLOBAL)
         return emit_atomic(b, what, name, place, value, None if _always(mask) else mask)
 
+    def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
+        code = _Code([int_type(max(16, bits.bits))])
+        place = code.input(b.addrspacecast(ptr, GLOBAL))
+        (found,) = code.emit(b, f"ld.{order}.{scope}.global.b{bits.bits} $0, [{place}]")
+        return b.trunc(found, bits)
+
+    def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
+        bits = value.type.bits
+        code = _Code([])
+        place = code.input(b.addrspacecast(ptr, GLOBAL))
+        source = code.input(b.zext(value, I16) if bits < 16 else value)
+        code.emit(b, f"st.{order}.{scope}.global.b{bits} [{place}], {source}")
+
+    def nanoseconds(self, b: Builder) -> V:
+        return b.intrinsic("llvm.nvvm.read.ptx.sreg.globaltimer", I64, [])
+
     def sync_scope(self, scope: str) -> str:
         return _SCOPES[scope]
 
