@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.ir.types import DType, Tile, dtype_of
 from tilewright.language.types import block_pointer_type, tensor_descriptor_type
@@ -21,6 +21,10 @@ class block_pointer(composite):
     """
 
     __slots__ = ("type",)
+
+    if TYPE_CHECKING:
+
+        def advance(self, offsets: Any) -> block_pointer: ...
 
     def __init__(self, type: block_pointer_type, values: Sequence[tensor]) -> None:
         self.type: block_pointer_type = type
@@ -72,6 +76,21 @@ class tensor_descriptor(composite):
     """
 
     __slots__ = ("block_type", "padding")
+
+    if TYPE_CHECKING:
+        # Installed by `tensor_descriptor.py`; declared here for those who check kernels' types.
+        # fmt: off
+        def load(self, offsets: Any) -> tensor: ...
+        def store(self, offsets: Any, value: Any) -> None: ...
+        def gather(self, x_offsets: Any, y_offset: Any) -> tensor: ...
+        def scatter(self, value: Any, x_offsets: Any, y_offset: Any) -> None: ...
+        def atomic_add(self, offsets: Any, value: Any) -> None: ...
+        def atomic_min(self, offsets: Any, value: Any) -> None: ...
+        def atomic_max(self, offsets: Any, value: Any) -> None: ...
+        def atomic_and(self, offsets: Any, value: Any) -> None: ...
+        def atomic_or(self, offsets: Any, value: Any) -> None: ...
+        def atomic_xor(self, offsets: Any, value: Any) -> None: ...
+        # fmt: on
 
     def __init__(
         self, base: tensor, shape: tuple, strides: tuple, block_type: Tile, padding: str
