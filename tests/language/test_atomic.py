@@ -255,3 +255,21 @@ def test_constants_are_loaded_and_not_stored_to() -> None:
     build(kernel_from("def k(x):\n    tl.atomic_load(x)\n"), {"x": "*ki32"})
     with pytest.raises(Exception, match="Cannot store to a constant pointer"):
         build(kernel_from("def k(x):\n    tl.atomic_store(x, 1)\n"), {"x": "*ki32"})
+
+
+def test_tiles_of_any_extent_touch_nothing_beyond_them() -> None:
+    """Their padding neither loads, nor stores, nor waits."""
+    text = """
+    def kernel(x, y, z):
+        i = tl.arange(0, 48)
+        v = tl.atomic_load(x + i)
+        tl.atomic_store(y + i, v + 1)
+        tl.store(z + i, tl.atomic_poll(x + i, v))
+    """
+    x = np.arange(48, dtype=np.int32)
+    y, z = np.zeros(64, np.int32), np.zeros(64, np.bool_)
+    run_everywhere(text, x, y, z)
+    np.testing.assert_array_equal(y[:48], x + 1)
+    assert z[:48].all()
+    assert not y[48:].any()
+    assert not z[48:].any()

@@ -238,6 +238,14 @@ def test_types_are_split_at_outer_commas() -> None:
     assert split_types("a=*fp32, t=(i32,(fp32,i8)) ,") == ["a=*fp32", "t=(i32,(fp32,i8))"]
 
 
+def test_descriptors_are_types() -> None:
+    parts = ["d=tensordesc<fp16[64, 64]>:16", "n=i32"]
+    assert split_types(",".join(parts)) == parts
+    attrs: dict[tuple[int, ...], list[object]] = {}
+    assert parse_type("tensordesc<fp16[64, 64]>:16", (2,), attrs) == "tensordesc<fp16[64, 64]>"
+    assert attrs == {(2, i): [["tt.divisibility", 16]] for i in (1, 2)}
+
+
 def test_types_carry_hints() -> None:
     attrs: dict[tuple[int, ...], list[object]] = {}
     assert parse_type("(i32:16,*fp32)", (2,), attrs) == ("i32", "*fp32")

@@ -268,12 +268,7 @@ class Memory:
         dtype = numpy_of(op.result.type)
         access = _access(op, "reads atomically", ptr, mask, dtype.itemsize)
         self._begin_atomic(access, op.sem)
-        found = _decode(self._gather(access), dtype)
-        if mask is None:
-            return found.reshape(ptr.shape)
-        out = np.zeros(ptr.shape, dtype)
-        out[mask] = found
-        return out
+        return _spread(_decode(self._gather(access), dtype), ptr.shape, mask)
 
     def atomic_store(self, op: Any, ptr: Array, value: Array, mask: Array | None) -> None:
         """Write `value`; of lanes with the same address the last in row-major order wins."""
@@ -282,23 +277,26 @@ class Memory:
         self._scatter(access, _encode(value.ravel() if mask is None else value[mask]))
         self._end_atomic(access, op.sem)
 
-    def poll(self, op: Any, ptr: Array, expected: Array, gives_up: bool) -> Array:
+    def poll(
+        self, op: Any, ptr: Array, expected: Array, mask: Array | None, gives_up: bool
+    ) -> Array:
         """Whether memory equals `expected` bit for bit.
 
         Programs run one after the other, so that it will not change while this one waits.
         """
-        access = _access(op, "waits for", ptr, None, expected.dtype.itemsize)
+        access = _access(op, "waits for", ptr, mask, expected.dtype.itemsize)
         self._begin_atomic(access, op.sem)
-        equal = self._gather(access) == _encode(expected.ravel())
+        wanted = expected.ravel() if mask is None else expected[mask]
+        equal = self._gather(access) == _encode(wanted)
         if not gives_up and not equal.all():
             i = int(np.flatnonzero(~equal)[0])
             address = int(access.addresses[i])
             raise MemoryFault(
-                f"waits for ever: {access.lane(i)} waits until {expected.ravel()[i]} is in "
+                f"waits for ever: {access.lane(i)} waits until {wanted[i]} is in "
                 f"{self.where(address, access.size)}, and no other program runs meanwhile; those "
                 "that are waited for must come earlier in the grid"
             )
-        return equal.reshape(ptr.shape)
+        return _spread(equal, ptr.shape, mask)
 
     # -- bytes ----------------------------------------------------------------------------------
 

@@ -201,13 +201,16 @@ class AtomicStore(Op, name="atomic.store", traits=WRITES):
 class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
     """Waits, lane by lane, until memory equals `expected` bit for bit; whether it did before
     `timeout` nanoseconds had passed, for which a lane waits at least and a program at most once a
-    lane. Without a timeout it waits for ever. `sem` is relaxed or acquire.
+    lane. Without a timeout it waits for ever. Masked-off lanes do not wait, and give false. `sem`
+    is relaxed or acquire.
 
-        %3 = atomic.poll %0, %1, %2, sem="acquire", scope="gpu" : (4xptr<i32>, 4xi32, i64) -> 4xi1
+        %3 = atomic.poll %0, %1, _, %2, sem="acquire", scope="gpu"
+          : (4xptr<i32>, 4xi32, i64) -> 4xi1
     """
 
     ptr: Value = operand()
     expected: Value = operand()
+    mask: Value | None = optional()
     timeout: Value | None = optional()
     sem: str = attr("acquire")
     scope: str = attr("gpu")
@@ -217,6 +220,7 @@ class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
         return with_element(self.ptr.type, I1)
 
     def verify(self) -> None:
+        verify_mask(self, self.ptr, self.mask)
         _verify_order(self, self.sem, self.scope)
         _verify_one_way(self, self.sem, "acquire")
         want = with_element(self.ptr.type, pointee_of(self.ptr.type))
@@ -246,8 +250,8 @@ class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
     no_evaluate = "it reads memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
-        ptr, expected, timeout = split_optional(self, args)
-        return state.memory.poll(self, ptr, expected, timeout is not None)
+        ptr, expected, mask, timeout = split_optional(self, args)
+        return state.memory.poll(self, ptr, expected, mask, timeout is not None)
 
 
 AnyAtomic = AtomicRMW | AtomicCAS | AtomicLoad | AtomicStore | AtomicPoll

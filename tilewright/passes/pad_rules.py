@@ -8,7 +8,7 @@ from math import prod
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import I1, DType, Type, dtype_of, element_of, shape_of
 from tilewright.ops import arith
-from tilewright.ops.atomic import AtomicCAS, AtomicRMW
+from tilewright.ops.atomic import AtomicCAS, AtomicLoad, AtomicPoll, AtomicRMW, AtomicStore
 from tilewright.ops.control import If, Yield
 from tilewright.ops.dot import Dot
 from tilewright.ops.histogram import Histogram
@@ -77,6 +77,25 @@ def pad_cas(p: Padding, op: AtomicCAS) -> None:
     mask = p.masked(op.mask, p.shape(op.ptr))
     new = AtomicCAS(op.ptr, op.expected, op.value, mask, op.sem, op.scope)
     p.replace(op, p.b.value(new))
+
+
+@pads(AtomicLoad)
+def pad_atomic_load(p: Padding, op: AtomicLoad) -> None:
+    mask = p.masked(op.mask, p.shape(op.ptr))
+    p.replace(op, p.b.value(AtomicLoad(op.ptr, mask, op.sem, op.scope)))
+
+
+@pads(AtomicStore)
+def pad_atomic_store(p: Padding, op: AtomicStore) -> None:
+    mask = p.masked(op.mask, p.shape(op.ptr))
+    p.b.insert(AtomicStore(op.ptr, op.value, mask, op.sem, op.scope))
+    op.erase()
+
+
+@pads(AtomicPoll)
+def pad_poll(p: Padding, op: AtomicPoll) -> None:
+    mask = p.masked(op.mask, p.shape(op.ptr))
+    p.replace(op, p.b.value(AtomicPoll(op.ptr, op.expected, mask, op.timeout, op.sem, op.scope)))
 
 
 # -- moving elements -------------------------------------------------------------------------------

@@ -63,14 +63,14 @@ def kernels_of(module: Any) -> dict[str, SourceFunction]:
 
 
 def split_types(text: str) -> list[str]:
-    """The parts between commas that are in no parentheses.
+    """The parts between commas that are in no parentheses or brackets.
 
-    >>> split_types("x=*fp32, t=(i32,fp32)")
-    ['x=*fp32', 't=(i32,fp32)']
+    >>> split_types("x=*fp32, t=(i32,fp32), d=tensordesc<fp16[64,64]>")
+    ['x=*fp32', 't=(i32,fp32)', 'd=tensordesc<fp16[64,64]>']
     """
     parts, depth = [""], 0
     for c in text:
-        depth += (c == "(") - (c == ")")
+        depth += (c in "([<") - (c in ")]>")
         if c == "," and depth == 0:
             parts.append("")
         else:
@@ -79,7 +79,8 @@ def split_types(text: str) -> list[str]:
 
 
 def parse_type(text: str, path: tuple[int, ...], attrs: dict[tuple[int, ...], list[Any]]) -> Any:
-    """The type of a parameter: ``*fp32``, ``i32``, a tuple of them; ``:16`` adds to `attrs`."""
+    """The type of a parameter: ``*fp32``, ``i32``, a tuple of them; ``:16`` adds to `attrs`: of a
+    descriptor, that its extents are multiples."""
     if text.startswith("(") and text.endswith(")"):
         leaves = split_types(text[1:-1])
         return tuple(parse_type(leaf, (*path, i), attrs) for i, leaf in enumerate(leaves))
@@ -87,8 +88,18 @@ def parse_type(text: str, path: tuple[int, ...], attrs: dict[tuple[int, ...], li
     if colon and hint != "16":
         raise UsageError(f"{text!r}: the only hint is :16, for a multiple of 16")
     if colon:
-        attrs[path] = [["tt.divisibility", 16]]
+        whole = [(*path, i) for i in _extents_of(type)] or [path]
+        attrs.update({place: [["tt.divisibility", 16]] for place in whole})
     return type
+
+
+def _extents_of(type: str) -> range:
+    """The places of a descriptor's extents among its parts; none of another type.
+
+    Its parts are the base, a number of extents, and one stride fewer.
+    """
+    count = len(list(runtime_arguments([type])))
+    return range(1, 1 + count // 2)
 
 
 def parse_value(text: str) -> Any:
@@ -121,12 +132,14 @@ def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any])
     for name, text in parse_pairs(split_types(signature), "--signature").items():
         if name not in names:
             raise UsageError(f"{fn.__name__} has no parameter {name!r}; it has {', '.join(names)}")
-        types[name] = parse_type(text, (names.index(name),), attrs)
-    ordered = [types.get(name, CONSTEXPR) for name in names]
-    tensors = [path for path, type in runtime_arguments(ordered) if type.startswith("*")]
-    for number, path in enumerate(tensors):
-        attrs.setdefault(path, []).append(["tw.alias", number])
+        types[name] = text
     try:
+        for name, text in types.items():
+            types[name] = parse_type(text, (names.index(name),), attrs)
+        ordered = [types.get(name, CONSTEXPR) for name in names]
+        tensors = [path for path, type in runtime_arguments(ordered) if type.startswith("*")]
+        for number, path in enumerate(tensors):
+            attrs.setdefault(path, []).append(["tw.alias", number])
         return ASTSource(fn, types, dict(constexprs), attrs)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error

@@ -152,7 +152,7 @@ def atomic_poll(
     wanted = to_tensor(s, expected)
     check_scalar_pointer(pointer, expected_value=wanted)
     wanted = to_pointer_shape(s, pointer, convert.cast(s, wanted, element))
-    return s.emit(ops.AtomicPoll(pointer.handle, wanted.handle, _handle(limit), *order))
+    return s.emit(ops.AtomicPoll(pointer.handle, wanted.handle, None, _handle(limit), *order))
 
 
 def _timeout(s: Semantic, timeout: Any) -> tensor | None:

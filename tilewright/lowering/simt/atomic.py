@@ -136,7 +136,6 @@ def emit_store(kernel: Kernel, op: AtomicStore) -> None:
 def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
     b = kernel.b
     timeout = kernel.env[op.timeout][0] if op.timeout is not None else None
-    owner = one_of_many(kernel, op.ptr)
 
     def act(register: int) -> V:
         ptr, expected = kernel.env[op.ptr][register], kernel.env[op.expected][register]
@@ -147,14 +146,14 @@ def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
         def wait() -> V:
             return wait_until_equal(b, read, expected, timeout, lambda: kernel.hw.nanoseconds(b))
 
-        return _where(kernel, owner, const(I1, 0), wait)
+        return _where(kernel, _acting(kernel, op, register), const(I1, 0), wait)
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
     _bind(kernel, op, found)
 
 
-def _acting(kernel: Kernel, op: AtomicLoad | AtomicStore, register: int) -> V | None:
+def _acting(kernel: Kernel, op: AtomicLoad | AtomicStore | AtomicPoll, register: int) -> V | None:
     """Whether this thread acts on the element in a register; None where it surely does."""
     mask = kernel.env[op.mask][register] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)

@@ -97,14 +97,16 @@ def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
 def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
     def wait(at: Level, coords: Coords) -> V:
         ptr, expected = at.eval(op.ptr, coords).base, at.eval(op.expected, coords).base
+        mask = at.eval(op.mask, coords).base if op.mask is not None else None
         timeout = at.eval(op.timeout, ()).base if op.timeout is not None else None
-        return wait_until_equal(
-            at.b,
-            lambda: at.b.load_atomic(expected.type, ptr, _ORDER[op.sem]),
-            expected,
-            timeout,
-            lambda: _nanoseconds(at.b),
-        )
+
+        def read() -> V:
+            return at.b.load_atomic(expected.type, ptr, _ORDER[op.sem])
+
+        def act() -> V:
+            return wait_until_equal(at.b, read, expected, timeout, lambda: _nanoseconds(at.b))
+
+        return _masked(at, mask, zero(I1), act)
 
     _each(kernel, level, op, op.ptr, wait)
 
