@@ -119,7 +119,7 @@ MOVES: tuple[tuple[str, tuple[tuple[int, ...], ...], tuple[int, ...]], ...] = (
     ("tl.ravel(tl.trans(a))", ((8, 32),), (256,)),
     ("tl.join(a, b)", ((16, 8), (16, 8)), (16, 8, 2)),
     ("tl.interleave(a, b)", ((16, 8), (16, 8)), (16, 16)),
-    ("tl.cat(a, b, can_reorder=True)", ((64,), (64,)), (128,)),
+    ("tl.cat(a, b)", ((64,), (64,)), (128,)),
     ("tl.flip(a, 0)", ((16, 32),), (16, 32)),
     ("tl.flip(a, 1)", ((16, 32),), (16, 32)),
     ("tl.split(tl.reshape(a, (16, 8, 2)))[1]", ((16, 16),), (16, 8)),

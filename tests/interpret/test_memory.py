@@ -269,6 +269,20 @@ def test_compare_and_swap_compares_bits_lane_after_lane() -> None:
     np.testing.assert_array_equal(x, np.array([0.0, 2.0, 7.0], np.float32))
 
 
+def test_masked_off_lanes_swap_nothing() -> None:
+    x = np.array([1, 2, 3], np.float32)
+    masked = CAS.replace("%v, _ : (4xptr<fp32>, 4xfp32, 4xfp32)",
+                         "%v, %m : (4xptr<fp32>, 4xfp32, 4xfp32, 4xi1)")  # fmt: skip
+    old = result(
+        masked,
+        "%p: ptr<fp32>, %i: 4xi32, %e: 4xfp32, %v: 4xfp32, %m: 4xi1",
+        "4xfp32",
+        [x, FAR, np.array([1, 2, 9, 9], np.float32), np.full(4, 7, np.float32), MASK],
+    )
+    assert x.tolist() == [7, 2, 3]
+    assert old.tolist() == [1, 0, 3, 0]
+
+
 def test_misaligned_atomic_is_refused() -> None:
     x = np.zeros(16, np.uint8)[1:9].view(np.int64)
     with pytest.raises(InterpreterError, match=r"misaligned: lane \(0,\) updates 8 bytes at 0x"):

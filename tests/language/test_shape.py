@@ -23,7 +23,6 @@ SHAPES: list[tuple[str, list[Any], Any]] = [
     ("tl.reshape(a, (4, 2))", [A], A.reshape(4, 2)),
     ("a.reshape(8)", [A], A.reshape(8)),
     ("a.reshape([2, 2, 2])", [A], A.reshape(2, 2, 2)),
-    ("a.view(8, 1)", [A], A.reshape(8, 1)),
     ("tl.ravel(a)", [A], A.ravel()),
     ("a[None]", [A], A[None]),
     ("a[:, None]", [LINE], LINE[:, None]),
@@ -285,3 +284,15 @@ HINTS = [
 def test_hint_refuses(expression: str, message: str) -> None:
     error = fails(f"def k(n):\n    x = tl.arange(0, 4)\n    {expression}\n", 5)
     assert str(error.__cause__) == message
+
+
+@pytest.mark.parametrize(("expression", "expected"), [
+    ("a.view(8, 1)", A.reshape(8, 1)), ("tl.view(a, (4, 2))", A.reshape(4, 2)),
+    ("tl.reshape(a, 2, 4, can_reorder=True)", A.reshape(2, 4)),
+    ("tl.ravel(a, can_reorder=True)", A.ravel()),
+    ("tl.cat(a, a, can_reorder=True)", np.concatenate([A, A])),
+])  # fmt: skip
+def test_what_may_reorder_warns_and_keeps_the_order(expression: str, expected: Any) -> None:
+    with pytest.warns(UserWarning, match="is deprecated, for it permits any order"):
+        found = evaluate(expression, A)
+    np.testing.assert_array_equal(found, expected)

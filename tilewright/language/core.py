@@ -263,6 +263,7 @@ def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
     """`input`, then `other`, along `dim`; their other axes are equal. Elements keep their order."""
+    shapes.warn_of_reordering("tl.cat with can_reorder=True", can_reorder)
     return shapes.cat(_semantic, input, other, dim)
 
 
@@ -333,6 +334,7 @@ tensor_method(_transposed, "T")
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
     """The same elements in row-major order under another shape; () gives a scalar."""
+    shapes.warn_of_reordering("tl.reshape with can_reorder=True", can_reorder)
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
@@ -340,7 +342,8 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 @tensor_method
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """Like `reshape`."""
+    """Like `reshape`; deprecated."""
+    shapes.warn_of_reordering("tl.view")
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
@@ -349,6 +352,7 @@ def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 @builtin
 def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
     """All elements as a 1-D tile, in row-major order."""
+    shapes.warn_of_reordering("tl.ravel with can_reorder=True", can_reorder)
     return shapes.reshape(_semantic, input, (input.numel.value,))
 
 

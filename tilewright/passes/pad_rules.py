@@ -10,6 +10,7 @@ from tilewright.ir.types import I1, DType, Type, dtype_of, element_of, shape_of
 from tilewright.ops import arith
 from tilewright.ops.atomic import AtomicCAS, AtomicLoad, AtomicPoll, AtomicRMW, AtomicStore
 from tilewright.ops.control import If, Yield
+from tilewright.ops.debug import Assert
 from tilewright.ops.dot import Dot
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
@@ -96,6 +97,15 @@ def pad_atomic_store(p: Padding, op: AtomicStore) -> None:
 def pad_poll(p: Padding, op: AtomicPoll) -> None:
     mask = p.masked(op.mask, p.shape(op.ptr))
     p.replace(op, p.b.value(AtomicPoll(op.ptr, op.expected, mask, op.timeout, op.sem, op.scope)))
+
+
+@pads(Assert)
+def pad_assert(p: Padding, op: Assert) -> None:
+    """What is behind a tile is not asserted."""
+    mask = p.inside(p.shape(op.condition))
+    if mask is not None:
+        holds = p.constant(True, op.condition.type)
+        op.set_operand(0, p.b.value(arith.Select(mask, op.condition, holds)))
 
 
 # -- moving elements -------------------------------------------------------------------------------

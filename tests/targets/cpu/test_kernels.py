@@ -468,3 +468,32 @@ def bools(x, o, B: tl.constexpr):
 def test_bools() -> None:
     x = np.random.default_rng(0).integers(0, 2, 48).astype(np.bool_)[:32]
     same(bools, [x, np.zeros(65, np.bool_)], B=32)
+
+
+MASKED_SWAP = """
+func @swap(%p: ptr<i32>, %m: ptr<i1>, %o: ptr<i32>) {
+  %i = tile.arange start=0, end=6 : () -> 6xi32
+  %b = tile.splat %p, shape=(6,) : ptr<i32> -> 6xptr<i32>
+  %q = mem.addptr %b, %i : (6xptr<i32>, 6xi32) -> 6xptr<i32>
+  %c = tile.splat %m, shape=(6,) : ptr<i1> -> 6xptr<i1>
+  %n = mem.addptr %c, %i : (6xptr<i1>, 6xi32) -> 6xptr<i1>
+  %k = mem.load %n, _, _, cache="", evict="", volatile=False : 6xptr<i1> -> 6xi1
+  %s = arith.constant value=7, type=6xi32 : () -> 6xi32
+  %r = atomic.cas %q, %i, %s, %k, sem="relaxed", scope="gpu"
+    : (6xptr<i32>, 6xi32, 6xi32, 6xi1) -> 6xi32
+  %d = tile.splat %o, shape=(6,) : ptr<i32> -> 6xptr<i32>
+  %e = mem.addptr %d, %i : (6xptr<i32>, 6xi32) -> 6xptr<i32>
+  mem.store %e, %r, _, cache="", evict="" : (6xptr<i32>, 6xi32) -> ()
+  control.return [] : () -> ()
+}
+"""
+
+
+def test_masked_compare_and_swap() -> None:
+    x = np.array([0, 1, 9, 3, 4, 9], np.int32)
+    mask = np.array([True, False, True, True, False, False])
+    args = [x, mask, np.zeros(6, np.int32)]
+    assert_same(MASKED_SWAP, (1, 1, 1), args)
+    ours, _ = both(MASKED_SWAP, (1, 1, 1), args)
+    assert ours[0].tolist() == [7, 1, 9, 7, 4, 9]
+    assert ours[2].tolist() == [0, 0, 9, 3, 0, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -108,6 +109,16 @@ def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
     if not own:
         return convert.splat(s, x, sizes)
     return s.emit(ops.Reshape(x.handle, sizes))
+
+
+def warn_of_reordering(name: str, can_reorder: Any = True) -> None:
+    """Say that what permits any order of the elements is deprecated, where it is asked for."""
+    if plain(can_reorder):
+        warnings.warn(
+            f"{name} is deprecated, for it permits any order of the elements; here they keep "
+            "theirs, as those of tl.reshape do",
+            stacklevel=2,
+        )
 
 
 def normalized_axis(axis: Any, rank: int) -> int:
