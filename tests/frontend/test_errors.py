@@ -54,7 +54,7 @@ PLACES = [
     ("int(tl.arange(0, 4))", "int is a Python function: it takes compile-time values"),
     ("len(tl.arange(0, 4))", "a tensor has no len()"),
     ("abs(1)", "abs is not defined"),
-    ("print(1)", "print is not defined"),
+    ("round(1)", "round is not defined"),
     ("max(float('nan'), 1)", "don't take NaN"),
     ("min(-0.0, 1)", "don't take -0.0"),
     ("tl.arange(0, 4).no_such()", "has no attribute 'no_such'"),
