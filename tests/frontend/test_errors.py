@@ -55,6 +55,7 @@ PLACES = [
     ("len(tl.arange(0, 4))", "a tensor has no len()"),
     ("abs(1)", "abs is not defined"),
     ("input(1)", "input is not defined"),
+    ("round(1)", "round is not defined"),
     ("max(float('nan'), 1)", "don't take NaN"),
     ("min(-0.0, 1)", "don't take -0.0"),
     ("tl.arange(0, 4).no_such()", "has no attribute 'no_such'"),
@@ -344,3 +345,22 @@ def test_primitive_outside_a_kernel() -> None:
         next(iter(tl.range(4)))
     with pytest.raises(RuntimeError, match=r"Cannot call @triton\.jit'd outside of the scope"):
         jit(_identity)(np.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("0 + 'a'", "unsupported operand type(s) for +: 'int' and 'str'"),
+        ("'a' + 0", "unsupported operand type(s) for +: 'str' and 'int'"),
+        ("1.0 << 1", "unsupported operand type(s) for <<: 'float' and 'int'"),
+        ("1 < 'a'", "unsupported operand type(s) for <: 'int' and 'str'"),
+        ("tl.float32 + 1", "unsupported operand type(s) for +: 'DType' and 'int'"),
+        ("None * x", "unsupported operand type(s) for *: 'NoneType' and 'int32'"),
+    ],
+)
+def test_operands_of_unrelated_kinds(expression: str, message: str) -> None:
+    error = fails(f"def k(x):\n    {expression}\n", 1)
+    assert isinstance(error, UnsupportedLanguageConstruct)
+    assert error.__cause__ is None
+    assert str(error).startswith("at 2:4:")
+    assert str(error).endswith(message)

@@ -173,11 +173,7 @@ def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> N
     """`tl.device_assert`, of a compile-time condition too."""
     test = visit(frame, node.test)
     message = constexpr("") if node.msg is None else visit(frame, node.msg)
-    check = getattr(tl, "device_assert", None)
-    if check is not None:
-        call(frame, node, check, [test, message], {})
-    elif frame.context.options.debug:
-        raise frame.unsupported(node, "assert is not supported yet when `debug` is on")
+    call(frame, node, tl.device_assert, [test, message], {})
 
 
 @statement(ast.With)

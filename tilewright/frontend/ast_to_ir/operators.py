@@ -99,7 +99,7 @@ def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
         if name == "mul" and is_number(lhs if isinstance(rhs, tuple) else rhs):
             return rhs * lhs if isinstance(rhs, tuple) else lhs * rhs
         raise _unsupported_operands(frame, node, sign, lhs, rhs)
-    return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+    return _of_constants(frame, node, sign, python, lhs, rhs)
 
 
 def _by_method(
@@ -123,6 +123,16 @@ def _unsupported_operands(frame: Frame, node: ast.AST, sign: str, lhs: Any, rhs:
         node,
         f"unsupported operand type(s) for {sign}: '{kind_text(lhs)}' and '{kind_text(rhs)}'",
     )
+
+
+def _of_constants(
+    frame: Frame, node: ast.AST, sign: str, python: Callable[..., Any], lhs: Any, rhs: Any
+) -> Any:
+    """What Python makes of two compile-time values."""
+    try:
+        return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+    except TypeError:
+        raise _unsupported_operands(frame, node, sign, lhs, rhs) from None
 
 
 def wrap_constant(value: Any) -> Any:
@@ -175,7 +185,7 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
         return COMPARISONS[name](frame.semantic, lhs, rhs)
     if isinstance(lhs, tuple) and name in ("eq", "ne"):
         return lhs == rhs if name == "eq" else lhs != rhs
-    return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
+    return _of_constants(frame, node, sign, python, lhs, rhs)
 
 
 @expression(ast.Compare)

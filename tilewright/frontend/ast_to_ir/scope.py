@@ -27,6 +27,7 @@ BUILTIN_NAMES: dict[str, Any] = {
     "hasattr": hasattr,
     "min": min,
     "max": max,
+    "print": tl.device_print,
 }
 
 
@@ -44,8 +45,6 @@ def lookup(frame: Frame, name: str) -> Any:
         value = frame.globals.get(name, _ABSENT)
     if value is _ABSENT:
         value = BUILTIN_NAMES.get(name, _ABSENT)
-        if name == "print":
-            value = getattr(tl, "device_print", _ABSENT)
         if value is _ABSENT:
             raise NameError(f"{name} is not defined")
         return value
