@@ -1,5 +1,36 @@
-"""The extras as this target names them; `libdevice` is the same for all."""
+"""What the CPU has beyond the language; `libdevice` is the same for all targets."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.ir.types import shape_of
 from tilewright.language.extra import libdevice
+from tilewright.language.semantic import shape
+from tilewright.language.values import builtin, tensor
 
-__all__ = ["libdevice"]
+__all__ = ["libdevice", "vnni_decode"]
+
+
+@builtin
+def vnni_decode(arg0: tensor, *, _semantic: Any = None) -> tensor:
+    """A matrix in the order of the products of x86, row by row.
+
+    In that order 2 rows of 16-bit elements (4 of 8-bit ones) lie as one: element n of each, then
+    element n + 1 of each. So ``[K / 2, 2 N]`` becomes ``[K, N]``.
+
+    Raises:
+        ValueError: other elements, or no matrix of whole groups.
+    """
+    bits, extents = arg0.dtype.primitive_bitwidth, shape_of(arg0.type)
+    if bits not in (8, 16):
+        raise ValueError(f"vnni_decode takes elements of 8 or 16 bits, not {arg0.dtype}")
+    group = 32 // bits
+    if len(extents) != 2 or extents[1] % group:
+        raise ValueError(
+            f"vnni_decode takes a matrix whose columns come in groups of {group}, not {arg0.type}"
+        )
+    rows, columns = extents[0], extents[1] // group
+    split = shape.reshape(_semantic, arg0, (rows, columns, group))
+    turned = shape.permute(_semantic, split, (0, 2, 1))
+    return shape.reshape(_semantic, turned, (rows * group, columns))
