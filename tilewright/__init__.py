@@ -26,6 +26,7 @@ from tilewright.errors import (
 from tilewright.language.aggregate import aggregate
 from tilewright.language.core import must_use_result
 from tilewright.runtime._allocation import set_allocator
+from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -37,7 +38,10 @@ from tilewright.runtime.jit import (
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
 __all__ = [
+    "Autotuner",
     "CompilationError",
+    "Config",
+    "Heuristics",
     "InternalCompilerError",
     "InterpreterError",
     "JITFunction",
@@ -49,12 +53,14 @@ __all__ = [
     "TritonError",
     "__version__",
     "aggregate",
+    "autotune",
     "backends",
     "cdiv",
     "compile",
     "compiler",
     "constexpr_function",
     "errors",
+    "heuristics",
     "jit",
     "knobs",
     "language",

@@ -1,6 +1,7 @@
 """The errors that a kernel can cause, by the names users import."""
 
 from tilewright.base.diagnostics import (
+    AutotunerError,
     CompilationError,
     CompileTimeAssertionFailure,
     InterpreterError,
@@ -11,6 +12,7 @@ from tilewright.base.diagnostics import (
 )
 
 __all__ = [
+    "AutotunerError",
     "CompilationError",
     "CompileTimeAssertionFailure",
     "InterpreterError",

@@ -106,6 +106,17 @@ class OutOfResources(TritonError):
         )
 
 
+class AutotunerError(TritonError):
+    """No configuration of a tuned kernel is left, or none runs."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        return f"Autotuner error: {self.message}"
+
+
 class DeviceError(TritonError, RuntimeError):
     """A device or its driver is missing, refuses something, or has failed.
 

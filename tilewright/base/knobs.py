@@ -123,6 +123,30 @@ class Knob(Generic[T]):
         group.__dict__.pop(self.name, None)
 
 
+class Hook:
+    """A function that a program wants called, None for none: on a group, as settings are, but with
+    no variable, and no part of the table."""
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, group: Group | None, owner: type) -> Any:
+        return self if group is None else group.__dict__.get(self.name)
+
+    def __set__(self, group: Group, value: Callable[..., Any] | _Environment | None) -> None:
+        if value is None or isinstance(value, _Environment):
+            self.__delete__(group)
+        else:
+            group.__dict__[self.name] = value
+
+    def __delete__(self, group: Group) -> None:
+        group.__dict__.pop(self.name, None)
+
+
 def _names(name: str, triton: bool) -> tuple[str, ...]:
     return (f"TILEWRIGHT_{name}", f"TRITON_{name}") if triton else (f"TILEWRIGHT_{name}",)
 
@@ -197,7 +221,7 @@ class Group:
             self.__dict__.update(before)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not isinstance(getattr(type(self), name, None), Knob):
+        if not isinstance(getattr(type(self), name, None), Knob | Hook):
             raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}")
         object.__setattr__(self, name, value)
 
@@ -397,7 +421,26 @@ class Autotuning(Group):
     """Choosing configurations by measuring."""
 
     print = _switch("PRINT_AUTOTUNING", "Tell what is measured and what wins.", triton=True)
-    cache = _switch("CACHE_AUTOTUNING", "Keep measured times on disk.", triton=True)
+    cache = _switch("CACHE_AUTOTUNING", "Keep measured times on disk.", default=True, triton=True)
+    progress = _switch("AUTOTUNING_PROGRESS", "Show on a terminal how far tuning is.", default=True)
+    protect_mib: Knob[int] = Knob(
+        0,
+        _names("AUTOTUNING_PROTECT_MIB", False),
+        _parse_int,
+        "MiB that copies of what a kernel writes may take on a device while it is tuned; 0: half "
+        "of what is free.",
+        check=_check_not_negative,
+    )
+    workers: Knob[int] = Knob(
+        -1,
+        _names("AUTOTUNING_WORKERS", False),
+        _parse_int,
+        "Processes that compile configurations; 0 or 1: this one does; -1: one for each core.",
+    )
+    listener = Hook(
+        "Called when a configuration has been chosen, with keywords: fn, key, best_config, "
+        "configs_timings, duration (in seconds), cache_hit."
+    )
 
 
 runtime = Runtime()

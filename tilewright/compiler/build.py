@@ -22,6 +22,7 @@ from tilewright.ir.analysis.pointers import base_of
 from tilewright.ir.core import Function, Module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
+from tilewright.ir.types import Pointer, Tile, Type
 from tilewright.ir.verify import verify_module
 from tilewright.ops.atomic import Writing
 from tilewright.ops.memory import Store
@@ -73,7 +74,12 @@ def lower(
         checks = [Verifier(), LayoutVerifier(ctx)]
     run(module, steps, ctx, [*observers, *checks])
     stages: dict[str, Stage] = {"ttir": print_module(module)}
-    facts = {"arg_names": module.entry.arg_names, "written": written_arguments(module.entry)}
+    entry = module.entry
+    facts = {
+        "arg_names": entry.arg_names,
+        "written": written_arguments(entry),
+        "may_write": maybe_written_arguments(entry),
+    }
     lowered = target.compile(module, ctx, options)
     return Lowered(stages | lowered.stages, facts | lowered.metadata)
 
@@ -87,6 +93,24 @@ def written_arguments(fn: Function) -> list[int]:
             if base.owner is fn.body:
                 written.add(base.index)
     return sorted(written)
+
+
+def maybe_written_arguments(fn: Function) -> list[int]:
+    """Indices of the pointer arguments that the function may write through: all of them where it
+    writes through a pointer of unknown origin."""
+    written: set[int] = set()
+    for op in fn.walk():
+        if op.regions or not op.writes():
+            continue
+        for base in [base_of(operand) for operand in op.operands if _points(operand.type)]:
+            if base.owner is not fn.body:
+                return [arg.index for arg in fn.args if _points(arg.type)]
+            written.add(base.index)
+    return sorted(written)
+
+
+def _points(type: Type) -> bool:
+    return isinstance(type.element if isinstance(type, Tile) else type, Pointer)
 
 
 def dump(kernel: CompiledKernel) -> Path:

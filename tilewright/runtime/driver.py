@@ -10,9 +10,10 @@ Devices have names, which are also how tensors tell where they are: ``"cpu"``, `
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,8 +23,25 @@ from tilewright.base.late import late
 from tilewright.language.target_info import install_host_target
 from tilewright.targets.protocol import GPUTarget
 
+_wall_clock = late("tilewright.runtime.bench:WallClock")
+_do_bench = late("tilewright.runtime.bench:do_bench")
+_cpu_name = late("tilewright.runtime.devices.cpu:processor_name")
+_cpu_threads = late("tilewright.runtime.devices.cpu:thread_count")
+
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 """Adjoining bytes in this process."""
+
+
+class Saved(Protocol):
+    """A copy of some bytes."""
+
+    def restore(self) -> None:
+        """Put the bytes back where they were."""
+        ...
+
+    def free(self) -> None:
+        """Give up the copy."""
+        ...
 
 
 class Driver(Protocol):
@@ -62,9 +80,57 @@ class Driver(Protocol):
         """Copy to a device's memory, from an address on."""
         ...
 
+    def clock(self, index: int) -> Any:
+        """Measures time on a device: a `Clock` of `runtime/bench.py`, as a context manager."""
+        ...
+
+    def save_memory(self, index: int, address: int, size: int) -> Saved:
+        """A copy of a part of a device's memory, on the device, that can be put back."""
+        ...
+
+    def free_memory(self, index: int) -> int:
+        """Bytes of a device's memory that nobody uses."""
+        ...
+
+    def describe(self, index: int) -> str:
+        """What kind of device it is: kernels take as long on all of which this says the same."""
+        ...
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """What measures functions on the current device, as `do_bench` does."""
+        ...
+
     def get_active_torch_device(self) -> Any:
         """The device as torch names it, for a program that makes its tensors there."""
         ...
+
+
+class SavedBytes:
+    """A copy, in this process, of a part of a device's memory."""
+
+    def __init__(self, driver: Any, index: int, address: int, size: int) -> None:
+        self._driver, self._index, self._address = driver, index, address
+        self._copy = np.empty(size, np.uint8)
+        driver.read_memory(index, address, self._copy)
+
+    def restore(self) -> None:
+        self._driver.write_memory(self._index, self._address, self._copy)
+
+    def free(self) -> None:
+        self._copy = np.empty(0, np.uint8)
+
+
+def available_memory() -> int:
+    """Bytes of this machine's memory that programs may still have, as far as the system says."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            return next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 30
 
 
 class CpuDriver:
@@ -100,6 +166,21 @@ class CpuDriver:
 
     def write_memory(self, index: int, address: int, data: Bytes) -> None:
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
+
+    def clock(self, index: int) -> Any:
+        return _wall_clock()
+
+    def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
+        return SavedBytes(self, index, address, size)
+
+    def free_memory(self, index: int) -> int:
+        return available_memory()
+
+    def describe(self, index: int) -> str:
+        return f"{_cpu_name()}, {_cpu_threads()} threads"
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return partial(_do_bench, device="cpu")
 
     def get_active_torch_device(self) -> Any:
         torch = sys.modules.get("torch")
@@ -144,6 +225,11 @@ def _default() -> Driver:
     if not _made(name).is_active():
         raise RuntimeError(f"Backend device {name!r} is not active.")
     return _made(name)
+
+
+def is_default() -> bool:
+    """Whether nobody has chosen an active driver."""
+    return "active" not in globals() and not knobs.runtime.default_backend
 
 
 def set_active(driver: Driver) -> None:

@@ -538,6 +538,11 @@ def thread_count() -> int:
     return os.cpu_count() or 1
 
 
+def processor_name() -> str:
+    """The processor of this machine, as LLVM calls it: ``znver4``."""
+    return llvm.get_host_cpu_name()
+
+
 def launch(
     function: int,
     args: int | bytes,

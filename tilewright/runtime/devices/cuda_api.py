@@ -53,6 +53,14 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuMemFreeAsync": (_WORD, _WORD),
     "cuMemcpyDtoH_v2": (_WORD, _WORD, _SIZE),
     "cuMemcpyHtoD_v2": (_WORD, _WORD, _SIZE),
+    "cuMemcpyDtoDAsync_v2": (_WORD, _WORD, _SIZE, _WORD),
+    "cuMemsetD32Async": (_WORD, _UNSIGNED, _SIZE, _WORD),
+    "cuMemGetInfo_v2": (_WORD, _WORD),
+    "cuEventCreate": (_WORD, _UNSIGNED),
+    "cuEventRecord": (_WORD, _WORD),
+    "cuEventSynchronize": (_WORD,),
+    "cuEventElapsedTime": (_WORD, _WORD, _WORD),
+    "cuEventDestroy_v2": (_WORD,),
     "cuPointerGetAttribute": (_WORD, _INT, _WORD),
 }
 """The parameters of the driver's functions that are used; each gives a status, 0 for success."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime.bench import do_bench
 from tilewright.runtime.devices.cuda import current_index, device, device_count
+from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes, free_bytes
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
 from tilewright.runtime.driver import Bytes
@@ -93,6 +97,27 @@ class CudaDriver:
     def write_memory(self, index: int, address: int, data: Bytes) -> None:
         """Copy to a device's memory, from an address on."""
         device(index).write(address, data.ctypes.data, data.nbytes)
+
+    def clock(self, index: int) -> CudaClock:
+        """Measures time on a device, in the order of its current stream."""
+        return CudaClock(device(index), partial(current_stream, index))
+
+    def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
+        """A copy of a part of a device's memory, on the device, that can be put back."""
+        return SavedBytes(device(index), address, size, partial(current_stream, index))
+
+    def free_memory(self, index: int) -> int:
+        """Bytes of a device's memory that nobody uses."""
+        return free_bytes(device(index))
+
+    def describe(self, index: int) -> str:
+        """What kind of device it is: kernels take as long on all of which this says the same."""
+        found = device(index).properties
+        return f"{found.name} sm_{device(index).arch} {found.multiprocessor_count} multiprocessors"
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """What measures kernels on the current device; see `do_bench`."""
+        return partial(do_bench, device=f"cuda:{self.get_current_device()}")
 
     def get_current_stream(self, index: int | None = None) -> int:
         """The driver's handle of the stream that launches on a device go to."""

@@ -1,0 +1,618 @@
+"""Tuned kernels: which configuration runs, what trials leave behind, pruning, hooks, errors.
+
+Where the choice matters the test measures itself, with times that it makes up.
+"""
+
+import copy
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.base import knobs
+from tilewright.base.diagnostics import AutotunerError, OutOfResources
+from tilewright.runtime.autotuner import Autotuner, Config, export_tuning, import_tuning
+from tilewright.runtime.tuning.results import forget_imported
+
+SIZE = 100
+
+
+def add_one(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, i < n) + 1, i < n)
+
+
+def increment(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, i < n) + 1, i < n)
+
+
+def count(total, x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(total, tl.sum(tl.load(x + i, i < n, other=0)))
+
+
+def only_small(x, n, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK < 64, "too large")
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, i, i < n)
+
+
+def wrong(x, n, BLOCK: tl.constexpr):
+    tl.store(x, missing + BLOCK)  # noqa: F821  # pyright: ignore[reportUndefinedVariable]
+
+
+def grid(meta: dict[str, Any]) -> tuple[int]:
+    return (tw.cdiv(meta["n"], meta["BLOCK"]),)
+
+
+def blocks(*sizes: int, **options: Any) -> list[Config]:
+    return [Config({"BLOCK": size}, **options) for size in sizes]
+
+
+class Bench:
+    """Measures by a list of times: runs the function once for each, as a real one would."""
+
+    def __init__(self, *times: float) -> None:
+        self.times = times
+        self.calls = 0
+        self.quantiles: Any = None
+
+    def __call__(self, fn: Callable[[], Any], quantiles: Any) -> list[float]:
+        fn()
+        self.quantiles = quantiles
+        time = self.times[self.calls % len(self.times)]
+        self.calls += 1
+        return [time, time, time]
+
+
+def tuned(fn: Any, configs: Sequence[Config], key: Sequence[str] = ("n",), **how: Any) -> Autotuner:
+    return tw.autotune(configs, list(key), **how)(tw.jit(fn))
+
+
+@pytest.fixture(autouse=True)
+def settings(tmp_path: Path) -> Iterator[None]:
+    """A cache of its own for each test, and configurations compiled by this process."""
+    with knobs.cache.scope(), knobs.autotuning.scope():
+        knobs.cache.dir = str(tmp_path / "cache")
+        knobs.autotuning.workers = 0
+        yield
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+def test_fastest_configuration_runs() -> None:
+    bench = Bench(3.0, 1.0, 2.0)
+    kernel = tuned(add_one, blocks(16, 32, 64), do_bench=bench)
+    x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
+    compiled = kernel[grid](x, out, SIZE)
+    assert np.array_equal(out, x + 1)
+    assert kernel.best_config == Config({"BLOCK": 32})
+    assert compiled.src.constants[3,] == 32
+    assert kernel.cache == {(SIZE, "float32", "float32"): Config({"BLOCK": 32})}
+    assert bench.quantiles == (0.5, 0.2, 0.8)
+    assert list(kernel.configs_timings.values()) == [[3.0] * 3, [1.0] * 3, [2.0] * 3]
+
+
+def test_real_measurement_chooses_what_does_less() -> None:
+    def spin(x, n, BLOCK: tl.constexpr):
+        total = 0.0
+        for i in range(BLOCK):
+            total += tl.load(x + i % 64)
+        tl.store(x + 64, total)
+
+    configs = blocks(400_000, 16)
+    kernel = tuned(spin, configs)
+    kernel[(1,)](np.zeros(65, np.float32), 1)
+    assert kernel.best_config == configs[1]
+    slow, fast = (kernel.configs_timings[config][0] for config in configs)
+    assert slow > 5 * fast > 0
+    assert kernel.bench_time > 0
+
+
+def test_key_values_and_types_are_tuned_apart() -> None:
+    bench = Bench(1.0, 2.0)
+    kernel = tuned(add_one, blocks(16, 32), do_bench=bench)
+    for dtype, n in ((np.float32, 10), (np.float32, 10), (np.float32, 20), (np.int32, 20)):
+        x = np.zeros(SIZE, dtype)
+        kernel[grid](x, x.copy(), n)
+    assert bench.calls == 2 * 3
+    keys = [(10, "float32", "float32"), (20, "float32", "float32"), (20, "int32", "int32")]
+    assert list(kernel.cache) == keys
+
+
+def test_keywords_count_as_positions() -> None:
+    bench = Bench(1.0, 2.0)
+    kernel = tuned(add_one, blocks(16, 32), do_bench=bench)
+    x = np.zeros(SIZE, np.float32)
+    out = np.zeros(SIZE, np.float32)
+    kernel[grid](x=x, out=out, n=SIZE)
+    kernel[grid](x, out, n=SIZE)
+    assert bench.calls == 2
+
+
+def test_one_configuration_is_not_measured() -> None:
+    bench = Bench(1.0)
+    kernel = tuned(add_one, blocks(16), do_bench=bench)
+    x = np.zeros(SIZE, np.float32)
+    kernel[grid](x, x, SIZE)
+    assert bench.calls == 0
+    assert x.tolist() == [1.0] * SIZE
+
+
+@pytest.mark.parametrize("configs", [[], None])
+def test_no_configuration_is_the_default_one(configs: Any) -> None:
+    kernel = tuned(add_one, configs)
+    assert kernel.configs == [Config({}, num_warps=4, num_stages=3, num_ctas=1)]
+    x = np.zeros(SIZE, np.float32)
+    kernel[grid](x, x, SIZE, BLOCK=16)
+    assert x.tolist() == [1.0] * SIZE
+
+
+def test_options_reach_the_compiler() -> None:
+    kernel = tuned(add_one, [Config({"BLOCK": 16}, num_warps=8, num_stages=2)])
+    x = np.zeros(SIZE, np.float32)
+    metadata = kernel[grid](x, x, SIZE).metadata
+    assert (metadata.num_warps, metadata.num_stages) == (8, 2)
+
+
+def test_conflicting_keyword_is_refused() -> None:
+    x = np.zeros(SIZE, np.float32)
+    for configs in (blocks(16), blocks(16, 32)):
+        with pytest.raises(ValueError, match=r"Conflicting meta-parameters: BLOCK\. Make sure"):
+            tuned(add_one, configs)[grid](x, x, SIZE, BLOCK=8)
+
+
+@pytest.mark.parametrize("argument", ["key", "reset_to_zero", "restore_value"])
+def test_unknown_names_are_refused(argument: str) -> None:
+    how: dict[str, Any] = {"key": ["n"], argument: ["n", "m"]}
+    expected = rf"{argument} contains names that are not kernel arguments: m\. Valid .*: x, out, n"
+    with pytest.raises(ValueError, match=expected):
+        tw.autotune(blocks(16, 32), **how)(tw.jit(add_one))
+
+
+def test_warmup_compiles_all_configurations() -> None:
+    kernel = tuned(add_one, blocks(16, 32))
+    compiled = kernel.warmup(tl.float32, tl.float32, SIZE, grid=grid)
+    assert [one.src.constants[3,] for one in compiled] == [16, 32]
+    assert not kernel.cache
+
+
+def test_interpreted_kernel_runs_each_configuration_once() -> None:
+    with knobs.runtime.scope():
+        knobs.runtime.interpret = True
+        kernel = tuned(add_one, blocks(16, 32))
+    x, out = np.zeros(SIZE, np.float32), np.zeros(SIZE, np.float32)
+    kernel[grid](x, out, SIZE)
+    assert out.tolist() == [1.0] * SIZE
+    assert len(kernel.cache) == 1
+
+
+# -- what trials leave behind ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_in_place_kernel_runs_once_in_effect(library: str) -> None:
+    kernel = tuned(increment, blocks(16, 32, 64))
+    array = np.arange(SIZE, dtype=np.float32)
+    x = torch.from_numpy(array) if library == "torch" else array
+    kernel[grid](x, SIZE)
+    assert np.array_equal(array, np.arange(SIZE, dtype=np.float32) + 1)
+    kernel[grid](x, SIZE)
+    assert np.array_equal(array, np.arange(SIZE, dtype=np.float32) + 2)
+
+
+def test_atomics_and_views_are_protected() -> None:
+    kernel = tuned(count, blocks(16, 32))
+    whole = np.full(8, 7, np.int32)
+    kernel[grid](whole[3:4], np.ones(SIZE, np.int32), SIZE)
+    assert whole.tolist() == [7, 7, 7, 107, 7, 7, 7, 7]
+
+
+def test_each_trial_begins_with_the_first_values() -> None:
+    seen: list[float] = []
+    x = np.zeros(SIZE, np.float32)
+
+    def bench(fn: Callable[[], Any], quantiles: Any) -> list[float]:
+        seen.append(float(x[0]))
+        fn()
+        fn()
+        return [1.0, 1.0, 1.0]
+
+    tuned(increment, blocks(16, 32), do_bench=bench)[grid](x, SIZE)
+    assert seen == [0.0, 0.0]
+    assert x[0] == 1.0
+
+
+def test_arguments_are_restored_when_tuning_fails() -> None:
+    x = np.zeros(SIZE, np.float32)
+
+    def bench(fn: Callable[[], Any], quantiles: Any) -> list[float]:
+        fn()
+        raise ArithmeticError("bench")
+
+    with pytest.raises(ArithmeticError, match="bench"):
+        tuned(increment, blocks(16, 32), do_bench=bench)[grid](x, SIZE)
+    assert not x.any()
+
+
+def test_what_does_not_fit_is_not_measured() -> None:
+    bench = Bench(2.0, 1.0)
+    kernel = tuned(increment, blocks(16, 32), do_bench=bench)
+    x = np.zeros(1 << 19, np.float32)
+    knobs.autotuning.protect_mib = 1
+    with pytest.warns(RuntimeWarning, match=r"increment is not tuned.*2 MiB on cpu.*protect_mib"):
+        kernel[grid](x, 1 << 19)
+    assert bench.calls == 0
+    assert kernel.best_config == Config({"BLOCK": 16})
+    assert x.max() == x.min() == 1.0
+
+
+def test_reset_to_zero_clears_before_each_run() -> None:
+    total = np.full(1, 5, np.int32)
+    bench = Bench(1.0, 2.0)
+    kernel = tuned(count, blocks(16, 32), reset_to_zero=["total"], do_bench=bench)
+    kernel[grid](total, np.ones(SIZE, np.int32), SIZE)
+    assert total[0] == SIZE
+    kernel[grid](total, np.ones(SIZE, np.int32), SIZE)
+    assert total[0] == 2 * SIZE  # only tuning clears
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_restore_value_restores_before_each_run(library: str) -> None:
+    seen: list[float] = []
+    array = np.ones(SIZE, np.float32)
+    x = torch.from_numpy(array) if library == "torch" else array
+
+    def bench(fn: Callable[[], Any], quantiles: Any) -> list[float]:
+        for _ in range(3):
+            fn()
+            seen.append(float(array[0]))
+        return [1.0, 1.0, 1.0]
+
+    kernel = tuned(increment, blocks(16, 32), restore_value=["x"], do_bench=bench)
+    kernel[grid](x, SIZE)
+    assert seen == [1.0] * 6
+    assert array[0] == 2.0
+
+
+# -- hooks ----------------------------------------------------------------------------------------
+
+
+def test_hooks_of_configurations_run_before_each_launch() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(args: dict[str, Any]) -> None:
+        seen.append((args["n"], args["BLOCK"]))
+
+    kernel = tuned(increment, blocks(16, 32, pre_hook=note), do_bench=Bench(2.0, 1.0))
+    kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert seen == [(SIZE, 16), (SIZE, 32), (SIZE, 32)]
+
+
+def test_own_hooks_replace_the_usual_ones() -> None:
+    seen: list[Any] = []
+
+    def before(args: dict[str, Any], reset_only: bool = False) -> None:
+        seen.append(("before", args["BLOCK"], reset_only))
+
+    def after(args: dict[str, Any], exception: Exception | None) -> None:
+        seen.append(("after", args["BLOCK"], exception))
+
+    bench = Bench(1.0, 2.0)
+    how: dict[str, Any] = {"pre_hook": before, "post_hook": after, "do_bench": bench}
+    kernel = tuned(increment, blocks(16, 32), **how)
+    kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert seen == [
+        ("before", 16, False),
+        ("after", 16, None),
+        ("before", 32, False),
+        ("after", 32, None),
+        ("before", 16, True),
+    ]
+    assert kernel.user_defined_pre_hook
+    assert kernel.user_defined_post_hook
+
+
+def test_post_hook_sees_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    kernel = tuned(
+        increment,
+        blocks(16, 32),
+        post_hook=lambda args, exception: seen.append(exception),
+        do_bench=Bench(1.0, 1.0),
+    )
+    inner = kernel.fn
+    failure = OutOfResources(9, 3, "shared memory")
+
+    class Failing:
+        def __getitem__(self, grid: Any) -> Any:
+            launch = inner[grid]
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                if kwargs["BLOCK"] == 16:
+                    raise failure
+                return launch(*args, **kwargs)
+
+            return run
+
+        def run(self, *args: Any, **kwargs: Any) -> Any:
+            return inner.run(*args, **kwargs)
+
+    monkeypatch.setattr(kernel, "fn", Failing())
+    kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert seen == [failure, None]
+    assert kernel.best_config == Config({"BLOCK": 32})
+    assert kernel.configs_timings[Config({"BLOCK": 16})] == [float("inf")] * 3
+
+
+def test_listener_hears_of_every_choice() -> None:
+    heard: list[dict[str, Any]] = []
+    knobs.autotuning.listener = lambda **told: heard.append(told)
+    kernel = tuned(increment, blocks(16, 32))
+    x = np.zeros(SIZE, np.float32)
+    kernel[grid](x, SIZE)
+    kernel[grid](x, SIZE)
+    again = tuned(increment, blocks(16, 32))
+    again[grid](x, SIZE)
+    assert [told["cache_hit"] for told in heard] == [False, True]
+    assert heard[0]["fn"] is kernel.fn
+    assert heard[0]["key"] == (SIZE, "float32")
+    assert heard[0]["best_config"] == kernel.best_config == heard[1]["best_config"]
+    assert heard[0]["configs_timings"] == heard[1]["configs_timings"] == kernel.configs_timings
+    assert heard[0]["duration"] > 0
+
+
+# -- pruning --------------------------------------------------------------------------------------
+
+
+def test_early_prune_sees_arguments_and_decides() -> None:
+    seen: list[Any] = []
+
+    def prune(configs: list[Config], named: dict[str, Any], **rest: Any) -> list[Config]:
+        seen.append((len(configs), sorted(named), rest["n"]))
+        return configs[1:]
+
+    bench = Bench(2.0, 1.0)
+    how = {"early_config_prune": prune}
+    kernel = tuned(increment, blocks(8, 16, 32), prune_configs_by=how, do_bench=bench)
+    kernel[grid](np.zeros(SIZE, np.float32), n=SIZE)
+    assert seen == [(3, ["x"], SIZE)]
+    assert bench.calls == 2
+    assert kernel.best_config == Config({"BLOCK": 32})
+
+
+@pytest.mark.parametrize(("top_k", "measured"), [(0.5, 2), (0.1, 1), (3, 3), (1.0, 4), (9, 4)])
+def test_perf_model_keeps_the_most_promising(top_k: Any, measured: int) -> None:
+    bench = Bench(*range(1, 9))
+    how = {"perf_model": lambda BLOCK, n, **rest: n / BLOCK, "top_k": top_k}
+    kernel = tuned(increment, blocks(8, 16, 32, 64), prune_configs_by=how, do_bench=bench)
+    kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert bench.calls == (measured if measured > 1 else 0)
+    assert kernel.best_config == Config({"BLOCK": 64 if measured < 4 else 8})
+
+
+def test_pruning_everything_is_an_error() -> None:
+    how = {"early_config_prune": lambda configs, named, **rest: []}
+    expected = (
+        r"^Autotuner error: No valid autotuner configs after pruning\. `early_config_prune` should "
+        r"return at least one config\.$"
+    )
+    with pytest.raises(AutotunerError, match=expected):
+        tuned(increment, blocks(16, 32), prune_configs_by=how)[grid](np.zeros(SIZE), SIZE)
+
+
+def test_top_k_beyond_all_is_an_error() -> None:
+    how = {"perf_model": lambda **rest: 1.0, "top_k": 1.5}
+    with pytest.raises(TypeError, match="top_k must be"):
+        tuned(increment, blocks(16, 32), prune_configs_by=how)[grid](np.zeros(SIZE), SIZE)
+
+
+# -- failures -------------------------------------------------------------------------------------
+
+
+def test_failing_configuration_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    knobs.autotuning.print = True
+    kernel = tuned(only_small, blocks(64, 32, 128))
+    x = np.zeros(SIZE, np.int32)
+    kernel[grid](x, SIZE)
+    assert x.tolist() == list(range(SIZE))
+    assert kernel.best_config == Config({"BLOCK": 32})
+    told = capsys.readouterr().out
+    assert "Autotuning kernel only_small with config BLOCK: 64, num_warps: 4" in told
+    assert "Triton autotuning for function only_small,\nwith key as (100, 'int32'),\n" in told
+    assert "best config selected: BLOCK: 32, num_warps: 4" in told
+    lines = [line for line in told.splitlines() if "too large" in line]
+    assert ["BLOCK: 64" in line or "BLOCK: 128" in line for line in lines] == [True, True]
+
+
+def test_failures_of_all_configurations_are_named() -> None:
+    with pytest.raises(AutotunerError) as caught:
+        tuned(only_small, blocks(64, 128))[grid](np.zeros(SIZE, np.int32), SIZE)
+    text = str(caught.value)
+    assert "none of the 2 configurations of only_small runs" in text
+    assert "BLOCK: 64," in text
+    assert "BLOCK: 128," in text
+    assert text.count("too large") == 2
+    assert pickle.loads(pickle.dumps(caught.value)).message == caught.value.message
+
+
+def test_wrong_kernel_tells_why() -> None:
+    with pytest.raises(AutotunerError, match="missing is not defined") as caught:
+        tuned(wrong, blocks(64, 128))[grid](np.zeros(SIZE, np.int32), SIZE)
+    assert isinstance(caught.value.__cause__, tw.CompilationError)
+
+
+def test_wrong_arguments_are_no_fault_of_configurations() -> None:
+    with pytest.raises(TypeError, match="failed to specialize argument of type: object"):
+        tuned(increment, blocks(16, 32))[grid](object(), SIZE)
+    with pytest.raises(TypeError, match="missing"):
+        tuned(add_one, blocks(16, 32))[grid](np.zeros(4), n=SIZE)
+
+
+# -- heuristics -----------------------------------------------------------------------------------
+
+
+def scaled(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr, TWICE: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if EVEN:
+        tl.store(out + i, tl.load(x + i) + TWICE)
+    else:
+        tl.store(out + i, tl.load(x + i, i < n) + TWICE, i < n)
+
+
+HEURISTICS = {
+    "EVEN": lambda args: args["n"] % args["BLOCK"] == 0,
+    "TWICE": lambda args: 2 * args["BLOCK"] + args["EVEN"],
+}
+
+
+@pytest.mark.parametrize("n", [96, 100])
+def test_heuristics_see_configuration_and_each_other(n: int) -> None:
+    kernel = tw.autotune(blocks(16, 32), ["n"], do_bench=Bench(2.0, 1.0))(
+        tw.heuristics(HEURISTICS)(tw.jit(scaled))
+    )
+    x, out = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    kernel[grid](x, out, n)
+    assert out[:n].tolist() == [64.0 + (n % 32 == 0)] * n
+    assert not out[n:].any()
+
+
+def test_heuristics_around_autotune() -> None:
+    values = {"EVEN": lambda args: args["n"] % 32 == 0, "TWICE": lambda args: args["n"]}
+    kernel = tw.heuristics(values)(
+        tw.autotune(blocks(16, 32), ["n", "EVEN"], do_bench=Bench(2.0, 1.0))(tw.jit(scaled))
+    )
+    x, out = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    kernel[grid](x, out, 96)
+    assert out[:96].tolist() == [96.0] * 96
+    assert list(kernel.fn.cache) == [(96, True, "float32", "float32")]
+    assert kernel.arg_names == kernel.fn.arg_names == kernel.fn.fn.arg_names
+
+
+def test_heuristics_alone() -> None:
+    kernel = tw.heuristics(HEURISTICS)(tw.jit(scaled))
+    x, out = np.zeros(128, np.float32), np.zeros(128, np.float32)
+    kernel[grid](x, out, 100, BLOCK=16)
+    assert out[:100].tolist() == [32.0] * 100
+    compiled = kernel.warmup(tl.float32, tl.float32, 96, grid=(1,), BLOCK=16)
+    assert compiled.src.constants[4,] is True
+
+
+# -- results on disk, and shipped -----------------------------------------------------------------
+
+
+def test_results_are_kept_on_disk() -> None:
+    x = np.zeros(SIZE, np.float32)
+    first = tuned(increment, blocks(16, 32))
+    first[grid](x, SIZE)
+    again = tuned(increment, blocks(16, 32))
+    again[grid](x, SIZE)
+    assert again.configs_timings == first.configs_timings
+    assert again.best_config == first.best_config
+    assert x[0] == 2.0
+    other = tuned(increment, blocks(16, 64))  # other configurations: another result
+    other[grid](x, SIZE)
+    assert other.configs_timings.keys() == set(blocks(16, 64))
+
+
+@pytest.mark.parametrize(
+    ("how", "measured"),
+    [
+        ({}, 4),
+        ({"cache_results": True}, 2),
+        ({"cache_results": True, "key": ()}, 2),
+    ],
+)
+def test_own_bench_is_kept_when_asked(how: dict[str, Any], measured: int) -> None:
+    bench = Bench(1.0, 2.0)
+    how = {"do_bench": bench, **how}
+    for _ in range(2):
+        kernel = tuned(increment, blocks(16, 32), **how)
+        kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert bench.calls == measured
+
+
+@pytest.mark.parametrize("setting", ["cache", "hook"])
+def test_results_are_not_kept(setting: str) -> None:
+    knobs.autotuning.cache = setting != "cache"
+    runs: list[int] = []
+    hook = None if setting == "cache" else lambda args: runs.append(1)
+    found: list[Any] = []
+    for _ in range(2):
+        kernel = tuned(increment, blocks(16, 32, pre_hook=hook))
+        kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+        found.append(kernel.configs_timings)
+    assert found[0] != found[1]
+
+
+def test_shipped_results_are_used(tmp_path: Path) -> None:
+    x = np.zeros(SIZE, np.float32)
+    kernel = tuned(increment, blocks(16, 32), do_bench=Bench(2.0, 1.0))
+    kernel[grid](x, SIZE)
+    path = tmp_path / "tuned.json"
+    assert export_tuning(path, [kernel]) == 1
+    bench = Bench(1.0, 2.0)
+    try:
+        assert import_tuning(path) == 1
+        again = tuned(increment, blocks(16, 32), do_bench=bench)
+        again[grid](x, SIZE)
+        assert bench.calls == 0
+        assert again.best_config == Config({"BLOCK": 32})
+        without = tuned(increment, blocks(8, 16), do_bench=bench)  # it has no such configuration
+        without[grid](x, SIZE)
+        assert bench.calls == 2
+    finally:
+        forget_imported()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 99, "results": []}', '{"format": 1}'])
+def test_other_files_are_no_results(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"other\.json holds no tuning results"):
+        import_tuning(path)
+
+
+# -- Config ---------------------------------------------------------------------------------------
+
+
+def test_config_says_what_it_sets() -> None:
+    config = Config({"BLOCK": 16}, num_warps=8, maxnreg=64)
+    assert config.all_kwargs() == {
+        "BLOCK": 16,
+        "num_warps": 8,
+        "num_ctas": 1,
+        "num_stages": 3,
+        "maxnreg": 64,
+    }
+    assert str(config) == "BLOCK: 16, num_warps: 8, num_ctas: 1, num_stages: 3, maxnreg: 64"
+    assert "maxnreg" not in Config({}).all_kwargs()
+
+
+def test_configs_are_equal_by_what_they_set() -> None:
+    config = Config({"BLOCK": 16})
+    for twin in (Config({"BLOCK": 16}), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
+        assert twin == config
+        assert hash(twin) == hash(config)
+    others = [
+        Config({"BLOCK": 32}),
+        Config({"BLOCK": 16}, num_warps=8),
+        Config({"BLOCK": 16}, pre_hook=print),
+        Config({"BLOCK": [1]}),
+    ]
+    assert len({config, *others}) == 5
+    config.found_by_search = True  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def test_deprecated_arguments_warn() -> None:
+    with pytest.warns(DeprecationWarning, match="do_bench"):
+        kernel = tuned(increment, blocks(16, 32), warmup=1, rep=2)
+    assert (kernel.num_warmups, kernel.num_reps) == (1, 2)

@@ -1,0 +1,628 @@
+"""`autotune`: a kernel that finds out by measuring which configuration is fastest.
+
+    @tilewright.autotune([Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)], key=["n"])
+    @tilewright.jit
+    def kernel(x, n, BLOCK: tl.constexpr):
+        ...
+
+    kernel[lambda meta: (tilewright.cdiv(n, meta["BLOCK"]),)](x, n)
+
+The first launch with new values of the key measures the configurations (`tuning/search.py`), later
+ones, and later processes, use what was found. What trial runs write is put back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.base import knobs
+from tilewright.base.diagnostics import AutotunerError, OutOfResources
+from tilewright.runtime import driver
+from tilewright.runtime.bench import do_bench_cudagraph
+from tilewright.runtime.config import Config
+from tilewright.runtime.heuristics import Heuristics, heuristics
+from tilewright.runtime.jit import InterpretedFunction, JITFunction, KernelInterface
+from tilewright.runtime.placement import device_of, devices_of, leaves_of
+from tilewright.runtime.tensors import find_reader
+from tilewright.runtime.tuning import results
+from tilewright.runtime.tuning.protect import CannotProtect, Protection, written_tensors
+from tilewright.runtime.tuning.report import Progress, first_line, table
+from tilewright.runtime.tuning.results import import_tuning
+from tilewright.runtime.tuning.search import (
+    FULL,
+    ONCE,
+    QUANTILES,
+    Effort,
+    Outcome,
+    Search,
+    all_failed,
+    fastest,
+)
+from tilewright.targets.registry import target as find_target
+
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "OutOfResources",
+    "autotune",
+    "export_tuning",
+    "heuristics",
+    "import_tuning",
+]
+
+_tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
+
+
+class Autotuner(KernelInterface):
+    """A kernel with several configurations. `autotune` makes it, and describes the arguments.
+
+    Attributes:
+        fn: what it wraps: the kernel, or another wrapper of it.
+        base_fn: the Python function.
+        arg_names: the kernel's parameters.
+        configs, keys: as given to `autotune`.
+        cache: the best configuration by tuning key: the values of `keys` that the call has, then
+            the types of its tensors; for tensors on another device than the first ones, its name.
+        best_config: that of the last launch.
+        configs_timings: of the last tuning, milliseconds at the quantiles 0.5, 0.2 and 0.8.
+        bench_time: seconds that the last tuning took.
+        nargs: the positional arguments of the present launch, by name.
+    """
+
+    def __init__(
+        self,
+        fn: Any,
+        arg_names: Sequence[str],
+        configs: Sequence[Config] | None,
+        key: Sequence[str],
+        reset_to_zero: Sequence[str] | None,
+        restore_value: Sequence[str] | None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        warmup: float | None = None,
+        rep: float | None = None,
+        use_cuda_graph: bool = False,
+        do_bench: Callable[..., Any] | None = None,
+        cache_results: bool = False,
+    ) -> None:
+        self.fn = fn
+        self.arg_names = list(arg_names)
+        self.configs = list(configs or [Config({}, num_warps=4, num_stages=3, num_ctas=1)])
+        self.keys = list(key)
+        self.reset_to_zero = list(reset_to_zero or [])
+        self.restore_value = list(restore_value or [])
+        self._check_names()
+        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.configs_timings: dict[Config, Any] = {}
+        self.bench_time = 0.0
+        self.best_config: Config = self.configs[0]
+        self.nargs: dict[str, Any] | None = None
+        self.restore_copies: dict[str, Any] = {}
+        self.pre_hook: Callable[..., Any] = pre_hook or self._reset
+        self.post_hook: Callable[..., Any] = post_hook or self._restore
+        self.user_defined_pre_hook = pre_hook is not None
+        self.user_defined_post_hook = post_hook is not None
+        pruning = dict(prune_configs_by or {})
+        self.perf_model: Callable[..., float] | None = pruning.get("perf_model")
+        self.configs_top_k: float | int = pruning.get("top_k", 1.0)
+        self.early_config_prune: Callable[..., Any] | None = pruning.get("early_config_prune")
+        self.base_fn = _python_function(fn)
+        self.__name__ = self.base_fn.__name__
+        self.num_warmups, self.num_reps = warmup, rep
+        self.use_cuda_graph = use_cuda_graph
+        self._do_bench = do_bench or self._deprecated_bench()
+        self.cache_results = cache_results
+        self._home: Any = None
+        self._tuned: dict[tuple[Any, ...], str] = {}
+        self._tuning = threading.RLock()
+        _tuners.add(self)
+
+    def _check_names(self) -> None:
+        given = {"key": self.keys}
+        given |= {"reset_to_zero": self.reset_to_zero, "restore_value": self.restore_value}
+        for argument, names in given.items():
+            unknown = [name for name in names if name not in self.arg_names]
+            if unknown:
+                raise ValueError(
+                    f"{argument} contains names that are not kernel arguments: "
+                    f"{', '.join(unknown)}. Valid argument names are: {', '.join(self.arg_names)}"
+                )
+
+    def _deprecated_bench(self) -> Callable[..., Any] | None:
+        if self.num_warmups is None and self.num_reps is None and not self.use_cuda_graph:
+            return None
+        warnings.warn(
+            "warmup, rep and use_cuda_graph of autotune are deprecated. Pass do_bench, such as "
+            "functools.partial(tilewright.testing.do_bench, rep=50).",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+        if not self.use_cuda_graph:
+            return None
+        return partial(do_bench_cudagraph, rep=self.num_reps or FULL.rep)
+
+    @property
+    def do_bench(self) -> Callable[..., Any]:
+        """What measures a function: the one given, else the active driver's."""
+        return self._do_bench or driver.active.get_benchmarker()
+
+    # -- a launch -------------------------------------------------------------------------------
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Launch with the best configuration, which is found first where it is not known.
+
+        Raises:
+            ValueError: a keyword that the configurations set, too.
+            AutotunerError: pruning leaves no configuration, or none runs.
+        """
+        self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
+        config = self._config_for(nargs, args, kwargs)
+        self.best_config = config
+        chosen = self.merged(kwargs, config)
+        if config.pre_hook is not None:
+            config.pre_hook({**nargs, **chosen})
+        warmup, grid = chosen.pop("warmup", False), chosen.pop("grid")
+        if warmup:
+            result = self.fn.run(*args, grid=grid, warmup=True, **chosen)
+        else:
+            result = self.fn[grid](*args, **chosen)
+        self.nargs = None
+        return result
+
+    def _config_for(
+        self, nargs: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Config:
+        if len(self.configs) == 1:
+            return self.configs[0]
+        named = {**nargs, **kwargs}
+        key = self._tuning_key({k: v for k, v in named.items() if k in self.arg_names})
+        found = self.cache.get(key)
+        if found is None:
+            with self._tuning:
+                found = self.cache.get(key)
+                if found is None:
+                    found = self.cache[key] = self._find(key, nargs, args, kwargs)
+        return found
+
+    def _tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        key = [named[name] for name in self.keys if name in named]
+        device = None
+        for value in named.values():
+            dtype = getattr(value, "dtype", None)
+            if dtype is not None:
+                key.append(str(dtype))
+                device = getattr(value, "device", "cpu") if device is None else device
+        if device is not None and device != self._home:
+            if self._home is None:
+                self._home = device
+            else:
+                key.append(str(device))
+        return tuple(key)
+
+    @staticmethod
+    def merged(kwargs: Mapping[str, Any], config: Config) -> dict[str, Any]:
+        """The keywords of a launch with a configuration."""
+        chosen = config.all_kwargs()
+        conflicts = [name for name in kwargs if name in chosen]
+        if conflicts:
+            raise ValueError(
+                f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't "
+                "re-define auto-tuned symbols."
+            )
+        return {**kwargs, **chosen}
+
+    def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Compile every configuration that pruning leaves, without launching."""
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        compiled = [
+            self.fn.warmup(*args, **self.merged(kwargs, config))
+            for config in self.prune_configs(kwargs)
+        ]
+        self.nargs = None
+        return compiled
+
+    # -- pruning --------------------------------------------------------------------------------
+
+    def prune_configs(self, kwargs: Mapping[str, Any]) -> list[Config]:
+        """The configurations to be measured for a call with these keywords.
+
+        Raises:
+            AutotunerError: none is left.
+            TypeError: `top_k` is neither a part of 1 nor a number of configurations.
+        """
+        nargs = self.nargs or {}
+        pruned = self.configs
+        if self.early_config_prune is not None:
+            pruned = list(self.early_config_prune(self.configs, nargs, **kwargs))
+            if not pruned:
+                raise AutotunerError(
+                    "No valid autotuner configs after pruning. `early_config_prune` should return "
+                    "at least one config."
+                )
+        if self.perf_model is None:
+            return pruned
+        top_k = self._top_k()
+        if len(pruned) <= top_k:
+            return pruned
+        cost = [self.perf_model(**nargs, **kwargs, **config.all_kwargs()) for config in pruned]
+        ranked = sorted(range(len(pruned)), key=cost.__getitem__)
+        return [pruned[i] for i in ranked[:top_k]]
+
+    def _top_k(self) -> int:
+        top_k = self.configs_top_k
+        if isinstance(top_k, float) and top_k <= 1.0:
+            return max(1, int(len(self.configs) * top_k))
+        if isinstance(top_k, float):
+            raise TypeError(
+                "Error while pruning configs, top_k must be either 1) a float <= 1.0 or 2) an int: "
+                f"it is {top_k}"
+            )
+        return top_k
+
+    # -- tuning ---------------------------------------------------------------------------------
+
+    def _find(
+        self,
+        key: tuple[Any, ...],
+        nargs: dict[str, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Config:
+        """The best configuration for a call: from disk, or measured."""
+        configs = self.prune_configs(kwargs)
+        if len(configs) == 1:
+            return configs[0]
+        device = self._device(nargs, kwargs)
+        self._tuned[key] = device.kind
+        shipped = results.shipped(self._full_name(), device.kind, key, configs)
+        if shipped is not None:
+            self._notify(key, shipped, cache_hit=True)
+            return shipped
+        stored = self._store_key(key, device, configs)
+        self.configs_timings = (results.load(stored, configs) if stored else None) or {}
+        cached = bool(self.configs_timings)
+        if not cached:
+            call = _Call(self, device.name, args, kwargs)
+            outcome = self._measured(key, call, configs)
+            self.configs_timings = outcome.timings
+            if stored and not outcome.errors:
+                results.save(stored, self._full_name(), outcome.timings)
+        best = fastest(self.configs_timings)
+        if not cached:
+            full = {**nargs, **kwargs, **best.all_kwargs()}
+            self.pre_hook(full, reset_only=True)
+        self._notify(key, best, cache_hit=cached)
+        return best
+
+    def _measured(self, key: tuple[Any, ...], call: _Call, configs: Sequence[Config]) -> Outcome:
+        begin = time.perf_counter()
+        shown = knobs.autotuning.print
+        progress = Progress(self.__name__, len(configs), knobs.autotuning.progress and not shown)
+        protection = Protection(knobs.autotuning.protect_mib << 20)
+        search = Search(
+            call,
+            bench=self._do_bench,
+            effort=self._effort(),
+            protection=protection,
+            tell=print if shown else None,
+        )
+        try:
+            outcome = search.run(configs, progress)
+        except CannotProtect as error:
+            return self._unmeasured(configs, error)
+        finally:
+            progress.clear()
+            protection.free()
+        self.bench_time = time.perf_counter() - begin
+        if all_failed(outcome):
+            raise self._failure(outcome)
+        if shown:
+            self._print(key, outcome)
+        return outcome
+
+    def _unmeasured(self, configs: Sequence[Config], why: Exception) -> Outcome:
+        """What is used where measuring would spoil the arguments: the first configuration."""
+        warnings.warn(
+            f"{self.__name__} is not tuned, and runs with {configs[0]}: {why}. The setting "
+            "autotuning.protect_mib says how much memory copies may take.",
+            RuntimeWarning,
+            stacklevel=6,
+        )
+        outcome = Outcome({configs[0]: [0.0] * len(QUANTILES)})
+        outcome.errors[configs[0]] = why
+        return outcome
+
+    def _effort(self) -> Effort:
+        if _is_interpreted(self.fn):
+            return ONCE
+        return Effort(self.num_warmups or FULL.warmup, self.num_reps or FULL.rep)
+
+    def _failure(self, outcome: Outcome) -> AutotunerError:
+        errors = outcome.errors
+        lines = [f"  {config}\n    {first_line(error)}" for config, error in errors.items()]
+        failure = AutotunerError(
+            f"none of the {len(errors)} configurations of {self.__name__} runs:\n"
+            + "\n".join(lines)
+        )
+        failure.__cause__ = next(iter(errors.values()))
+        return failure
+
+    def _print(self, key: tuple[Any, ...], outcome: Outcome) -> None:
+        reasons = {config: first_line(error) for config, error in outcome.errors.items()}
+        print(
+            f"Triton autotuning for function {self.__name__},\nwith key as {key},\n"
+            f"finished after {self.bench_time:.2f}s,\nbest config selected: {outcome.best};"
+        )
+        print(table(outcome.timings, reasons, outcome.facts))
+
+    def _notify(self, key: tuple[Any, ...], best: Config, *, cache_hit: bool) -> None:
+        listener = knobs.autotuning.listener
+        if listener is not None:
+            listener(
+                fn=self.fn,
+                key=key,
+                best_config=best,
+                configs_timings=self.configs_timings,
+                duration=0.0 if cache_hit else self.bench_time,
+                cache_hit=cache_hit,
+            )
+
+    def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
+        """Times of one configuration at the quantiles 0.5, 0.2 and 0.8; infinite if it cannot run.
+
+        Raises:
+            ValueError: a keyword that the configuration sets, too.
+        """
+        self.merged(meta, config)
+        if self.nargs is None:
+            self.nargs = dict(zip(self.arg_names, args, strict=False))
+        call = _Call(self, self._device(self.nargs, meta).name, args, meta)
+        protection = Protection(knobs.autotuning.protect_mib << 20)
+        try:
+            search = Search(call, bench=self._do_bench, protection=protection)
+            return search.trial(config, self._effort())
+        finally:
+            protection.free()
+
+    # -- what the arguments are -----------------------------------------------------------------
+
+    def _device(self, nargs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> _Device:
+        named = {k: v for k, v in {**nargs, **kwargs}.items() if k in self.arg_names}
+        values, names = list(named.values()), list(named)
+        if _is_interpreted(self.fn):
+            return _Device("cpu", "interpreter", "interpreter")
+        name = device_of(devices_of(values, names), values, names)
+        kind, _, index = name.partition(":")
+        describe = getattr(driver.driver_of(kind), "describe", None)
+        kind = describe(int(index or 0)) if describe else kind
+        return _Device(name, kind, find_target(driver.target_of(name)).key())
+
+    def _reset(self, args: dict[str, Any], reset_only: bool = False) -> None:
+        """Before a run: clear what is to be cleared, keep what is to be restored."""
+        for name in self.reset_to_zero:
+            if args[name] is not None:
+                _clear(args[name])
+        if not reset_only:
+            given = {name: args[name] for name in self.restore_value}
+            self.restore_copies = {k: _copy(v) for k, v in given.items() if v is not None}
+
+    def _restore(self, args: dict[str, Any], exception: Exception | None) -> None:
+        """After a run: put back what is to be restored."""
+        for name, copy in self.restore_copies.items():
+            _assign(args[name], copy)
+        self.restore_copies = {}
+
+    # -- results --------------------------------------------------------------------------------
+
+    def _store_key(
+        self, key: tuple[Any, ...], device: _Device, configs: Sequence[Config]
+    ) -> str | None:
+        """What names the result on disk; None where none is to be kept."""
+        wanted = self.cache_results or (knobs.autotuning.cache and self._do_bench is None)
+        hooked = self.user_defined_pre_hook or self.user_defined_post_hook
+        kernel = _kernel_of(self.fn)
+        if not wanted or not key or kernel is None or _is_interpreted(self.fn):
+            return None
+        if any(config.pre_hook for config in self.configs) or (hooked and not self.cache_results):
+            return None
+        where = f"{device.kind}, {device.target}"
+        return results.store_key(kernel.cache_key, where, key, configs)
+
+    def _full_name(self) -> str:
+        return f"{self.base_fn.__module__}.{self.base_fn.__qualname__}"
+
+    def results(self) -> list[dict[str, Any]]:
+        """What has been found so far, in the form in which it is shipped."""
+        return [
+            results.entry(self._full_name(), device, key, self.cache[key])
+            for key, device in self._tuned.items()
+            if key in self.cache
+        ]
+
+
+def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) -> int:
+    """Write what tuning has found in this process to a file for `import_tuning`; gives the number.
+
+    Args:
+        path: the file.
+        kernels: whose results; by default those of all that have been tuned.
+    """
+    entries = [e for tuner in (_tuners if kernels is None else kernels) for e in tuner.results()]
+    results.write(path, entries)
+    return len(entries)
+
+
+class _Device(NamedTuple):
+    """Where a call runs.
+
+    Attributes:
+        name: such as ``"cuda:0"``.
+        kind: what kind of device it is, in words.
+        target: what is compiled for, with all that changes the code.
+    """
+
+    name: str
+    kind: str
+    target: str
+
+
+class _Call:
+    """A call of a tuned kernel, as a subject of the search."""
+
+    def __init__(
+        self, tuner: Autotuner, device: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        self._tuner = tuner
+        self._args = args
+        self._nargs = dict(zip(tuner.arg_names, args, strict=False))
+        self._kwargs = {k: v for k, v in kwargs.items() if k not in ("grid", "warmup")}
+        self._grid = kwargs["grid"]
+        self.name = tuner.__name__
+        self.device = device
+
+    def compile(self, config: Config) -> Any:
+        chosen = self._tuner.merged(self._kwargs, config)
+        return self._tuner.fn.run(*self._args, grid=self._grid, warmup=True, **chosen)
+
+    def written(self, compiled: Any) -> list[Any]:
+        """What the kernel may write; every tensor, where the kernel does not say it."""
+        given = [*self._nargs.values(), *self._kwargs.values()]
+        metadata = getattr(compiled, "metadata", None)
+        names = getattr(metadata, "signature", None)
+        if metadata is None or names is None:
+            return [v for value in given for v in leaves_of(value) if find_reader(v) is not None]
+        named = {**self._nargs, **self._kwargs}
+        return written_tensors(metadata, [named.get(name) for name in names])
+
+    def run(self, config: Config) -> Callable[[], Any]:
+        tuner = self._tuner
+        chosen = tuner.merged(self._kwargs, config)
+        full = {**self._nargs, **chosen}
+        launch = partial(tuner.fn[self._grid], *self._args, **chosen)
+        hooked = tuner.user_defined_pre_hook or tuner.user_defined_post_hook
+        if not (hooked or config.pre_hook or tuner.reset_to_zero or tuner.restore_value):
+            return launch
+
+        def run() -> None:
+            if config.pre_hook is not None:
+                config.pre_hook(full)
+            tuner.pre_hook(full)
+            try:
+                launch()
+            except Exception as error:
+                tuner.post_hook(full, exception=error)
+                raise
+            tuner.post_hook(full, exception=None)
+
+        return run
+
+
+def _kernel_of(fn: Any) -> JITFunction | None:
+    """The kernel inside wrappers."""
+    while fn is not None and not isinstance(fn, JITFunction):
+        fn = getattr(fn, "fn", None)
+    return fn
+
+
+def _python_function(fn: Any) -> Any:
+    while hasattr(fn, "fn"):
+        fn = fn.fn
+    return fn
+
+
+def _is_interpreted(fn: Any) -> bool:
+    return isinstance(_kernel_of(fn), InterpretedFunction)
+
+
+def _clear(tensor: Any) -> None:
+    """Set all elements to zero."""
+    if hasattr(tensor, "zero_"):
+        tensor.zero_()
+    else:
+        tensor[...] = 0
+
+
+def _copy(tensor: Any) -> Any:
+    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
+
+
+def _assign(tensor: Any, values: Any) -> None:
+    if hasattr(tensor, "copy_"):
+        tensor.copy_(values)
+    else:
+        tensor[...] = values
+
+
+def autotune(
+    configs: Sequence[Config] | None,
+    key: Sequence[str],
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    post_hook: Callable[..., Any] | None = None,
+    warmup: float | None = None,
+    rep: float | None = None,
+    use_cuda_graph: bool = False,
+    do_bench: Callable[..., Any] | None = None,
+    cache_results: bool = False,
+) -> Callable[[Any], Autotuner]:
+    """Have a kernel run with the fastest of some configurations, found by measuring.
+
+    What trial runs write is put back, so that tuning leaves the arguments as they were; the results
+    are kept on disk. A configuration that does not compile, or does not fit on the device, is left
+    out.
+
+    Args:
+        configs: the configurations.
+        key: parameters whose values decide which configuration is best. New values, or tensors of
+            other types, are tuned for anew.
+        prune_configs_by: what leaves configurations out before they are measured: a dict with
+            `early_config_prune`, called with the configurations, the positional arguments by name
+            and the keywords, which gives a list; with `perf_model`, which estimates a time from all
+            arguments by name; with `top_k`, how many of the fastest by that estimate are kept, an
+            int, or a float for a part of all.
+        reset_to_zero: parameters whose tensors are set to zero before each trial run, and once
+            before the first real one.
+        restore_value: parameters whose tensors have the same values before each trial run.
+        pre_hook, post_hook: called in place of the last two before and after each trial run, with
+            the arguments by name: ``pre_hook(args, reset_only=False)``,
+            ``post_hook(args, exception=None)``.
+        warmup, rep, use_cuda_graph: deprecated: milliseconds for which a configuration runs before
+            and while it is measured; whether launches are measured in a CUDA graph.
+        do_bench: measures in place of the usual: ``do_bench(fn, quantiles=(0.5, 0.2, 0.8))`` gives
+            milliseconds. Results are then kept only with `cache_results`.
+        cache_results: keep results on disk, also with a `do_bench` or hooks of your own.
+
+    Raises:
+        ValueError: `key`, `reset_to_zero` or `restore_value` has a name that is no parameter.
+    """
+
+    def decorate(fn: Any) -> Autotuner:
+        return Autotuner(
+            fn,
+            fn.arg_names,
+            configs,
+            key,
+            reset_to_zero,
+            restore_value,
+            pre_hook=pre_hook,
+            post_hook=post_hook,
+            prune_configs_by=prune_configs_by,
+            warmup=warmup,
+            rep=rep,
+            use_cuda_graph=use_cuda_graph,
+            do_bench=do_bench,
+            cache_results=cache_results,
+        )
+
+    return decorate

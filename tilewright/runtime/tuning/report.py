@@ -1,0 +1,102 @@
+"""What tuning tells: a line that counts the configurations on a terminal, a table on request."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from math import isinf
+from typing import Any, TextIO
+
+QUIET_SECONDS = 0.5
+"""Tuning that is over sooner shows no progress."""
+
+
+class Progress:
+    """A line on a terminal that says how far tuning is; nothing where there is no terminal.
+
+    Args:
+        name: the kernel's.
+        total: how many configurations there are.
+        out: where it goes; by default standard error.
+    """
+
+    def __init__(
+        self, name: str, total: int, shown: bool = True, out: TextIO | None = None
+    ) -> None:
+        self._name, self._total = name, total
+        self._out = out if out is not None else sys.stderr
+        self._shown = shown and self._out is not None and self._out.isatty()
+        self._begin = time.monotonic()
+        self._width = 0
+
+    def show(self, doing: str, done: int, best: str = "") -> None:
+        """Say that so many are done."""
+        if not self._shown or time.monotonic() - self._begin < QUIET_SECONDS:
+            return
+        filled = 20 * done // max(self._total, 1)
+        bar = "#" * filled + "." * (20 - filled)
+        line = f"tuning {self._name} [{bar}] {doing} {done}/{self._total}"
+        self._write(f"{line}, best {best}"[:110] if best else line)
+
+    def clear(self) -> None:
+        """Leave the line empty."""
+        if self._width:
+            self._write("")
+            self._out.write("\r")
+            self._out.flush()
+            self._width = 0
+
+    def _write(self, line: str) -> None:
+        self._out.write("\r" + line.ljust(self._width))
+        self._out.flush()
+        self._width = len(line)
+
+
+def milliseconds(time: float) -> str:
+    """A time for people: ``0.123 ms``."""
+    return "-" if isinf(time) else f"{time:.4g} ms"
+
+
+def table(
+    timings: Mapping[Any, Sequence[float] | float],
+    reasons: Mapping[Any, str],
+    facts: Mapping[Any, Mapping[str, Any]],
+) -> str:
+    """The configurations with their times, the fastest first, and why some have none."""
+    ranked = sorted(timings.items(), key=lambda item: median_of(item[1]))
+    fastest = median_of(ranked[0][1]) if ranked else 1.0
+    header = ["", "median", "20%", "80%", "of best", "registers", "spills", "shared", "config"]
+    rows = [header]
+    for place, (config, times) in enumerate(ranked, 1):
+        known = facts.get(config, {})
+        spread = [milliseconds(t) for t in _three(times)]
+        median = median_of(times)
+        share = "-" if isinf(median) or not median else f"{fastest / median:.0%}"
+        resources = [str(known.get(name, "-")) for name in ("n_regs", "n_spills", "shared")]
+        why = f"  ({reasons[config]})" if config in reasons else ""
+        rows.append([str(place), *spread, share, *resources, f"{config}{why}"])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header) - 1)]
+    return "\n".join(
+        "  ".join([*(c.rjust(w) for c, w in zip(row[:-1], widths, strict=True)), row[-1]])
+        for row in rows
+    )
+
+
+def median_of(times: Sequence[float] | float) -> float:
+    """The median, of what a benchmark gives for the quantiles 0.5, 0.2 and 0.8."""
+    return times if isinstance(times, int | float) else times[0]
+
+
+def _three(times: Sequence[float] | float) -> Iterable[float]:
+    if isinstance(times, int | float):
+        return [times] * 3
+    return [*times, times[-1], times[-1]][:3]
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # The text of a compilation error begins with the kernel's source, and ends with what is wrong.
+    said = lines[-1] if lines and lines[0].startswith("at ") else (lines or [""])[0]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -1,0 +1,204 @@
+"""The search for the fastest configuration: each is compiled, then measured, the best ones longer.
+
+A configuration that does not compile, or that the device cannot hold, is left out with its reason.
+One that is hopelessly slower than the best so far is given up after a few runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isinf
+from typing import Any, NamedTuple, Protocol
+
+from tilewright.base.diagnostics import DeviceError, InterpreterError, IRError, TritonError
+from tilewright.runtime.bench import Clock, clock_of, measure, summarize
+from tilewright.runtime.config import Config
+from tilewright.runtime.tuning.protect import Protection
+from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
+
+QUANTILES = (0.5, 0.2, 0.8)
+CONTENDER = 1.05
+"""What is slower than the best by no more than this is measured again, for longer."""
+MAX_CONTENDERS = 4
+
+Times = list[float]
+
+
+class Effort(NamedTuple):
+    """Milliseconds for which a configuration runs before, and while it is measured."""
+
+    warmup: float
+    rep: float
+
+
+SCREEN, FULL, ONCE = Effort(5, 20), Effort(25, 100), Effort(0, 0)
+
+
+class Subject(Protocol):
+    """What is tuned: a kernel with the arguments of one call."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device(self) -> str:
+        """The device that its tensors are on."""
+        ...
+
+    def compile(self, config: Config) -> Any:
+        """The kernel compiled for a configuration, if the one that compiles says it."""
+        ...
+
+    def written(self, compiled: Any) -> list[Any]:
+        """The tensors that it may write."""
+        ...
+
+    def run(self, config: Config) -> Callable[[], Any]:
+        """What runs the kernel once, with its hooks."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """What was found.
+
+    Attributes:
+        timings: of each configuration, milliseconds at `QUANTILES`; infinite for one that failed.
+        errors: why some failed.
+        facts: registers, spills and shared memory, where they are known.
+    """
+
+    timings: dict[Config, Any] = field(default_factory=dict)
+    errors: dict[Config, Exception] = field(default_factory=dict)
+    facts: dict[Config, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def best(self) -> Config:
+        """The fastest configuration."""
+        return fastest(self.timings)
+
+
+def fastest(timings: Mapping[Config, Any]) -> Config:
+    """The configuration of the least times, the first of them decides."""
+
+    def order(config: Config) -> list[float]:
+        times = timings[config]
+        return [times] if isinstance(times, int | float) else list(times)
+
+    return min(timings, key=order)
+
+
+def is_of_configuration(error: Exception) -> bool:
+    """Whether another configuration may do better: this one does not compile or does not fit.
+
+    A wrong argument, a dead device, a failed check of the interpreter have nothing to do with it.
+    """
+    others = (DeviceError, InterpreterError, IRError)
+    return isinstance(error, TritonError) and not isinstance(error, others)
+
+
+class Search:
+    """Measures the configurations of a subject.
+
+    Args:
+        subject: what is tuned.
+        bench: ``bench(fn, quantiles=…)``, in place of the usual measurement; None for that.
+        effort: for the contenders; the usual measurement of all others takes a part of it.
+        protection: keeps what the kernel writes; None where nothing is kept.
+        tell: called with a line for each configuration.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        *,
+        bench: Callable[..., Any] | None = None,
+        effort: Effort = FULL,
+        protection: Protection | None = None,
+        tell: Callable[[str], Any] | None = None,
+    ) -> None:
+        self.outcome = Outcome()
+        self._subject = subject
+        self._bench = bench
+        self._effort = effort
+        self._protection = protection
+        self._tell = tell
+
+    def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
+        """Measure all of them, and the best ones again."""
+        timings = self.outcome.timings
+        best = ""
+        for done, config in enumerate(configs):
+            progress.show("measured", done, best)
+            timings[config] = self.trial(config, self._screen(), self._limit())
+            leader = self.outcome.best
+            best = f"{milliseconds(median_of(timings[leader]))} ({leader})"
+        contenders = self._contenders()
+        for done, config in enumerate(contenders):
+            progress.show("compared", done, best)
+            timings[config] = self.trial(config, self._effort, inf)
+        return self.outcome
+
+    def _screen(self) -> Effort:
+        warmup, rep = self._effort
+        return Effort(min(SCREEN.warmup, warmup), min(SCREEN.rep, rep))
+
+    def _limit(self) -> float:
+        """The median of the best so far."""
+        return min(map(median_of, self.outcome.timings.values()), default=inf)
+
+    def _contenders(self) -> list[Config]:
+        """Those that a longer measurement may put first; none where there is but one."""
+        if self._bench is not None or self._effort == self._screen():
+            return []
+        timings = self.outcome.timings
+        close = [c for c in timings if median_of(timings[c]) <= CONTENDER * self._limit() < inf]
+        close.sort(key=lambda config: median_of(timings[config]))
+        return close[:MAX_CONTENDERS] if len(close) > 1 else []
+
+    def trial(self, config: Config, effort: Effort, limit: float = inf) -> Any:
+        """Times of one configuration; infinite ones if it cannot run.
+
+        Raises:
+            Exception: what no other configuration would avoid.
+        """
+        if self._tell is not None:
+            self._tell(f"Autotuning kernel {self._subject.name} with config {config}")
+        try:
+            compiled = self._subject.compile(config)
+            if self._protection is not None:
+                self._protection.add(self._subject.written(compiled))
+            try:
+                times = self._measure(self._subject.run(config), effort, limit)
+            finally:
+                if self._protection is not None:
+                    self._protection.restore()
+        except Exception as error:
+            if not is_of_configuration(error):
+                raise
+            self.outcome.errors[config] = error
+            return [inf] * len(QUANTILES)
+        names = ("n_regs", "n_spills", "shared")
+        self.outcome.facts[config] = {n: v for n in names if (v := _fact(compiled, n)) is not None}
+        return times
+
+    def _measure(self, run: Callable[[], Any], effort: Effort, limit: float) -> Any:
+        if self._bench is not None:
+            return self._bench(run, quantiles=QUANTILES)
+        clock: Clock
+        with clock_of(self._subject.device) as clock:
+            return summarize(measure(run, clock, *effort, limit=limit), QUANTILES)
+
+
+def _fact(compiled: Any, name: str) -> Any:
+    """A number that a compiled kernel tells of itself, if it does."""
+    try:
+        return getattr(compiled, name) if name != "shared" else compiled.metadata.shared
+    except AttributeError:
+        return None
+
+
+def all_failed(outcome: Outcome) -> bool:
+    """Whether no configuration runs."""
+    return all(isinf(median_of(times)) for times in outcome.timings.values())
