@@ -11,7 +11,7 @@ def scale(x, n, BLOCK: tl.constexpr):
 scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
 """
 
-from tilewright import backends, compiler, errors, language, runtime
+from tilewright import backends, compiler, errors, language, runtime, testing
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError
 from tilewright.compiler.driver import compile
@@ -69,4 +69,5 @@ __all__ = [
     "reinterpret",
     "runtime",
     "set_allocator",
+    "testing",
 ]

@@ -18,6 +18,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tilewright.compiler.artifact import CompiledKernel
@@ -113,7 +114,7 @@ class Launch:
     attributes: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
 
 
-def _set(address: int, kind: Any, value: int) -> None:
+def _set(address: int, kind: Any, value: float) -> None:
     kind.from_address(address).value = value
 
 
@@ -129,6 +130,8 @@ class FakeCuda:
         owners: the device of addresses on a GPU.
         memory: what lies at addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
+        events: times of those that exist, in ms; `now`: the present; `tick`: what a record adds.
+        free_memory: bytes that nobody uses.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
         modules: takes the place of `sys.modules` where torch is looked for.
@@ -153,6 +156,9 @@ class FakeCuda:
         self.images: dict[int, bytes] = {}
         self.functions: dict[int, str] = {}
         self.allocated: dict[int, int] = {}
+        self.events: dict[int, float | None] = {}
+        self.now, self.tick = 0.0, 0.5
+        self.free_memory = 100 << 30
         self.freed: list[int] = []
         self.faults: list[BaseException] = []
         self._handles = itertools.count(0x1000, 16)
@@ -339,6 +345,48 @@ class FakeCuda:
                 copy(array.ctypes.data + address - start)
                 return 0
         return INVALID_VALUE
+
+    def do_cuMemcpyDtoDAsync(self, to: int, address: int, size: int, stream: int | None) -> None:
+        assert self.stack, "copying needs a context"
+        ctypes.memmove(self._bytes_at(to, size), self._bytes_at(address, size), size)
+
+    def _bytes_at(self, address: int, size: int) -> int:
+        """Where bytes of the device really are: in `memory`, or made for an allocation."""
+        if address in self.allocated and address not in self.memory:
+            assert size <= self.allocated[address]
+            self.memory[address] = np.zeros(self.allocated[address], np.uint8)
+        for start, array in self.memory.items():
+            if start <= address and address + size <= start + array.nbytes:
+                return array.ctypes.data + address - start
+        raise AssertionError(f"no memory at {address:#x}")
+
+    def do_cuMemsetD32Async(self, to: int, value: int, count: int, stream: int | None) -> None:
+        assert 4 * count <= self.allocated[to]
+
+    def do_cuMemGetInfo(self, free: int, total: int) -> None:
+        _set(free, ctypes.c_uint64, self.free_memory)
+        _set(total, ctypes.c_uint64, 140 << 30)
+
+    # -- events: each has the time at which it was recorded ----------------------------------------
+
+    def do_cuEventCreate(self, out: int, flags: int) -> None:
+        handle = next(self._handles)
+        self.events[handle] = None
+        _set(out, ctypes.c_uint64, handle)
+
+    def do_cuEventRecord(self, event: int, stream: int | None) -> None:
+        self.events[event] = self.now = self.now + self.tick
+
+    def do_cuEventSynchronize(self, event: int) -> None: ...
+
+    def do_cuEventElapsedTime(self, out: int, start: int, end: int) -> None:
+        first, last = self.events[start], self.events[end]
+        assert first is not None
+        assert last is not None
+        _set(out, ctypes.c_float, last - first)
+
+    def do_cuEventDestroy(self, event: int) -> None:
+        del self.events[event]
 
     def do_cuPointerGetAttribute(self, out: int, number: int, address: int | None) -> int:
         if number == 3 and address in self.pinned:

@@ -15,6 +15,7 @@ import torch
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.runtime.fake_cuda import FakeCuda, Gpu, Tensor
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources
 from tilewright.runtime.autotuner import Autotuner, Config, export_tuning, import_tuning
@@ -281,6 +282,62 @@ def test_restore_value_restores_before_each_run(library: str) -> None:
     kernel[grid](x, SIZE)
     assert seen == [1.0] * 6
     assert array[0] == 2.0
+
+
+class ChangingCuda(FakeCuda):
+    """A driver whose kernels set all memory that is not a copy to ones."""
+
+    def _launch(self, launch: Any, function: int, parameters: int) -> None:
+        super()._launch(launch, function, parameters)
+        for address, array in self.memory.items():
+            if address not in self.allocated:
+                array[:] = 1
+
+
+@pytest.fixture
+def ptx() -> Iterator[None]:
+    """The fake driver finds kernels in PTX, not in cubins."""
+    with knobs.nvidia.scope():
+        knobs.nvidia.assembler = "driver"
+        yield
+
+
+@pytest.mark.usefixtures("ptx")
+def test_tensors_on_a_gpu_are_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ChangingCuda([Gpu(), Gpu()])
+    fake.install(monkeypatch)
+    x, out = Tensor(0x10000, "cuda:1"), Tensor(0x20000, "cuda:1")
+    for tensor in (x, out):
+        fake.memory[tensor.address] = np.full(tensor.nbytes, 7, np.uint8)
+    copies: list[int] = []
+
+    def bench(fn: Callable[[], Any], quantiles: Any) -> list[float]:
+        copies.append(fake.calls.count("cuMemcpyDtoDAsync_v2"))
+        assert fake.memory[out.address][0] == 7
+        fn()
+        return [1.0, 1.0, 1.0]
+
+    kernel = tuned(add_one, blocks(16, 32), do_bench=bench)
+    kernel[grid](x, out, 16)
+    assert copies == [1, 2]  # one is saved, then restored after each trial
+    assert len(fake.launches) == 3
+    assert fake.freed == [a for a, size in fake.allocated.items() if size == out.nbytes]
+    assert not fake.faults
+
+
+@pytest.mark.usefixtures("ptx")
+def test_gpu_is_measured_by_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda()
+    fake.install(monkeypatch)
+    fake.tick = 30.0
+    x = Tensor(0x10000, "cuda:0")
+    fake.memory[x.address] = np.zeros(x.nbytes, np.uint8)
+    kernel = tuned(increment, blocks(16, 32))
+    kernel[grid](x, 16)
+    assert set(map(tuple, kernel.configs_timings.values())) == {(30.0, 30.0, 30.0)}
+    assert not fake.events
+    assert not fake.faults
+    assert kernel.results()[0]["device"] == "NVIDIA H200 sm_90 132 multiprocessors"
 
 
 # -- hooks ----------------------------------------------------------------------------------------

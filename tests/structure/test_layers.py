@@ -56,6 +56,8 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "runtime/devices/cpu.py",
         "runtime/native/emit.py",
     ),
+    "matplotlib": ("tools/perf_report.py",),
+    "pandas": ("tools/perf_report.py",),
 }
 
 # Only here may an import stand inside a function: optional packages, and tools that start fast.

@@ -26,6 +26,8 @@ from tilewright.targets.protocol import GPUTarget
 _wall_clock = late("tilewright.runtime.bench:WallClock")
 _do_bench = late("tilewright.runtime.bench:do_bench")
 _cpu_name = late("tilewright.runtime.devices.cpu:processor_name")
+_cpu_gbps = late("tilewright.runtime.devices.cpu_peaks:peak_gbps")
+_cpu_tflops = late("tilewright.runtime.devices.cpu_peaks:peak_tflops")
 _cpu_threads = late("tilewright.runtime.devices.cpu:thread_count")
 
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
@@ -94,6 +96,15 @@ class Driver(Protocol):
 
     def describe(self, index: int) -> str:
         """What kind of device it is: kernels take as long on all of which this says the same."""
+        ...
+
+    def peak_gbps(self, index: int) -> float:
+        """Gigabytes a second that a device's memory moves at most."""
+        ...
+
+    def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
+        """Tera-operations a second on a type, of matrix units or others, at a clock in kHz or the
+        highest. ValueError where there are none."""
         ...
 
     def get_benchmarker(self) -> Callable[..., Any]:
@@ -178,6 +189,12 @@ class CpuDriver:
 
     def describe(self, index: int) -> str:
         return f"{_cpu_name()}, {_cpu_threads()} threads"
+
+    def peak_gbps(self, index: int) -> float:
+        return _cpu_gbps()
+
+    def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
+        return _cpu_tflops(element, clock)
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return partial(_do_bench, device="cpu")

@@ -11,6 +11,7 @@ from tilewright.runtime.bench import do_bench
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes, free_bytes
 from tilewright.runtime.devices.cuda_function import Function, Shape
+from tilewright.runtime.devices.cuda_peaks import peak_gbps, peak_tflops
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
 from tilewright.runtime.driver import Bytes
 from tilewright.targets.protocol import GPUTarget
@@ -114,6 +115,14 @@ class CudaDriver:
         """What kind of device it is: kernels take as long on all of which this says the same."""
         found = device(index).properties
         return f"{found.name} sm_{device(index).arch} {found.multiprocessor_count} multiprocessors"
+
+    def peak_gbps(self, index: int) -> float:
+        """Gigabytes a second that a device's memory moves at most."""
+        return peak_gbps(device(index))
+
+    def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
+        """Tera-operations a second; see `cuda_peaks`."""
+        return peak_tflops(device(index), element, matrix, clock)
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """What measures kernels on the current device; see `do_bench`."""

@@ -1,0 +1,54 @@
+"""What a CUDA device computes at most.
+
+Results per clock of a multiprocessor are those of the CUDA C++ Programming Guide (throughput of
+native arithmetic instructions); dense products on tensor cores, of NVIDIA's architecture papers.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tilewright.runtime.devices.cuda import Device
+
+# Multiply-adds of a multiprocessor per clock, by compute capability.
+_SIMD: Final[dict[str, dict[int, int]]] = {
+    "fp32": {70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 120: 128},
+    "fp16": {70: 128, 75: 128, 80: 256, 86: 128, 89: 128, 90: 256, 100: 256, 120: 128},
+    "bf16": {80: 128, 86: 128, 89: 128, 90: 256, 100: 256, 120: 128},
+    "fp64": {70: 32, 75: 2, 80: 32, 86: 2, 89: 2, 90: 64, 100: 64, 120: 2},
+}
+_MATRIX: Final[dict[str, dict[int, int]]] = {
+    "fp16": {70: 512, 75: 512, 80: 1024, 86: 512, 89: 512, 90: 2048, 100: 4096, 120: 512},
+    "bf16": {80: 1024, 86: 512, 89: 512, 90: 2048, 100: 4096, 120: 512},
+    "fp32": {80: 512, 86: 256, 89: 256, 90: 1024, 100: 2048, 120: 256},
+    "i8": {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024},
+    "fp8e4nv": {89: 1024, 90: 4096, 100: 8192, 120: 1024},
+    "fp8e5": {89: 1024, 90: 4096, 100: 8192, 120: 1024},
+    "fp64": {80: 64, 90: 128, 100: 64},
+}
+
+
+def peak_gbps(gpu: Device) -> float:
+    """Gigabytes a second that its memory moves: two transfers of the bus's width in a clock."""
+    found = gpu.properties
+    return found.mem_clock_rate * found.mem_bus_width * 2 / 1e6 / 8
+
+
+def peak_tflops(gpu: Device, element: str, matrix: bool, clock_rate: float | None) -> float:
+    """Tera-operations a second; a multiply-add counts as two.
+
+    Args:
+        element: type of the operands in short form; of a matrix product, fp32 stands for tf32.
+        matrix: whether of products on tensor cores.
+        clock_rate: kHz; None for the highest.
+
+    Raises:
+        ValueError: the device has no such arithmetic.
+    """
+    table = (_MATRIX if matrix else _SIMD).get(element, {})
+    known = [arch for arch in table if arch <= gpu.arch]
+    if not known:
+        units = "tensor cores" if matrix else "units"
+        raise ValueError(f"{gpu.properties.name} has no {units} for {element}")
+    per_clock = gpu.properties.multiprocessor_count * table[max(known)]
+    return 2 * per_clock * (clock_rate or gpu.properties.sm_clock_rate) / 1e9
