@@ -6,7 +6,9 @@ Where the choice matters the test measures itself, with times that it makes up.
 import copy
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,10 @@ import tilewright.language as tl
 from tests.runtime.fake_cuda import FakeCuda, Gpu, Tensor
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources
+from tilewright.compiler import build as making
+from tilewright.compiler import workers
 from tilewright.runtime.autotuner import Autotuner, Config, export_tuning, import_tuning
+from tilewright.runtime.tuning import report
 from tilewright.runtime.tuning.results import forget_imported
 
 SIZE = 100
@@ -673,3 +678,59 @@ def test_deprecated_arguments_warn() -> None:
     with pytest.warns(DeprecationWarning, match="do_bench"):
         kernel = tuned(increment, blocks(16, 32), warmup=1, rep=2)
     assert (kernel.num_warmups, kernel.num_reps) == (1, 2)
+
+
+# -- compiling many at once -----------------------------------------------------------------------
+
+
+def test_configurations_are_compiled_by_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs.autotuning.workers = 2
+    here: list[int] = []
+    lower = making.lower
+
+    def counted(*args: Any) -> Any:
+        here.append(1)
+        return lower(*args)
+
+    monkeypatch.setattr(making, "lower", counted)
+    kernel = tuned(only_small, blocks(8, 16, 32, 128))
+    x = np.zeros(SIZE, np.int32)
+    kernel[grid](x, SIZE)
+    assert x.tolist() == list(range(SIZE))
+    assert len(here) == 1  # the first; the last fails in the front end
+    assert len([t for t in kernel.configs_timings.values() if t[0] < float("inf")]) == 3
+
+
+def test_daemons_compile_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    knobs.autotuning.workers = 2
+    monkeypatch.setattr(workers, "Worker", None)  # none may be started
+    daemon = SimpleNamespace(daemon=True)
+    monkeypatch.setattr(workers.multiprocessing, "current_process", lambda: daemon)
+    kernel = tuned(increment, blocks(8, 16, 32))
+    kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+    assert len(kernel.configs_timings) == 3
+
+
+# -- on a terminal --------------------------------------------------------------------------------
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_is_for_terminals(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "QUIET_SECONDS", 0.0)
+    out = Terminal() if is_terminal else StringIO()
+    progress = report.Progress("add", 4, out=out)
+    progress.show("measured", 2, "0.5 ms (BLOCK: 16)")
+    progress.clear()
+    told = "\rtuning add [##########..........] measured 2/4, best 0.5 ms (BLOCK: 16)"
+    assert out.getvalue() == (f"{told}\r{' ' * (len(told) - 1)}\r" if is_terminal else "")
+
+
+def test_progress_is_silent_at_first() -> None:
+    out = Terminal()
+    report.Progress("add", 4, out=out).show("measured", 2)
+    assert out.getvalue() == ""

@@ -7,7 +7,8 @@ never loads the passes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ from tilewright.targets.protocol import (
 from tilewright.targets.registry import target as find_target
 
 
+class Elsewhere(threading.local):
+    """Where the present thread has its modules compiled, if not here (`compiler/workers.py`).
+
+    Attributes:
+        lower: gives what `lower` would, or None for a module that has to be compiled here.
+    """
+
+    lower: Callable[[Module, GPUTarget, Any], Lowered | None] | None = None
+
+
+elsewhere = Elsewhere()
+
+
 def build(source: Source, device: GPUTarget, options: Any, key: str) -> CompiledKernel:
     """Compile a source. The key names the kernel."""
     target = find_target(device)
@@ -45,7 +59,9 @@ def build(source: Source, device: GPUTarget, options: Any, key: str) -> Compiled
         verify_module(module)
     progress = _Progress()
     try:
-        lowered = lower(module, target, options, pipeline(target), [progress])
+        lowered = elsewhere.lower and elsewhere.lower(module, device, options)
+        if not lowered:
+            lowered = lower(module, target, options, pipeline(target), [progress])
     except Exception as error:
         if _is_users(error):
             raise

@@ -52,6 +52,11 @@ def _plug_ins() -> dict[str, Any]:
     return {point.name: point for point in _entry_points(group=GROUP)}
 
 
+def is_built_in(name: str) -> bool:
+    """Whether every process has the target under this name, and it is the package's own."""
+    return name in BUILT_IN and name not in _REGISTERED
+
+
 def names() -> list[str]:
     """All targets that can be asked for."""
     return sorted({*BUILT_IN, *_REGISTERED, *_plug_ins()})

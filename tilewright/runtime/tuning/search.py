@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from tilewright.base.diagnostics import DeviceError, InterpreterError, IRError, TritonError
 from tilewright.runtime.bench import Clock, clock_of, measure, summarize
 from tilewright.runtime.config import Config
+from tilewright.runtime.tuning.compile_all import compile_all
 from tilewright.runtime.tuning.protect import Protection
 from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
 
@@ -124,10 +125,14 @@ class Search:
         self._effort = effort
         self._protection = protection
         self._tell = tell
+        self._uncompiled: dict[Config, Exception] = {}
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
-        """Measure all of them, and the best ones again."""
+        """Compile and measure all of them, and the best ones again."""
         timings = self.outcome.timings
+        self._uncompiled = compile_all(
+            configs, self._subject.compile, lambda done: progress.show("compiled", done)
+        )
         best = ""
         for done, config in enumerate(configs):
             progress.show("measured", done, best)
@@ -166,6 +171,8 @@ class Search:
         if self._tell is not None:
             self._tell(f"Autotuning kernel {self._subject.name} with config {config}")
         try:
+            if config in self._uncompiled:
+                raise self._uncompiled[config]
             compiled = self._subject.compile(config)
             if self._protection is not None:
                 self._protection.add(self._subject.written(compiled))
