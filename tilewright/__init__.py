@@ -26,6 +26,7 @@ from tilewright.errors import (
 from tilewright.language.aggregate import aggregate
 from tilewright.language.core import must_use_result
 from tilewright.runtime._allocation import set_allocator
+from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
 from tilewright.runtime.jit import (
     JITFunction,
@@ -38,9 +39,11 @@ from tilewright.runtime.jit import (
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
 __all__ = [
+    "AsyncCompileMode",
     "Autotuner",
     "CompilationError",
     "Config",
+    "FutureKernel",
     "Heuristics",
     "InternalCompilerError",
     "InterpreterError",

@@ -147,6 +147,76 @@ class Hook:
         group.__dict__.pop(self.name, None)
 
 
+class HookChain:
+    """Functions that are called one after the other, such as those of profilers.
+
+    Args:
+        reversed: call what was added last first.
+        counted: a list that holds one item for each function of this and other chains: who looks
+            whether there are any, looks there.
+
+    Attributes:
+        calls: the functions.
+    """
+
+    def __init__(self, reversed: bool = False, counted: list[Any] | None = None) -> None:
+        self.calls: list[Callable[..., Any]] = []
+        self.reversed = reversed
+        self._counted: list[Any] = [] if counted is None else counted
+
+    def add(self, func: Callable[..., Any]) -> None:
+        """Have a function called, too; one that is there already only once."""
+        if func not in self.calls:
+            self.calls.append(func)
+            self._counted.append(func)
+
+    def remove(self, func: Callable[..., Any]) -> None:
+        """Undo `add`; nothing for a function that is not there."""
+        if func in self.calls:
+            self.calls.remove(func)
+            self._counted.remove(func)
+
+    def clear(self) -> None:
+        """Remove all functions."""
+        for func in list(self.calls):
+            self.remove(func)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        for func in self.calls[::-1] if self.reversed else list(self.calls):
+            func(*args, **kwargs)
+
+
+class Chain:
+    """A `HookChain` on a group: always the same one. What is assigned takes the place of its
+    functions; None, or `env`, leaves none."""
+
+    def __init__(self, doc: str, reversed: bool = False, counted: list[Any] | None = None) -> None:
+        self.__doc__ = doc
+        self._chain = HookChain(reversed, counted)
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Chain: ...
+    @overload
+    def __get__(self, group: Group, owner: type) -> HookChain: ...
+    def __get__(self, group: Group | None, owner: type) -> Chain | HookChain:
+        return self if group is None else self._chain
+
+    def __set__(self, group: Group, value: Any) -> None:
+        if value is self._chain:
+            return
+        self._chain.clear()
+        added = value.calls if isinstance(value, HookChain) else [value] if callable(value) else []
+        for func in added:
+            self._chain.add(func)
+
+    def __delete__(self, group: Group) -> None:
+        self._chain.clear()
+
+
+launch_hooks: Final[list[Any]] = []
+"""One item for each function that wants to hear of launches: usually none."""
+
+
 def _names(name: str, triton: bool) -> tuple[str, ...]:
     return (f"TILEWRIGHT_{name}", f"TRITON_{name}") if triton else (f"TILEWRIGHT_{name}",)
 
@@ -208,20 +278,31 @@ class Group:
     def reset(self) -> Group:
         """Undo every override; gives the group."""
         self.__dict__.clear()
+        for chain in self._chains():
+            chain.clear()
         return self
+
+    def _chains(self) -> list[HookChain]:
+        attributes = vars(type(self))
+        return [getattr(self, name) for name, a in attributes.items() if isinstance(a, Chain)]
 
     @contextmanager
     def scope(self) -> Generator[None]:
         """Undo, at the end, whatever is set inside."""
         before = self.__dict__.copy()
+        calls = [(chain, chain.calls[:]) for chain in self._chains()]
         try:
             yield
         finally:
             self.__dict__.clear()
             self.__dict__.update(before)
+            for chain, called in calls:
+                chain.clear()
+                for func in called:
+                    chain.add(func)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not isinstance(getattr(type(self), name, None), Knob | Hook):
+        if not isinstance(getattr(type(self), name, None), Knob | Hook | Chain):
             raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}")
         object.__setattr__(self, name, value)
 
@@ -248,6 +329,25 @@ class Runtime(Group):
         "Threads of a launch on the CPU, the caller counted; 0: every core that the process may "
         "use.",
         check=_check_not_negative,
+    )
+    jit_cache_hook = Hook(
+        "Called before a variant is compiled, with keywords (runtime/recorded.py); what it gives, "
+        "if true, stops the launch."
+    )
+    jit_post_compile_hook = Hook("Called likewise when a variant has been compiled.")
+    launch_enter_hook = Chain(
+        "Called before each launch, with a mapping that is computed when `get()` asks for it: "
+        "name, function, stream, and what the kernel's `launch_metadata` gives.",
+        counted=launch_hooks,
+    )
+    launch_exit_hook = Chain(
+        "Called likewise after each launch.", reversed=True, counted=launch_hooks
+    )
+    kernel_load_start_hook = Chain(
+        "Called before a kernel is loaded: module, function (both None), name, metadata, hash."
+    )
+    kernel_load_end_hook = Chain(
+        "Called likewise when it is loaded, with the device's handle as function."
     )
 
 
@@ -331,6 +431,10 @@ class Compilation(Group):
         "CPU_FEATURES",
         "Processor features added or removed, such as `+avx2,-avx512f`.",
         keyed=True,
+    )
+    listener = Hook(
+        "Called when a kernel has been compiled or found on disk, with keywords: src, metadata, "
+        "metadata_group, times, cache_hit."
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tilewright.targets.protocol import GPUTarget, Stage
@@ -128,6 +129,34 @@ class Stages(Mapping[str, Any]):
         return f"<stages {', '.join(self._stages)}>"
 
 
+@dataclass
+class Times:
+    """How long compiling took, in microseconds.
+
+    Attributes:
+        ir_initialization: of the front end.
+        lowering_stages: (name, time) of what followed.
+        store_results: of what was left to do then.
+    """
+
+    ir_initialization: int = 0
+    lowering_stages: list[tuple[str, int]] = field(default_factory=list)
+    store_results: int = 0
+
+    @classmethod
+    def of_cache_hit(cls, seconds: float) -> Times:
+        """Of a kernel that was found, which takes so many seconds."""
+        return cls(store_results=int(1e6 * seconds))
+
+    @property
+    def total_lowering(self) -> int:
+        return sum(time for _, time in self.lowering_stages)
+
+    @property
+    def total(self) -> int:
+        return self.ir_initialization + self.total_lowering + self.store_results
+
+
 class CompiledKernel:
     """A kernel in its compiled forms.
 
@@ -144,6 +173,7 @@ class CompiledKernel:
             "" for the current one of its target.
         hash: what names the kernel in the disk cache.
         src: what it was compiled from; None when it came by pickle.
+        times: how long compiling it took, of one that was not found in the disk cache.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
     """
 
@@ -158,6 +188,7 @@ class CompiledKernel:
         self.src = src
         self.device = ""
         self._binary = list(stages)[-1]
+        self.times: Times | None = None
         self.loaded: Launch | None = None
         self._failure: Exception | None = None
 

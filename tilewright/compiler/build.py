@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
-from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
@@ -54,7 +55,9 @@ elsewhere = Elsewhere()
 def build(source: Source, device: GPUTarget, options: Any, key: str) -> CompiledKernel:
     """Compile a source. The key names the kernel."""
     target = find_target(device)
+    begin = time.perf_counter()
     module = source.make_ir(target.frontend_options(options))
+    parsed = time.perf_counter()
     if knobs.compilation.verify:
         verify_module(module)
     progress = _Progress()
@@ -67,7 +70,10 @@ def build(source: Source, device: GPUTarget, options: Any, key: str) -> Compiled
             raise
         raise _internal_error(source, device, options, progress, error) from error
     metadata = _metadata(source, device, options, lowered, key)
+    made = time.perf_counter()
     kernel = CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
+    stage = list(lowered.stages)[-1]
+    kernel.times = Times(int(1e6 * (parsed - begin)), [(stage, int(1e6 * (made - parsed)))])
     if knobs.compilation.dump:
         dump(kernel)
     return kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Protocol
 
 from tilewright.base import knobs
 from tilewright.base.late import late
-from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.source import IRSource, Source, digest
 from tilewright.compiler.version import compiler_key
 from tilewright.targets.protocol import GPUTarget, Target
@@ -88,20 +89,37 @@ def device_of(target: GPUTarget | str | Target | None, compiler: Target) -> GPUT
 
 def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledKernel:
     """Like `compile`, with options that the target has parsed."""
+    begin = time.perf_counter()
+    kernel, cache_hit = _found_or_built(source, device, options)
+    listener = knobs.compilation.listener
+    if listener is not None:
+        listener(
+            src=source,
+            metadata=dict(kernel.metadata),
+            metadata_group={},
+            times=kernel.times or Times.of_cache_hit(time.perf_counter() - begin),
+            cache_hit=cache_hit,
+        )
+    return kernel
+
+
+def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[CompiledKernel, bool]:
+    """The kernel, and whether it comes from the store."""
     key = cache_key(source, device, options)
     if not source.cacheable():
-        return build(source, device, options, key)
+        return build(source, device, options, key), False
     store = _store_of()
     found = None if knobs.compilation.always_compile else _load(store, key, source)
     if found is not None:
-        return found
+        return found, True
     with store.compiling(key):
         # Another thread or process may have made it while this one waited.
         found = None if knobs.compilation.always_compile else _load(store, key, source)
-        if found is None:
-            found = build(source, device, options, key)
-            store.put(key, found.files(binary_only=knobs.compilation.store_binary_only))
-    return found
+        if found is not None:
+            return found, True
+        found = build(source, device, options, key)
+        store.put(key, found.files(binary_only=knobs.compilation.store_binary_only))
+    return found, False
 
 
 def cache_key(source: Source, device: GPUTarget, options: Any) -> str:

@@ -21,14 +21,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.compiler.driver import compile_source
+from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
-from tilewright.runtime.launch import at_path, extents_of
+from tilewright.runtime.async_compile import FutureKernel, active_mode
+from tilewright.runtime.launch import at_path, extents_of, start_told
 from tilewright.runtime.placement import device_of, leaves_of
+from tilewright.runtime.recorded import Variant, told
+from tilewright.runtime.recorded import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.watched import Watched
@@ -131,6 +134,7 @@ class JITFunction(SourceFunction, KernelInterface):
         self._bind: Callable[[Any], Callable[..., Any]] = self._first_bind
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, threading.Lock] = {}
+        self._preloaded: dict[str, CompiledKernel] = {}
 
     # -- what it is -----------------------------------------------------------------------------
 
@@ -196,8 +200,8 @@ class JITFunction(SourceFunction, KernelInterface):
         if self._launcher is not None:
             self._launcher.forget()
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel:
-        """Launch on a grid; gives the compiled kernel that ran.
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on a grid; gives the compiled kernel that ran, None if a hook stopped it.
 
         Args:
             args, kwargs: the kernel's arguments, and compile options such as `num_warps`.
@@ -229,14 +233,19 @@ class JITFunction(SourceFunction, KernelInterface):
             cache = self.device_caches[self.device_of(key[0], values)]
         kernel = cache.kernel_cache.get(variant)
         if kernel is None:
-            kernel = self._make(cache, variant, values, options)
-        if warmup:
+            kernel = self._make(cache, variant, values, options, warmup)
+        if warmup or kernel is None:
             return kernel
+        if type(kernel) is FutureKernel:
+            kernel = kernel.result()
         if callable(grid):
             grid = grid(dict(zip(self.arg_names, values, strict=True)))
         extents = extents_of(grid)
         if 0 not in extents:
-            (kernel.loaded or kernel.run).start(extents, values, slots)
+            if knobs.launch_hooks:
+                start_told(kernel, extents, values, slots)
+            else:
+                (kernel.loaded or kernel.run).start(extents, values, slots)
         return kernel
 
     def _check_globals(self) -> None:
@@ -255,19 +264,63 @@ class JITFunction(SourceFunction, KernelInterface):
         variant: Any,
         values: tuple[Any, ...],
         given: Mapping[str, Any],
-    ) -> CompiledKernel:
-        """The variant for these arguments, compiled by one thread while others wait for it."""
-        key = Key(*variant[0])
+        warmup: bool,
+    ) -> Any:
+        """The variant for these arguments, compiled by one thread while others wait for it: a
+        `CompiledKernel`; a `FutureKernel` inside an `AsyncCompileMode`; None if a hook says no."""
         with self._compiling.setdefault(variant, threading.Lock()):
-            kernel = cache.kernel_cache.get(variant)
+            kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
-                source = ASTSource(self, *self._types(key, values))
-                options = self._options(cache.backend, source, given)
-                kernel = compile_source(source, cache.target, options)
-                kernel.device = self.device_of(key.devices, values)
-                self._require_writable(key, kernel)
-                cache.kernel_cache[variant] = kernel
+                kernel = self._compile(cache, variant, values, given, warmup)
         self._compiling.pop(variant, None)
+        return kernel
+
+    def _compile(
+        self,
+        cache: DeviceCache,
+        variant: Any,
+        values: tuple[Any, ...],
+        given: Mapping[str, Any],
+        warmup: bool,
+    ) -> Any:
+        key = Key(*variant[0])
+        device = self.device_of(key.devices, values)
+        source = ASTSource(self, *self._types(key, values))
+        options = self._options(cache.backend, source, given)
+        record = Variant(source, cache.target, options, variant, device, warmup)
+        before, after = knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook
+        if before is not None and before(**told(record)):
+            return None
+        name = cache_key(source, cache.target, options)
+
+        def compile() -> CompiledKernel:
+            return self._preloaded.pop(name, None) or compile_source(source, cache.target, options)
+
+        def finish(kernel: CompiledKernel) -> None:
+            kernel.device = device
+            self._require_writable(key, kernel)
+            cache.kernel_cache[variant] = kernel
+            if after is not None:
+                after(**told(record))
+
+        mode = active_mode()
+        if mode is not None:
+            kernel: Any = mode.submit(name, compile, finish)
+            cache.kernel_cache[variant] = kernel
+            return kernel
+        kernel = compile()
+        finish(kernel)
+        return kernel
+
+    def preload(self, specialization_data: str) -> CompiledKernel:
+        """Compile a variant from what a hook was told of it (`compile["specialization_data"]`), for
+        the active driver's device. The first launch that needs it finds it compiled.
+
+        Raises:
+            RuntimeError: the text is of another kernel or target.
+        """
+        kernel = load_recorded(self, specialization_data, self.target_of(self.device_of("", ())))
+        self._preloaded[kernel.hash] = kernel
         return kernel
 
     def _types(

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
@@ -77,6 +78,41 @@ def at_path(values: Any, path: Sequence[int]) -> Any:
     return values
 
 
+# -- launches that others hear of -----------------------------------------------------------------
+
+
+class LaunchMetadata:
+    """What hooks are told of a launch, computed when it is asked for."""
+
+    def __init__(self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any]) -> None:
+        self._kernel = kernel
+        self._grid = grid
+        self._values = values
+
+    def get(self) -> dict[str, Any]:
+        """name, function and stream; then what the kernel's `launch_metadata` gives for the grid,
+        the kernel's metadata and the arguments by name."""
+        kernel = self._kernel
+        kind, _, index = kernel.device.partition(":")
+        stream = driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
+        found = {"name": kernel.name, "function": kernel.function, "stream": stream}
+        more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
+        if more is not None:
+            named = dict(zip(kernel.metadata.signature, self._values, strict=True))
+            found.update(more(self._grid, kernel.metadata, named))
+        return found
+
+
+def start_told(
+    kernel: CompiledKernel, grid: Grid, values: Sequence[Any], slots: Sequence[Any]
+) -> None:
+    """Start a kernel between the hooks of launches."""
+    metadata = LaunchMetadata(kernel, grid, values)
+    knobs.runtime.launch_enter_hook(metadata)
+    kernel.run.start(grid, values, slots)
+    knobs.runtime.launch_exit_hook(metadata)
+
+
 # -- loaded kernels -----------------------------------------------------------------------------
 
 
@@ -103,7 +139,13 @@ def load(kernel: CompiledKernel) -> Launch:
             f"{kernel.name} is compiled for {backend!r}, whose kernels cannot be launched here; "
             f"those for {', '.join(sorted(LOADERS))} can"
         )
-    return loader(kernel)
+    start, end = knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook
+    if not start.calls and not end.calls:
+        return loader(kernel)
+    start(None, None, kernel.name, kernel.metadata, kernel.hash)
+    loaded = loader(kernel)
+    end(None, loaded.handle, kernel.name, kernel.metadata, kernel.hash)
+    return loaded
 
 
 def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
@@ -145,7 +187,7 @@ class _Launcher:
         _settle(kernel, args)
         slots = [slot_of(value) for value in args]
         if 0 not in extents:
-            kernel.run.start(extents, args, slots)
+            start_told(kernel, extents, args, slots)
 
 
 install_launcher(_Launcher())

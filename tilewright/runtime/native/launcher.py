@@ -213,7 +213,7 @@ class Launcher:
 
     def _adopt(self, words: bytes, objects: tuple[Any, ...], compiled: CompiledKernel) -> None:
         """Keep what has just run for launches with the same words."""
-        loaded = compiled.loaded
+        loaded = getattr(compiled, "loaded", None)  # a hook may have stopped the launch
         if loaded is None or not self._watch_globals():
             return  # compiled, but never run
         if len(self.entries) >= MAX_ENTRIES:

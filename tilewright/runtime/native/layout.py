@@ -38,7 +38,7 @@ _RUNTIME = {
     **dict.fromkeys(("run_name", "value_name", "dtype_name", "last_kernel_name"), 1),
     **dict.fromkeys(("launch_method", "extents_of", "environ", "cuda_usable"), 1),
     **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
-    **dict.fromkeys(("resume", "slice"), 1),
+    **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
     "constant_types": CONSTANT_TYPES,
     "debug": _KNOB_WORDS,
     "cpu_threads": _KNOB_WORDS,

@@ -117,6 +117,7 @@ class Runtime:
         put_object("dtype_name", sys.intern("dtype"))
         put_object("last_kernel_name", sys.intern("last_kernel"))
         put_object("extents_of", extents_of)
+        put_object("launch_hooks", knobs.launch_hooks)
         put("launch_method", ctypes.addressof(self._launch_method))
         self._all.put_words("constant_types", map(id, _CONSTANT_TYPES))
         self._all.put_words("elements", table_of(_numpy_elements()))

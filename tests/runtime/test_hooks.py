@@ -1,0 +1,275 @@
+"""What programs may hear of and stop: hooks around launches and compilations, listeners, recorded
+variants, compiling in threads."""
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.base import knobs
+from tilewright.base.knobs import HookChain
+from tilewright.runtime import jit as jit_module
+from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
+from tilewright.runtime.jit import JITFunction, jit
+
+pytestmark = pytest.mark.usefixtures("launcher", "settings")
+
+
+def fill(out, value, N: tl.constexpr):
+    tl.store(out + tl.arange(0, N), value)
+
+
+def apply(out, F: tl.constexpr, SCALE: tl.constexpr):
+    tl.store(out, F(tl.load(out)) * SCALE)
+
+
+@jit
+def double(x):
+    return x * 2
+
+
+def broken(out, N: tl.constexpr):
+    tl.static_assert(N < 4, "too large")
+    tl.store(out, N)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[None]:
+    with knobs.cache.scope(), knobs.runtime.scope(), knobs.compilation.scope():
+        knobs.cache.dir = str(tmp_path / "cache")
+        yield
+
+
+def array() -> Any:
+    return np.zeros(8, np.float32)
+
+
+# -- launches -------------------------------------------------------------------------------------
+
+
+def test_launch_hooks_surround_each_launch() -> None:
+    heard: list[Any] = []
+    out = array()
+    kernel = jit(fill)
+    kernel[(1,)](out, 1.0, N=8)  # native code knows the variant before there are hooks
+    kernel[(1,)](out, 2.0, N=8)
+    knobs.runtime.launch_enter_hook.add(lambda told: heard.append((told.get(), float(out[0]))))
+    knobs.runtime.launch_exit_hook.add(lambda told: heard.append((told.get(), float(out[0]))))
+    compiled = kernel[(1,)](out, 3.0, N=8)
+    assert [value for _, value in heard] == [2.0, 3.0]
+    told = heard[0][0]
+    assert told == {"name": "fill", "function": compiled.function, "stream": 0}
+    compiled[(1, 1, 1)](out, 4.0, 8)
+    assert len(heard) == 4
+    knobs.runtime.launch_enter_hook.clear()
+    knobs.runtime.launch_exit_hook.clear()
+    kernel[(1,)](out, 5.0, N=8)
+    assert len(heard) == 4
+    assert out[0] == 5.0
+    assert not knobs.launch_hooks
+
+
+def test_exit_hooks_run_in_reverse_and_metadata_is_lazy() -> None:
+    calls: list[Any] = []
+
+    def metadata(grid: Any, metadata: Any, args: dict[str, Any]) -> dict[str, Any]:
+        calls.append("metadata")
+        return {"bytes": args["out"].nbytes * grid[0], "warps": metadata.num_warps}
+
+    kernel = jit(launch_metadata=metadata)(fill)
+    for name in "ab":
+        knobs.runtime.launch_enter_hook.add(lambda told, name=name: calls.append(f"+{name}"))
+        knobs.runtime.launch_exit_hook.add(lambda told, name=name: calls.append(f"-{name}"))
+    kernel[(1,)](array(), 1.0, N=8)
+    assert calls == ["+a", "+b", "-b", "-a"]
+    told: list[Any] = []
+    knobs.runtime.launch_enter_hook = lambda given: told.append(given.get())
+    kernel[(2,)](array(), 1.0, N=8)
+    assert told[0]["bytes"] == 64
+    assert told[0]["warps"] == 4
+
+
+def test_scope_removes_what_was_added() -> None:
+    chain = knobs.runtime.launch_enter_hook
+    with knobs.runtime.scope():
+        chain.add(print)
+        assert knobs.launch_hooks == [print]
+    assert chain.calls == []
+    assert knobs.launch_hooks == []
+    assert knobs.runtime.launch_enter_hook is chain
+
+
+def test_chains_hold_a_function_once() -> None:
+    chain, calls = HookChain(), []
+    chain.add(calls.append)
+    chain.add(calls.append)
+    chain(1)
+    assert calls == [1]
+    chain.remove(calls.append)
+    chain.remove(calls.append)
+    chain(2)
+    assert calls == [1]
+
+
+def test_load_hooks_surround_loading() -> None:
+    heard: list[Any] = []
+    knobs.runtime.kernel_load_start_hook.add(lambda *told: heard.append(told))
+    knobs.runtime.kernel_load_end_hook.add(lambda *told: heard.append(told))
+    kernel = jit(fill)
+    compiled = kernel[(1,)](array(), 1.0, N=8)
+    kernel[(1,)](array(), 2.0, N=8)
+    assert [(told[1], told[2], told[4]) for told in heard] == [
+        (None, "fill", compiled.hash),
+        (compiled.function, "fill", compiled.hash),
+    ]
+
+
+def test_pre_run_hooks_see_the_arguments() -> None:
+    seen: list[Any] = []
+    kernel = jit(fill)
+    kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append((args[1:], kwargs)))
+    kernel[(1,)](array(), 1.0, N=8)
+    assert seen == [((1.0,), {"N": 8})]
+
+
+# -- compilations ---------------------------------------------------------------------------------
+
+
+def test_compilation_hooks_are_told_what_is_compiled() -> None:
+    before: list[dict[str, Any]] = []
+    after: list[dict[str, Any]] = []
+    knobs.runtime.jit_cache_hook = lambda **told: before.append(told)
+    knobs.runtime.jit_post_compile_hook = lambda **told: after.append(told)
+    kernel = jit(fill)
+    kernel[(1,)](array(), 1.0, N=8, num_warps=2)
+    kernel[(1,)](array(), 2.0, N=8, num_warps=2)
+    assert len(before) == len(after) == 1
+    told = before[0]
+    assert told["fn"].jit_function is kernel
+    assert (told["fn"].module, told["fn"].name) == (fill.__module__, "fill")
+    assert told["repr"].startswith("fill[num_warps=2, num_ctas=1, num_stages=3, enable_fp_fusion=")
+    assert told["repr"].endswith("](out: *fp32, value: fp32, N: constexpr)")
+    assert told["compile"]["signature"] == {"out": "*fp32", "value": "fp32", "N": "constexpr"}
+    assert told["compile"]["constants"] == {(2,): 8}
+    assert told["compile"]["device"] == "cpu"
+    assert told["compile"]["num_warps"] == 2
+    assert told["key"] == told["compile"]["key"] == after[0]["key"]
+    assert (told["is_manual_warmup"], told["already_compiled"]) == (False, False)
+    kernel.warmup(tl.float32, 1.0, N=4, grid=(1,))
+    assert before[1]["is_manual_warmup"]
+
+
+def test_cache_hook_stops_the_launch() -> None:
+    knobs.runtime.jit_cache_hook = lambda **told: True
+    kernel, out = jit(fill), array()
+    for _ in range(2):
+        assert kernel[(1,)](out, 1.0, N=8) is None
+    assert not out.any()
+    knobs.runtime.jit_cache_hook = None
+    assert kernel[(1,)](out, 1.0, N=8) is not None
+    assert out.all()
+
+
+def test_compilation_listener_hears_times_and_hits() -> None:
+    heard: list[dict[str, Any]] = []
+    knobs.compilation.listener = lambda **told: heard.append(told)
+    for _ in range(2):
+        jit(fill)[(1,)](array(), 1.0, N=8)
+    assert [told["cache_hit"] for told in heard] == [False, True]
+    assert heard[0]["metadata"]["name"] == heard[1]["metadata"]["name"] == "fill"
+    times = heard[0]["times"]
+    assert times.ir_initialization > 0
+    assert times.total_lowering == sum(time for _, time in times.lowering_stages) > 0
+    assert times.total >= times.total_lowering
+
+
+# -- recorded variants ----------------------------------------------------------------------------
+
+
+def recorded(kernel: JITFunction, *args: Any, **kwargs: Any) -> str:
+    """What hooks are told of the variant that a launch needs."""
+    told: list[str] = []
+    with knobs.runtime.scope():
+        knobs.runtime.jit_cache_hook = lambda **given: told.append(
+            given["compile"]["specialization_data"]
+        )
+        kernel[(1,)](*args, **kwargs)
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "kwargs"),
+    [(fill, (1.0,), {"N": 8}), (fill, (1,), {"N": 4}), (apply, (double, 0.1), {})],
+)
+def test_recorded_variant_is_preloaded(
+    fn: Any, args: Any, kwargs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = recorded(jit(fn), array(), *args, **kwargs)
+    assert json.loads(text)["name"] == fn.__name__
+    kernel, out = jit(fn), array()
+    preloaded = kernel.preload(text)
+    monkeypatch.setattr(jit_module, "compile_source", None)  # nothing is compiled any more
+    assert kernel[(1,)](out, *args, **kwargs) is preloaded
+
+
+def test_other_recordings_are_refused() -> None:
+    text = recorded(jit(fill), array(), 1.0, N=8)
+    expected = "Specialization data is for fill but trying to preload for broken"
+    with pytest.raises(RuntimeError, match=expected):
+        jit(broken).preload(text)
+    other = json.dumps({**json.loads(text), "target": ["cuda", 90, 32]})
+    with pytest.raises(RuntimeError, match=r"Specialization data is for GPUTarget.*cuda.*preload"):
+        jit(fill).preload(other)
+    text = recorded(jit(apply), array(), double, 0.1)
+    with pytest.raises(RuntimeError, match=r"Unable to resolve JITFunction .*:gone for preload"):
+        jit(apply).preload(text.replace(":double", ":gone"))
+
+
+# -- compiling in threads -------------------------------------------------------------------------
+
+
+def test_warmups_compile_in_the_executor() -> None:
+    threads: set[str] = set()
+    knobs.compilation.listener = lambda **told: threads.add(threading.current_thread().name)
+    kernel, out = jit(fill), array()
+    with ThreadPoolExecutor(2, "compiling") as executor, AsyncCompileMode(executor):
+        futures = [kernel.warmup(out, 1.0, N=n, grid=(1,)) for n in (2, 4, 4)]
+        assert all(isinstance(future, FutureKernel) for future in futures)
+        assert futures[0].metadata.name == "fill"  # waits
+    assert all(name.startswith("compiling") for name in threads)
+    (cache,) = kernel.device_caches.values()
+    assert [type(made).__name__ for made in cache.kernel_cache.values()] == ["CompiledKernel"] * 2
+    assert futures[1] is futures[2]
+    assert kernel[(1,)](out, 1.0, N=4) is futures[1].result()
+
+
+def test_launch_waits_for_its_kernel() -> None:
+    kernel, out = jit(fill), array()
+    with ThreadPoolExecutor(1) as executor, AsyncCompileMode(executor):
+        kernel.warmup(out, 1.0, N=8, grid=(1,))
+        compiled = kernel[(1,)](out, 3.0, N=8)
+        assert out.tolist() == [3.0] * 8
+    assert type(compiled).__name__ == "CompiledKernel"
+
+
+def test_errors_are_raised_at_the_end() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        with pytest.raises(tw.CompilationError, match="too large"), AsyncCompileMode(executor):
+            jit(broken).warmup(tl.float32, N=8, grid=(1,))
+        with AsyncCompileMode(executor, ignore_errors=True):
+            future = jit(broken).warmup(tl.float32, N=8, grid=(1,))
+        assert future.result(ignore_errors=True) is None
+
+
+def test_modes_do_not_nest() -> None:
+    with ThreadPoolExecutor(1) as executor, AsyncCompileMode(executor):
+        expected = "Another AsyncCompileMode is already active"
+        with pytest.raises(RuntimeError, match=expected), AsyncCompileMode(executor):
+            pass

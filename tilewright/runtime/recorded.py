@@ -1,0 +1,191 @@
+"""Variants of kernels as data: what hooks are told of a compilation, and what `preload` takes.
+
+`knobs.runtime.jit_cache_hook` and `jit_post_compile_hook` are called with keywords before and after
+a variant is compiled; `compile["specialization_data"]` is a text from which another process can
+compile the same variant, before anything is launched: ``kernel.preload(text)``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile_source
+from tilewright.compiler.source import ArgPath, ASTSource
+from tilewright.frontend.source import JITCallable
+from tilewright.ir.types import DType, scalar_type
+from tilewright.language.values import constexpr
+from tilewright.targets.protocol import GPUTarget, options_dict
+from tilewright.targets.registry import target as find_target
+
+_SHOWN_OPTIONS = (
+    "num_warps",
+    "num_ctas",
+    "num_stages",
+    "enable_fp_fusion",
+    "launch_cooperative_grid",
+)
+
+
+class JitFunctionInfo(NamedTuple):
+    """The kernel that a hook is told of."""
+
+    module: str
+    name: str
+    jit_function: Any
+
+
+class Variant(NamedTuple):
+    """What is compiled.
+
+    Attributes:
+        source: the kernel with types and compile-time values.
+        target: for which device.
+        options: as the target has parsed them.
+        key: what names it in the kernel's memory.
+        device: the name of the device.
+        is_warmup: whether nothing will be launched.
+    """
+
+    source: ASTSource
+    target: GPUTarget
+    options: Any
+    key: Any
+    device: str
+    is_warmup: bool
+
+
+def told(variant: Variant) -> dict[str, Any]:
+    """The keywords that hooks are called with."""
+    source, fn = variant.source, variant.source.fn
+    options = options_dict(variant.options)
+    shown = ", ".join(f"{name}={options.get(name)}" for name in _SHOWN_OPTIONS)
+    types = ", ".join(f"{name}: {type}" for name, type in source.signature.items())
+    key = str(variant.key)
+    compiled = {
+        "key": key,
+        "signature": source.signature,
+        "device": variant.device,
+        "constants": source.constants,
+        **{name: options.get(name) for name in _SHOWN_OPTIONS},
+        "extern_libs": options.get("extern_libs"),
+        "configs": [source.attrs],
+        "specialization_data": dump(variant),
+        "is_warmup": variant.is_warmup,
+    }
+    return {
+        "key": key,
+        "repr": f"{fn.__qualname__}[{shown}]({types})",
+        "fn": JitFunctionInfo(fn.__module__, fn.__qualname__, fn),
+        "compile": compiled,
+        "is_manual_warmup": variant.is_warmup,
+        "already_compiled": False,
+    }
+
+
+# -- as text --------------------------------------------------------------------------------------
+
+
+def dump(variant: Variant) -> str:
+    """A text from which `load` compiles the variant again; "" where a value has no such form."""
+    source, target = variant.source, variant.target
+    try:
+        return json.dumps(
+            {
+                "name": source.fn.__qualname__,
+                "signature": source.signature,
+                "constants": [[list(p), _plain(v)] for p, v in source.constants.items()],
+                "attrs": [[list(p), facts] for p, facts in source.attrs.items()],
+                "options": options_dict(variant.options),
+                "target": [target.backend, target.arch, target.warp_size],
+                "key": str(variant.key),
+            }
+        )
+    except TypeError:
+        return ""
+
+
+def load(fn: Any, text: str, target: GPUTarget) -> CompiledKernel:
+    """Compile the variant that a text describes.
+
+    Raises:
+        RuntimeError: it is of another kernel, for another target, or passes a function that does
+            not exist here.
+    """
+    data = json.loads(text)
+    if data["name"] != fn.__qualname__:
+        raise RuntimeError(
+            f"Specialization data is for {data['name']} but trying to preload for {fn.__qualname__}"
+        )
+    recorded = GPUTarget(*data["target"])
+    if recorded != target:
+        raise RuntimeError(
+            f"Specialization data is for {recorded} but trying to preload for {target}"
+        )
+    constants = {_path(path): _value(value) for path, value in data["constants"]}
+    attrs = {_path(path): facts for path, facts in data["attrs"]}
+    source = ASTSource(fn, _tuples(data["signature"]), constants, attrs)
+    compiler = find_target(target)
+    options = {name: _tuples(value) for name, value in data["options"].items()}
+    return compile_source(source, target, compiler.parse_options(options))
+
+
+def _plain(value: Any) -> Any:
+    """A compile-time value as JSON has it.
+
+    Raises:
+        TypeError: it has no such form.
+    """
+    if isinstance(value, constexpr):
+        return {"constexpr": _plain(value.value)}
+    if isinstance(value, JITCallable):
+        return {"jit_function": f"{value.__module__}:{value.__qualname__}"}
+    if isinstance(value, DType):
+        return {"dtype": value.short}
+    if isinstance(value, tuple):
+        return {"tuple": [_plain(item) for item in value]}
+    if isinstance(value, float):
+        return {"float": value.hex()}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"{type(value).__name__} has no form in JSON")
+
+
+def _value(plain: Any) -> Any:
+    """What `_plain` was given."""
+    if not isinstance(plain, dict):
+        return plain
+    ((kind, inner),) = plain.items()
+    convert: Mapping[str, Callable[[Any], Any]] = {
+        "constexpr": lambda v: constexpr(_value(v)),
+        "jit_function": _resolve,
+        "dtype": scalar_type,
+        "tuple": lambda items: tuple(map(_value, items)),
+        "float": float.fromhex,
+    }
+    return convert[kind](inner)
+
+
+def _resolve(name: str) -> Any:
+    try:
+        # Of a module that is loaded: data is no reason to run another one.
+        found: Any = sys.modules[name.partition(":")[0]]
+        for part in name.partition(":")[2].split("."):
+            found = getattr(found, part)
+    except (KeyError, AttributeError):
+        raise RuntimeError(f"Unable to resolve JITFunction {name} for preload") from None
+    return found
+
+
+def _path(path: list[int]) -> ArgPath:
+    return tuple(path)
+
+
+def _tuples(value: Any) -> Any:
+    """The value with tuples where JSON has lists."""
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
