@@ -1,7 +1,11 @@
 """What the tests of launches share: every launch by native code, and again by Python alone."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from tilewright.base import knobs
 from tilewright.runtime import jit
 from tilewright.runtime.native.runtime import runtime
 
@@ -14,3 +18,12 @@ def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     else:
         monkeypatch.setattr(jit, "make_launcher", lambda *args: None)
     return request.param
+
+
+@pytest.fixture
+def tuning(tmp_path: Path) -> Iterator[None]:
+    """A cache of its own for each test, and configurations compiled by this process."""
+    with knobs.cache.scope(), knobs.autotuning.scope():
+        knobs.cache.dir = str(tmp_path / "cache")
+        knobs.autotuning.workers = 0
+        yield

@@ -29,10 +29,10 @@ from tilewright.runtime.bench import do_bench_cudagraph
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.jit import InterpretedFunction, JITFunction, KernelInterface
-from tilewright.runtime.placement import device_of, devices_of, leaves_of
-from tilewright.runtime.tensors import find_reader
+from tilewright.runtime.placement import device_of, devices_of
 from tilewright.runtime.tuning import results
-from tilewright.runtime.tuning.protect import CannotProtect, Protection, written_tensors
+from tilewright.runtime.tuning.call import Call, assign, clear, copied
+from tilewright.runtime.tuning.protect import CannotProtect, Protection
 from tilewright.runtime.tuning.report import Progress, first_line, table
 from tilewright.runtime.tuning.results import import_tuning
 from tilewright.runtime.tuning.search import (
@@ -291,7 +291,7 @@ class Autotuner(KernelInterface):
         self.configs_timings = (results.load(stored, configs) if stored else None) or {}
         cached = bool(self.configs_timings)
         if not cached:
-            call = _Call(self, device.name, args, kwargs)
+            call = Call(self, device.name, args, kwargs)
             outcome = self._measured(key, call, configs)
             self.configs_timings = outcome.timings
             if stored and not outcome.errors:
@@ -303,7 +303,7 @@ class Autotuner(KernelInterface):
         self._notify(key, best, cache_hit=cached)
         return best
 
-    def _measured(self, key: tuple[Any, ...], call: _Call, configs: Sequence[Config]) -> Outcome:
+    def _measured(self, key: tuple[Any, ...], call: Call, configs: Sequence[Config]) -> Outcome:
         begin = time.perf_counter()
         shown = knobs.autotuning.print
         progress = Progress(self.__name__, len(configs), knobs.autotuning.progress and not shown)
@@ -385,7 +385,7 @@ class Autotuner(KernelInterface):
         self.merged(meta, config)
         if self.nargs is None:
             self.nargs = dict(zip(self.arg_names, args, strict=False))
-        call = _Call(self, self._device(self.nargs, meta).name, args, meta)
+        call = Call(self, self._device(self.nargs, meta).name, args, meta)
         protection = Protection(knobs.autotuning.protect_mib << 20)
         try:
             search = Search(call, bench=self._do_bench, protection=protection)
@@ -410,15 +410,15 @@ class Autotuner(KernelInterface):
         """Before a run: clear what is to be cleared, keep what is to be restored."""
         for name in self.reset_to_zero:
             if args[name] is not None:
-                _clear(args[name])
+                clear(args[name])
         if not reset_only:
             given = {name: args[name] for name in self.restore_value}
-            self.restore_copies = {k: _copy(v) for k, v in given.items() if v is not None}
+            self.restore_copies = {k: copied(v) for k, v in given.items() if v is not None}
 
     def _restore(self, args: dict[str, Any], exception: Exception | None) -> None:
         """After a run: put back what is to be restored."""
         for name, copy in self.restore_copies.items():
-            _assign(args[name], copy)
+            assign(args[name], copy)
         self.restore_copies = {}
 
     # -- results --------------------------------------------------------------------------------
@@ -475,57 +475,6 @@ class _Device(NamedTuple):
     target: str
 
 
-class _Call:
-    """A call of a tuned kernel, as a subject of the search."""
-
-    def __init__(
-        self, tuner: Autotuner, device: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> None:
-        self._tuner = tuner
-        self._args = args
-        self._nargs = dict(zip(tuner.arg_names, args, strict=False))
-        self._kwargs = {k: v for k, v in kwargs.items() if k not in ("grid", "warmup")}
-        self._grid = kwargs["grid"]
-        self.name = tuner.__name__
-        self.device = device
-
-    def compile(self, config: Config) -> Any:
-        chosen = self._tuner.merged(self._kwargs, config)
-        return self._tuner.fn.run(*self._args, grid=self._grid, warmup=True, **chosen)
-
-    def written(self, compiled: Any) -> list[Any]:
-        """What the kernel may write; every tensor, where the kernel does not say it."""
-        given = [*self._nargs.values(), *self._kwargs.values()]
-        metadata = getattr(compiled, "metadata", None)
-        names = getattr(metadata, "signature", None)
-        if metadata is None or names is None:
-            return [v for value in given for v in leaves_of(value) if find_reader(v) is not None]
-        named = {**self._nargs, **self._kwargs}
-        return written_tensors(metadata, [named.get(name) for name in names])
-
-    def run(self, config: Config) -> Callable[[], Any]:
-        tuner = self._tuner
-        chosen = tuner.merged(self._kwargs, config)
-        full = {**self._nargs, **chosen}
-        launch = partial(tuner.fn[self._grid], *self._args, **chosen)
-        hooked = tuner.user_defined_pre_hook or tuner.user_defined_post_hook
-        if not (hooked or config.pre_hook or tuner.reset_to_zero or tuner.restore_value):
-            return launch
-
-        def run() -> None:
-            if config.pre_hook is not None:
-                config.pre_hook(full)
-            tuner.pre_hook(full)
-            try:
-                launch()
-            except Exception as error:
-                tuner.post_hook(full, exception=error)
-                raise
-            tuner.post_hook(full, exception=None)
-
-        return run
-
-
 def _kernel_of(fn: Any) -> JITFunction | None:
     """The kernel inside wrappers."""
     while fn is not None and not isinstance(fn, JITFunction):
@@ -541,25 +490,6 @@ def _python_function(fn: Any) -> Any:
 
 def _is_interpreted(fn: Any) -> bool:
     return isinstance(_kernel_of(fn), InterpretedFunction)
-
-
-def _clear(tensor: Any) -> None:
-    """Set all elements to zero."""
-    if hasattr(tensor, "zero_"):
-        tensor.zero_()
-    else:
-        tensor[...] = 0
-
-
-def _copy(tensor: Any) -> Any:
-    return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
-
-
-def _assign(tensor: Any, values: Any) -> None:
-    if hasattr(tensor, "copy_"):
-        tensor.copy_(values)
-    else:
-        tensor[...] = values
 
 
 def autotune(
