@@ -1,7 +1,10 @@
 """What tuning has found, and how: on disk, shipped, by many processes, on a terminal; `Config`."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +28,7 @@ from tilewright.compiler import workers
 from tilewright.runtime.autotuner import Config, export_tuning, import_tuning
 from tilewright.runtime.tuning import report
 from tilewright.runtime.tuning.results import forget_imported
+from tilewright.runtime.tuning.search import Search
 
 pytestmark = pytest.mark.usefixtures("tuning")
 
@@ -44,6 +48,46 @@ def test_results_are_kept_on_disk() -> None:
     other = tuned(increment, blocks(16, 64))  # other configurations: another result
     other[grid](x, SIZE)
     assert other.configs_timings.keys() == set(blocks(16, 64))
+
+
+def test_failures_are_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tuned(only_small, blocks(16, 32, 64))
+    first[grid](np.zeros(SIZE, np.int32), SIZE)
+    monkeypatch.setattr(Search, "run", None)  # nothing is measured any more
+    again = tuned(only_small, blocks(16, 32, 64))
+    again[grid](np.zeros(SIZE, np.int32), SIZE)
+    assert again.configs_timings == first.configs_timings
+    assert again.configs_timings[Config({"BLOCK": 64})] == [float("inf")] * 3
+
+
+TUNE = """
+import sys
+import numpy as np
+import tilewright as tw
+from tests.runtime.tuned import blocks, grid, increment, tuned
+from tilewright.base import knobs
+
+heard = []
+knobs.autotuning.listener = lambda **told: heard.append(told["cache_hit"])
+x = np.zeros(100, np.float32)
+tuned(increment, blocks(16, 32))[grid](x, 100)
+assert x.tolist() == [1.0] * 100
+print(heard)
+"""
+
+
+def test_other_processes_measure_nothing() -> None:
+    env = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(knobs.cache.dir)}
+    command = [sys.executable, "-c", TUNE]
+    root = Path(__file__).parents[2]
+    pipe = subprocess.PIPE
+    at_once = [
+        subprocess.Popen(command, cwd=root, env=env, stdout=pipe, text=True) for _ in range(2)
+    ]
+    told = sorted(process.communicate()[0].strip() for process in at_once)
+    assert told == ["[False]", "[True]"]  # the second one waited for the first
+    later = subprocess.run(command, cwd=root, env=env, stdout=pipe, text=True, check=True)
+    assert later.stdout.strip() == "[True]"
 
 
 @pytest.mark.parametrize(

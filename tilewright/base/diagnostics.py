@@ -106,6 +106,24 @@ class OutOfResources(TritonError):
         )
 
 
+class PTXASError(TritonError):
+    """An assembler that refuses the PTX of a kernel.
+
+    Attributes:
+        log: what it said.
+        path: a file that holds the PTX; None when it could not be written.
+    """
+
+    def __init__(self, message: str, log: str = "", path: str | None = None) -> None:
+        self.message = message
+        self.log = log
+        self.path = path
+        super().__init__(message, log, path)
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class AutotunerError(TritonError):
     """No configuration of a tuned kernel is left, or none runs."""
 

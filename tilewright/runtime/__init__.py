@@ -1,1 +1,33 @@
 """What happens at a launch: arguments are bound and specialised, code is found or made, and run."""
+
+from tilewright.base.diagnostics import InterpreterError, OutOfResources
+from tilewright.runtime import driver
+from tilewright.runtime.autotuner import (
+    Autotuner,
+    Config,
+    Heuristics,
+    autotune,
+    export_tuning,
+    heuristics,
+    import_tuning,
+)
+from tilewright.runtime.jit import JITFunction, KernelInterface
+from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "InterpreterError",
+    "JITFunction",
+    "KernelInterface",
+    "MockTensor",
+    "OutOfResources",
+    "TensorWrapper",
+    "autotune",
+    "driver",
+    "export_tuning",
+    "heuristics",
+    "import_tuning",
+    "reinterpret",
+]

@@ -18,6 +18,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +27,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources
 from tilewright.runtime import driver
 from tilewright.runtime.bench import do_bench_cudagraph
+from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.jit import InterpretedFunction, JITFunction, KernelInterface
@@ -288,22 +290,25 @@ class Autotuner(KernelInterface):
             self._notify(key, shipped, cache_hit=True)
             return shipped
         stored = self._store_key(key, device, configs)
-        self.configs_timings = (results.load(stored, configs) if stored else None) or {}
-        cached = bool(self.configs_timings)
-        if not cached:
-            call = Call(self, device.name, args, kwargs)
-            outcome = self._measured(key, call, configs)
-            self.configs_timings = outcome.timings
-            if stored and not outcome.errors:
-                results.save(stored, self._full_name(), outcome.timings)
+        call = Call(self, device.name, args, kwargs)
+        # Another process may be measuring the same: its result is worth a wait.
+        with disk_cache().compiling(stored) if stored else nullcontext():
+            found = results.load(stored, configs) if stored else None
+            self.configs_timings = found or self._measured(key, call, configs, stored)
         best = fastest(self.configs_timings)
-        if not cached:
-            full = {**nargs, **kwargs, **best.all_kwargs()}
-            self.pre_hook(full, reset_only=True)
-        self._notify(key, best, cache_hit=cached)
+        if not found:
+            self.pre_hook({**nargs, **kwargs, **best.all_kwargs()}, reset_only=True)
+        self._notify(key, best, cache_hit=bool(found))
         return best
 
-    def _measured(self, key: tuple[Any, ...], call: Call, configs: Sequence[Config]) -> Outcome:
+    def _measured(
+        self, key: tuple[Any, ...], call: Call, configs: Sequence[Config], stored: str | None
+    ) -> dict[Config, Any]:
+        """Times of the configurations, kept on disk under `stored`.
+
+        Raises:
+            AutotunerError: none runs.
+        """
         begin = time.perf_counter()
         shown = knobs.autotuning.print
         progress = Progress(self.__name__, len(configs), knobs.autotuning.progress and not shown)
@@ -318,7 +323,8 @@ class Autotuner(KernelInterface):
         try:
             outcome = search.run(configs, progress)
         except CannotProtect as error:
-            return self._unmeasured(configs, error)
+            self._warn_unmeasured(configs[0], error)
+            return {configs[0]: [0.0] * len(QUANTILES)}
         finally:
             progress.clear()
             protection.free()
@@ -327,19 +333,18 @@ class Autotuner(KernelInterface):
             raise self._failure(outcome)
         if shown:
             self._print(key, outcome)
-        return outcome
+        if stored:
+            results.save(stored, self._full_name(), outcome.timings)
+        return outcome.timings
 
-    def _unmeasured(self, configs: Sequence[Config], why: Exception) -> Outcome:
-        """What is used where measuring would spoil the arguments: the first configuration."""
+    def _warn_unmeasured(self, config: Config, why: Exception) -> None:
+        """Where measuring would spoil the arguments, the first configuration is used."""
         warnings.warn(
-            f"{self.__name__} is not tuned, and runs with {configs[0]}: {why}. The setting "
+            f"{self.__name__} is not tuned, and runs with {config}: {why}. The setting "
             "autotuning.protect_mib says how much memory copies may take.",
             RuntimeWarning,
             stacklevel=6,
         )
-        outcome = Outcome({configs[0]: [0.0] * len(QUANTILES)})
-        outcome.errors[configs[0]] = why
-        return outcome
 
     def _effort(self) -> Effort:
         if _is_interpreted(self.fn):

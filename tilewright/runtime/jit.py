@@ -99,8 +99,9 @@ class JITFunction(SourceFunction, KernelInterface):
 
     Args:
         fn: the Python function.
-        version, launch_metadata: kept as attributes, for tools.
-        repr, do_not_specialize, do_not_specialize_on_alignment, debug, noinline: as for `jit`.
+        version: kept as an attribute, for tools.
+        repr, launch_metadata, do_not_specialize, do_not_specialize_on_alignment, debug, noinline:
+            as for `jit`.
 
     Attributes:
         device_caches: by name of the device, what was compiled; see `DeviceCache`.
@@ -506,7 +507,8 @@ def jit(
         fn: the function, of at least as many parameters as a call passes; no ``**kwargs``.
         version: kept as an attribute.
         repr: gives the kernel's symbol, from an object with `constants` and `signature`.
-        launch_metadata: kept as an attribute, for profilers.
+        launch_metadata: gives what hooks of launches are told besides the kernel's name: a dict,
+            from the grid, the kernel's metadata and the arguments by name.
         do_not_specialize: names or positions of parameters whose values (1, or a multiple of 16)
             make no variant of their own.
         do_not_specialize_on_alignment: the same for being a multiple of 16 only.

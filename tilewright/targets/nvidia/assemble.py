@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import TritonError
+from tilewright.base.diagnostics import PTXASError
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
     OUTPUT,
@@ -115,7 +115,7 @@ class Ptxas:
         command = [self.path, *options, INPUT, "-o", OUTPUT]
         ended = run_program(command, _timeless(ptx).encode())
         if ended.status != 0:
-            raise PTXASError.about(ptx, ended.stderr + ended.stdout, command)
+            raise _refusal(ptx, ended.stderr + ended.stdout, command)
         return ended.output
 
 
@@ -160,7 +160,7 @@ class NvJitLink:
         refused = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
         try:
             if refused or self._link(handle, _timeless(ptx).encode()):
-                raise PTXASError.about(ptx, self._fetch("ErrorLog", handle).decode(), options)
+                raise _refusal(ptx, self._fetch("ErrorLog", handle).decode(), options)
             return self._fetch("LinkedCubin", handle)
         finally:
             self._library.nvJitLinkDestroy(ctypes.byref(handle))
@@ -207,39 +207,19 @@ _LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
 _LINE = re.compile(r"\t\.loc\t(\d+) (\d+)")
 
 
-class PTXASError(TritonError):
-    """An assembler that refuses the PTX of a kernel.
+def _refusal(ptx: str, log: str, command: Sequence[str]) -> PTXASError:
+    """The error for PTX, with the assembler's log and the command that shows it again.
 
-    Attributes:
-        log: what it said.
-        path: a file that holds the PTX; None when it could not be written.
+    Args:
+        command: in which `INPUT` stands for the PTX. Options alone, for a library, are told as
+            they are.
     """
-
-    def __init__(self, message: str, log: str, path: str | None) -> None:
-        self.message = message
-        self.log = log
-        self.path = path
-        super().__init__(message, log, path)
-
-    def __str__(self) -> str:
-        return self.message
-
-    @classmethod
-    def about(cls, ptx: str, log: str, command: Sequence[str]) -> PTXASError:
-        """The error for PTX, with the assembler's log and the command that shows it again.
-
-        Args:
-            command: in which `INPUT` stands for the PTX. Options alone, for a library, are told
-                as they are.
-        """
-        path, why = _keep(ptx)
-        text = ["PTXAS error: the kernel's PTX is refused", *_explained(log, ptx.split("\n"))]
-        again = shlex.join(
-            [{INPUT: path or "FILE", OUTPUT: "/dev/null"}.get(c, c) for c in command]
-        )
-        text.append(f"assembled as: {again}")
-        text.append(f"the PTX is in {path}" if path else f"the PTX could not be kept: {why}")
-        return cls("\n".join(text), log, path)
+    path, why = _keep(ptx)
+    text = ["PTXAS error: the kernel's PTX is refused", *_explained(log, ptx.split("\n"))]
+    again = shlex.join([{INPUT: path or "FILE", OUTPUT: "/dev/null"}.get(c, c) for c in command])
+    text.append(f"assembled as: {again}")
+    text.append(f"the PTX is in {path}" if path else f"the PTX could not be kept: {why}")
+    return PTXASError("\n".join(text), log, path)
 
 
 def _explained(log: str, lines: Sequence[str]) -> list[str]:
