@@ -6,8 +6,6 @@ tilewright.testing.assert_close(y, expected, atol=1e-3)
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -34,6 +32,9 @@ __all__ = [
     "perf_report",
     "set_gpu_clock",
 ]
+
+_run = late("subprocess:run")
+_which = late("shutil:which")
 
 get_dram_gbps = late("tilewright.tools.roofline:get_dram_gbps")
 get_max_simd_tflops = late("tilewright.tools.roofline:get_max_simd_tflops")
@@ -124,10 +125,10 @@ def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Genera
 
 
 def _nvidia_smi(*options: str) -> str:
-    program = shutil.which("nvidia-smi")
+    program = _which("nvidia-smi")
     if program is None:
         raise RuntimeError("nvidia-smi is not installed: it comes with NVIDIA's driver")
-    run = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    run = _run([program, *options], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise RuntimeError(f"nvidia-smi {' '.join(options)} failed: {run.stdout}{run.stderr}")
     return run.stdout

@@ -162,3 +162,34 @@ def test_environment_of_the_process_is_read_at_each_use() -> None:
         check=True,
     )
     assert run.stdout.split() == ["False", "True", "False"]
+
+
+def test_assigned_values_reach_child_processes_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_DEBUG", raising=False)
+    with knobs.runtime.scope():
+        knobs.runtime.debug = True
+        assert "TILEWRIGHT_DEBUG" not in os.environ
+        monkeypatch.setattr(knobs, "propagate_env", True)
+        with knobs.runtime.scope():
+            knobs.runtime.debug = True
+            knobs.runtime.override_arch = "sm90"
+            assert os.environ["TILEWRIGHT_DEBUG"] == "1"
+            assert os.environ["TILEWRIGHT_OVERRIDE_ARCH"] == "sm90"
+            knobs.runtime.override_arch = None
+            assert "TILEWRIGHT_OVERRIDE_ARCH" not in os.environ
+        assert "TILEWRIGHT_DEBUG" not in os.environ
+    knobs.refresh_knobs()
+
+
+def test_hooks_are_no_settings() -> None:
+    assert "jit_cache_hook" not in knobs.runtime.table()
+    with knobs.runtime.scope():
+        knobs.runtime.jit_cache_hook = print
+        assert knobs.runtime.jit_cache_hook is print
+        del knobs.runtime.jit_cache_hook
+        assert knobs.runtime.jit_cache_hook is None
+        knobs.runtime.jit_cache_hook = print
+        knobs.runtime.launch_exit_hook.add(print)
+        knobs.runtime.reset()
+        assert knobs.runtime.jit_cache_hook is None
+        assert not knobs.runtime.launch_exit_hook.calls

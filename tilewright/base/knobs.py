@@ -35,6 +35,15 @@ class _Environment:
 
 env: Final = _Environment()
 
+propagate_env = False
+"""Whether what is assigned to a setting is also put into its environment variable, for processes
+that this one starts."""
+
+
+def refresh_knobs() -> None:
+    """Read settings from the environment again. Nothing has to be done for that: each is read
+    whenever it is used."""
+
 
 def _parse_bool(text: str) -> bool:
     return text.strip().lower() in _TRUE
@@ -118,6 +127,15 @@ class Knob(Generic[T]):
         if self.check:
             self.check(value)
         group.__dict__[self.name] = value
+        if propagate_env and self.names:
+            self._propagate(value)
+
+    def _propagate(self, value: T) -> None:
+        """Give the variable the value, for processes that are started from now on."""
+        if value is None:
+            os.environ.pop(self.names[0], None)
+        else:
+            os.environ[self.names[0]] = str(int(value) if isinstance(value, bool) else value)
 
     def __delete__(self, group: Group) -> None:
         group.__dict__.pop(self.name, None)
@@ -256,6 +274,14 @@ def _check_precision(value: str | None) -> None:
 # --------------------------------------------------------------------------------------------
 
 
+def _restore_variables(variables: dict[str, str | None]) -> None:
+    for name, text in variables.items():
+        if text is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = text
+
+
 class Group:
     """Settings of one part of the system. Unknown names are an AttributeError, set or read."""
 
@@ -291,6 +317,8 @@ class Group:
         """Undo, at the end, whatever is set inside."""
         before = self.__dict__.copy()
         calls = [(chain, chain.calls[:]) for chain in self._chains()]
+        names = [name for knob in self.table().values() for name in knob.names[:1]]
+        variables = {name: os.environ.get(name) for name in names}
         try:
             yield
         finally:
@@ -300,6 +328,8 @@ class Group:
                 chain.clear()
                 for func in called:
                     chain.add(func)
+            if propagate_env:
+                _restore_variables(variables)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not isinstance(getattr(type(self), name, None), Knob | Hook | Chain):

@@ -11,9 +11,11 @@ Inside, what has to be compiled is handed to the executor, and stands in the ker
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from contextvars import ContextVar, Token
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
 
 _active: ContextVar[AsyncCompileMode | None] = ContextVar("active_async_compile", default=None)
 

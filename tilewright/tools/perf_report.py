@@ -14,8 +14,6 @@ Plots need matplotlib, and data frames pandas; all else works without.
 
 from __future__ import annotations
 
-import csv
-import html
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +23,8 @@ from typing import Any
 
 from tilewright.base.late import late
 
+_csv_writer = late("csv:writer")
+_escape = late("html:escape")
 _subplots = late("matplotlib.pyplot:subplots")
 _show = late("matplotlib.pyplot:show")
 _close = late("matplotlib.pyplot:close")
@@ -87,7 +87,7 @@ class Table:
     def to_csv(self, path: str | Path, index: bool = False) -> None:
         """Write it to a file."""
         with open(path, "w", newline="", encoding="utf-8") as out:
-            csv.writer(out).writerows([self.columns, *self.rows])
+            _csv_writer(out).writerows([self.columns, *self.rows])
 
     def to_frame(self) -> Any:
         """It as a pandas.DataFrame.
@@ -237,7 +237,7 @@ def _plot(benchmark: Benchmark, table: Table, show: bool, folder: str) -> None:
 
 def _write_page(path: Path, benchmarks: Iterable[Benchmark]) -> None:
     images = "\n".join(
-        f'<img src="{html.escape(b.plot_name)}.png" alt="{html.escape(b.plot_name)}"/>'
+        f'<img src="{_escape(b.plot_name)}.png" alt="{_escape(b.plot_name)}"/>'
         for b in benchmarks
         if path.with_name(f"{b.plot_name}.png").exists()
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from tilewright.base import knobs
@@ -19,6 +18,8 @@ WORTH_SECONDS = 3.0
 WORKER_SECONDS = 1.0
 """The least work that another process is started for."""
 
+_thread_pool = late("concurrent.futures:ThreadPoolExecutor")
+_as_completed = late("concurrent.futures:as_completed")
 _shared_pool = late("tilewright.compiler.workers:shared_pool")
 _compiling_elsewhere = late("tilewright.compiler.workers:compiling_elsewhere")
 _may_start_processes = late("tilewright.compiler.workers:may_start_processes")
@@ -63,9 +64,9 @@ def compile_all(
         with _compiling_elsewhere(pool):
             attempt(config)
 
-    with ThreadPoolExecutor(count, "tilewright-compile") as threads:
+    with _thread_pool(count, "tilewright-compile") as threads:
         started = [threads.submit(attempt_elsewhere, config) for config in rest]
-        for number, _ in enumerate(as_completed(started), 1):
+        for number, _ in enumerate(_as_completed(started), 1):
             done(number)
     return errors
 
