@@ -98,6 +98,7 @@ class Autotuner(KernelInterface):
     ) -> None:
         self.fn = fn
         self.arg_names = list(arg_names)
+        self._known_names = frozenset(arg_names)
         self.configs = list(configs or [Config({}, num_warps=4, num_stages=3, num_ctas=1)])
         self.keys = list(key)
         self.reset_to_zero = list(reset_to_zero or [])
@@ -185,8 +186,7 @@ class Autotuner(KernelInterface):
     ) -> Config:
         if len(self.configs) == 1:
             return self.configs[0]
-        named = {**nargs, **kwargs}
-        key = self._tuning_key({k: v for k, v in named.items() if k in self.arg_names})
+        key = self._tuning_key({**nargs, **kwargs})
         found = self.cache.get(key)
         if found is None:
             with self._tuning:
@@ -198,10 +198,10 @@ class Autotuner(KernelInterface):
     def _tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
         key = [named[name] for name in self.keys if name in named]
         device = None
-        for value in named.values():
+        for name, value in named.items():
             dtype = getattr(value, "dtype", None)
-            if dtype is not None:
-                key.append(str(dtype))
+            if dtype is not None and name in self._known_names:
+                key.append(_name_of(dtype))
                 device = getattr(value, "device", "cpu") if device is None else device
         if device is not None and device != self._home:
             if self._home is None:
@@ -214,8 +214,8 @@ class Autotuner(KernelInterface):
     def merged(kwargs: Mapping[str, Any], config: Config) -> dict[str, Any]:
         """The keywords of a launch with a configuration."""
         chosen = config.all_kwargs()
-        conflicts = [name for name in kwargs if name in chosen]
-        if conflicts:
+        if not chosen.keys().isdisjoint(kwargs):
+            conflicts = [name for name in kwargs if name in chosen]
             raise ValueError(
                 f"Conflicting meta-parameters: {', '.join(conflicts)}. Make sure that you don't "
                 "re-define auto-tuned symbols."
@@ -478,6 +478,19 @@ class _Device(NamedTuple):
     name: str
     kind: str
     target: str
+
+
+_dtype_names: dict[Any, str] = {}
+
+
+def _name_of(dtype: Any) -> str:
+    """``str(dtype)``, which takes longer than all else in a launch, made once for each."""
+    try:
+        return _dtype_names[dtype]
+    except KeyError:
+        return _dtype_names.setdefault(dtype, str(dtype))
+    except TypeError:  # not hashable
+        return str(dtype)
 
 
 def _kernel_of(fn: Any) -> JITFunction | None:

@@ -45,8 +45,13 @@ class Config:
 
     def all_kwargs(self) -> dict[str, Any]:
         """The parameters, and the options that are not None: keywords of a launch."""
-        options = {name: getattr(self, name, None) for name in OPTIONS}
-        return {**self.kwargs, **{k: v for k, v in options.items() if v is not None}}
+        chosen = self.kwargs.copy()
+        options = vars(self)  # each launch asks: faster than attribute by attribute
+        for name in OPTIONS:
+            value = options.get(name)
+            if value is not None:
+                chosen[name] = value
+        return chosen
 
     def _key(self) -> tuple[Any, ...]:
         return (*self.all_kwargs().items(), self.pre_hook)
