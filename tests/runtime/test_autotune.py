@@ -4,7 +4,9 @@ Where the choice matters the test measures itself, with times that it makes up.
 """
 
 import pickle
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -93,6 +95,25 @@ def test_one_configuration_is_not_measured() -> None:
     kernel[grid](x, x, SIZE)
     assert bench.calls == 0
     assert x.tolist() == [1.0] * SIZE
+
+
+def test_threads_tune_once_and_see_their_own_arguments() -> None:
+    bench = Bench(1.0, 2.0)
+    seen: list[int] = []
+
+    def prune(configs: list[Config], named: dict[str, Any], **rest: Any) -> list[Config]:
+        time.sleep(0.01)
+        seen.append(named["n"])
+        return configs
+
+    how = {"early_config_prune": prune}
+    kernel = tuned(increment, blocks(16, 32), prune_configs_by=how, do_bench=bench)
+    arrays = [np.zeros(SIZE, np.float32) for _ in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda i: kernel[grid](arrays[i], SIZE - i % 2), range(8)))
+    assert bench.calls == 4
+    assert sorted(seen) == [SIZE - 1, SIZE]
+    assert all(x[: SIZE - 1].tolist() == [1.0] * (SIZE - 1) for x in arrays)
 
 
 @pytest.mark.parametrize("configs", [[], None])

@@ -76,7 +76,6 @@ class Autotuner(KernelInterface):
         best_config: that of the last launch.
         configs_timings: of the last tuning, milliseconds at the quantiles 0.5, 0.2 and 0.8.
         bench_time: seconds that the last tuning took.
-        nargs: the positional arguments of the present launch, by name.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Autotuner(KernelInterface):
         self.configs_timings: dict[Config, Any] = {}
         self.bench_time = 0.0
         self.best_config: Config = self.configs[0]
-        self.nargs: dict[str, Any] | None = None
+        self._launch = threading.local()
         self.restore_copies: dict[str, Any] = {}
         self.pre_hook: Callable[..., Any] = pre_hook or self._reset
         self.post_hook: Callable[..., Any] = post_hook or self._restore
@@ -152,6 +151,15 @@ class Autotuner(KernelInterface):
         if not self.use_cuda_graph:
             return None
         return partial(do_bench_cudagraph, rep=self.num_reps or FULL.rep)
+
+    @property
+    def nargs(self) -> dict[str, Any] | None:
+        """The positional arguments of the present launch of this thread, by name."""
+        return getattr(self._launch, "nargs", None)
+
+    @nargs.setter
+    def nargs(self, named: dict[str, Any] | None) -> None:
+        self._launch.nargs = named
 
     @property
     def do_bench(self) -> Callable[..., Any]:
