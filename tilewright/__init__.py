@@ -14,6 +14,7 @@ scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
 from tilewright import backends, compiler, errors, language, runtime, testing
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError
+from tilewright.compat import install_as_triton
 from tilewright.compiler.driver import compile
 from tilewright.compiler.version import VERSION as __version__
 from tilewright.errors import (
@@ -64,6 +65,7 @@ __all__ = [
     "constexpr_function",
     "errors",
     "heuristics",
+    "install_as_triton",
     "jit",
     "knobs",
     "language",

@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("compiler",),
     ("runtime",),
+    ("compat",),
     ("backends", "interop", "tools"),
 )
 TOP = "the package's top level"
@@ -62,13 +63,17 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 
 # Only here may an import stand inside a function: optional packages, and tools that start fast.
 # A single module that must load something late gets a line of its own, with its reason.
-LATE_IMPORTS = ("interop/*", "tools/*")
+LATE_IMPORTS = (
+    "interop/*",
+    "tools/*",
+    "compat/names.py",  # a finder imports what it is asked for
+)
 
 # Calls that import, and the one form in which a module may say so: `name = late("module:function")`
 # at its top (base/late.py, which alone may compute the name).
 HIDDEN_IMPORTS = ("import_module", "__import__", "resolve_name")
 DECLARED_LATE = "late"
-COMPUTED_PLACES = ("base/late.py",)
+COMPUTED_PLACES = ("base/late.py", "compat/names.py")
 
 # What names the built-in targets, to load one when it is asked for.
 REGISTRIES = ("targets/registry.py",)

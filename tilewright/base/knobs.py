@@ -604,6 +604,13 @@ def cache_key_values() -> dict[str, Any]:
     }
 
 
+def prepend_python_path(folder: str) -> None:
+    """Have Python processes that are started from now on look into a folder first."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [path for path in paths if path not in ("", folder)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *kept])
+
+
 def render_docs() -> str:
     """The text of docs/knobs.md."""
     lines = [

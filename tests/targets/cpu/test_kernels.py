@@ -184,6 +184,24 @@ def test_masks_on_two_axes(rows: int, columns: int) -> None:
     same(masked_2d, [x, out, *sizes], BM=32, BN=64)
 
 
+@tw.jit
+def kept_mask(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    m = i < n
+    v = tl.load(x + i, mask=m, other=-float("inf"))
+    chosen = (v > (tl.cumsum(tl.where(m, v, 0.0), 0) - 1) / (i + 1)) & m  # worth keeping
+    count = tl.maximum(tl.sum(chosen.to(tl.int32), 0), 1)  # between the loops, so there are two
+    total = tl.sum(tl.where(chosen, v, 0.0), 0)
+    tl.store(o + i, total / count, mask=m)
+
+
+@pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 300, 511, 512])
+def test_mask_that_is_kept_for_a_later_reduction(n: int) -> None:
+    """It holds at the first lane, and past the end it must not."""
+    x = -np.arange(512, dtype=np.float32)
+    same(kept_mask, [x, np.zeros(512, np.float32), np.int32(n)], B=512)
+
+
 # -- reductions and scans -------------------------------------------------------------------------
 
 

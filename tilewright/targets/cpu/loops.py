@@ -443,8 +443,9 @@ class Nest:
         assumed = dict.fromkeys(bounds.false, False)
         accumulators = [a for s in sinks for a in s.accumulators]
         with straight(level, 1, assumed) as child:
-            # any lane will do, but it must belong to this level for the assumptions to hold
-            coords = self.coords(at, Lanes(const(I64, 0), 0, child.depth))
+            # One in which the masks fail, as what earlier groups kept is read there; and it must
+            # belong to this level for the assumptions to hold.
+            coords = self.coords(at, Lanes(const(I64, max(0, whole - 1)), 0, child.depth))
             for sink in sinks:
                 sink.evaluate(child, coords)
             state = [

@@ -1,0 +1,193 @@
+"""The names below `triton` are tilewright's own objects, and probes get sensible answers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.compat import VERSION, search_path
+
+ROOT = Path(__file__).parents[2]
+
+START = "import tilewright\ntilewright.install_as_triton()\n"
+
+
+def answer(code: str) -> Any:
+    """What a fresh interpreter, in which tilewright is installed as triton, finds: its `found`."""
+    text = f"{START}{code}\nimport json; print(json.dumps(found))"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout)
+
+
+# What programs import -> the module that it is.
+SAME = {
+    "triton.backends": "tilewright.backends",
+    "triton.backends.compiler": "tilewright.backends.compiler",
+    "triton.compiler": "tilewright.compiler",
+    "triton.compiler.compiler": "tilewright.compiler",
+    "triton.compiler.errors": "tilewright.errors",
+    "triton.errors": "tilewright.errors",
+    "triton.knobs": "tilewright.base.knobs",
+    "triton.language": "tilewright.language",
+    "triton.language.core": "tilewright.language.core",
+    "triton.language.extra": "tilewright.language.extra",
+    "triton.language.extra.cuda": "tilewright.language.extra.cuda",
+    "triton.language.extra.cuda.libdevice": "tilewright.language.extra.libdevice",
+    "triton.language.extra.hip.libdevice": "tilewright.language.extra.libdevice",
+    "triton.language.extra.libdevice": "tilewright.language.extra.libdevice",
+    "triton.language.math": "tilewright.language.math",
+    "triton.language.semantic": "tilewright.language.semantic",
+    "triton.language.standard": "tilewright.language.standard",
+    "triton.runtime": "tilewright.runtime",
+    "triton.runtime._allocation": "tilewright.runtime._allocation",
+    "triton.runtime.autotuner": "tilewright.runtime.autotuner",
+    "triton.runtime.cache": "tilewright.runtime.cache",
+    "triton.runtime.driver": "tilewright.runtime.driver",
+    "triton.runtime.errors": "tilewright.errors",
+    "triton.runtime.jit": "tilewright.runtime.jit",
+    "triton.testing": "tilewright.testing",
+    "triton.tools.tensor_descriptor": "tilewright.tools.tensor_descriptor",
+}
+
+
+def test_modules_are_the_same_objects() -> None:
+    """Imported in either order of the names, and afterwards as they were."""
+    code = f"""
+from importlib import import_module
+import sys
+names = {SAME!r}
+found = []
+for name, ours in [*names.items(), *reversed(names.items())]:
+    module = import_module(name)
+    spec, parent = module.__spec__, name.rpartition(".")
+    reached = getattr(import_module(parent[0]), parent[2])
+    if not (module is reached is import_module(ours) and spec.name == module.__name__ == ours):
+        found.append(name)
+"""
+    assert answer(code) == []
+
+
+def test_each_module_is_loaded_from_its_file_once() -> None:
+    code = f"""
+from importlib import import_module
+import sys
+for name in {list(SAME)!r}:
+    import_module(name)
+files = {{}}
+for module in set(sys.modules.values()):
+    if getattr(module, "__file__", None) and "tilewright" in module.__file__:
+        files.setdefault(module.__file__, []).append(module.__name__)
+found = [names for names in files.values() if len(names) > 1]
+"""
+    assert answer(code) == []
+
+
+def test_specifications() -> None:
+    code = """
+from importlib.util import find_spec
+before = find_spec("triton").name
+import triton.language
+found = [before, find_spec("triton").name, triton.__spec__.name, find_spec("triton.testing2")]
+for names in (("language", "tools.tensor_descriptor"), ("ops", "language.extra.tlx")):
+    found.append([find_spec(f"triton.{n}") is not None for n in names])
+"""
+    assert answer(code) == ["triton", "triton", "triton", None, [True, True], [False, False]]
+
+
+@pytest.mark.parametrize(
+    "name", ["triton.ops", "triton.experimental", "triton.language.extra.tlx", "triton.language.x"]
+)
+def test_what_is_not_there_is_missing_under_the_name_that_was_asked(name: str) -> None:
+    code = f"""
+try:
+    import {name}
+except ModuleNotFoundError as error:
+    found = error.name
+"""
+    assert answer(code) == name
+
+
+def test_version_is_the_same_by_every_way() -> None:
+    code = """
+import importlib.metadata, triton
+found = [triton.__version__, importlib.metadata.version("triton"), tilewright.__version__]
+"""
+    version, recorded, own = answer(code)
+    assert version == recorded == VERSION != own
+    assert [p.name for p in Path(search_path()).glob("*.dist-info")] == [
+        f"triton-{VERSION}.dist-info"
+    ]
+    assert version > "3.2.0"  # as text, the way some libraries compare
+
+
+def test_public_names() -> None:
+    code = """
+import triton
+bound = {}
+exec("from triton import *", bound)
+found = [bound["jit"] is tilewright.jit, bound["cdiv"](7, 2), bound["language"] is triton.language]
+found += [n for n in tilewright.__all__ if not hasattr(triton, n)]
+found += [n for n in ("ops", "frontend", "passes", "nothing") if hasattr(triton, n)]
+"""
+    assert answer(code) == [True, 4, True]
+
+
+def test_modules_are_reached_as_attributes() -> None:
+    code = """
+import triton
+found = [
+    triton.runtime.driver.active.get_current_target().backend,
+    triton.runtime.jit.JITFunction is triton.JITFunction,
+    triton.compiler.compiler.ASTSource is triton.compiler.ASTSource,
+    triton.compiler.errors.CompilationError is triton.CompilationError,
+    triton.runtime.errors.OutOfResources is triton.OutOfResources,
+    triton.language.extra.libdevice.__name__,
+    triton.tools.__name__,
+]
+"""
+    libdevice = "tilewright.language.extra.libdevice"
+    assert answer(code) == ["cpu", True, True, True, True, libdevice, "tilewright.tools"]
+
+
+def test_installing_twice_changes_nothing() -> None:
+    code = """
+import os, sys
+def state():
+    return [sys.path, os.environ["PYTHONPATH"], [repr(type(f)) for f in sys.meta_path]]
+before = repr(state())
+tilewright.install_as_triton()
+import triton
+tilewright.install_as_triton()
+found = before == repr(state())
+"""
+    assert answer(code) is True
+
+
+def test_the_environments_other_paths_stay() -> None:
+    code = "import os; os.environ['PYTHONPATH'] = '/a:/b'; tilewright.install_as_triton()\n"
+    code += "found = os.environ['PYTHONPATH']"
+    assert answer(code) == f"{search_path()}:/a:/b"
+
+
+def test_torch_forgets_that_there_was_no_triton() -> None:
+    code = f"""
+import sys, os
+from torch.utils._triton import has_triton_package
+from tilewright.compat import names, install
+sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, names.TritonFinder)]
+sys.path.remove({search_path()!r})
+found = [has_triton_package()]
+tilewright.install_as_triton()
+found.append(has_triton_package())
+"""
+    assert answer(code) == [False, True]

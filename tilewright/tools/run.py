@@ -1,0 +1,55 @@
+"""Run a program that imports `triton`, unchanged, on tilewright.
+
+    python -m tilewright run train.py --steps 100
+    python -m tilewright run -m package.train --steps 100
+    PYTHONPATH=$(python -m tilewright run --path) ./train.sh
+
+The program runs as Python alone would run it, with its own arguments and exit status, and so do
+the processes that it starts. Triton need not be installed; where it is, it is not used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from tilewright.base import knobs
+from tilewright.compat.install import search_path
+from tilewright.tools.load import UsageError
+
+HELP = "run a program that imports `triton` on tilewright"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", action="store_true", help="print the folder for PYTHONPATH")
+    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is a module")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="SCRIPT ...", help="with its arguments"
+    )
+
+
+def execute(args: argparse.Namespace) -> int:
+    if args.path:
+        print(search_path())
+        return 0
+    command: list[str] = args.command
+    if not command:
+        raise UsageError("which script? `python -m tilewright run SCRIPT [arguments]`")
+    if sys.flags.ignore_environment:
+        raise UsageError("Python's options -E and -I hide PYTHONPATH, by which this works")
+    if not args.is_module and not Path(command[0]).exists():
+        raise UsageError(f"there is no file {command[0]}")
+    module = ["-m"] if args.is_module else []
+    start = [sys.executable, *_interpreter_options(), *module, *command]
+    sys.stdout.flush()
+    # A fresh interpreter in this process's place: nothing of this one shows in the program.
+    knobs.prepend_python_path(search_path())
+    return os.execv(sys.executable, start)
+
+
+def _interpreter_options() -> list[str]:
+    """Python's own options on this command line, such as ``-X dev`` and ``-W error``."""
+    words = sys.orig_argv[1:]
+    return words[: words.index("-m")] if "-m" in words else []
