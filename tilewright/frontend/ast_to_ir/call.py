@@ -162,7 +162,7 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
     except Exception as error:
         if frame.context.debugging:
             raise
-        raise frame.error(node, str(error)) from error
+        raise frame.error(node, str(error), error) from error
 
 
 # -- statements that call --------------------------------------------------------------------------
