@@ -39,8 +39,8 @@ RAW = (AttributeError, KeyError, IndexError, UnboundLocalError, RecursionError, 
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:
-    signature = function.signature if isinstance(function, JITCallable) else None
-    found = (signature or inspect.signature(function)).parameters.values()
+    function = function.fn if isinstance(function, JITCallable) else function
+    found = inspect.signature(function).parameters.values()
     return [p for p in found if p.name not in HIDDEN]
 
 

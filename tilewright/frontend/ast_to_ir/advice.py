@@ -127,6 +127,8 @@ def broadcast(mistake: Mistake) -> str | None:
     if not any(text in mistake.message for text in _SHAPES):
         return None
     tiles = [o for o in mistake.tensors if o.shape]
+    if any(o.is_pointer for o in tiles) and isinstance(mistake.node, ast.Call):
+        return "`mask`, `other` and a stored value need a shape that broadcasts to the pointer's"
     for a in tiles:
         for b in tiles:
             if a is not b and len(a.shape) == 1 and _differ(a, b):
@@ -185,7 +187,8 @@ def pointer_as_value(mistake: Mistake) -> str | None:
                 f"an offset is an integer: `{_bracketed(others[0])}.to(tl.int64)`; or load what "
                 f"lies there first: `tl.load({pointers[0].text})`"
             )
-    if arithmetic or "Expected dtype" in mistake.message:
+    needs_value = ("Expected dtype", "Unexpected dtype", "cannot cast pointer", "unary minus")
+    if arithmetic or any(text in mistake.message for text in needs_value):
         return (
             f"`{pointers[0].text}` is a pointer; what lies there is `tl.load({pointers[0].text})`"
         )
@@ -216,6 +219,9 @@ def missing_cast(mistake: Mistake) -> str | None:
         for o in tensors:
             if o.value.dtype.name not in ("fp32", "fp64"):
                 return f"`{_bracketed(o)}.to(tl.float32)`"
+    if mistake.message.startswith(("Both operands must be same dtype", "join takes")):
+        if len(tensors) >= 2:
+            return f"`{_bracketed(tensors[1])}.to({_bracketed(tensors[0])}.dtype)`"
     if isinstance(mistake.error, IncompatibleTypeErrorImpl):
         floats = [o for o in tensors if o.value.dtype.is_floating()]
         if floats and not any(o.is_pointer for o in mistake.tensors):
@@ -229,6 +235,22 @@ def missing_cast(mistake: Mistake) -> str | None:
     return None
 
 
+@suggests
+def changed_type(mistake: Mistake) -> str | None:
+    """A name whose type differs between the ways or iterations that meet."""
+    found = re.match(
+        r"Loop-carried variable (\w+) has initial type (\w+) but is re-assigned to (\w+) ",
+        mistake.message,
+    )
+    if found is None:
+        return None
+    name, before, after = found.groups()
+    return (
+        f"`{name}` keeps one type in a loop: begin with a value of type {after}, or cast what is "
+        f"assigned to {before}"
+    )
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -239,6 +261,9 @@ def mask(mistake: Mistake) -> str | None:
             "`other` is what is read where `mask` is false: pass `mask=offsets < n`, or leave "
             "`other` away"
         )
+    if mistake.message.endswith("cannot be block type if pointer argument is not a block"):
+        pointer = next((o.text for o in mistake.tensors if o.is_pointer), "the pointer")
+        return f"`{pointer}` is one address: a tile of them is `{pointer} + tl.arange(0, …)`"
     if mistake.message.startswith("Mask must have boolean scalar type"):
         return "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers"
     return None
@@ -247,13 +272,15 @@ def mask(mistake: Mistake) -> str | None:
 # -- compile time ----------------------------------------------------------------------------------
 
 _OF_PYTHON = "is a Python function: it takes compile-time values"
-_NEEDS_CONSTANT = re.compile(r"constexpr|compile[- ]time|Unsupported value of type|not an integer")
+_NEEDS_CONSTANT = re.compile(r"constexpr(?!_type)|compile[- ]time")
 
 
 @suggests
 def needs_constexpr(mistake: Mistake) -> str | None:
     """A run-time value where one known at compile time is needed: which parameter to annotate."""
     if not _NEEDS_CONSTANT.search(mistake.message) or _OF_PYTHON in mistake.message:
+        return None
+    if isinstance(mistake.node, ast.While):  # its condition is to be a run-time value
         return None
     frame = mistake.frame
     names = [n.id for n in ast.walk(mistake.node) if isinstance(n, ast.Name)]
@@ -299,3 +326,39 @@ def tile_as_condition(mistake: Mistake) -> str | None:
         "a branch is taken by the whole program: choose element by element with `tl.where`, or "
         "reduce the condition, as in `tl.max(condition.to(tl.int32)) != 0`"
     )
+
+
+# -- Python that kernels lack ----------------------------------------------------------------------
+
+_INSTEAD = {
+    "unsupported AST node type: Lambda": "write a function at module level with `@triton.jit`",
+    "unsupported AST node type: ClassDef": "define it at module level, with `@tl.core._aggregate`",
+    "unsupported AST node type: Dict": "use a tuple, or a named tuple",
+    "unsupported AST node type: Set": "use a tuple",
+    "unsupported AST node type: Try": "kernels raise nothing; check with `tl.device_assert`",
+    "unsupported AST node type: Raise": "use `tl.device_assert`, or `tl.static_assert` of what is "
+    "known at compile time",
+    "unsupported AST node type: Import": "import at module level",
+    "unsupported AST node type: ImportFrom": "import at module level",
+    "unsupported AST node type: Global": "pass values as arguments, and return them",
+    "unsupported AST node type: Nonlocal": "pass values as arguments, and return them",
+    "unsupported AST node type: Yield": "return a tuple",
+    "AST binary operator 'MatMult'": "the product of two matrices is `tl.dot(a, b)`",
+    "__setitem__ is not supported": "make a new tile: `x = tl.where(index == i, value, x)`; to "
+    "write to memory, `tl.store(pointer + offset, value)`",
+    "simultaneous multiple assignment": "write one assignment a line",
+    "only tuple comprehensions": "operators and functions take a whole tile",
+    "nested comprehensions are not": "write one comprehension within the other",
+    "cannot convert text of type": "write `name: tl.constexpr = …` for what is known at compile "
+    "time and is no number",
+    "wrong type argument to unary invert": "`~` takes integers; a condition is negated by `not` "
+    "or `~` of a comparison",
+    "Only `range` and `static_range`": "write `for i in range(n)`",
+}
+
+
+@suggests
+def instead(mistake: Mistake) -> str | None:
+    """What kernels have for what Python has and they lack."""
+    found = [text for start, text in _INSTEAD.items() if mistake.message.startswith(start)]
+    return found[0] if found else None

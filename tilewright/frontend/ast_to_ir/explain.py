@@ -153,7 +153,10 @@ def _shown_operands(mistake: Mistake) -> list[str]:
 
 
 def _worth_showing(operand: Operand) -> bool:
-    if isinstance(operand.node, ast.Constant):
+    literal = operand.node
+    if isinstance(literal, ast.Tuple | ast.List):
+        return not all(isinstance(e, ast.Constant) for e in literal.elts)
+    if isinstance(literal, ast.Constant):
         return False
     return isinstance(operand.value, tensor | constexpr | composite)
 
