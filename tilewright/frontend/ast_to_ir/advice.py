@@ -219,9 +219,9 @@ def missing_cast(mistake: Mistake) -> str | None:
         for o in tensors:
             if o.value.dtype.name not in ("fp32", "fp64"):
                 return f"`{_bracketed(o)}.to(tl.float32)`"
-    if mistake.message.startswith(("Both operands must be same dtype", "join takes")):
-        if len(tensors) >= 2:
-            return f"`{_bracketed(tensors[1])}.to({_bracketed(tensors[0])}.dtype)`"
+    unlike = mistake.message.startswith(("Both operands must be same dtype", "join takes"))
+    if unlike and len(tensors) >= 2:
+        return f"`{_bracketed(tensors[1])}.to({_bracketed(tensors[0])}.dtype)`"
     if isinstance(mistake.error, IncompatibleTypeErrorImpl):
         floats = [o for o in tensors if o.value.dtype.is_floating()]
         if floats and not any(o.is_pointer for o in mistake.tensors):
