@@ -73,7 +73,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless",
         action="store_true",
-        help="write what the passes give into the .ir files as expected; needs -n0",
+        help="write what there is now into the files of expected results; needs -n0",
     )
 
 

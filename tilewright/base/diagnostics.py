@@ -1,13 +1,15 @@
 """Source locations and the error classes that users meet.
 
 The text of a :class:`CompilationError` is fixed: ``at LINE:COLUMN:``, the kernel's source up to the
-offending line, a caret, then the message. Lines count from the kernel's ``def`` line as 1, so the
-text does not change when a kernel moves within its file.
+offending line, a caret, then the message; what explains it follows on lines of its own. Lines
+count from the kernel's ``def`` line as 1, so the text does not change when a kernel moves within
+its file.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,12 +55,20 @@ class CompilationError(TritonError):
         src: the source of the function, from its ``def`` line; None when there is none.
         node: the syntax node at fault (anything with `lineno` and `col_offset`).
         error_message: what is wrong; None when the cause says it.
+        notes: lines that explain it: the operands, where they came from, what may help.
     """
 
-    def __init__(self, src: str | None, node: ast.AST, error_message: str | None = None) -> None:
+    def __init__(
+        self,
+        src: str | None,
+        node: ast.AST,
+        error_message: str | None = None,
+        notes: Sequence[str] = (),
+    ) -> None:
         self.src = src
         self.node = node
         self.error_message = error_message
+        self.notes = tuple(notes)
         self.message = self._format()
         super().__init__(self.message)
 
@@ -69,13 +79,14 @@ class CompilationError(TritonError):
             text = f"at {line}:{column}: <source unavailable>"
         else:
             text = f"at {line}:{column}:\n{_excerpt(self.src, line, column)}"
-        return f"{text}\n{self.error_message}" if self.error_message else text
+        said = [self.error_message] if self.error_message else []
+        return "\n".join([text, *said, *self.notes])
 
     def __str__(self) -> str:
         return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.src, self.node, self.error_message)
+        return type(self), (self.src, self.node, self.error_message, self.notes)
 
 
 class CompileTimeAssertionFailure(CompilationError):

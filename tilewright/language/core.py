@@ -603,8 +603,10 @@ def static_print(
     _semantic: Any = None,
 ) -> None:  # fmt: skip
     """Print while the kernel is compiled; compile-time values print as themselves."""
-    texts = [unwrap(v) for v in values]
-    print(*texts, sep=unwrap(sep), end=unwrap(end), file=unwrap(file), flush=bool(unwrap(flush)))
+    texts, stream = [unwrap(v) for v in values], unwrap(file)
+    if stream is not None and not hasattr(stream, "write"):
+        raise TypeError(f"static_print: file must be a text stream, not {stream}")
+    print(*texts, sep=unwrap(sep), end=unwrap(end), file=stream, flush=bool(unwrap(flush)))
 
 
 @builtin

@@ -460,6 +460,9 @@ def unwrap_shape(shape: Any) -> builtins.tuple[Any, ...]:
     shape = _plain(shape)
     if isinstance(shape, int):
         return (shape,)
+    if not isinstance(shape, tuple | builtins.tuple | list):
+        shown = type_of(shape) if isinstance(shape, base_value) else shape
+        raise TypeError(f"expected a compile-time integer or a tuple of them, got {shown}")
     return builtins.tuple(_plain(d) for d in shape)
 
 

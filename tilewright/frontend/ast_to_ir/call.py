@@ -7,6 +7,7 @@ values, into a function of the module, and called there. A combine function is i
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from tilewright.language.semantic import arith
 from tilewright.language.semantic.context import StaticAssertionError
 from tilewright.language.types import constexpr_type
 from tilewright.language.values import (
+    NO_SEMANTIC,
     assemble,
     base_value,
     composite,
@@ -162,7 +164,32 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
     except Exception as error:
         if frame.context.debugging:
             raise
-        raise frame.error(node, str(error)) from error
+        error = _in_words(fn, args, kwargs, error)
+        raise frame.error(node, str(error), error) from error
+
+
+def _in_words(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
+) -> Exception:
+    """The exception of a primitive; where it is one of Python's own about an argument of the
+    wrong kind, one that names the argument.
+    """
+    from_python = isinstance(error, AttributeError) and error.obj is not None
+    if not is_builtin(fn) or not (from_python or str(error) == NO_SEMANTIC):
+        return error
+    signature = inspect.signature(fn)
+    bound = signature.bind(*args, **kwargs).arguments
+    for name, value in bound.items():
+        wanted = str(signature.parameters[name].annotation)
+        if wanted == "tensor" and not isinstance(value, tensor):
+            return TypeError(f"{fn.__name__} takes a tensor as `{name}`, not {type_of(value)}")
+    for name, value in reversed(bound.items()):
+        wanted = str(signature.parameters[name].annotation)
+        if wanted != "tensor" and isinstance(value, tensor):
+            return TypeError(
+                f"{fn.__name__} takes a compile-time value as `{name}`, not {value.type}"
+            )
+    return error
 
 
 # -- statements that call --------------------------------------------------------------------------

@@ -137,7 +137,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
         except Exception as error:
             if frame.context.debugging:
                 raise
-            raise frame.error(node, repr(error)) from None
+            raise frame.failed(node, error) from None
         if exit is not None and exit.always:
             label, _ = take(todo, exit)
             exit = exit.without(label)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError, Loc, UnsupportedLanguageConstruct
+from tilewright.frontend.ast_to_ir.explain import notes
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.builder import Builder
@@ -88,11 +89,12 @@ class Frame:
         withs: how many ``with`` statements are.
         semantic: what primitives build with.
         dropped: the call whose result the statement at hand does not use.
+        values: expressions -> what each was last, for errors to show.
     """
 
     __slots__ = (
         "caller", "captured", "context", "declared", "dropped", "end", "first_column", "first_line",
-        "fn", "globals", "loops", "names", "semantic", "targets", "withs",
+        "fn", "globals", "loops", "names", "semantic", "targets", "values", "withs",
     )  # fmt: skip
 
     def __init__(self, context: Context, fn: SourceFunction, caller: Loc | None = None) -> None:
@@ -101,6 +103,7 @@ class Frame:
         self.caller = caller
         self.names: Names = {}
         self.declared: set[str] = set()
+        self.values: dict[ast.AST, Any] = {}
         self.end = Label()
         self.targets: dict[ast.AST, Targets] = {}
         self.loops = 0
@@ -131,11 +134,20 @@ class Frame:
             self.caller,
         )
 
-    def error(self, node: ast.AST, message: str | None) -> CompilationError:
-        return CompilationError(self.fn.src, node, message)
+    def error(
+        self, node: ast.AST, message: str | None, cause: Exception | None = None
+    ) -> CompilationError:
+        """An error at `node`; if an exception is its cause, with what explains that."""
+        explained = () if cause is None else notes(self, node, str(cause), cause)
+        return CompilationError(self.fn.src, node, message, explained)
 
     def unsupported(self, node: ast.AST, message: str) -> UnsupportedLanguageConstruct:
-        return UnsupportedLanguageConstruct(self.fn.src, node, message)
+        explained = notes(self, node, message, None)
+        return UnsupportedLanguageConstruct(self.fn.src, node, message, explained)
+
+    def failed(self, node: ast.AST, error: Exception) -> CompilationError:
+        """The error for an exception of the translation itself."""
+        return self.error(node, repr(error), error)
 
 
 ExpressionHandler = Callable[[Frame, Any], Any]
@@ -170,6 +182,7 @@ def visit(frame: Frame, node: ast.AST) -> Any:
     except Exception as error:
         if frame.context.debugging:
             raise
-        raise frame.error(node, repr(error)) from None
+        raise frame.failed(node, error) from None
     builder.loc = saved
+    frame.values[node] = value
     return value

@@ -356,5 +356,7 @@ def cdiv(s: Semantic, x: Any, div: Any) -> Any:
     if not isinstance(x, tensor) and not isinstance(div, tensor):
         a, b = constexpr(x).value, constexpr(div).value
         return constexpr((a + (b - 1)) // b)
+    for value in (x, div):
+        convert.element_type(value)  # raises TypeError for what is no number
     less = sub(s, div, 1) if isinstance(div, tensor) else constexpr(div) - 1
     return floordiv(s, add(s, x, less), div)

@@ -123,6 +123,19 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
     raise TypeError(f"cannot convert {plain} of type {type(plain)} to tensor")
 
 
+def compile_time_int(value: Any, what: str) -> int:
+    """The integer that a compile-time value is.
+
+    Raises:
+        ValueError: it is none, or known only when the kernel runs.
+    """
+    plain = value.value if isinstance(value, constexpr) else value
+    if not isinstance(plain, int):
+        shown = f"a run-time value of type {plain.type}" if isinstance(plain, tensor) else plain
+        raise ValueError(f"{what} must be a compile-time integer, not {shown}")
+    return plain
+
+
 def number_as(s: Semantic, value: Any, element: Scalar, shape: tuple[int, ...] = ()) -> tensor:
     """A Python number in its natural type, then cast to `element`: in one constant if possible."""
     plain = value.value if isinstance(value, constexpr) else value

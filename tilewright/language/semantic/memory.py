@@ -9,7 +9,7 @@ from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.types import tensor_descriptor_type
-from tilewright.language.values import composite, constexpr, tensor
+from tilewright.language.values import composite, constexpr, tensor, unwrap
 from tilewright.ops import memory as ops
 
 CACHE_MODIFIERS = ("ca", "cg", "cs", "cv", "wb", "wt")
@@ -29,7 +29,7 @@ def optional_tensor(s: Semantic, value: Any) -> tensor | None:
 def cache_modifier(value: Any) -> str:
     """The modifier without its dot: "", "ca", "cg", "cs", "cv", "wb" or "wt"."""
     text = plain(value) or ""
-    if text and text.removeprefix(".") not in CACHE_MODIFIERS:
+    if text and str(text).removeprefix(".") not in CACHE_MODIFIERS:
         raise ValueError(f"Unsupported cache modifier '{text}'")
     return text.removeprefix(".")
 
@@ -85,7 +85,7 @@ def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
 
 
 def _check_block_pointer_options(boundary_check: Any, padding_option: Any) -> None:
-    if plain(padding_option) or (plain(boundary_check) not in (None, ()) and len(boundary_check)):
+    if plain(padding_option) or unwrap(boundary_check) not in (None, (), []):
         raise ValueError(
             "`padding_option` or `boundary_check` argument is not supported for a tensor of "
             "pointers or a scalar pointer: its bounds are not known. They need block pointers; "

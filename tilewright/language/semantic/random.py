@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from tilewright.ir.types import FP32, I32, I64, U32, U64, DType, int_type, shape_of
+from tilewright.ir.types import FP32, I32, I64, U32, U64, int_type, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
-from tilewright.language.semantic.convert import cast, constant, to_tensor
-from tilewright.language.semantic.shape import plain
+from tilewright.language.semantic.convert import cast, compile_time_int, constant, to_tensor
 from tilewright.language.values import tensor, tuple
 from tilewright.ops.math import Cos, Log, Sin, Sqrt
 
@@ -42,11 +41,15 @@ Words = list[tensor]
 def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple:
     """The four words after so many rounds; counters and keys are unsigned of one width."""
     element = counters[0].dtype
-    assert isinstance(element, DType)
+    for word in (*counters, *keys):
+        if not word.dtype.is_int():
+            raise ValueError(f"philox takes integers, not {word.dtype}")
+    if element.primitive_bitwidth not in CONSTANTS:
+        raise ValueError(f"philox takes counters of 32 or 64 bits, not {element}")
     c = CONSTANTS[element.primitive_bitwidth]
     c0, c1, c2, c3 = counters
     k0, k1 = keys
-    for _ in range(plain(rounds)):
+    for _ in range(compile_time_int(rounds, "n_rounds")):
         a, b = c0, c2
         c0 = arith.bit_xor(s, arith.bit_xor(s, arith.umulhi(s, c.multiply_b, b), c1), k0)
         c2 = arith.bit_xor(s, arith.bit_xor(s, arith.umulhi(s, c.multiply_a, a), c3), k1)
@@ -57,13 +60,15 @@ def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple
     return tuple([c0, c1, c2, c3])
 
 
-def _unsigned(s: Semantic, x: tensor) -> tensor:
+def _word(s: Semantic, x: tensor) -> tensor:
+    if x.dtype.primitive_bitwidth not in CONSTANTS or not x.dtype.is_int():
+        raise ValueError(f"philox takes counters of 32 or 64 bits, not {x.dtype}")
     return convert.bitcast(s, x, int_type(x.dtype.primitive_bitwidth, False))
 
 
 def philox(s: Semantic, seed: Any, counters: list[Any], rounds: Any) -> tuple:
     """Four random words for each element of the counters, by the seed."""
-    words = [_unsigned(s, to_tensor(s, c)) for c in counters]
+    words = [_word(s, to_tensor(s, c)) for c in counters]
     seed = to_tensor(s, seed)
     static_assert(seed.dtype.is_int(), "seed must be an integer")
     seed = cast(s, seed, U64)

@@ -9,7 +9,7 @@ from tilewright.ir.core import Region
 from tilewright.ir.types import FP32, FP64, I32, U32, DType, Scalar, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
-from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import index_along, plain, reshape
 from tilewright.language.values import tensor, tuple, type_of
 from tilewright.ops.control import Yield
@@ -74,6 +74,7 @@ def reduce(
         kept = (1,) * len(shape)
     else:
         rank = len(shape)
+        axis = compile_time_int(axis, "axis")
         if not -rank <= axis < rank:
             raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
         axis %= rank
@@ -93,7 +94,7 @@ def scan(
     s: Semantic, srcs: Sequence[tensor], axis: Any, combine: Combine, reverse: Any = False
 ) -> list[tensor]:
     """Inclusive prefix combination along `axis`, from the end with `reverse`."""
-    axis = plain(axis)
+    axis = compile_time_int(axis, "scan axis")
     rank = len(shape_of(srcs[0].type))
     if not -rank <= axis < rank:
         raise ValueError(f"scan axis {axis} must be < inputs rank ({rank})")

@@ -9,8 +9,8 @@ from typing import Any
 
 from tilewright.ir.types import DType, Scalar, Tile, shape_of
 from tilewright.language.semantic import arith, convert
-from tilewright.language.semantic.context import Semantic, static_assert
-from tilewright.language.semantic.convert import constant, to_tensor
+from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic, static_assert
+from tilewright.language.semantic.convert import compile_time_int, constant, to_tensor
 from tilewright.language.types import validate_block_shape
 from tilewright.language.values import constexpr, tensor, tuple, unwrap_shape
 from tilewright.ops import shape as ops
@@ -39,14 +39,14 @@ def check_shape(s: Semantic, sizes: Sequence[Any]) -> None:
 
 
 def program_id(s: Semantic, axis: Any) -> tensor:
-    axis = plain(axis)
+    axis = compile_time_int(axis, "program_id axis")
     if axis not in (0, 1, 2):
         raise ValueError(f"program_id axis must be 0, 1, or 2 but got {axis}")
     return s.emit(ProgramId(axis))
 
 
 def num_programs(s: Semantic, axis: Any) -> tensor:
-    axis = plain(axis)
+    axis = compile_time_int(axis, "num_programs axis")
     if axis not in (0, 1, 2):
         raise ValueError(f"num_programs axis must be 0, 1, or 2 but got {axis}")
     return s.emit(NumPrograms(axis))
@@ -127,9 +127,7 @@ def normalized_axis(axis: Any, rank: int) -> int:
     Raises:
         ValueError: it is outside.
     """
-    axis = plain(axis)
-    if not isinstance(axis, int):
-        raise ValueError(f"axis must be a compile-time integer, not {axis}")
+    axis = compile_time_int(axis, "axis")
     if not -rank <= axis < rank:
         raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
     return axis + rank if axis < 0 else axis
@@ -197,9 +195,9 @@ def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
     assert others if not s.options.strict_triton else first == second, (
         f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
     )
-    assert isinstance(a.dtype, DType)
-    assert isinstance(b.dtype, DType)
     if a.dtype != b.dtype:
+        if not isinstance(a.dtype, DType) or not isinstance(b.dtype, DType):
+            raise IncompatibleTypeErrorImpl(a.type, b.type)
         common = convert.computation_type(a.dtype, False, b.dtype, False)
         a, b = convert.cast(s, a, common), convert.cast(s, b, common)
     check_shape(s, (*first[:axis], first[axis] + second[axis], *first[axis + 1 :]))
@@ -238,8 +236,7 @@ def interleave(s: Semantic, a: Any, b: Any) -> tensor:
 def flip(s: Semantic, x: tensor, dim: Any) -> tensor:
     """Reversed along `dim`, the last axis by default."""
     rank = len(shape_of(x.type))
-    axis = plain(dim)
-    axis = rank - 1 if axis is None else axis
+    axis = rank - 1 if plain(dim) is None else compile_time_int(dim, "flip: dim")
     static_assert(-rank <= axis < rank, "flip: dim must be None or in [-rank, rank)")
     return s.emit(ops.Flip(x.handle, axis % rank))
 
@@ -252,7 +249,7 @@ def gather(s: Semantic, src: tensor, index: tensor, axis: Any) -> tensor:
     rank = len(have)
     if len(want) != rank:
         raise ValueError("source and index tensors must have the same rank")
-    where = plain(axis)
+    where = compile_time_int(axis, "gather axis")
     if not -rank <= where < rank:
         raise ValueError(f"gather axis {where} must be < source rank ({rank})")
     where %= rank

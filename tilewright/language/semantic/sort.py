@@ -16,7 +16,7 @@ from tilewright.ir.core import Region
 from tilewright.ir.types import FP16, I1, I8, I32, U32, DType, int_type, shape_of
 from tilewright.language.semantic import arith, convert, reduce, shape
 from tilewright.language.semantic.context import Semantic, static_assert
-from tilewright.language.semantic.convert import to_tensor
+from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import plain
 from tilewright.language.values import tensor, tuple
 from tilewright.ops.control import Yield
@@ -61,7 +61,7 @@ def _ordered(s: Semantic, bits: tensor) -> tensor:
 def _minor_axis(x: tensor, dim: Any, name: str) -> int:
     """The length of the last axis, which `dim` must be."""
     sizes = shape_of(x.type)
-    axis = plain(dim)
+    axis = None if plain(dim) is None else compile_time_int(dim, f"{name}: dim")
     static_assert(len(sizes) > 0, f"{name} takes a tile, not the scalar {x}")
     static_assert(
         axis is None or axis in (-1, len(sizes) - 1), "only minor dimension is currently supported"
@@ -84,7 +84,7 @@ def topk(s: Semantic, x: tensor, k: Any, dim: Any, descending: Any) -> tensor:
     place are the k best, rising and falling: a merge puts these in order again.
     """
     extent = _minor_axis(x, dim, "topk")
-    count, falling = plain(k), bool(plain(descending))
+    count, falling = compile_time_int(k, "topk: k"), bool(plain(descending))
     static_assert(count > 0, "topk: k must be greater than 0")
     static_assert(count & (count - 1) == 0, "topk: k must be a power of two")
     static_assert(count <= extent, "topk: k must not exceed the size of the selected dimension")

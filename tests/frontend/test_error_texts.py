@@ -1,0 +1,39 @@
+"""Every error has the text that `errors/*.txt` says, and `docs/errors.md` shows these."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.docs import errors as page
+from tests.frontend import error_cases
+from tests.frontend.error_cases import Case, Cases, error_of, files, read, shown, write
+
+CASES = [pytest.param(p, c, id=f"{p.stem}: {c.name}") for p in files() for c in read(p).cases]
+
+
+@pytest.mark.parametrize(("path", "case"), CASES)
+def test_text(path: Path, case: Case, pytestconfig: pytest.Config) -> None:
+    error = error_of(case.source)
+    assert error is not None, "the kernel compiles"
+    text = shown(error)
+    if pytestconfig.getoption("--bless"):
+        intro, cases = read(path)
+        write(path, Cases(intro, [c._replace(text=text) if c == case else c for c in cases]))
+    else:
+        assert text == case.text, "with --bless -n0 the present text is written; read it"
+
+
+def test_page_is_not_stale() -> None:
+    assert page.PAGE.read_text("utf-8") == page.made(), "run python -m tests.docs.errors"
+
+
+def test_a_file_is_written_as_it_is_read(tmp_path: Path) -> None:
+    for path in files():
+        write(tmp_path / path.name, read(path))
+        assert (tmp_path / path.name).read_text("utf-8") == path.read_text("utf-8")
+    assert len({c.source for p in files() for c in read(p).cases}) == len(CASES)
+
+
+def test_a_kernel_without_a_fault_is_no_case() -> None:
+    assert error_of("@triton.jit\ndef kernel(n):\n    n + 1\n") is None
+    assert error_cases.shown(None) == "no error"

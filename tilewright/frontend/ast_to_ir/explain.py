@@ -1,0 +1,187 @@
+"""What an error says besides its message: the operands, where each came from, what may help.
+
+`notes` is the whole of it. The operands of the wrong expression are shown under a caret each; then
+come the suggestions of the rules in `advice.py` that fit the mistake. All stands on lines of its
+own after the message, which stays what users match on.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.ir.types import Pointer, element_of, shape_of
+from tilewright.language.values import composite, constexpr, tensor
+
+if TYPE_CHECKING:
+    from tilewright.frontend.ast_to_ir.visit import Frame
+
+MAX_OPERANDS = 6
+MAX_TEXT = 60  # characters of a source line or of an operand that are repeated
+
+_ABSENT: Any = object()
+
+
+class Operand(NamedTuple):
+    """A part of the wrong expression, and its value."""
+
+    node: ast.expr
+    value: Any
+
+    @property
+    def text(self) -> str:
+        """The operand as the kernel writes it."""
+        return _short(ast.unparse(self.node))
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.value, tensor)
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.is_tensor and isinstance(self.value.dtype, Pointer)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return shape_of(self.value.type)
+
+
+class Mistake(NamedTuple):
+    """What the rules look at.
+
+    Attributes:
+        error: the exception; None when the front end found the fault itself.
+        message: what it says.
+        operands: the parts of the expression at fault that have a value.
+    """
+
+    frame: Frame
+    node: ast.AST
+    error: BaseException | None
+    message: str
+    operands: list[Operand]
+
+    @property
+    def tensors(self) -> list[Operand]:
+        return [o for o in self.operands if o.is_tensor]
+
+
+Rule = Callable[[Mistake], str | None]
+RULES: list[Rule] = []
+
+
+def suggests(rule: Rule) -> Rule:
+    """Register a rule: it returns what may help against a mistake, or None if it has no say."""
+    RULES.append(rule)
+    return rule
+
+
+def notes(frame: Frame, node: ast.AST, message: str, error: BaseException | None) -> list[str]:
+    """The lines that follow the message of an error at `node`."""
+    found = Mistake(frame, node, error, message, list(operands_of(frame, node)))
+    lines = _shown_operands(found)
+    helps = (rule(found) for rule in RULES)
+    return lines + [f"help: {text}" for text in helps if text is not None]
+
+
+def operands_of(frame: Frame, node: ast.AST) -> Iterator[Operand]:
+    """The operands or arguments of an expression that have been evaluated."""
+    for part in _parts(node):
+        inner = part.value if isinstance(part, ast.Starred) else part
+        value = frame.values.get(inner, _ABSENT)
+        if value is _ABSENT and isinstance(inner, ast.Name):
+            value = frame.names.get(inner.id, _ABSENT)
+        if value is not _ABSENT:
+            yield Operand(inner, value)
+
+
+def _parts(node: ast.AST) -> list[ast.expr]:
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.AugAssign(target=target, value=value):
+            return [target, value]
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.BoolOp(values=values):
+            return values
+        case ast.UnaryOp(operand=operand):
+            return [operand]
+        case ast.Subscript(value=value, slice=ast.Tuple(elts=entries)):
+            return [value, *entries]
+        case ast.Subscript(value=value, slice=index):
+            return [value, index]
+        case ast.Attribute(value=value):
+            return [value]
+        case ast.Call(func=function, args=args, keywords=keywords):
+            owner = [function.value] if isinstance(function, ast.Attribute) else []
+            return [*owner, *args, *[k.value for k in keywords]]
+        case ast.For(iter=ast.Call(args=args)):
+            return args
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+            return [test]
+        case _:
+            return []
+
+
+def describe(value: Any) -> str:
+    """A value in words: kind, element type, shape."""
+    if isinstance(value, tensor):
+        element, shape = element_of(value.type), shape_of(value.type)
+        return f"{element} tile of shape {list(shape)}" if shape else f"{element} scalar"
+    if isinstance(value, constexpr):
+        return f"compile-time {_short(repr(value.value))}"
+    return _short(str(value.type))
+
+
+def _shown_operands(mistake: Mistake) -> list[str]:
+    """Each source line with operands, and a caret under each of them that says what it is."""
+    operands = [o for o in mistake.operands if _worth_showing(o)][:MAX_OPERANDS]
+    if not any(o.is_tensor for o in operands):
+        return []
+    source = mistake.frame.fn.src.split("\n")
+    lines: list[str] = []
+    last = 0
+    for operand in operands:
+        line = operand.node.lineno
+        if line != last:
+            lines.append(source[line - 1])
+            last = line
+        lines.append(f"{' ' * operand.node.col_offset}^ {_account(mistake.frame, operand)}")
+    return lines
+
+
+def _worth_showing(operand: Operand) -> bool:
+    literal = operand.node
+    if isinstance(literal, ast.Tuple | ast.List):
+        return not all(isinstance(e, ast.Constant) for e in literal.elts)
+    if isinstance(literal, ast.Constant):
+        return False
+    return isinstance(operand.value, tensor | constexpr | composite)
+
+
+def _account(frame: Frame, operand: Operand) -> str:
+    """What an operand is, and where it came from."""
+    origin = _origin(frame, operand) if isinstance(operand.value, tensor) else ""
+    return f"{operand.text}: {describe(operand.value)}{origin}"
+
+
+def _origin(frame: Frame, operand: Operand) -> str:
+    made_by = operand.value.handle.op
+    if made_by is None:
+        is_parameter = operand.text in frame.fn.arg_names
+        return ", a parameter" if is_parameter else ""
+    loc = made_by.loc
+    if loc is None or loc.file != frame.fn.file_name or loc.function != frame.fn.__name__:
+        return ""
+    line = loc.line - frame.first_line
+    lines = frame.fn.src.split("\n")
+    if line == operand.node.lineno or not 1 <= line <= len(lines):
+        return ""
+    return f", from line {line}: {_short(lines[line - 1].strip())}"
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
