@@ -188,6 +188,8 @@ def pointer_as_value(mistake: Mistake) -> str | None:
                 f"lies there first: `tl.load({pointers[0].text})`"
             )
     needs_value = ("Expected dtype", "Unexpected dtype", "cannot cast pointer", "unary minus")
+    if arithmetic and mistake.message.endswith("and float"):
+        return "an offset is an integer: it counts elements"
     if arithmetic or any(text in mistake.message for text in needs_value):
         return (
             f"`{pointers[0].text}` is a pointer; what lies there is `tl.load({pointers[0].text})`"
@@ -272,6 +274,8 @@ def mask(mistake: Mistake) -> str | None:
 # -- compile time ----------------------------------------------------------------------------------
 
 _OF_PYTHON = "is a Python function: it takes compile-time values"
+# Said of compile-time values: of another kind than wanted, or bound twice.
+_NO_RUN_TIME_VALUE = re.compile(r"got `[\d'\"]|cannot reassign|cannot be reassigned")
 _NEEDS_CONSTANT = re.compile(r"constexpr(?!_type)|compile[- ]time")
 
 
@@ -280,7 +284,7 @@ def needs_constexpr(mistake: Mistake) -> str | None:
     """A run-time value where one known at compile time is needed: which parameter to annotate."""
     if not _NEEDS_CONSTANT.search(mistake.message) or _OF_PYTHON in mistake.message:
         return None
-    if isinstance(mistake.node, ast.While):  # its condition is to be a run-time value
+    if isinstance(mistake.node, ast.While) or _NO_RUN_TIME_VALUE.search(mistake.message):
         return None
     frame = mistake.frame
     names = [n.id for n in ast.walk(mistake.node) if isinstance(n, ast.Name)]
@@ -355,6 +359,15 @@ _INSTEAD = {
     "or `~` of a comparison",
     "Only `range` and `static_range`": "write `for i in range(n)`",
 }
+
+
+@suggests
+def text_first(mistake: Mistake) -> str | None:
+    """`tl.device_print` of a value alone."""
+    if not mistake.message.endswith("is not string") or not mistake.operands:
+        return None
+    text = mistake.operands[-1].text
+    return f"the first argument is a text: `tl.device_print('{text} =', {text})`"
 
 
 @suggests
