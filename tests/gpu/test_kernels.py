@@ -21,7 +21,7 @@ from benchmarks.gpu import work
 from benchmarks.gpu.case import Setting
 from benchmarks.gpu.measure import Bench
 from benchmarks.gpu.results import Row
-from tests.gpu import products, recipes, shapes
+from tests.gpu import examples, products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
 from tests.language.libdevice_names import EXACT_NAMES, SIGNATURES, forms
@@ -357,6 +357,7 @@ FAMILIES = {
     "rules": _unique(_rules()),
     "memory": _unique(_memory()),
     "examples": _unique(_examples()),
+    "more examples": _unique(examples.jobs()),
     "products": _unique(_products()),
     "dots": _unique(_dots()),
     "loops of products": _unique(_loops_of_products()),

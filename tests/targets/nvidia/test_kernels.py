@@ -33,7 +33,16 @@ HOPPER = GPUTarget("cuda", 90, 32)
 LIMIT = processor(90).shared_limit
 REGISTERS = 65536  # of a CTA's threads together
 
-EXAMPLES = ("dropout", "fused_softmax", "giou_loss", "layer_norm", "matmul", "vector_add")
+EXAMPLES = (
+    "dropout",
+    "equalize",
+    "fused_softmax",
+    "giou_loss",
+    "layer_norm",
+    "matmul",
+    "top_k",
+    "vector_add",
+)
 HALF, SINGLE, INT = "*fp16:16", "*fp32:16", "i32:16"
 
 
