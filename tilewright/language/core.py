@@ -558,7 +558,7 @@ def reduce(
     """Combine all elements along `axis` (all there are when None) with a jit function.
 
     Args:
-        input: a tile, or a tuple of N tiles of one shapes.
+        input: a tile, or a tuple of N tiles of one shape.
         combine_fn: takes 2 N scalars, N of the left element and N of the right, and returns N; it
             must be associative, and may see its operands swapped.
         keep_dims: whether the axis stays with length 1.
@@ -574,7 +574,21 @@ def reduce(
 def associative_scan(
     input: Any, axis: Any, combine_fn: Any, reverse: Any = False, *, _semantic: Any = None
 ) -> Any:
-    """Inclusive prefixes along `axis`, combined with a jit function; from the end if `reverse`."""
+    """Inclusive prefixes along `axis`, combined with a jit function; from the end if `reverse`.
+
+    Args:
+        input: a tile, or a tuple of N tiles of one shape; the result is alike.
+        combine_fn: takes 2 N scalars, N of the element met first and N of the next, and returns N;
+            it must be associative. Unlike that of `reduce` it never sees its operands swapped.
+
+    Sums that start anew where a flag is set::
+
+        @jit
+        def combine(left_flag, left, right_flag, right):
+            return left_flag | right_flag, right + tl.where(right_flag, 0, left)
+
+        flag, total = tl.associative_scan((flag, x), 0, combine)
+    """
     combine = reductions.combine_with(_semantic, unwrap(combine_fn))
     srcs = _inputs(input, _semantic)
     return _like_inputs(input, reductions.scan(_semantic, srcs, axis, combine, reverse))
