@@ -6,8 +6,8 @@ values as their columns do, and what comes out is taken apart again.
 
 The bits of a positive float, read as an integer, order as floats do. Those of a negative one order
 the other way round, so all but the sign is turned over. The column is turned over as well: of equal
-values the greater key is then the one further left. (NaN comes before all numbers if its sign is
-0, behind them otherwise.)
+values the greater key is then the one further left. (-0.0 counts as less than 0.0. NaN comes before
+all numbers if its sign is 0, behind them otherwise.)
 
 A row goes through the processor in pieces; of each, only those that are better than the k best so
 far remain. Most pieces have none, and then no sorting is needed: the greatest of a piece tells.
@@ -44,7 +44,7 @@ def top_k_kernel(
     x_ptr, value_ptr, column_ptr, x_stride, columns, k, K: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0)
-    # Less than every key: no float has the bits that would give it.
+    # Less than every key: only a column of 2^31 - 1 could give it.
     best = tl.full((K,), -(2**63), tl.int64)
     least = tl.min(best, axis=0)
     for start in range(0, columns, BLOCK):
