@@ -215,6 +215,37 @@ def _attn_res(blocks: Tensor, query: Tensor, norm: Tensor, eps: float) -> Tensor
     return torch.einsum("n...,n...d->...d", scores.softmax(0), blocks)
 
 
+def _mhc_coeffs(x: Tensor, phi: Tensor, b: Tensor, *rest: Any) -> Any:
+    (pre, post, res), (_, rounds, rms_eps, pre_eps, eps, factor) = rest[:3], rest[3:]
+    n = x.shape[-2]
+    mix = _rms(x.flatten(-2), rms_eps) @ phi
+    first, second, square = mix.split([n, n, n * n], -1)
+    b_first, b_second, b_square = b.split([n, n, n * n])
+    matrix = (square * res + b_square).unflatten(-1, (n, n)).softmax(-1) + eps
+    matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
+    for _ in range(rounds - 1):
+        matrix = matrix / (matrix.sum(-1, keepdim=True) + eps)
+        matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
+    weights = torch.sigmoid(first * pre + b_first) + pre_eps
+    return weights, torch.sigmoid(second * post + b_second) * factor, matrix
+
+
+def _mhc_inputs(make: Make) -> tuple[Any, ...]:
+    scales = make(), make(), make()
+    return (
+        make(21, 4, 96),
+        make(384, 24, scale=0.1),
+        make(24),
+        *scales,
+        True,
+        5,
+        1e-6,
+        0.0,
+        1e-6,
+        2.0,
+    )
+
+
 def _mhc_post_res(x: Tensor, f: Tensor, post: Tensor, res: Tensor) -> Tensor:
     return torch.einsum("noi,nic->noc", res, x) + post[..., None] * f[:, None]
 
@@ -313,6 +344,7 @@ OPERATORS = (
         lambda x, w, b, eps: F.layer_norm(x, (x.shape[-1],), w, b, eps),
     ),
     Operator("llama4_rope", "LigerLlama4RopeFunction", _llama4_inputs, _llama4_rope),
+    Operator("mhc", "LigerMHCCoeffsFunction", _mhc_inputs, _mhc_coeffs),
     Operator(
         "mhc", "LigerMHCPreFunction", lambda m: (m(21, 4, 96), m(21, 4)),
         lambda x, pre: (x * pre[..., None]).sum(-2),

@@ -159,6 +159,31 @@ found = [
     assert answer(code) == ["cpu", True, True, True, True, libdevice, "tilewright.tools"]
 
 
+# Lines as libraries have them.
+IMPORTS = """
+from triton.compiler.compiler import ASTSource, CompiledKernel, make_backend, triton_key
+from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure
+from triton.runtime.autotuner import Autotuner, Config, Heuristics, OutOfResources, PTXASError
+from triton.runtime.driver import driver
+from triton.runtime.errors import InterpreterError
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import ConstexprFunction, JITFunction, TensorWrapper, reinterpret
+from triton.testing import Benchmark, assert_close, do_bench, perf_report
+from triton.tools.tensor_descriptor import TensorDescriptor
+"""
+
+
+def test_imports_of_libraries() -> None:
+    code = f"""{IMPORTS}
+import triton.runtime
+from triton.runtime import driver as object_of_package
+properties = driver.active.utils.get_device_properties(0)
+found = [object_of_package.active is driver.active, properties["multiprocessor_count"] > 0]
+found += [isinstance(triton_key(), str), reinterpret is triton.reinterpret]
+"""
+    assert answer(code) == [True] * 4
+
+
 def test_installing_twice_changes_nothing() -> None:
     code = """
 import os, sys

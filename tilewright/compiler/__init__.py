@@ -4,6 +4,7 @@ from tilewright.base.diagnostics import CompilationError, InternalCompilerError
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource, IRSource
+from tilewright.compiler.version import compiler_key as triton_key
 from tilewright.targets.registry import target as make_backend
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "InternalCompilerError",
     "compile",
     "make_backend",
+    "triton_key",
 ]

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import AutotunerError, OutOfResources
+from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
 from tilewright.runtime import driver
 from tilewright.runtime.bench import do_bench_cudagraph
 from tilewright.runtime.cache import disk_cache
@@ -54,6 +54,7 @@ __all__ = [
     "Config",
     "Heuristics",
     "OutOfResources",
+    "PTXASError",
     "autotune",
     "export_tuning",
     "heuristics",

@@ -144,10 +144,20 @@ def available_memory() -> int:
         return 1 << 30
 
 
+class CpuUtils:
+    """What programs ask of the device library itself."""
+
+    def get_device_properties(self, index: int) -> dict[str, Any]:
+        """By the names that kernels' authors use: programs run on threads, one a processor, and
+        nothing limits their working memory."""
+        return {"multiprocessor_count": _cpu_threads(), "max_shared_mem": 1 << 30, "warpSize": 1}
+
+
 class CpuDriver:
     """The processors of this machine: one device, whose launches are complete when they return."""
 
     device_type = "cpu"
+    utils = CpuUtils()
 
     @staticmethod
     def is_active() -> bool:
@@ -226,8 +236,11 @@ active: Driver
 """The driver that launches without tensors go to."""
 
 
-def __getattr__(name: str) -> Driver:
-    """`default`, and `active` until `set_active` has bound it."""
+def __getattr__(name: str) -> Any:
+    """`default`, and `active` until `set_active` has bound it; `driver`, this module by the name
+    of the object that programs import from it."""
+    if name == "driver":
+        return sys.modules[__name__]
     if name in ("active", "default"):
         return _default()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

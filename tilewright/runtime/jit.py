@@ -36,6 +36,8 @@ from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binde
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.watched import Watched
 from tilewright.runtime.wrappers import MockTensor
+from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper  # for who imports it here
+from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
 
