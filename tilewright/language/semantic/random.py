@@ -35,14 +35,17 @@ CONSTANTS = {
     32: _Constants(0xD2511F53, 0xCD9E8D57, 0x9E3779B9, 0xBB67AE85),
     64: _Constants(0xD2E7470EE14C6C93, 0xCA5A826395121157, 0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B),
 }
+CAST = "cast them, with `.to(tl.uint32)`"
 
 Words = list[tensor]
 
 
 def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple:
     """The four words after so many rounds; counters and keys are unsigned of one width."""
-    element = counters[0].dtype
+    element = _checked(counters[0], "philox_impl").dtype
     assert isinstance(element, DType)
+    if not element.is_int_unsigned():
+        raise ValueError(f"philox_impl takes unsigned counters, not {element}: {CAST}")
     c = CONSTANTS[element.primitive_bitwidth]
     c0, c1, c2, c3 = counters
     k0, k1 = keys
@@ -57,13 +60,20 @@ def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple
     return tuple([c0, c1, c2, c3])
 
 
+def _checked(x: tensor, who: str) -> tensor:
+    """The words, if they have a width that the generator is defined for."""
+    if x.dtype.primitive_bitwidth not in CONSTANTS:
+        raise ValueError(f"{who} takes words of 32 or 64 bits, not {x.dtype}: {CAST}")
+    return x
+
+
 def _unsigned(s: Semantic, x: tensor) -> tensor:
     return convert.bitcast(s, x, int_type(x.dtype.primitive_bitwidth, False))
 
 
 def philox(s: Semantic, seed: Any, counters: list[Any], rounds: Any) -> tuple:
     """Four random words for each element of the counters, by the seed."""
-    words = [_unsigned(s, to_tensor(s, c)) for c in counters]
+    words = [_unsigned(s, _checked(to_tensor(s, c), "philox")) for c in counters]
     seed = to_tensor(s, seed)
     static_assert(seed.dtype.is_int(), "seed must be an integer")
     seed = cast(s, seed, U64)
@@ -90,7 +100,7 @@ def randint4x(s: Semantic, seed: Any, offset: Any, rounds: Any) -> tuple:
 
 def uint_to_uniform_float(s: Semantic, x: Any) -> tensor:
     """A uniform fp32 in [0, 1) from the bits of an integer of 32 or 64 bits."""
-    value = to_tensor(s, x)
+    value = _checked(to_tensor(s, x), "uint_to_uniform_float")
     wide = value.dtype.primitive_bitwidth == 64
     signed = convert.bitcast(s, value, I64 if wide else I32)
     negative = arith.lt(s, signed, 0)
