@@ -21,7 +21,7 @@ import tilewright.language as tl
 from tests.frontend.kernels import constexpr_function, kernel_from
 from tests.ir_values import floats_in, random_array, same_bits
 from tests.language.libdevice_names import SIGNATURES
-from tests.language.uses import MODULES, SECTIONS, USES, Use
+from tests.language.uses import EXTRAS, MODULES, SECTIONS, USES, Use
 from tests.lowering.simt.harness import run_emulated
 from tests.targets.cpu.harness import run_compiled
 from tilewright.base.diagnostics import CompilationError
@@ -222,6 +222,10 @@ run on the CPU and by the code for GPU threads with the same results; what is no
 the kernel is compiled, for a reason listed after the table. "yes" stands for names that have
 nothing to do with element types, "all" for every type: int1, the integers of 8 to 64 bits, fp8 of
 five kinds, fp16, bf16, fp32, fp64.
+
+Both operands have the type, where there are two; operands of several types are promoted first.
+Methods of tensors are the functions of the same names. The type of `tl.dot_scaled` is the stored
+one, of the format that it fits best.
 """
 
 
@@ -279,6 +283,7 @@ def table() -> str:
     lines.append(
         f"\n{modules} are modules; `tl.math` and `tl.core` hold names of the tables above."
     )
+    lines += _section("The targets' extras", EXTRAS)
     lines += _libdevice()
     return "\n".join(lines) + "\n"
 

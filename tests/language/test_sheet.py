@@ -22,7 +22,7 @@ from tests.language.sheet import (
     unknown,
 )
 from tests.language.sheet import batch as batch_of
-from tests.language.uses import SECTIONS, USES
+from tests.language.uses import EXTRAS, SECTIONS, USES
 from tests.targets.nvidia.lowered import ptx_of
 
 ASSEMBLY = {"inline_asm_elementwise"}  # of which only the machine knows what it does
@@ -51,17 +51,32 @@ def test_every_function_of_libdevice_is_in_the_sheet() -> None:
     assert set(tl.extra.libdevice.__all__) == set(SIGNATURES)
 
 
+def test_every_extra_is_in_the_sheet() -> None:
+    found = {
+        f"tl.extra.{vendor}.{name}"
+        for vendor in ("cuda", "hip", "cpu")
+        for name in set(getattr(tl.extra, vendor).__all__) - {"libdevice"}
+    }
+    assert found == set(EXTRAS)
+
+
 def test_table_is_of_today() -> None:
     stale = TABLE.read_text("utf-8") != table()
     assert not stale, "docs/language.md differs from the code: run `python -m tests.language.sheet`"
 
 
-RUNS = [(n, t) for n in USES for t in ("CPU", "sm_90") if n not in ASSEMBLY]
+REGISTERS = ("smid", "globaltimer", "memrealtime")  # of a GPU
+RUNS = [
+    (name, target)
+    for name in USES | EXTRAS
+    for target in ("CPU", "sm_90")
+    if name not in ASSEMBLY and not name.endswith(REGISTERS)
+]
 
 
 @pytest.mark.parametrize(("name", "target"), [run for run in RUNS if run != CALLS_BACK])
 def test_use_does_as_on_the_interpreter(name: str, target: str) -> None:
-    assert not disagreement(USES[name], target)
+    assert not disagreement((USES | EXTRAS)[name], target)
 
 
 def test_assembly_is_accepted_by_the_assembler() -> None:

@@ -218,5 +218,19 @@ SECTIONS: dict[str, dict[str, Use]] = {
     "Reductions, scans, sorts": REDUCTIONS, "Atomics": ATOMICS, "Random numbers": RANDOM,
     "Iteration, assembly, hints, debugging": OTHERS, "Operators and tensor attributes": OPERATORS,
 }  # fmt: skip
+# Of the targets' extras. What reads a register of a GPU is neither interpreted nor emulated:
+# test_extra.py sees that it is in the PTX.
+EXTRAS = {
+    **{f"tl.extra.{vendor}.{name}": Use(f"tl.extra.{vendor}.{name}() + i", typed=False)
+       for vendor, names in (
+           ("cuda", ("num_threads", "num_warps", "smid", "globaltimer")),
+           ("hip", ("num_threads", "num_warps", "smid", "memrealtime")),
+       ) for name in names},
+    **{f"tl.extra.cuda.{name}": Use(f"tl.extra.cuda.{name}()\ni", typed=False)
+       for name in ("gdc_wait", "gdc_launch_dependents")},
+    **{f"tl.extra.cuda.{name}": Use(f"tl.extra.cuda.{name}(a, tl.float16)")
+       for name in ("convert_custom_float8_sm70", "convert_custom_float8_sm80")},
+    "tl.extra.cpu.vnni_decode": Use("tl.extra.cpu.vnni_decode(tl.reshape(a, (2, 8)))"),
+}  # fmt: skip
 MODULES = ["core", "extra", "math", "operators", "random", "semantic", "standard"]
 USES = {name: use for section in SECTIONS.values() for name, use in section.items()}
