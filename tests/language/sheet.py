@@ -2,7 +2,7 @@
 
     python -m tests.language.sheet
 
-writes `docs/language.md` from the uses in `uses.py`, each built on every element type for each
+writes `docs/support.md` from the uses in `uses.py`, each built on every element type for each
 target. `test_sheet.py` runs what was built, and finds a table that is not of today.
 """
 
@@ -37,7 +37,7 @@ from tilewright.ir.verify import verify_module
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
 
-TABLE = Path(__file__).parents[2] / "docs/language.md"
+TABLE = Path(__file__).parents[2] / "docs/support.md"
 TARGETS = {
     "interpreter": GPUTarget("interpreter", "", 1),
     "CPU": GPUTarget("cpu", "", 1),
@@ -275,7 +275,7 @@ def _libdevice() -> Iterator[str]:
 
 
 def table() -> str:
-    """The text of `docs/language.md`."""
+    """The text of `docs/support.md`."""
     lines = [HEAD.rstrip()]
     for title, uses in SECTIONS.items():
         lines += _section(title, uses)

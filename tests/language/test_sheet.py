@@ -1,6 +1,6 @@
 """Every public name on every element type: it does the same everywhere, or is refused with words.
 
-`docs/language.md` is the table of it; `sheet.py` writes it.
+`docs/support.md` is the table of it; `sheet.py` writes it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_every_extra_is_in_the_sheet() -> None:
 
 def test_table_is_of_today() -> None:
     stale = TABLE.read_text("utf-8") != table()
-    assert not stale, "docs/language.md differs from the code: run `python -m tests.language.sheet`"
+    assert not stale, "docs/support.md differs from the code: run `python -m tests.language.sheet`"
 
 
 REGISTERS = ("smid", "globaltimer", "memrealtime")  # of a GPU
