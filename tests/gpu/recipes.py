@@ -15,6 +15,8 @@ from tests import language_programs
 from tests.frontend.kernels import kernel_from
 from tests.gpu.programs import At, Program
 from tests.ir_values import random_array
+from tests.language.sheet import batch, taken
+from tests.language.uses import USES
 from tests.ops import fp8_reference
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import SCALARS, DType, Tile
@@ -86,6 +88,16 @@ def copy2d(type: str, rows: int, columns: int, orders: str, tile: tuple[int, int
     grid = tw.cdiv(rows, tile[0]), tw.cdiv(columns, tile[1])
     constants = {"ROWS": tile[0], "COLUMNS": tile[1]}
     return Program(copy2d_kernel, [x, out, rows, columns, *strides], constants, grid)
+
+
+# -- the names of the language -------------------------------------------------------------------
+
+
+def use(name: str) -> Program:
+    """The use of a name in `tests/language/uses.py`, on every element type that it takes."""
+    found = USES[name]
+    kernel, args = batch(found, taken(found, "sm_90"), "sm_90")
+    return Program(kernel, args, bound=1e-5 if found.close else None)
 
 
 # -- expressions on whole tiles -------------------------------------------------------------------

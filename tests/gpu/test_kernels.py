@@ -25,6 +25,7 @@ from tests.gpu import examples, products, recipes, shapes
 from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Job
 from tests.language.libdevice_names import EXACT_NAMES, SIGNATURES, forms
+from tests.language.uses import USES
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
@@ -227,6 +228,13 @@ def _libdevice() -> Iterator[Job]:
             yield Job(recipes.expression, params)
 
 
+def _names() -> Iterator[Job]:
+    """Every name of the language, but for assembly, which the interpreter does not know."""
+    warps = cycle(WARPS)
+    for name in sorted(USES.keys() - {"inline_asm_elementwise"}):
+        yield Job(recipes.use, (name,), {"num_warps": next(warps)})
+
+
 def _control() -> Iterator[Job]:
     yield Job(recipes.collatz, (40, 33))
     for stages, warps in product(STAGES, (1, 4)):
@@ -353,6 +361,7 @@ FAMILIES = {
     "functions": _unique(_functions()),
     "assembly": _unique(_assembly()),
     "libdevice": _unique(_libdevice()),
+    "names": _unique(_names()),
     "control": _unique(_control()),
     "rules": _unique(_rules()),
     "memory": _unique(_memory()),

@@ -1,0 +1,298 @@
+"""Which names of the language take which element types on which target, and the table of it.
+
+    python -m tests.language.sheet
+
+writes `docs/support.md` from the uses in `uses.py`, each built on every element type for each
+target. `test_sheet.py` runs what was built, and finds a table that is not of today.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tilewright.language as tl
+from tests.frontend.kernels import constexpr_function, kernel_from
+from tests.ir_values import floats_in, random_array, same_bits
+from tests.language.libdevice_names import SIGNATURES
+from tests.language.uses import EXTRAS, MODULES, SECTIONS, USES, Use
+from tests.lowering.simt.harness import run_emulated
+from tests.targets.cpu.harness import run_compiled
+from tilewright.base.diagnostics import CompilationError
+from tilewright.compiler.pipeline import STEPS
+from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
+from tilewright.frontend.source import SourceFunction
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.ir.passes import PassContext, run
+from tilewright.ir.types import FP32, FP64, I32, I64, SCALARS, U32, U64, DType, Tile
+from tilewright.ir.verify import verify_module
+from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.registry import target as find_target
+
+TABLE = Path(__file__).parents[2] / "docs/support.md"
+TARGETS = {
+    "interpreter": GPUTarget("interpreter", "", 1),
+    "CPU": GPUTarget("cpu", "", 1),
+    "sm_90": GPUTarget("cuda", 90, 32),
+}
+COUNT = 512  # elements of each array
+OPERANDS = ("pa", "pb", "pc")
+
+
+class Cell(NamedTuple):
+    """What a use gave on an element type: the type of its value, or why there is none."""
+
+    result: Any = None
+    refusal: str = ""
+
+
+# -- kernels --------------------------------------------------------------------------------------
+
+
+def language_name(element: DType) -> str:
+    """`tl.float32` of fp32."""
+    return repr(element).replace("triton.language", "tl").replace("tilewright.language", "tl")
+
+
+def _function(use: Use) -> str:
+    lines = use.text.strip().splitlines()
+    body = ["i = tl.arange(0, 16)", "p = pa + i", "m = i % 3 != 0", "a = tl.load(p)"]
+    body += ["b = tl.load(pb + i)", "c = tl.load(pc + i)", *lines[:-1], f"return {lines[-1]}"]
+    return f"{use.helpers}@jit\ndef use(pa, pb, pc, T):\n    " + "\n    ".join(body) + "\n"
+
+
+@cache
+def _options(target: str) -> FrontendOptions:
+    found = find_target(TARGETS[target])
+    return found.frontend_options(found.parse_options({}))
+
+
+def _build(fn: SourceFunction, types: dict[str, str], target: str) -> Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = build_module(fn, types, {}, {}, _options(target))
+    verify_module(module)
+    return module
+
+
+def _see(value: Any) -> None:
+    """Record the type of a value while the kernel is compiled."""
+    _see.seen.append(value.type)  # pyright: ignore[reportFunctionMemberAccess]
+
+
+@cache
+def probe(use: Use, element: DType, target: str) -> Cell:
+    """Build the use on one element type."""
+    seen: list[Any] = []
+    _see.seen = seen  # pyright: ignore[reportFunctionMemberAccess]
+    text = _function(use) + (
+        f"def kernel(pa, pb, pc):\n    see(use(pa, pb, pc, {language_name(element)}))\n"
+    )
+    kernel = kernel_from(text, see=constexpr_function(_see))
+    try:
+        _build(kernel, dict.fromkeys(OPERANDS, f"*{element.short}"), target)
+    except CompilationError as error:
+        return Cell(refusal=_reason(error))
+    return Cell(result=seen[0])
+
+
+def _reason(error: BaseException) -> str:
+    """The first cause's first line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = getattr(error, "error_message", None) or str(error) or type(error).__name__
+    # Errors of operators say their class too.
+    wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", said)
+    return (wrapped[2] if wrapped else said).strip().splitlines()[0]
+
+
+def batch(use: Use, elements: Sequence[DType], target: str) -> tuple[SourceFunction, list[Any]]:
+    """One kernel with the use on each of the types, and its arguments: results, then operands."""
+    lines, args, names = [], list[Any](), list[str]()
+    rng = np.random.default_rng(len(use.text))
+    for n, element in enumerate(elements):
+        result = probe(use, element, target).result
+        mine = [f"out{n}", *(f"{o}{n}" for o in OPERANDS)]
+        count = int(np.prod([int(d) for d in getattr(result, "shape", ())]))
+        lines.append(f"r{n} = use({', '.join(mine[1:])}, {language_name(element)})")
+        lines.append(f"tl.store(out{n} + tl.arange(0, {count}), tl.reshape(r{n}, ({count},)))")
+        dtype: Any = result.scalar
+        args += [np.zeros(count, dtype.numpy), *(_input(use, element, rng) for _ in OPERANDS)]
+        names += mine
+    text = f"{_function(use)}def kernel({', '.join(names)}):\n    " + "\n    ".join(lines)
+    return kernel_from(text + "\n"), args
+
+
+def _input(use: Use, element: DType, rng: np.random.Generator) -> np.ndarray:
+    if use.kind == "integral" and not element.is_bool():
+        low = -2 if element.is_int_signed() or element.is_floating() else 0
+        values = rng.integers(low, 3, COUNT).astype(np.float32)
+        if element.is_fp8():  # one bit and few of them, so that no partial sum is rounded
+            values = np.sign(values) * (np.arange(COUNT) % 5 == 0) / 4
+    elif use.kind == "positive" and not element.is_bool():
+        values = np.exp(rng.normal(0, 1, COUNT)).astype(np.float32)
+    else:
+        return aligned(random_array(Tile((COUNT,), element), rng))
+    converted = floats_in(values, element) if element.is_floating() else values.astype(np.int64)
+    return aligned(converted.astype(element.numpy))
+
+
+def aligned(array: np.ndarray) -> np.ndarray:
+    """A copy at a multiple of 64 bytes, as tensor descriptors want it."""
+    room = np.zeros(array.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    found = room[start : start + array.nbytes].view(array.dtype)
+    found[...] = array
+    return found
+
+
+def module_of(fn: SourceFunction, args: Sequence[np.ndarray], target: str) -> Module:
+    short = {t.numpy: t.short for t in reversed(SCALARS)}
+    types = {p.name: f"*{short[a.dtype]}" for p, a in zip(fn.params, args, strict=True)}
+    return _build(fn, types, target)
+
+
+def elements_of(use: Use) -> Sequence[DType]:
+    """The types to try a use on."""
+    return SCALARS if use.typed else (I32,)
+
+
+def taken(use: Use, target: str) -> list[DType]:
+    """The types that a target takes."""
+    return [t for t in elements_of(use) if not probe(use, t, target).refusal]
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def disagreement(use: Use, target: str) -> str:
+    """How the use differs between the interpreter and a target, in words; "" if it does not."""
+    fn, args = batch(use, taken(use, target), target)
+    module = module_of(fn, args, target)
+    expected, actual = ([aligned(a) for a in args] for _ in range(2))
+    interpret(module, (1, 1, 1), expected)
+    if target == "CPU":
+        run(module, STEPS, PassContext(), [])
+        run_compiled(module, (1, 1, 1), actual)
+    else:
+        run_emulated(module, (1, 1, 1), actual, warps=1, lanes=8)
+    for param, x, y in zip(fn.params, actual, expected, strict=True):
+        if not same_bits(x, y, close=use.close):
+            return f"{param.name}, of {y.dtype}: {x[:32]} not {y[:32]}"
+    return ""
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+GROUPS = {
+    "integers": [t for t in SCALARS if t.is_int() and not t.is_bool()],
+    "fp8": [t for t in SCALARS if t.is_fp8()],
+    "fp16, bf16, fp32, fp64": [t for t in SCALARS if t.is_floating() and not t.is_fp8()],
+}
+LETTERS = {"f": FP32, "d": FP64, "i": I32, "u": U32, "l": I64, "m": U64}
+
+
+def summary(elements: Sequence[DType]) -> str:
+    """The names of element types, groups by theirs."""
+    if len(elements) == len(SCALARS):
+        return "all"
+    names, left = list[str](), list(elements)
+    for name, group in GROUPS.items():
+        if all(t in left for t in group):
+            names.append(name)
+            left = [t for t in left if t not in group]
+    return ", ".join([*names, *(str(t) for t in left)]) or "none"
+
+
+HEAD = """<!-- Written by `python -m tests.language.sheet`; edit the uses in tests/language. -->
+
+# The language, name by name
+
+Which element types each public name takes, on the interpreter, the CPU and NVIDIA GPUs of compute
+capability 9.0. What is listed is built for each of the three by a test, run on the interpreter, and
+run on the CPU and by the code for GPU threads with the same results; what is not is refused while
+the kernel is compiled, for a reason listed after the table. "yes" stands for names that have
+nothing to do with element types, "all" for every type: int1, the integers of 8 to 64 bits, fp8 of
+five kinds, fp16, bf16, fp32, fp64.
+
+Both operands have the type, where there are two; operands of several types are promoted first.
+Methods of tensors are the functions of the same names. The type of `tl.dot_scaled` is the stored
+one, of the format that it fits best.
+"""
+
+
+def _cell(name: str, use: Use, target: str, reasons: dict[str, list[str]]) -> str:
+    found: list[DType] = []
+    for element in elements_of(use):
+        cell = probe(use, element, target)
+        if not cell.refusal:
+            found.append(element)
+            continue
+        # One sentence for all types: the type's own name stands for any.
+        reason = re.sub(rf"\b({element}|{element.short})\b", "T", cell.refusal)
+        who = reasons.setdefault(reason, [])
+        if name not in who:
+            who.append(name)
+    return summary(found) if use.typed else ("yes" if found else "no")
+
+
+def _section(title: str, uses: dict[str, Use]) -> Iterator[str]:
+    reasons: dict[str, list[str]] = {}
+    yield from (f"\n## {title}\n", f"| name | {' | '.join(TARGETS)} |", "|---|---|---|---|")
+    for name, use in uses.items():
+        cells = [_cell(name, use, target, reasons) for target in TARGETS]
+        label = f"`tl.{name}`" if name in tl.__all__ else f"`{name}`".replace("|", "\\|")
+        yield f"| {label} | {' | '.join(cells)} |"
+    if reasons:
+        yield "\nRefused with:\n"
+    for reason, names in sorted(reasons.items()):
+        escaped = reason.replace("`", "'")
+        yield f"- `{escaped}`: {', '.join(f'`{n}`' for n in names)}"
+
+
+def _libdevice() -> Iterator[str]:
+    yield "\n## `tl.extra.libdevice`\n"
+    yield "Operands and result of each form, alike on the three targets. Other types are refused:"
+    yield "`input arg type does not match. Expect one of …; cast the arguments first, with .to`.\n"
+    yield from (f"| name | {' | '.join(TARGETS)} |", "|---|---|---|---|")
+    for name, text in SIGNATURES.items():
+        forms: list[str] = []
+        for form in text.split():
+            for letter in "fd" if "x" in form else "-":
+                operands, result = form.replace("x", letter).split("->")
+                forms.append(f"({', '.join(str(LETTERS[o]) for o in operands)}) → "
+                             f"{LETTERS[result]}")  # fmt: skip
+        cell = "; ".join(forms)
+        yield f"| `{name}` | {cell} | {cell} | {cell} |"
+
+
+def table() -> str:
+    """The text of `docs/support.md`."""
+    lines = [HEAD.rstrip()]
+    for title, uses in SECTIONS.items():
+        lines += _section(title, uses)
+    modules = ", ".join(f"`tl.{m}`" for m in MODULES)
+    lines.append(
+        f"\n{modules} are modules; `tl.math` and `tl.core` hold names of the tables above."
+    )
+    lines += _section("The targets' extras", EXTRAS)
+    lines += _libdevice()
+    return "\n".join(lines) + "\n"
+
+
+def unknown() -> set[str]:
+    """Public names without a use, and uses of names that are not public."""
+    named = set(USES) - set(SECTIONS["Operators and tensor attributes"])
+    return (set(tl.__all__) - set(MODULES)) ^ named
+
+
+if __name__ == "__main__":
+    TABLE.write_text(table(), "utf-8")

@@ -1,0 +1,92 @@
+"""Every public name on every element type: it does the same everywhere, or is refused with words.
+
+`docs/support.md` is the table of it; `sheet.py` writes it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright.language as tl
+from tests.language.libdevice_names import SIGNATURES
+from tests.language.sheet import (
+    OPERANDS,
+    TABLE,
+    TARGETS,
+    disagreement,
+    language_name,
+    module_of,
+    probe,
+    table,
+    taken,
+    unknown,
+)
+from tests.language.sheet import batch as batch_of
+from tests.language.uses import EXTRAS, SECTIONS, USES
+from tests.targets.nvidia.lowered import ptx_of
+
+ASSEMBLY = {"inline_asm_elementwise"}  # of which only the machine knows what it does
+CALLS_BACK = ("device_print", "CPU")  # into the runtime: test_debug.py launches it
+METHODS = {"to", "T", "item", "logical_and", "logical_or"}  # which are no functions
+
+
+def test_every_public_name_has_a_use() -> None:
+    assert not unknown()
+
+
+def test_every_use_is_of_what_it_is_called() -> None:
+    for section, uses in SECTIONS.items():
+        if section != "Operators and tensor attributes":
+            for name, use in uses.items():
+                assert name in use.text or "tensor" in name or section == "Programming model"
+
+
+def test_every_method_of_tensors_is_in_the_sheet() -> None:
+    found = {n for n in vars(tl.tensor) if not n.startswith("_")}
+    attributes = {"properties", "dtype", "shape", "numel", "handle", "type"}
+    assert not found - attributes - METHODS - set(USES)
+
+
+def test_every_function_of_libdevice_is_in_the_sheet() -> None:
+    assert set(tl.extra.libdevice.__all__) == set(SIGNATURES)
+
+
+def test_every_extra_is_in_the_sheet() -> None:
+    found = {
+        f"tl.extra.{vendor}.{name}"
+        for vendor in ("cuda", "hip", "cpu")
+        for name in set(getattr(tl.extra, vendor).__all__) - {"libdevice"}
+    }
+    assert found == set(EXTRAS)
+
+
+def test_table_is_of_today() -> None:
+    stale = TABLE.read_text("utf-8") != table()
+    assert not stale, "docs/support.md differs from the code: run `python -m tests.language.sheet`"
+
+
+REGISTERS = ("smid", "globaltimer", "memrealtime")  # of a GPU
+RUNS = [
+    (name, target)
+    for name in USES | EXTRAS
+    for target in ("CPU", "sm_90")
+    if name not in ASSEMBLY and not name.endswith(REGISTERS)
+]
+
+
+@pytest.mark.parametrize(("name", "target"), [run for run in RUNS if run != CALLS_BACK])
+def test_use_does_as_on_the_interpreter(name: str, target: str) -> None:
+    assert not disagreement((USES | EXTRAS)[name], target)
+
+
+def test_assembly_is_accepted_by_the_assembler() -> None:
+    use = USES["inline_asm_elementwise"]
+    fn, args = batch_of(use, taken(use, "sm_90"), "sm_90")
+    assert "mov.b64" in ptx_of(module_of(fn, args, "sm_90"))
+
+
+def test_what_no_target_takes_is_refused_by_all_in_the_same_words() -> None:
+    for name in USES.keys() - ASSEMBLY:
+        for element in (tl.int1, tl.int8, tl.float8e5, tl.float64):
+            said = {probe(USES[name], element, target).refusal for target in TARGETS}
+            assert len(said) == 1, f"{name} on {language_name(element)}: {said}, of {OPERANDS}"
