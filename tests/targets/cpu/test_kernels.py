@@ -515,3 +515,18 @@ def test_masked_compare_and_swap() -> None:
     ours, _ = both(MASKED_SWAP, (1, 1, 1), args)
     assert ours[0].tolist() == [7, 1, 9, 7, 4, 9]
     assert ours[2].tolist() == [0, 0, 9, 3, 0, 0]
+
+
+@tw.jit
+def read_before_write(p, q, o, n, B: tl.constexpr):
+    i, j = tl.arange(0, B), tl.arange(0, 4)
+    square = i[:, None] * n + j[None, :]
+    at = tl.sum(square, axis=1) % B
+    w = tl.load(q + at)  # waits for the sums, and the next store, of their shape, for this
+    tl.store(p + i[:, None] * 4 + j[None, :], square)
+    tl.store(o + i, w)
+
+
+def test_store_does_not_pass_a_load_that_waits_for_its_group() -> None:
+    args = [ints(64), ints(16), ints(16), np.int32(3)]
+    same(read_before_write, args, types="*i32 *i32 *i32 i32", disjoint=False, B=16)

@@ -144,6 +144,7 @@ class _Planner:
         """Place every op that is not lazy, in order; join a root to the open group if it may."""
         open_group: Group | None = None
         blocked: set[Value] = set()  # values that depend on results of the open group
+        waiting: list[memory.Load] = []  # loads among them
         for op in self.region:
             if op.terminator:
                 continue
@@ -152,18 +153,21 @@ class _Planner:
             if lazy:
                 if depends:
                     blocked.update(op.results)
+                    waiting += [op] if isinstance(op, memory.Load) else []
                 continue
-            if is_root(op) and open_group and not depends and self.may_join(op, open_group):
+            # What it writes may be read first, by a load that comes after the group.
+            early = depends or any(self.order.conflicts(load, op) for load in waiting)
+            if is_root(op) and open_group and not early and self.may_join(op, open_group):
                 self.join(op, open_group)
             elif is_root(op):
                 open_group = Group(iteration_shape(op))
                 self.steps.append(open_group)
-                blocked = set()
+                blocked, waiting = set(), []
                 self.join(op, open_group)
             else:
                 self.run_alone(op)
                 if depends or self.order.touches_memory(op) or op.regions:
-                    open_group, blocked = None, set()
+                    open_group, blocked, waiting = None, set(), []
                 continue
             blocked.update(op.results)
 
