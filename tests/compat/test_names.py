@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,7 @@ def test_the_environments_other_paths_stay() -> None:
     assert answer(code) == f"{search_path()}:/a:/b"
 
 
+@pytest.mark.skipif(find_spec("triton") is not None, reason="Triton is installed too")
 def test_torch_forgets_that_there_was_no_triton() -> None:
     code = f"""
 import sys, os

