@@ -14,12 +14,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    # The import system asks for the methods alone, and `importlib.abc` would load archives,
+    # temporary files and more with every `import tilewright`.
+    Loader = object
 
 NAME = "triton"
 OURS = __name__.partition(".")[0]
@@ -101,7 +107,7 @@ def _our_name(fullname: str) -> str | None:
     return f"{sys.modules[parent].__name__}.{child}"
 
 
-class TritonFinder(MetaPathFinder):
+class TritonFinder:
     """Finds `triton` and the modules below it."""
 
     def find_spec(
