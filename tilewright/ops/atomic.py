@@ -11,10 +11,11 @@ from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
 from tilewright.ir.types import I1, I64, Type, element_of, text_of, with_element
 from tilewright.ops.memory import (
-    pointee_of,
+    pointed_type,
     split_optional,
     verify_mask,
     verify_pointer,
+    verify_stored,
     verify_writable,
 )
 from tilewright.ops.numeric import Array
@@ -59,7 +60,7 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
 
     def result_type(self) -> Type:
         verify_pointer(self, self.ptr)
-        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
@@ -108,7 +109,7 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
 
     def result_type(self) -> Type:
         verify_pointer(self, self.ptr)
-        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
@@ -145,7 +146,7 @@ class AtomicLoad(Op, name="atomic.load", traits=READS | WRITES):
 
     def result_type(self) -> Type:
         verify_pointer(self, self.ptr)
-        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
@@ -180,15 +181,7 @@ class AtomicStore(Op, name="atomic.store", traits=WRITES):
         verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         _verify_one_way(self, self.sem, "release")
-        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
-        require(
-            self.value.type == want,
-            self,
-            "operand-types",
-            "stores {v}, it must be {w}",
-            v=text_of(self.value.type),
-            w=text_of(want),
-        )
+        verify_stored(self, self.ptr, self.value)
 
     no_evaluate = "it writes memory; see execute"
 
@@ -223,7 +216,7 @@ class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
         verify_mask(self, self.ptr, self.mask)
         _verify_order(self, self.sem, self.scope)
         _verify_one_way(self, self.sem, "acquire")
-        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
+        want = pointed_type(self.ptr)
         require(
             self.expected.type == want,
             self,

@@ -94,6 +94,24 @@ def verify_writable(op: Op, ptr: Value) -> None:
     )
 
 
+def verify_stored(op: Op, ptr: Value, value: Value) -> None:
+    """That a value is of the type that a pointer points to."""
+    want = pointed_type(ptr)
+    require(
+        value.type == want,
+        op,
+        "operand-types",
+        "stores {v}, it must be {w}",
+        v=text_of(value.type),
+        w=text_of(want),
+    )
+
+
+def pointed_type(ptr: Value) -> Type:
+    """The type of what is at a pointer or a tile of them: a scalar or a tile of their shape."""
+    return with_element(ptr.type, pointee_of(ptr.type))
+
+
 class Load(Op, name="mem.load", traits=READS):
     """What `ptr` points to. Lanes where `mask` is false give `other`, or 0 without it.
 
@@ -112,7 +130,7 @@ class Load(Op, name="mem.load", traits=READS):
 
     def result_type(self) -> Type:
         verify_pointer(self, self.ptr)
-        return with_element(self.ptr.type, pointee_of(self.ptr.type))
+        return pointed_type(self.ptr)
 
     def writes(self) -> bool:
         return self.volatile
@@ -156,15 +174,7 @@ class Store(Op, name="mem.store", traits=WRITES):
     def verify(self) -> None:
         verify_pointer(self, self.ptr)
         verify_mask(self, self.ptr, self.mask)
-        want = with_element(self.ptr.type, pointee_of(self.ptr.type))
-        require(
-            self.value.type == want,
-            self,
-            "operand-types",
-            "stores {v}, it must be {w}",
-            v=text_of(self.value.type),
-            w=text_of(want),
-        )
+        verify_stored(self, self.ptr, self.value)
         verify_writable(self, self.ptr)
 
     no_evaluate = "it writes memory; see execute"

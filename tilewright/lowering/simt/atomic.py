@@ -15,6 +15,7 @@ from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.arith import lower_add, lower_extremum
 from tilewright.lowering.atomic import wait_until_equal
 from tilewright.lowering.emit import I1, V, const, int_type, zero
+from tilewright.lowering.guard import guarded
 from tilewright.lowering.simt.combine import exchanged
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.hardware import Atomic
@@ -63,7 +64,9 @@ def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
         old = kernel.hw.atomic(b, what, ptr, value, mask)
         if old is not None:
             return old
-        return _where(kernel, mask, value, lambda: _compare_loop(kernel, op, ptr, value))
+        return guarded(
+            kernel.b, mask, lambda: _compare_loop(kernel, op, ptr, value), zero(value.type)
+        )
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
@@ -88,7 +91,7 @@ def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
         mask = owner
         if masks is not None:
             mask = masks[register] if owner is None else b.and_(owner, masks[register])
-        return _where(kernel, mask, value, swap)
+        return guarded(kernel.b, mask, swap, zero(value.type))
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
@@ -107,7 +110,7 @@ def emit_load(kernel: Kernel, op: AtomicLoad) -> None:
             found = kernel.hw.load_atomic(b, ptr, bits, op.sem, op.scope)
             return from_bits(kernel, op.result.type, [found])[0]
 
-        return _where(kernel, _acting(kernel, op, register), nothing, read)
+        return guarded(kernel.b, _acting(kernel, op, register), read, nothing)
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
@@ -126,7 +129,7 @@ def emit_store(kernel: Kernel, op: AtomicStore) -> None:
             kernel.hw.store_atomic(b, ptr, bits, op.sem, op.scope)
             return value
 
-        return _where(kernel, _acting(kernel, op, register), value, write)
+        return guarded(kernel.b, _acting(kernel, op, register), write, zero(value.type))
 
     with _ordered(kernel, op):
         _each(kernel, op, act)
@@ -146,7 +149,7 @@ def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
         def wait() -> V:
             return wait_until_equal(b, read, expected, timeout, lambda: kernel.hw.nanoseconds(b))
 
-        return _where(kernel, _acting(kernel, op, register), const(I1, 0), wait)
+        return guarded(kernel.b, _acting(kernel, op, register), wait, const(I1, 0))
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
@@ -178,24 +181,6 @@ def _ordered(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
     # Spreading the result through shared memory waits for all threads as well.
     if op.sem in ("acquire", "acq_rel") and not atomic_scratch(op):
         kernel.hw.barrier(kernel.b)
-
-
-def _where(kernel: Kernel, mask: V | None, like: V, act: Callable[[], V]) -> V:
-    """What `act` gives where the mask holds; 0 elsewhere, of the type of `like`."""
-    if mask is None:
-        return act()
-    b = kernel.b
-    entered, inside, after = b.current, b.block("atomic"), b.block("done")
-    b.cond_br(mask, inside, after)
-    b.at(inside)
-    found = act()
-    end = b.current
-    b.br(after)
-    b.at(after)
-    merged = b.phi(like.type)
-    merged.add(zero(like.type), entered)
-    merged.add(found, end)
-    return merged.value
 
 
 # -- results --------------------------------------------------------------------------------------

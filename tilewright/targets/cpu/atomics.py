@@ -9,14 +9,15 @@ from tilewright.ir.core import Op, Value
 from tilewright.lowering.arith import lower_add, lower_extremum
 from tilewright.lowering.atomic import wait_until_equal
 from tilewright.lowering.emit import I1, I32, I64, Builder, LType, V, const, int_type, zero
+from tilewright.lowering.guard import guarded
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, atomic
 from tilewright.ops.memory import pointee_of
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
-from tilewright.targets.cpu.lanes import ZERO, Lanes
-from tilewright.targets.cpu.loops import loop
+from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.loops import over_axes
 
 _ORDER = {
     "relaxed": "monotonic",
@@ -34,7 +35,7 @@ def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
     def exchange(at: Level, coords: Coords) -> V:
         ptr, value = at.eval(op.ptr, coords).base, at.eval(op.value, coords).base
         mask = at.eval(op.mask, coords).base if op.mask is not None else None
-        return _masked(at, mask, value, lambda: _rmw(at.b, op, ptr, value))
+        return guarded(at.b, mask, lambda: _rmw(at.b, op, ptr, value), zero(value.type))
 
     _each(kernel, level, op, op.ptr, exchange)
 
@@ -53,7 +54,7 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
             old, _ = b.cmpxchg(ptr, wanted, new, _ORDER[op.sem])
             return b.bitcast(old, value.type)
 
-        return _masked(at, mask, value, swap)
+        return guarded(at.b, mask, swap, zero(value.type))
 
     _each(kernel, level, op, op.ptr, exchange)
 
@@ -70,7 +71,7 @@ def emit_load(kernel: Kernel, level: Level, op: atomic.AtomicLoad) -> None:
             found = at.b.load_atomic(bits, ptr, _ORDER[op.sem])
             return at.b.icmp("ne", found, 0) if register is I1 else at.b.bitcast(found, register)
 
-        return _masked(at, mask, zero(register), act)
+        return guarded(at.b, mask, act, zero(register))
 
     _each(kernel, level, op, op.ptr, read)
 
@@ -88,7 +89,7 @@ def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
             at.b.store_atomic(kept, ptr, _ORDER[op.sem])
             return value
 
-        return _masked(at, mask, value, act)
+        return guarded(at.b, mask, act, zero(value.type))
 
     _each(kernel, level, op, op.ptr, write)
 
@@ -106,7 +107,7 @@ def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
         def act() -> V:
             return wait_until_equal(at.b, read, expected, timeout, lambda: _nanoseconds(at.b))
 
-        return _masked(at, mask, zero(I1), act)
+        return guarded(at.b, mask, act, zero(I1))
 
     _each(kernel, level, op, op.ptr, wait)
 
@@ -138,42 +139,17 @@ def _each(kernel: Kernel, level: Level, op: Op, ptr: Value, exchange: Exchange) 
         return
     buffer = kernel.buffer(op.result) if op.results and op.result.users else None
 
-    def visit(at: Level, axes: int, coords: Coords) -> None:
-        if axes == len(ptr.type.shape):
-            old = exchange(at, coords)
-            at.block = b.current
-            if buffer is not None:
-                access.write_buffer(at, buffer, coords, Lanes(old, 0, at.depth))
-            return
-        if ptr.type.shape[axes] == 1:
-            visit(at, axes + 1, (*coords, ZERO))
-            return
-        stop = const(I64, ptr.type.shape[axes])
-        with loop(at, const(I64, 0), stop, 1, width=1) as opened:
-            here = Lanes(opened.index, 0, opened.level.depth)
-            visit(opened.level, axes + 1, (*coords, here))
+    def visit(at: Level, coords: dict[int, Lanes]) -> None:
+        point = tuple(coords[axis] for axis in axes)
+        old = exchange(at, point)
+        at.block = b.current
+        if buffer is not None:
+            access.write_buffer(at, buffer, point, Lanes(old, 0, at.depth))
 
-    visit(level, 0, ())
+    axes = list(range(len(ptr.type.shape)))
+    over_axes(level, ptr.type.shape, axes, visit)
     if buffer is not None:
         kernel.env[op.result] = buffer
-
-
-def _masked(level: Level, mask: V | None, value: V, act: Callable[[], V]) -> V:
-    """Do it where the mask holds; 0 elsewhere."""
-    if mask is None:
-        return act()
-    b = level.b
-    before, inside, after = b.current, b.block("atomic"), b.block("done")
-    b.cond_br(mask, inside, after)
-    b.at(inside)
-    old = act()
-    end = b.current
-    b.br(after)
-    b.at(after)
-    merged = b.phi(value.type)
-    merged.add(zero(value.type), before)
-    merged.add(old, end)
-    return merged.value
 
 
 def _rmw(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V) -> V:

@@ -1,0 +1,28 @@
+"""Code that runs under a branch and gives a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.lowering.emit import Builder, V
+
+
+def guarded(b: Builder, condition: V | None, act: Callable[[], V], otherwise: V) -> V:
+    """What `act` emits and gives where the condition, an i1, holds; else `otherwise`.
+
+    Args:
+        condition: None where it always holds.
+    """
+    if condition is None:
+        return act()
+    before, inside, after = b.current, b.block("guarded"), b.block("after")
+    b.cond_br(condition, inside, after)
+    b.at(inside)
+    found = act()
+    end = b.current
+    b.br(after)
+    b.at(after)
+    merged = b.phi(otherwise.type)
+    merged.add(otherwise, before)
+    merged.add(found, end)
+    return merged.value
