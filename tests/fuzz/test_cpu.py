@@ -6,6 +6,8 @@ Twenty seeds run by default; a long run is
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,6 +27,8 @@ def test_random_kernels_agree(batch: int, fuzz_seed: int) -> None:
     args = random_args(module, rng)
     narrow = seed % 4 == 0 and "avx2" in host().features
     machine = host(PLAIN_AVX2) if narrow else host()
+    if seed % 3 == 0:  # every launch is large: stores go past the caches
+        machine = replace(machine, cache_bytes=1)
     assert_same(module, (GRID, 1, 1), args, machine=machine)
     run(module, STEPS, PassContext())
     assert_same(module, (GRID, 1, 1), args, machine=machine)

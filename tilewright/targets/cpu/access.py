@@ -18,6 +18,7 @@ from tilewright.lowering.emit import (
     vector,
     zero,
 )
+from tilewright.lowering.guard import guarded
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import memory
 from tilewright.targets.cpu import lanes
@@ -178,32 +179,18 @@ def _read_scalar(
     volatile: bool,
 ) -> Lanes:
     b = level.b
+
+    def load() -> V:
+        return b.load(element, ptr.base, volatile=volatile)
+
     if mask is None:
-        return Lanes(b.load(element, ptr.base, volatile=volatile), 0, depth)
+        return Lanes(load(), 0, depth)
     assert other is not None
     if not other.uniform:
-        read = _guarded_load(level, ptr.base, element, mask.base, zero(element), volatile)
+        read = guarded(b, mask.base, load, zero(element))
         chosen = b.select(mask.base, lanes.spread(b, read, level.width), level.vector(other))
         return Lanes(chosen, None, depth)
-    read = _guarded_load(level, ptr.base, element, mask.base, other.base, volatile)
-    return Lanes(read, 0, depth)
-
-
-def _guarded_load(
-    level: Level, ptr: V, element: LType, condition: V, other: V, volatile: bool
-) -> V:
-    """A scalar load under a branch."""
-    b = level.b
-    before, inside, after = b.current, b.block("load"), b.block("loaded")
-    b.cond_br(condition, inside, after)
-    b.at(inside)
-    read = b.load(element, ptr, volatile=volatile)
-    b.br(after)
-    b.at(after)
-    merged = b.phi(element)
-    merged.add(other, before)
-    merged.add(read, inside)
-    return merged.value
+    return Lanes(guarded(b, mask.base, load, other.base), 0, depth)
 
 
 def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes | None) -> None:
@@ -216,10 +203,12 @@ def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes 
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = _to_memory(level, data)
-    _write(level, ptr, data, mask)
+    _write(level, ptr, data, mask, past_caches=op.ptr in level.streamed)
 
 
-def _write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> None:
+def _write(
+    level: Level, ptr: Lanes, data: V, mask: Lanes | None, *, past_caches: bool = False
+) -> None:
     b = level.b
     if level.width == 1:
         ptr, mask = _first(ptr), _first(mask)
@@ -230,7 +219,10 @@ def _write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> None:
         data = lanes.spread(b, data, level.width)
     size = data.type.bits // 8
     if ptr.stride == size:
-        if mask is None:
+        if mask is None and past_caches:
+            one = level.kernel.module.metadata("!{i32 1}")
+            b.store(data, ptr.base, level.width * size, f"!nontemporal {one}")
+        elif mask is None:
             b.store(data, ptr.base)
         else:
             b.masked_store(data, ptr.base, level.vector(mask))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
+from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from tilewright.base.amx import amx_permitted
-from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
 
 _lock = threading.Lock()
 
@@ -26,7 +27,8 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
     else:
         found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
         found = {f for f in found if not f.startswith("-")}
-    return Machine(llvm.get_process_triple(), name, frozenset(found))
+    cache = None if cpu else _last_cache_bytes()
+    return Machine(llvm.get_process_triple(), name, frozenset(found), cache or CACHE_BYTES)
 
 
 def version() -> str:
@@ -119,3 +121,17 @@ def assembly(text: str, machine: Machine) -> str:
     """The assembly of optimised IR."""
     with _lock:
         return target_machine(machine).emit_assembly(llvm.parse_assembly(text))
+
+
+def _last_cache_bytes() -> int | None:
+    """What the last level of this machine's caches holds, where the system says so."""
+    levels = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    found: dict[int, int] = {}
+    for index in levels:
+        try:
+            level = int((index / "level").read_text())
+            size = (index / "size").read_text().strip()
+            found[level] = int(size.removesuffix("K")) << 10
+        except (OSError, ValueError):
+            continue
+    return found[max(found)] if found else None

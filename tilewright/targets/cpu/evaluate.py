@@ -37,6 +37,7 @@ class Level:
             nest below it is complete.
         width: number of lanes.
         assumed: truth of masks within this body, by value.
+        streamed: pointers of aligned vectors that are stored past the caches within this body.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Level:
         self.assumed: dict[Value, bool] = dict(parent.assumed) if parent else {}
         if assumed:
             self.assumed.update(assumed)
+        self.streamed: frozenset[Value] = parent.streamed if parent else frozenset()
         self.memo: dict[tuple[Value, Coords], Lanes] = {}
         self.reciprocals: dict[Lanes, tuple[V, V]] = {}
         self.offsets: dict[tuple[Value, Coords], Lanes] = {}

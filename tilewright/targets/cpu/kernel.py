@@ -39,6 +39,7 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan import Group, Plan, Run, plan_function, value_cost
 from tilewright.targets.cpu.prefetch import Ahead, plan_prefetches
 from tilewright.targets.cpu.sinks import Copy, Sink
+from tilewright.targets.cpu.streaming import is_large, streamed_stores
 
 STACK_BUFFER = 4096  # a buffer of at most so many bytes lives on the stack
 ALIGN = 64
@@ -65,6 +66,7 @@ class Kernel:
     Attributes:
         env: what each value is: an LLVM value for a scalar, a buffer for a kept tile.
         ahead: the group that asks for memory before it is needed.
+        streamed: pointers of stores that may go past the caches; is_large: where they shall.
         lanes: the number of lanes that loops use.
         scratch_bytes: workspace that the kernel needs from its caller.
     """
@@ -80,10 +82,12 @@ class Kernel:
         self.scratch_bytes = 0
         self.plan: Plan = plan_function(fn)
         self.ahead: dict[Group, Ahead] = plan_prefetches(fn, self.plan)
+        self.streamed: frozenset[Value] = streamed_stores(fn)
         self.b: Builder
         self.scratch: V
         self.program: tuple[V, V, V]
         self.grid: tuple[V, V, V]
+        self.is_large: V
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -139,7 +143,7 @@ class Kernel:
     def emit(self) -> str:
         """The LLVM module as text."""
         name = f"{self.fn.name}.program"
-        params = [*self._params(), *[(I32, "")] * 6, (PTR, "noalias")]
+        params = [*self._params(), *[(I32, "")] * 6, (PTR, "noalias"), (I1, "")]
         program = self.module.function(name, VOID, params, attributes="nounwind")
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
         if not self.machine.converts_fp16:
@@ -150,6 +154,7 @@ class Kernel:
         self.program = (program.params[n], program.params[n + 1], program.params[n + 2])
         self.grid = (program.params[n + 3], program.params[n + 4], program.params[n + 5])
         self.scratch = program.params[n + 6]
+        self.is_large = program.params[n + 7]
         self.entry = self.b.current
         body = self.b.block("body")
         self.b.at(body)
@@ -182,12 +187,20 @@ class Kernel:
         args = [self._read_slot(b, slots, i, a.type) for i, a in enumerate(self.fn.args)]
         extents = [b.load(I32, b.gep(I32, grid, i)) for i in range(3)]
         wide = [b.zext(e, I64) for e in extents]
+        large = is_large(b, self, wide)
         with b.loop(first, last) as loop:
             x = b.urem(loop.index, wide[0])
             rest = b.udiv(loop.index, wide[0])
             y, z = b.urem(rest, wide[1]), b.udiv(rest, wide[1])
             ids = [b.trunc(v, I32) for v in (x, y, z)]
-            b.call(program, VOID, [*args, *ids, *extents, scratch])
+            b.call(program, VOID, [*args, *ids, *extents, scratch, large])
+        if self.streamed:
+            fenced, done = b.block("fence"), b.block("done")
+            b.cond_br(large, fenced, done)
+            b.at(fenced)
+            b.fence()
+            b.br(done)
+            b.at(done)
         b.ret()
 
     def _read_slot(self, b: Builder, slots: V, i: int, type: ir.Type) -> V:

@@ -14,12 +14,14 @@ from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
 from tilewright.targets.cpu.prefetch import prefetch_sinks
 from tilewright.targets.cpu.sinks import Sink, sinks_of
+from tilewright.targets.cpu.streaming import aligned_streams, streamed_by
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.kernel import Kernel
     from tilewright.targets.cpu.plan import Group
 
 
+NONE: frozenset[Value] = frozenset()
 STREAM_COST = 12  # up to this a loop waits for memory, addresses and masks included
 
 
@@ -101,6 +103,37 @@ def straight(
     b.br(body)
     b.at(child.block)
     level.block = child.block
+
+
+def either(
+    level: Level, condition: V, makes: Sequence[Callable[[Level], Sequence[Sequence[V]]]]
+) -> list[list[V]]:
+    """One of two bodies below a level, the first where the condition holds; what it makes."""
+    b = level.b
+    done = b.block("either")
+    starts, ends, made = [], [], []
+    for make in makes:
+        start = b.block("one")
+        child = level.child(start)
+        b.at(start)
+        made.append(make(child))
+        b.at(child.block)
+        b.br(done)
+        starts.append(start)
+        ends.append(child.block)
+    b.at(level.block)
+    b.cond_br(condition, *starts)
+    b.at(done)
+    merged: list[list[V]] = []
+    for group in zip(*made, strict=True):
+        merged.append([])
+        for values in zip(*group, strict=True):
+            phi = b.phi(values[0].type)
+            for value, end in zip(values, ends, strict=True):
+                phi.add(value, end)
+            merged[-1].append(phi.value)
+    level.block = done
+    return merged
 
 
 def over_axes(
@@ -242,11 +275,11 @@ class Nest:
                 bounds = find_bounds(child, self.uses, probe, self.lane, open_axes, self.size)
         end = const(I64, whole)
         if bounds is None:
-            return self.run(level, at, const(I64, 0), end, state, None)
+            return self.large(level, at, end, state, None)
         assumed = dict.fromkeys(bounds.true, True)
         full = b.intrinsic("llvm.smin", I64, [bounds.full, end], overloads=[I64])
         full = self.whole_vectors(b, full)
-        state = self.run(level, at, const(I64, 0), full, state, assumed)
+        state = self.large(level, at, full, state, assumed)
         empty = self.empty_from(level, bounds, whole)
         state = self.vectors(level, at, full, empty or end, 1, state, None)
         if empty is not None:
@@ -256,6 +289,32 @@ class Nest:
     def whole_vectors(self, b: Builder, count: V) -> V:
         """The count rounded down to vectors, whose width need not be a power of two."""
         return b.sub(count, b.urem(count, const(I64, self.width)))
+
+    def large(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        stop: V,
+        state: list[list[V]],
+        assumed: dict[Value, bool] | None,
+    ) -> list[list[V]]:
+        """The part without masks: twice, where its stores may go past the caches."""
+        start = const(I64, 0)
+        whole = [s for s in self.sinks if s.mask is None or (assumed or {}).get(s.mask)]
+        streamed = streamed_by(self.kernel, whole, self.lane)
+        if not streamed:
+            return self.run(level, at, start, stop, state, assumed)
+        with straight(level, self.width) as child:
+            coords = self.coords(at, Lanes(start, 1, child.depth))
+            streamed, condition = aligned_streams(child, coords, streamed)
+
+        def run(child: Level, streamed: frozenset[Value]) -> list[list[V]]:
+            child.streamed = streamed
+            return self.run(child, at, start, stop, state, assumed)
+
+        return either(
+            level, condition, [lambda child: run(child, streamed), lambda child: run(child, NONE)]
+        )
 
     def run(
         self,

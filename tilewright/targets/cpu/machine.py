@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CACHE_BYTES = 32 << 20  # where it is not known: what one chiplet of a server has
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -13,11 +15,13 @@ class Machine:
         triple: LLVM target triple.
         cpu: LLVM's name of the CPU.
         features: LLVM features that are on, such as ``avx512f``.
+        cache_bytes: what the last level of its caches holds.
     """
 
     triple: str
     cpu: str
     features: frozenset[str]
+    cache_bytes: int = CACHE_BYTES
 
     @property
     def feature_text(self) -> str:

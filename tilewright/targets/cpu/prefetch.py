@@ -105,9 +105,12 @@ class PrefetchSink(Sink):
         super().__init__(kernel, [])
         self.pointer = pointer
         self.distance = distance
+        self.written = (pointer,) if write else ()
         self.flags = [const(I32, int(write)), const(I32, locality), const(I32, 1)]  # 1: data
 
     def commit(self, level: Level, coords: Coords) -> None:
+        if level.streamed.intersection(self.written):
+            return
         at = level.eval(self.pointer, coords).base
         b = level.b
         if at.type.lanes:

@@ -27,11 +27,13 @@ class Sink:
         mask: the mask of a store; where it fails the sink does nothing.
         may_skip: whether points at which its masks fail may be left out or done at once.
         fills: whether points that were left out must be filled with their one value.
+        written: pointers that it writes to.
     """
 
     mask: Value | None = None
     may_skip = True
     fills = False
+    written: tuple[Value, ...] = ()
 
     def __init__(self, kernel: Kernel, operands: list[Value]) -> None:
         self.kernel = kernel
@@ -109,6 +111,7 @@ class StoreSink(Sink):
         self.op = op
         self.mask = op.mask
         self.may_skip = op.mask is not None
+        self.written = (op.ptr,)
         self.at: tuple[Lanes, Lanes, Lanes | None] | None = None
 
     def pointers(self) -> list[Value]:

@@ -59,7 +59,8 @@ class CpuTarget:
 
     def key(self) -> str:
         machine = self.machine
-        return f"cpu llvm-{emit.version()} {machine.triple} {machine.cpu} {machine.feature_text}"
+        named = f"{machine.triple} {machine.cpu} {machine.feature_text}"
+        return f"cpu llvm-{emit.version()} {named} {machine.cache_bytes}"
 
     def features(self) -> frozenset[str]:
         return frozenset()
