@@ -112,9 +112,9 @@ def built(folder: Path, text: str, *parts: object, flags: Sequence[str] = ()) ->
     source, program = folder / "main.c", folder / "main"
     source.write_text(text)
     strict = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-Wl,--fatal-warnings"]
+    inputs = [source, *parts, "-o", program]
     done = subprocess.run(
-        [compiler, *strict, "-O1", f"-I{folder}", str(source), *map(str, parts), *flags]
-        + ["-o", str(program)],
+        [compiler, *strict, "-O1", f"-I{folder}", *map(str, inputs), *flags],
         capture_output=True,
         text=True,
         check=False,
