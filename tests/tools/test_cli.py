@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.tools import cli
-from tilewright.tools.load import (
-    UsageError,
-    import_script,
-    kernels_of,
-    parse_type,
-    parse_value,
-    split_types,
-)
+from tilewright.tools.load import import_script, kernels_of
+from tilewright.tools.signature import UsageError, parse_type, parse_value, split_types
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,8 +120,8 @@ def test_show_prints_one_stage(
         (["{script}::other"], "give the types of other(x) with --signature"),
         (["{script}::scale", "-s", "x=*fp32"], "the parameter 'n' has no type"),
         (["{script}::scale", "-s", "y=*fp32"], "scale has no parameter 'y'; it has x, n, BLOCK"),
-        (["{script}::scale", "-s", "x=*fp32:8,n=i32"], "the only hint is :16"),
-        (["{script}::scale", "-s", "x"], "write NAME=…, not 'x'"),
+        (["{script}::scale", "-s", "x=*fp32:8,n=i32"], "Only 1 and 16 are valid hints, got 8"),
+        (["{script}::scale", "-s", "x"], "there is no type 'x'"),
         (["{script}::scale", "--stage", "ptx"], "no stage 'ptx'; there are source, ttir"),
     ],
 )
@@ -270,5 +264,5 @@ def test_kernels_are_found_in_wrappers(script: Path) -> None:
 
 
 def test_wrong_hint_is_an_error_of_usage() -> None:
-    with pytest.raises(UsageError, match="only hint"):
+    with pytest.raises(UsageError, match="Only 1 and 16 are valid hints, got 4"):
         parse_type("*fp32:4", (0,), {})

@@ -13,9 +13,12 @@ import platform
 import sys
 from functools import cache
 
-_ARCH_PRCTL = 158  # number of the system call on x86-64
-_ARCH_REQ_XCOMP_PERM = 0x1023  # asm/prctl.h
-_TILE_DATA = 18  # the component of the processor's state
+REQUEST = (
+    158,  # number of the system call arch_prctl on x86-64
+    0x1023,  # ARCH_REQ_XCOMP_PERM, of asm/prctl.h
+    18,  # the component of the processor's state: tile data
+)
+"""The system call that asks, and its arguments."""
 
 
 @cache
@@ -27,5 +30,5 @@ def amx_permitted() -> bool:
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False
     syscall = ctypes.CDLL(None).syscall
-    arguments = (ctypes.c_long(n) for n in (_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _TILE_DATA))
+    arguments = (ctypes.c_long(n) for n in REQUEST)
     return syscall(*arguments) == 0

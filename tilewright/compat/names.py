@@ -17,7 +17,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -137,6 +137,12 @@ class _Alias(Loader):
         module = import_module(self.name)
         self._own = module.__spec__
         return module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """What ``python -m triton.tools.compile`` runs."""
+        own = find_spec(self.name)
+        loader: Any = own.loader if own is not None else None
+        return loader.get_code(self.name) if hasattr(loader, "get_code") else None
 
     def exec_module(self, module: ModuleType) -> None:
         # It has run. The import system has just given it the alias's specification, but what the

@@ -14,6 +14,7 @@ from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.source import IRSource, Source, digest
 from tilewright.compiler.version import compiler_key
 from tilewright.targets.protocol import GPUTarget, Target
+from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
 build = late("tilewright.compiler.build:build")
@@ -68,7 +69,7 @@ def compile(
 
     Args:
         src: an `ASTSource`, an `IRSource`, or the path of a file that holds tile IR.
-        target: a `GPUTarget` or the name of one; by default the CPU.
+        target: a `GPUTarget`, or a text such as "cpu" or "cuda:90"; by default the CPU.
         options: compile options by name, such as ``{"num_warps": 8}``.
 
     Raises:
@@ -84,6 +85,8 @@ def compile(
 
 def device_of(target: GPUTarget | str | Target | None, compiler: Target) -> GPUTarget:
     """The plain description of a target, from which `registry.target` finds it again."""
+    if isinstance(target, str):
+        return described(target)
     return target if isinstance(target, GPUTarget) else GPUTarget(compiler.name)
 
 

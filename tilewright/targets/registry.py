@@ -12,10 +12,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget, Target
+
+if TYPE_CHECKING:
+    from tilewright.targets.export import Exporter
 
 GROUP = "tilewright.targets"
 DEFAULT = "cpu"
@@ -29,6 +32,12 @@ BUILT_IN: dict[str, Factory] = {
     "cpu": late("tilewright.targets.cpu.target:CpuTarget"),
     "cuda": late("tilewright.targets.nvidia.target:NvidiaTarget"),
     "interpreter": late("tilewright.targets.interpreter.target:InterpreterTarget"),
+}
+
+# What makes files for programs in C of their kernels.
+EXPORTERS: dict[str, Exporter] = {
+    "cpu": late("tilewright.targets.cpu.export:export"),
+    "cuda": late("tilewright.targets.nvidia.export:export"),
 }
 
 _REGISTERED: dict[str, Factory] = {}
@@ -72,6 +81,19 @@ def _factory(name: str) -> Factory:
     raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")
 
 
+def described(text: str) -> GPUTarget:
+    """A device to compile for, of a text such as ``cpu``, ``cuda:90`` or ``cuda:90:32``.
+
+    Raises:
+        ValueError: the text has other parts.
+    """
+    backend, _, rest = text.partition(":")
+    arch, _, lanes = rest.partition(":")
+    if not backend or not (lanes or "1").isdigit():
+        raise ValueError(f"a target is written as NAME, NAME:ARCH or NAME:ARCH:LANES, not {text!r}")
+    return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(lanes or 1))
+
+
 def target(which: str | GPUTarget | Target | None = None) -> Target:
     """The target that is meant: by name, as a `GPUTarget`, as itself, or the default one.
 
@@ -81,7 +103,7 @@ def target(which: str | GPUTarget | Target | None = None) -> Target:
     if which is None:
         which = DEFAULT
     if isinstance(which, str):
-        which = GPUTarget(which)
+        which = described(which)
     if not isinstance(which, GPUTarget):
         return which
     key = which.backend, which.arch

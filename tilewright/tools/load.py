@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tilewright.compiler.source import CONSTEXPR, ASTSource, runtime_arguments
+from tilewright.compiler.source import ASTSource
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
+from tilewright.tools.signature import UsageError, parse_pairs, parse_value, source_of
 
 SIGNATURES = "__tilewright_signatures__"
-
-
-class UsageError(Exception):
-    """The command line asks for something that is not there."""
 
 
 def read_ir(path: Path) -> Module:
@@ -60,89 +56,6 @@ def kernels_of(module: Any) -> dict[str, SourceFunction]:
         if inner is not None:
             found[name] = inner
     return found
-
-
-def split_types(text: str) -> list[str]:
-    """The parts between commas that are in no parentheses or brackets.
-
-    >>> split_types("x=*fp32, t=(i32,fp32), d=tensordesc<fp16[64,64]>")
-    ['x=*fp32', 't=(i32,fp32)', 'd=tensordesc<fp16[64,64]>']
-    """
-    parts, depth = [""], 0
-    for c in text:
-        depth += (c in "([<") - (c in ")]>")
-        if c == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return [p.strip() for p in parts if p.strip()]
-
-
-def parse_type(text: str, path: tuple[int, ...], attrs: dict[tuple[int, ...], list[Any]]) -> Any:
-    """The type of a parameter: ``*fp32``, ``i32``, a tuple of them; ``:16`` adds to `attrs`: of a
-    descriptor, that its extents are multiples."""
-    if text.startswith("(") and text.endswith(")"):
-        leaves = split_types(text[1:-1])
-        return tuple(parse_type(leaf, (*path, i), attrs) for i, leaf in enumerate(leaves))
-    type, colon, hint = text.partition(":")
-    if colon and hint != "16":
-        raise UsageError(f"{text!r}: the only hint is :16, for a multiple of 16")
-    if colon:
-        whole = [(*path, i) for i in _extents_of(type)] or [path]
-        attrs.update({place: [["tt.divisibility", 16]] for place in whole})
-    return type
-
-
-def _extents_of(type: str) -> range:
-    """The places of a descriptor's extents among its parts; none of another type.
-
-    Its parts are the base, a number of extents, and one stride fewer.
-    """
-    count = len(list(runtime_arguments([type])))
-    return range(1, 1 + count // 2)
-
-
-def parse_value(text: str) -> Any:
-    """A Python literal; anything else is a string."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
-
-
-def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
-    """``name=value`` texts as a dict."""
-    pairs: dict[str, str] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not equals:
-            raise UsageError(f"{what}: write NAME=…, not {item!r}")
-        pairs[name.strip()] = value.strip()
-    return pairs
-
-
-def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any]) -> ASTSource:
-    """The kernel with the types of a text such as ``x=*fp32:16,n=i32``.
-
-    Tensors are taken not to overlap, as they hardly ever do.
-    """
-    names = list(fn.arg_names)
-    attrs: dict[tuple[int, ...], list[Any]] = {}
-    types: dict[str, Any] = {}
-    for name, text in parse_pairs(split_types(signature), "--signature").items():
-        if name not in names:
-            raise UsageError(f"{fn.__name__} has no parameter {name!r}; it has {', '.join(names)}")
-        types[name] = text
-    try:
-        for name, text in types.items():
-            types[name] = parse_type(text, (names.index(name),), attrs)
-        ordered = [types.get(name, CONSTEXPR) for name in names]
-        tensors = [path for path, type in runtime_arguments(ordered) if type.startswith("*")]
-        for number, path in enumerate(tensors):
-            attrs.setdefault(path, []).append(["tw.alias", number])
-        return ASTSource(fn, types, dict(constexprs), attrs)
-    except (TypeError, ValueError) as error:
-        raise UsageError(str(error)) from error
 
 
 def find_kernel(place: str) -> tuple[SourceFunction, Any]:

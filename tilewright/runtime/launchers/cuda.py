@@ -114,7 +114,7 @@ class CudaLaunch:
 
 def _shape(metadata: Metadata) -> Shape:
     return Shape(
-        threads=metadata.num_warps * metadata.target.warp_size,
+        threads=metadata.num_warps * metadata.get("warp_size", metadata.target.warp_size),
         shared=metadata.shared,
         ctas=metadata.num_ctas,
         cooperative=metadata.get("launch_cooperative_grid", False),

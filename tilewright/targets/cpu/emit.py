@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from tilewright.base.amx import amx_permitted
 from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
+from tilewright.targets.cpu.processor import features_of
 
 _lock = threading.Lock()
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
-    """This machine, or the one that `cpu` and `features` (LLVM's text) describe instead."""
+    """This machine, or the one that `cpu` and `features` (LLVM's text) describe instead.
+
+    Raises:
+        ValueError: LLVM does not know the processor.
+    """
     with _lock:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-    name = cpu or llvm.get_host_cpu_name()
-    if features is None:
+    host, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
+    named = frozenset[str]() if cpu in (None, host) else features_of(cpu, triple)
+    if features is not None:
+        found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
+        found = {f for f in found if not f.startswith("-")}
+    elif cpu in (None, host):
         found = {k for k, on in llvm.get_host_cpu_features().items() if on}
         if not amx_permitted():
             found = {f for f in found if not f.startswith("amx-")}
     else:
-        found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
-        found = {f for f in found if not f.startswith("-")}
+        found = named
     cache = None if cpu else _last_cache_bytes()
-    return Machine(llvm.get_process_triple(), name, frozenset(found), cache or CACHE_BYTES)
+    return Machine(triple, cpu or host, frozenset(found), cache or CACHE_BYTES)
 
 
 def version() -> str:
@@ -36,7 +45,9 @@ def version() -> str:
     return ".".join(map(str, llvm.llvm_version_info))
 
 
-def target_machine(machine: Machine) -> llvm.TargetMachine:
+def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
+    """LLVM for a machine. Code that is not for this process (`jit`) takes what it refers to to be
+    near it, as a linker puts it."""
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
         cpu=machine.cpu,
@@ -44,7 +55,7 @@ def target_machine(machine: Machine) -> llvm.TargetMachine:
         opt=2,
         reloc="pic",
         codemodel="default",
-        jit=True,
+        jit=jit,
     )
 
 
@@ -115,6 +126,25 @@ def _lone_lane(found: re.Match[str]) -> str:
         f"{indent}{name}.at = getelementptr {element}, ptr {found['ptr']}, i64 {lane}\n"
         f"{indent}store {element} {name}, ptr {name}.at{align}"
     )
+
+
+def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
+    """An object file of several texts of IR, for a linker; only `symbol` is seen outside of it.
+
+    Raises RuntimeError with LLVM's message when a text is not valid IR.
+    """
+    with _lock:
+        tm = target_machine(machine, jit=False)
+        whole = llvm.parse_assembly(texts[0])
+        for text in texts[1:]:
+            whole.link_in(llvm.parse_assembly(text))
+        whole.name = symbol
+        whole.triple, whole.data_layout = machine.triple, str(tm.target_data)
+        for function in whole.functions:
+            if not function.is_declaration and function.name != symbol:
+                function.linkage = "internal"
+        whole.verify()
+        return tm.emit_object(whole)
 
 
 def assembly(text: str, machine: Machine) -> str:

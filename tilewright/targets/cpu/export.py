@@ -1,0 +1,289 @@
+"""Kernels on the CPU for programs in C: an object file and its header.
+
+The object holds the kernel and a function that launches it, written here as LLVM IR:
+
+    int32_t NAME(const tilewright_workers *workers, int64_t gridX, …, const float *x, int32_t n);
+
+It puts the arguments into the slots that the kernel reads, and hands ranges of the flattened grid
+to the caller's workers, or runs the whole of it on the calling thread when there are none. A range
+gets its workspace from `malloc`. The object needs nothing else but the C library and libm, keeps no
+state, and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tilewright.base.amx import REQUEST
+from tilewright.ir.types import FP32, scalar_type
+from tilewright.lowering.convert import cast, cast_fp16
+from tilewright.lowering.emit import (
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    Builder,
+    LType,
+    Module,
+    V,
+    array,
+    const,
+)
+from tilewright.lowering.types import memory_type
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.target import CpuTarget
+from tilewright.targets.export import (
+    AXES,
+    LINKAGE_BEGIN,
+    LINKAGE_END,
+    ONE,
+    Export,
+    ExportError,
+    Interface,
+    Parameter,
+    grid_lines,
+    guarded,
+    listed,
+    promises,
+)
+from tilewright.targets.protocol import Stage
+
+ALIGNMENT = 64  # of a range's workspace
+SLOT = 8  # bytes of an argument, as the kernel reads it
+
+OK, NO_MEMORY, BAD_GRID, BROKEN_HINT, NO_TILES = range(5)
+
+# A job, as bytes: what a range of programs needs to know.
+_SLOTS, _GRID, _STATUS, _JOB_BYTES = 0, 8, 20, 24
+
+_WORKERS = "const tilewright_workers *"
+_RUN = 0  # offset of the function in `tilewright_workers`
+
+_TYPES = """
+#ifndef TILEWRIGHT_CPU_TYPES
+#define TILEWRIGHT_CPU_TYPES
+
+/* What a launch gives. */
+enum {
+  TILEWRIGHT_OK = 0,
+  TILEWRIGHT_NO_MEMORY = 1,   /* malloc gave no workspace; some programs have not run */
+  TILEWRIGHT_BAD_GRID = 2,    /* an extent is negative or above 2147483647 */
+  TILEWRIGHT_BROKEN_HINT = 3, /* an argument is not what this variant was compiled for */
+  TILEWRIGHT_NO_AMX = 4       /* the system does not let the process use AMX */
+};
+
+/* Runs programs first to last - 1 of a launch. */
+typedef void (*tilewright_range)(void *job, int64_t first, int64_t last);
+
+/* Threads that share a launch. `run` calls range(job, first, last) such that each number from 0 to
+ * count - 1 is in one range, on any threads and in any order, and returns when all calls have. A
+ * structure that begins with this one may hold what it needs. Where a launch takes these workers,
+ * NULL stands for the calling thread alone. */
+typedef struct tilewright_workers tilewright_workers;
+struct tilewright_workers {
+  void (*run)(const tilewright_workers *workers, int64_t count, tilewright_range range, void *job);
+};
+
+#endif
+"""
+
+
+def export(
+    stages: Mapping[str, Stage], metadata: Mapping[str, Any], asked: Export
+) -> dict[str, bytes]:
+    """The files of a launch function: ``.h`` and ``.o``.
+
+    Raises:
+        ExportError: the kernel prints or checks assertions, which takes this process.
+    """
+    if metadata["host_calls"]:
+        raise ExportError(
+            f"{asked.kernel} prints or asserts, which on the CPU is done by Python: compile it "
+            "without debug=True and without device_print"
+        )
+    machine = CpuTarget(metadata["target"].arch).machine
+    llir = str(stages["llir"])
+    symbol = asked.symbol if asked.grid is None else f"{asked.symbol}_on_grid"
+    wrapper = _launch_function(symbol, metadata, asked, machine, "@llvm.x86.tile" in llir)
+    code = emit.object_of([llir, wrapper], symbol, machine)
+    return {".h": _header(symbol, asked, machine).encode(), ".o": code}
+
+
+# -- the header -----------------------------------------------------------------------------------
+
+
+def interface(asked: Export) -> Interface:
+    """The launch function that programs call."""
+    extents = [("int64_t", axis) for axis in AXES] if asked.grid is None else []
+    return Interface(
+        symbol=asked.symbol,
+        base=asked.base,
+        algorithm=asked.algorithm,
+        target=CpuTarget.name,
+        result="int32_t",
+        failure="TILEWRIGHT_BROKEN_HINT",
+        parameters=((_WORKERS, "workers"), *extents, *_arguments(asked)),
+        hints={p.name: p.hint for p in asked.parameters if p.hint},
+    )
+
+
+def _arguments(asked: Export) -> list[tuple[str, str]]:
+    return [(p.pointer if p.is_pointer else p.scalar, p.name) for p in asked.parameters]
+
+
+def _header(symbol: str, asked: Export, machine: Machine) -> str:
+    face = interface(asked)
+    extents = [("int64_t", axis) for axis in AXES]
+    in_object = listed([(_WORKERS, "workers"), *extents, *_arguments(asked)])
+    lines = [
+        f"/* {asked.kernel}, compiled for {machine.cpu} ({machine.triple}); the code is in the",
+        " * object file of the same name.",
+        " *",
+        *promises(asked),
+        " */",
+        face.directive,
+        "#include <stdint.h>",
+        _TYPES,
+        LINKAGE_BEGIN,
+        "",
+        "/* Runs the programs of a grid; gives TILEWRIGHT_OK or what was wrong. */",
+        f"int32_t {symbol}({in_object});",
+        "",
+    ]
+    if asked.grid is not None:
+        names = ", ".join(["workers", *AXES, *(p.name for p in asked.parameters)])
+        lines += [
+            "/* The same, on the grid that the arguments ask for. */",
+            f"static inline int32_t {asked.symbol}({listed(face.parameters)}) {{",
+            *(f"  const {line}" for line in grid_lines(asked)),
+            f"  return {symbol}({names});",
+            "}",
+            "",
+        ]
+    return guarded(asked.symbol, "\n".join([*lines, LINKAGE_END]))
+
+
+# -- the launch function --------------------------------------------------------------------------
+
+
+def _launch_function(
+    symbol: str, metadata: Mapping[str, Any], asked: Export, machine: Machine, tiles: bool
+) -> str:
+    """LLVM IR of the function that launches, and of the one that runs a range of programs."""
+    module = Module(symbol)
+    run_range = f"{symbol}.range"
+    _range_function(module, run_range, metadata["name"], metadata["scratch_bytes"])
+    types = [PTR, I64, I64, I64, *(_c_type(p) for p in asked.parameters)]
+    function = module.function(symbol, I32, [(t, "") for t in types], attributes="nounwind")
+    b = Builder(function, has_fma=machine.has_fma)
+    if not machine.converts_fp16:
+        b.own_cast = cast_fp16
+    workers, *extents = function.params[:4]
+    arguments = function.params[4:]
+    for parameter, argument in zip(asked.parameters, arguments, strict=True):
+        if parameter.hint:
+            _leave_if(b, _breaks(b, parameter, argument), BROKEN_HINT)
+    total = _programs(b, extents)
+    if tiles:
+        _leave_if(b, _tiles_refused(b), NO_TILES)
+    slots = b.alloca(array(I64, max(1, len(asked.passed))), 1, SLOT)
+    taken = [(p, a) for p, a in zip(asked.parameters, arguments, strict=True) if p.passed]
+    for i, (parameter, argument) in enumerate(taken):
+        b.store(_slot_value(b, parameter, argument), b.gep(I64, slots, i))
+    job = b.alloca(array(I8, _JOB_BYTES), 1, SLOT)
+    b.store(slots, b.gep(I8, job, _SLOTS))
+    for i, extent in enumerate(extents):
+        b.store(b.trunc(extent, I32), b.gep(I8, job, _GRID + 4 * i))
+    b.store(const(I32, OK), b.gep(I8, job, _STATUS))
+    alone, shared, done = b.block("alone"), b.block("shared"), b.block("done")
+    b.cond_br(b.icmp("eq", b.ptrtoint(workers), 0), alone, shared)
+    b.at(alone)
+    b.call(run_range, VOID, [job, const(I64, 0), total])
+    b.br(done)
+    b.at(shared)
+    run = b.load(PTR, b.gep(I8, workers, _RUN))
+    b.call(run, VOID, [workers, total, V(f"@{run_range}", PTR), job])
+    b.br(done)
+    b.at(done)
+    b.ret(b.load_atomic(I32, b.gep(I8, job, _STATUS), "acquire"))
+    return module.text()
+
+
+def _c_type(parameter: Parameter) -> LType:
+    """How C passes it."""
+    if parameter.is_pointer:
+        return PTR
+    return memory_type(FP32 if parameter.is_narrow else scalar_type(parameter.type))
+
+
+def _slot_value(b: Builder, parameter: Parameter, value: V) -> V:
+    """What the kernel finds in its slot."""
+    return cast(b, value, FP32, scalar_type(parameter.type)) if parameter.is_narrow else value
+
+
+def _breaks(b: Builder, parameter: Parameter, value: V) -> V:
+    """Whether an argument is not what callers promise."""
+    number = b.ptrtoint(value) if parameter.is_pointer else value
+    if parameter.hint == ONE:
+        return b.icmp("ne", number, 1)
+    return b.icmp("ne", b.and_(number, parameter.hint - 1), 0)
+
+
+def _leave_if(b: Builder, condition: V, status: int) -> None:
+    leave, stay = b.block("leave"), b.block("stay")
+    b.cond_br(condition, leave, stay)
+    b.at(leave)
+    b.ret(const(I32, status))
+    b.at(stay)
+
+
+def _programs(b: Builder, extents: list[V]) -> V:
+    """How many programs a grid has; returns from the function when it has none or is wrong."""
+    for extent in extents:
+        _leave_if(b, b.icmp("ugt", extent, (1 << 31) - 1), BAD_GRID)
+    x, y, z = extents
+    plane = b.mul(x, y)
+    nothing = b.icmp("eq", b.and_(b.icmp("ne", plane, 0), b.icmp("ne", z, 0)), 0)
+    _leave_if(b, nothing, OK)
+    _leave_if(b, b.icmp("ugt", plane, b.udiv(const(I64, (1 << 63) - 1), z)), BAD_GRID)
+    return b.mul(plane, z)
+
+
+def _tiles_refused(b: Builder) -> V:
+    """Whether Linux gives the process no permission to use AMX, for which it has to ask."""
+    status = b.inline_asm(
+        "syscall",
+        "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}",
+        I64,
+        [const(I64, number) for number in REQUEST],
+        side_effects=True,
+    )
+    return b.icmp("ne", status, 0)
+
+
+def _range_function(module: Module, name: str, kernel: str, scratch_bytes: int) -> None:
+    """The function that runs a range of programs, with a workspace of its own."""
+    params = [(PTR, ""), (I64, ""), (I64, "")]
+    function = module.function(name, VOID, params, attributes="nounwind", linkage="internal")
+    job, first, last = function.params
+    b = Builder(function)
+    memory = V("null", PTR)
+    scratch = memory
+    if scratch_bytes:
+        memory = b.call("malloc", PTR, [const(I64, scratch_bytes + ALIGNMENT - 1)])
+        without, runs = b.block("without"), b.block("runs")
+        b.cond_br(b.icmp("eq", b.ptrtoint(memory), 0), without, runs)
+        b.at(without)
+        b.store_atomic(const(I32, NO_MEMORY), b.gep(I8, job, _STATUS), "release")
+        b.ret()
+        b.at(runs)
+        address = b.and_(b.add(b.ptrtoint(memory), ALIGNMENT - 1), -ALIGNMENT)
+        scratch = b.inttoptr(address)
+    slots = b.load(PTR, b.gep(I8, job, _SLOTS))
+    b.call(kernel, VOID, [slots, scratch, first, last, b.gep(I8, job, _GRID)])
+    if scratch_bytes:
+        b.call("free", VOID, [memory])
+    b.ret()

@@ -1,0 +1,299 @@
+"""Kernels for programs in C: what the targets' exporters share.
+
+An exporter makes files of a compiled kernel: a header that declares a launch function, and its
+code. It is registered by the target's name in `targets/registry.py`:
+
+    exporter("cpu")(stages, metadata, export)      # {".h": b"…", ".o": b"…"}
+
+The launch function's first parameter says where the kernel runs; then come the extents of the grid,
+unless expressions give them, then the kernel's arguments. Of each header, a line beginning with
+`DIRECTIVE` tells `tools/link.py` what the launch function is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tilewright.targets.protocol import Stage
+
+DIRECTIVE = "// tt-linker: "
+"""What begins the line of a header that a program which links variants reads."""
+
+ONE, ALIGNED = 1, 16
+"""Hints: an argument is 1, or a multiple of 16, or of another power of two."""
+
+AXES = ("gridX", "gridY", "gridZ")
+
+_SCALARS = {
+    "i1": "uint8_t",
+    "u1": "uint8_t",
+    **{f"i{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
+    "fp16": "float",
+    "bf16": "float",
+    "fp32": "float",
+    "fp64": "double",
+}
+_NARROW = ("fp16", "bf16")  # numbers of these types are passed as float
+
+_TAKEN = """
+auto break case char const continue default do double else enum extern float for goto if inline int
+long register restrict return short signed sizeof static struct switch typedef union unsigned void
+volatile while bool true false nullptr class delete explicit friend mutable namespace new operator
+private protected public template this throw try typename using virtual and or not xor catch asm
+export main NULL stream workers parameters function status attributes config find load loaded newest
+image gridX gridY gridZ algo_id
+"""
+_RESERVED = frozenset(_TAKEN.split())
+
+
+class ExportError(ValueError):
+    """A kernel that cannot be called from C as was asked for; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a launch function.
+
+    Attributes:
+        name: in C.
+        type: as in signatures: ``*fp32``, ``i32``.
+        hint: what callers promise: `ONE`; a power of two that divides it; 0 for nothing.
+    """
+
+    name: str
+    type: str
+    hint: int = 0
+
+    @property
+    def is_pointer(self) -> bool:
+        return self.type.startswith("*")
+
+    @property
+    def passed(self) -> bool:
+        """Whether the kernel takes it: what is 1 is part of its code."""
+        return self.hint != ONE
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether C has no type for it, so that a `float` is passed."""
+        return self.type in _NARROW
+
+    @property
+    def scalar(self) -> str:
+        """The type in C of a number.
+
+        Raises:
+            ExportError: there is none.
+        """
+        if self.type not in _SCALARS:
+            raise ExportError(
+                f"the parameter {self.name} is a number of type {self.type}, which C does not have"
+            )
+        return _SCALARS[self.type]
+
+    @property
+    def pointer(self) -> str:
+        """The type in C of a pointer on the CPU: `void *` where C has no type for the elements."""
+        element = self.type[1:]
+        const = "const " if element.startswith("k") else ""
+        element = element.removeprefix("k")
+        known = element in _SCALARS and element not in _NARROW
+        return f"{const}{_SCALARS[element] if known else 'void'} *"
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is asked of an exporter.
+
+    Attributes:
+        kernel: the kernel's name.
+        base: the name that all variants of it have in common.
+        symbol: the launch function's name.
+        header: the header's file name.
+        parameters: the kernel's arguments.
+        constants: values of compile-time parameters that are numbers, by their names in C.
+        grid: expressions in C for its three extents; None where the caller gives them.
+        algorithm: what tells variants apart that take the same arguments.
+    """
+
+    kernel: str
+    base: str
+    symbol: str
+    header: str
+    parameters: tuple[Parameter, ...]
+    constants: Mapping[str, int | float]
+    grid: tuple[str, str, str] | None
+    algorithm: str
+
+    @property
+    def passed(self) -> list[Parameter]:
+        return [p for p in self.parameters if p.passed]
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """A launch function, as its header declares it to programs and to the linker.
+
+    Attributes:
+        symbol, base, algorithm: see `Export`.
+        target: the target's name: variants of one function are all for the same.
+        result: what it returns, in C.
+        failure: what it returns when no variant takes the arguments, in C.
+        parameters: all parameters, as type and name in C, in order.
+        hints: what callers promise, by the parameter's name.
+        lifecycle: functions of no parameters that come with it, by what precedes its name.
+    """
+
+    symbol: str
+    base: str
+    algorithm: str
+    target: str
+    result: str
+    failure: str
+    parameters: tuple[tuple[str, str], ...]
+    hints: Mapping[str, int]
+    lifecycle: tuple[str, ...] = ()
+
+    @property
+    def directive(self) -> str:
+        """The line for the linker."""
+        return f"{DIRECTIVE}{json.dumps(asdict(self))}"
+
+    @classmethod
+    def read(cls, line: str) -> Interface:
+        """The interface that a line tells.
+
+        Raises:
+            ValueError, KeyError, TypeError: the line is another one.
+        """
+        facts = json.loads(line.removeprefix(DIRECTIVE))
+        pairs = tuple((type, name) for type, name in facts.pop("parameters"))
+        return cls(parameters=pairs, lifecycle=tuple(facts.pop("lifecycle")), **facts)
+
+
+class Exporter(Protocol):
+    """Makes files of a compiled kernel, by their suffixes."""
+
+    def __call__(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], export: Export
+    ) -> dict[str, bytes]: ...
+
+
+# -- C --------------------------------------------------------------------------------------------
+
+
+def c_name(name: str) -> str:
+    """A name of Python as one of C: unchanged, unless it means something else there.
+
+    >>> c_name("n"), c_name("int"), c_name("größe")
+    ('n', 'int_', 'gr_u00f6_u00dfe')
+    """
+    plain = "".join(c if c.isascii() else f"_u{ord(c):04x}" for c in name)
+    return f"{plain}_" if plain in _RESERVED else plain
+
+
+def declared(type: str, name: str) -> str:
+    """A parameter or variable: ``const float *x``, ``int32_t n``."""
+    return f"{type}{name}" if type.endswith("*") else f"{type} {name}"
+
+
+def listed(parameters: Sequence[tuple[str, str]]) -> str:
+    """Parameters as a function declares them."""
+    return ", ".join(declared(type, name) for type, name in parameters) or "void"
+
+
+def guarded(symbol: str, text: str) -> str:
+    """A header that may be included twice, and by C++."""
+    guard = f"TILEWRIGHT_{re.sub(r'[^A-Za-z0-9]', '_', symbol).upper()}_H"
+    return f"#ifndef {guard}\n#define {guard}\n\n{text.strip()}\n\n#endif /* {guard} */\n"
+
+
+LINKAGE_BEGIN = '#ifdef __cplusplus\nextern "C" {\n#endif'
+LINKAGE_END = "#ifdef __cplusplus\n}\n#endif"
+
+
+def broken_hints(export: Export) -> list[str]:
+    """Conditions in C, each true when an argument is not what callers promise."""
+    return [condition(p.name, p.hint, p.is_pointer, False) for p in export.parameters if p.hint]
+
+
+def condition(name: str, hint: int, pointer: bool, holds: bool) -> str:
+    """That an argument keeps a hint, or that it does not."""
+    sign = "==" if holds else "!="
+    if hint == ONE:
+        return f"{name} {sign} 1"
+    return f"{f'(uintptr_t){name}' if pointer else name} % {hint} {sign} 0"
+
+
+def promises(export: Export) -> list[str]:
+    """The kernel's arguments as a comment tells them."""
+    said = {0: "", ONE: ", is 1"}
+    lines = [
+        f" *   {p.name}: {p.type}{said.get(p.hint, f', a multiple of {p.hint}')}"
+        for p in export.parameters
+    ]
+    return lines + [f" *   {name} = {value}" for name, value in export.constants.items()]
+
+
+def grid_lines(export: Export) -> list[str]:
+    """Statements that compute the grid's extents from the arguments."""
+    if export.grid is None:
+        return []
+    used = set(re.findall(r"\w+", " ".join(export.grid)))
+    lines = [
+        f"{'int64_t' if isinstance(value, int) else 'double'} {name} = {value!r};"
+        for name, value in export.constants.items()
+        if name in used
+    ]
+    return lines + [
+        f"int64_t {axis} = {text};" for axis, text in zip(AXES, export.grid, strict=True)
+    ]
+
+
+_GRID_TEXT = re.compile(r"[\w\s+\-*/%()<>=!&|^~?:.,]*")
+
+
+def parse_grid(text: str, known: Sequence[str]) -> tuple[str, str, str]:
+    """One to three expressions in C between commas; extents that are not given are 1.
+
+    >>> parse_grid("(n + 127) / 128, 2", ["n"])
+    ('(n + 127) / 128', '2', '1')
+
+    Args:
+        known: the names that they may use.
+
+    Raises:
+        ExportError: there are more, they are no expressions, or use other names.
+    """
+    axes = [""]
+    depth = 0
+    for c in text:
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            axes.append("")
+        else:
+            axes[-1] += c
+    axes = [axis.strip() for axis in axes]
+    if len(axes) > 3 or not all(axes) or depth:
+        raise ExportError(
+            f"the grid is one to three expressions between commas, such as 'n / 128, 1, 1', "
+            f"not {text!r}"
+        )
+    if not _GRID_TEXT.fullmatch(text) or "//" in text or "/*" in text or "**" in text:
+        raise ExportError(
+            f"the grid {text!r} is no expression of C over the arguments; there `/` divides whole "
+            "numbers as `//` does in Python"
+        )
+    for name in re.findall(r"(?<![\w.])[^\W\d]\w*", text):
+        if name not in known:
+            raise ExportError(
+                f"the grid uses {name!r}, which is none of the kernel's numbers: "
+                f"{', '.join(known) or 'it takes none'}"
+            )
+    x, y, z = (*axes, "1", "1")[:3]
+    return x, y, z

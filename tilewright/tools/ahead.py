@@ -1,0 +1,212 @@
+"""Compiling ahead of time: from a kernel and the types of its arguments to files for C.
+
+    typed = typed_source(kernel, "*fp32:16, *fp32:16, i32, 1024", {}, disjoint=False)
+    exported = export_kernel(typed, "cuda:90", grid="(n + 1023) / 1024", base="add")
+    for file in exported.write(Path("build/add")): print(file)
+
+What is given twice is given the same: the files hold no times, no paths and no random names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.driver import compile_source, device_of
+from tilewright.compiler.source import ArgPath, ASTSource, describe, digest, runtime_arguments
+from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
+from tilewright.targets import registry
+from tilewright.targets.export import (
+    ALIGNED,
+    ONE,
+    Export,
+    ExportError,
+    Parameter,
+    c_name,
+    parse_grid,
+)
+from tilewright.targets.protocol import GPUTarget, options_dict
+from tilewright.tools.signature import Typed, UsageError
+
+HASH_DIGITS = 8
+_LETTERS = {ONE: "c"}  # of hints, in names; "d" for any multiple
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A kernel as files.
+
+    Attributes:
+        symbol: the launch function's name.
+        stem: what the files' names end with, before their suffixes.
+        files: contents by suffix.
+        kernel: what they were made of.
+    """
+
+    symbol: str
+    stem: str
+    files: Mapping[str, bytes]
+    kernel: CompiledKernel
+
+    def write(self, path: Path) -> list[Path]:
+        """Write the files ``PATH.STEM.SUFFIX``; their paths."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        written: list[Path] = []
+        for suffix, content in sorted(self.files.items()):
+            file = path.with_name(f"{path.name}.{self.stem}{suffix}")
+            file.write_bytes(content)
+            written.append(file)
+        return written
+
+
+def export_kernel(
+    typed: Typed,
+    target: GPUTarget | str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    grid: str | None = None,
+    base: str = "",
+    file: str = "",
+) -> Exported:
+    """Compile a kernel and make files for C of it. No device is needed.
+
+    Args:
+        typed: the kernel with the types of its arguments.
+        target: for what, such as ``"cuda:90"``.
+        options: compile options.
+        grid: expressions in C for the grid's extents; None: callers give them.
+        base: the name of the launch function, to which a hash and the hints are added; by default
+            the kernel's.
+        file: the name of the files, likewise; by default that of the function.
+
+    Raises:
+        UsageError: the kernel cannot be had in C, or not for the target, or the grid is wrong.
+        CompilationError: the kernel is wrong.
+        KeyError, ValueError, AssertionError: options that the target does not know or have.
+    """
+    compiler = registry.target(target)
+    source, device = typed.source, device_of(target, compiler)
+    exporter = registry.EXPORTERS.get(device.backend)
+    if exporter is None:
+        raise UsageError(
+            f"kernels for {device.backend} cannot be called from C; those for "
+            f"{', '.join(registry.EXPORTERS)} can"
+        )
+    parsed = compiler.parse_options(options or {})
+    base = base or source.name
+    parameters = _parameters(typed)
+    stem = _stem(typed, parameters, str(sorted(options_dict(parsed).items())), compiler.key())
+    constants = _numbers(source)
+    known = [p.name for p in parameters if not p.is_pointer] + list(constants)
+    try:
+        asked = Export(
+            kernel=source.name,
+            base=base,
+            symbol=f"{base}_{stem}",
+            header=f"{file or base}.{stem}.h",
+            parameters=parameters,
+            constants=constants,
+            grid=None if grid is None else parse_grid(grid, known),
+            algorithm=_algorithm(typed, options_dict(parsed)),
+        )
+        kernel = compile_source(source, device, parsed)
+        files = exporter(kernel.asm, kernel.metadata, asked)
+    except ExportError as error:
+        raise UsageError(str(error)) from error
+    return Exported(asked.symbol, stem, files, kernel)
+
+
+def _parameters(typed: Typed) -> tuple[Parameter, ...]:
+    """The arguments that C passes, in the kernel's order."""
+    source = typed.source
+    names, types = list(source.signature), list(source.signature.values())
+    for place, type in typed.ones.items():
+        types[place] = type
+    return tuple(
+        Parameter(
+            _name_at(path, names, types), _plain(type), _hint(source, path, types, typed.ones)
+        )
+        for path, type in runtime_arguments(types)
+    )
+
+
+def _plain(type: str) -> str:
+    """A type in its usual spelling: ``i32`` of ``int32``."""
+    stars = len(type) - len(type.lstrip("*"))
+    if stars:
+        return type
+    return getattr(str_to_ty(type), "short", type)
+
+
+def _leaf(path: ArgPath, types: list[Any]) -> DescriptorLeaf | None:
+    """The part of a descriptor at a path; None where it leads to another argument."""
+    at: Any = types
+    for i, index in enumerate(path):
+        at = at[index]
+        found = str_to_ty(at) if isinstance(at, str) and at.startswith("tensordesc") else None
+        if isinstance(found, tensor_descriptor_type):
+            place = path[i + 1]
+            return next(leaf for leaf in found.leaves() if leaf.place == place)
+    return None
+
+
+def _name_at(path: ArgPath, names: list[str], types: list[Any]) -> str:
+    """The name in C of an argument: of a tuple's, with its place; of a descriptor's part, with what
+    the part is."""
+    leaf = _leaf(path, types)
+    inner = [str(i) for i in (path[1:] if leaf is None else path[1:-1])]
+    if leaf is not None and leaf.name:
+        inner += leaf.name.split(".")
+    return c_name("_".join([names[path[0]], *inner]))
+
+
+def _hint(source: ASTSource, path: ArgPath, types: list[Any], ones: Mapping[int, str]) -> int:
+    if path[0] in ones:
+        return ONE
+    leaf = _leaf(path, types)
+    if any(name == "tt.divisibility" for name, _ in source.attrs.get(path, [])):
+        return ALIGNED
+    return leaf.divisibility if leaf is not None and leaf.divisibility > 1 else 0
+
+
+def _numbers(source: ASTSource) -> dict[str, int | float]:
+    """Compile-time parameters that are numbers, by their names in C."""
+    names = list(source.signature)
+    values = ((path, getattr(value, "value", value)) for path, value in source.constants.items())
+    return {
+        c_name(names[path[0]]): value
+        for path, value in values
+        if len(path) == 1 and type(value) in (int, float)
+    }
+
+
+def _constants(typed: Typed) -> list[tuple[str, Any]]:
+    """Compile-time parameters by name, but for arguments that are always 1."""
+    source = typed.source
+    names = list(source.signature)
+    return [
+        ("_".join([names[path[0]], *map(str, path[1:])]), value)
+        for path, value in sorted(source.constants.items())
+        if path[0] not in typed.ones
+    ]
+
+
+def _algorithm(typed: Typed, options: Mapping[str, Any]) -> str:
+    """What tells this variant from others that take the same arguments."""
+    shown = [f"warps{options['num_warps']}xstages{options['num_stages']}"]
+    shown += [f"{name}={getattr(value, 'value', value)!r}" for name, value in _constants(typed)]
+    return ",".join(shown)
+
+
+def _stem(typed: Typed, parameters: tuple[Parameter, ...], *more: str) -> str:
+    """A hash of what the code depends on, and the hints: ``3fa9c21b_0d1d2``."""
+    types = ", ".join(f"{p.name}: {p.type}" for p in parameters)
+    constants = ", ".join(f"{name}={describe(value)}" for name, value in _constants(typed))
+    hints = "".join(
+        f"{i}{_LETTERS.get(p.hint, 'd') if p.hint else ''}" for i, p in enumerate(parameters)
+    )
+    key = digest(typed.source.fn.cache_key, types, constants, str(typed.source.attrs), *more)
+    return f"{key[:HASH_DIGITS]}_{hints}"

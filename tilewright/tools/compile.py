@@ -1,0 +1,142 @@
+"""Compile a kernel ahead of time, to files that a program in C or C++ is built with.
+
+python -m tilewright compile k.py::add -s "*fp32:16, *fp32:16, i32, 1024" -g "(n + 1023) / 1024"
+python -m tilewright compile k.py -n add -s "x=*fp32, n=i32" -c BLOCK=1024 -t cuda:90 -o build/add
+
+For a GPU a header and a source with the binary inside; for the CPU a header and an object file.
+docs/ahead-of-time.md tells how they are used. `python -m tilewright link` makes one function of
+several variants.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tilewright.runtime import driver
+from tilewright.tools.ahead import export_kernel
+from tilewright.tools.load import find_kernel
+from tilewright.tools.signature import UsageError, parse_pairs, parse_value, typed_source
+
+HELP = "compile a kernel ahead of time, for a program in C"
+
+
+@dataclass
+class CompileArgs:
+    """What `compile_kernel` is asked for; the command line's arguments.
+
+    Attributes:
+        path: the Python file.
+        kernel_name: the kernel in it; "" for the only one.
+        signature: types and compile-time values, as ``"*fp32:16, i32, 1024"``.
+        grid: expressions in C for the grid's extents, between commas; None: callers give them.
+        target: such as ``"cuda:90:32"`` or ``"cpu"``; None for the current device.
+        num_warps, num_stages: compile options; None for the target's default.
+        out_name: name of the launch function, before a hash; None for the kernel's.
+        out_path: where the files go and what their names begin with; None for `out_name`, here.
+        constexprs: values of compile-time parameters that the signature does not have.
+        options: other compile options.
+        disjoint: whether no two arrays of a launch share memory, which makes better code.
+    """
+
+    path: str | Path = ""
+    kernel_name: str = ""
+    signature: str = ""
+    grid: str | None = None
+    target: str | None = None
+    num_warps: int | None = None
+    num_stages: int | None = None
+    out_name: str | None = None
+    out_path: str | Path | None = None
+    constexprs: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    disjoint: bool = False
+
+
+def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
+    """Compile a kernel to files; gives the launch function's name and the files.
+
+    Raises:
+        UsageError: what is asked for is not there, or cannot be had.
+        CompilationError: the kernel is wrong.
+    """
+    fn, _ = find_kernel(f"{args.path}::{args.kernel_name}")
+    typed = typed_source(fn, args.signature, args.constexprs, disjoint=args.disjoint)
+    given = {"num_warps": args.num_warps, "num_stages": args.num_stages}
+    options = {name: value for name, value in given.items() if value is not None} | args.options
+    base = args.out_name or fn.__name__
+    if not base.isidentifier() or not base.isascii():
+        raise UsageError(f"a function in C cannot be called {base!r}: give another --out-name")
+    path = Path(args.out_path or base)
+    target = args.target or driver.active.get_current_target()
+    try:
+        exported = export_kernel(
+            typed, target, options=options, grid=args.grid, base=base, file=path.name
+        )
+    except (KeyError, ValueError, AssertionError) as error:
+        raise UsageError(str(error.args[0] if error.args else error)) from error
+    return exported.symbol, exported.write(path)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("path", metavar="FILE[::KERNEL]", help="a Python file, and which kernel in it")
+    add("--kernel-name", "-n", default="", metavar="NAME", help="the kernel in the file")
+    add("--signature", "-s", required=True, help='as "*fp32:16, i32, 1024" or "x=*fp32:16, n=i32"')
+    add(
+        *("--constexpr", "-c"),
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of a compile-time parameter that the signature does not have",
+    )
+    add("--grid", "-g", help='the grid, as "(n + 1023) / 1024, 1, 1"; without it, callers give one')
+    add("--target", "-t", help="such as cpu, cuda:90 or cuda:90:32 (default: the current device)")
+    add("--num-warps", "-w", type=int, help="warps of a program")
+    add("--num-stages", "-ns", type=int, help="steps of a loop in flight")
+    add("--out-name", "-on", metavar="NAME", help="name of the function (default: the kernel's)")
+    add("--out-path", "-o", metavar="PATH", help="the files' names begin so (default: the name)")
+    add("--option", action="append", default=[], metavar="NAME=VALUE", help="a compile option")
+    add("--disjoint", action="store_true", help="promise that no two arrays share memory")
+
+
+def execute(args: argparse.Namespace) -> int:
+    file, _, name = args.path.partition("::")
+    if name and args.kernel_name not in ("", name):
+        raise UsageError(f"two kernels are named: {name} and {args.kernel_name}")
+    values = parse_pairs(args.constexpr, "--constexpr")
+    options = parse_pairs(args.option, "--option")
+    _, files = compile_kernel(
+        CompileArgs(
+            path=file,
+            kernel_name=name or args.kernel_name,
+            signature=args.signature,
+            grid=args.grid,
+            target=args.target,
+            num_warps=args.num_warps,
+            num_stages=args.num_stages,
+            out_name=args.out_name,
+            out_path=args.out_path,
+            constexprs={key: parse_value(text) for key, text in values.items()},
+            options={key: parse_value(text) for key, text in options.items()},
+            disjoint=args.disjoint,
+        )
+    )
+    for path in files:
+        print(path)
+    return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The verb as a command of its own: ``python -m triton.tools.compile …``."""
+    from tilewright.tools import cli
+
+    return cli.main(["compile", *(sys.argv[1:] if argv is None else argv)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
