@@ -178,7 +178,7 @@ OPERATORS = (
         "group_norm", "LigerGroupNormFunction",
         lambda m, b, c, n, groups: (m(b, c, n), m(c), m(c), c, groups, 1e-6),
         lambda x, w, b, _, groups, eps: F.group_norm(x, groups, w, b, eps),
-        (3, 12, 100, 4), (32, 256, 4096, 32),
+        (3, 12, 100, 4), (128, 512, 512, 128),
     ),
     Operator("grpo_loss", "GrpoLossFunction", _grpo, ref.grpo, (3, 9, 70), (4, 1024, WORDS)),
     Operator(
@@ -223,7 +223,7 @@ OPERATORS = (
     Operator(
         "multi_token_attention", "LigerMultiTokenAttentionFunction",
         lambda m, b, heads, t: (m(b, heads, t, t), m(heads, heads, 3, 3), m(heads), 1, 1),
-        ref.multi_token, (2, 4, 24), (2, 16, 1024),
+        ref.multi_token, (2, 4, 24), (8, 16, 256),
     ),
     Operator(
         "poly_norm", "LigerPolyNormFunction",
