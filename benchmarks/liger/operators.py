@@ -223,7 +223,7 @@ OPERATORS = (
     Operator(
         "multi_token_attention", "LigerMultiTokenAttentionFunction",
         lambda m, b, heads, t: (m(b, heads, t, t), m(heads, heads, 3, 3), m(heads), 1, 1),
-        ref.multi_token, (2, 4, 24), (8, 16, 256),
+        ref.multi_token, (2, 4, 24), (8, 16, 128),
     ),
     Operator(
         "poly_norm", "LigerPolyNormFunction",
