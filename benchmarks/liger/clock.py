@@ -1,0 +1,134 @@
+"""Times of an operator's forward and backward, each with nothing of its data in the L2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import torch
+
+from benchmarks.liger.call import Call
+
+PARTS = ("forward", "backward", "both")
+"""What is timed: each alone, and one right after the other."""
+
+FLUSH = 4
+"""A flush writes so many times the size of the L2 cache."""
+
+SLEEP_CYCLES = 1_000_000
+"""The GPU waits so long, half a millisecond, before what is timed, so that the host has handed it
+over by then. What an operator itself waits for on the host shows all the same."""
+
+Times = dict[str, list[float]]
+Measured = Callable[[], float]
+"""Microseconds between the two moments, once all is done."""
+
+
+class Clock(Protocol):
+    def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
+        """Run it, and say what it gives and how long it takes."""
+        ...
+
+    def wait(self) -> None:
+        """Until all is done."""
+        ...
+
+
+class CudaClock:
+    """Takes times by the events of the GPU."""
+
+    def __init__(self) -> None:
+        size = FLUSH * torch.cuda.get_device_properties(0).L2_cache_size
+        self._junk = torch.empty(size, dtype=torch.int8, device="cuda")
+
+    def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        self._junk.zero_()
+        torch.cuda._sleep(SLEEP_CYCLES)
+        start.record()
+        result = run()
+        end.record()
+        return result, lambda: start.elapsed_time(end) * 1e3
+
+    def wait(self) -> None:
+        torch.cuda.synchronize()
+
+
+class HostClock:
+    """Takes the host's times, for a rehearsal where there is no GPU."""
+
+    def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
+        start = perf_counter()
+        result = run()
+        us = (perf_counter() - start) * 1e6
+        return result, lambda: us
+
+    def wait(self) -> None:
+        pass
+
+
+class Timed:
+    """An operator that is ready to be timed: compiled, tuned, its arguments remembered.
+
+    Args:
+        call: the operator with its arguments.
+        count: how many of its results have gradients.
+        clock: takes the times.
+    """
+
+    def __init__(self, call: Call, count: int, clock: Clock) -> None:
+        self.call, self.count, self.clock = call, count, clock
+        arguments = [x for x in call.args if isinstance(x, torch.Tensor)]
+        before = [x.detach().clone() for x in arguments]
+        results = call.forward(count)
+        state = torch.Generator(results[0].device).manual_seed(3)
+        # Of a loss the gradient is 1, as in training.
+        self.weights = [
+            torch.randn(x.shape, generator=state, device=x.device).to(x.dtype)
+            if x.ndim
+            else torch.ones_like(x)
+            for x in results
+        ]
+        arguments += self.weights
+        before += [x.clone() for x in self.weights]
+        call.backward(results, self.weights)
+        del results
+        # Some operators write into their arguments: these are as they were before each call.
+        self._overwritten = [
+            (x, was)
+            for x, was in zip(arguments, before, strict=True)
+            if not torch.equal(x.detach(), was)
+        ]
+        self._sample()
+        clock.wait()
+        start = perf_counter()
+        self._sample()
+        clock.wait()
+        self.seconds = perf_counter() - start
+
+    def samples(self, seconds: float) -> Times:
+        """Microseconds of each part, for about so long: 3 to 25 of each."""
+        count = min(25, max(3, round(seconds / self.seconds)))
+        self._sample()
+        found = [self._sample() for _ in range(count)]
+        self.clock.wait()
+        return {part: [sample[part]() for sample in found] for part in PARTS}
+
+    def _sample(self) -> dict[str, Measured]:
+        self._restore()
+        results, forward = self.clock.timed(self._forward)
+        _, backward = self.clock.timed(partial(self.call.backward, results, self.weights))
+        del results
+        self._restore()
+        _, both = self.clock.timed(lambda: self.call.backward(self._forward(), self.weights))
+        return {"forward": forward, "backward": backward, "both": both}
+
+    def _forward(self) -> list[torch.Tensor]:
+        return self.call.forward(self.count)
+
+    def _restore(self) -> None:
+        with torch.no_grad():
+            for x, was in self._overwritten:
+                x.copy_(was)

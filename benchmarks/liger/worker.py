@@ -1,0 +1,169 @@
+"""A process in which `triton` is one of the contestants: it does what it is asked, line by line.
+
+A request is a line of JSON on the standard input: ``{"do": "check", …}``. So is the answer; what
+anything else prints to the standard output goes to the standard error.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import version
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from benchmarks.liger.call import Call, worst_error
+from benchmarks.liger.clock import CudaClock, HostClock, Timed
+from benchmarks.liger.make import Make
+from benchmarks.liger.operators import OPERATORS, Operator
+
+OURS = "tilewright"
+CHECK_CONFIGS, TIMED_CONFIGS = 2, 5
+"""How many configurations an operator that tunes itself chooses from: these are drawn from its
+list, the same for both contestants, as trying all would take Triton many minutes."""
+
+
+class Worker:
+    """Does the requests, whose names are those of its methods.
+
+    Args:
+        contestant: "tilewright", or "triton" for the one that is installed.
+    """
+
+    def __init__(self, contestant: str) -> None:
+        self.ours = contestant == OURS
+        if self.ours:
+            import tilewright
+
+            tilewright.install_as_triton()
+        self._configs: dict[int, list[Any]] = {}
+        self._timed: Timed | None = None
+
+    def about(self) -> dict[str, Any]:
+        """Versions of what works here."""
+        name = f"Triton {import_module('triton').__version__}"
+        if self.ours:
+            import tilewright
+
+            name = f"tilewright {tilewright.__version__}"
+        return {"contestant": name, "torch": torch.__version__, "liger": version("liger_kernel")}
+
+    def check(self, operator: int, device: str, dtype: str) -> dict[str, Any]:
+        """The error with small inputs, and how many kernels were launched."""
+        chosen = OPERATORS[operator]
+        apply = self._apply(chosen, device, CHECK_CONFIGS)
+        kind = getattr(torch, dtype)
+
+        def make(exact: bool) -> Make:
+            return Make(device, kind, exact)
+
+        error = worst_error(chosen, apply, chosen.small, make)
+        call = Call(apply, chosen.inputs(make(False), *chosen.small))
+        return {"error": error, "launches": self._launches(call.forward)}
+
+    def prepare(self, operator: int, device: str, dtype: str, small: bool) -> dict[str, Any]:
+        """Compile and tune with large inputs, and their error; `samples` can follow."""
+        chosen = OPERATORS[operator]
+        apply = self._apply(chosen, device, TIMED_CONFIGS)
+        kind = getattr(torch, dtype)
+        sizes = chosen.small if small else chosen.large
+
+        def make(exact: bool) -> Make:
+            return Make(device, kind, exact, on_device=True)
+
+        error = worst_error(chosen, apply, sizes, make)
+        _free()
+        call = Call(apply, chosen.inputs(make(False), *sizes))
+        launches = self._launches(call.forward)
+        count = len(Call(chosen.reference, chosen.inputs(make(True), *chosen.small)).forward())
+        clock = CudaClock() if device == "cuda" else HostClock()
+        self._timed = Timed(Call(apply, chosen.inputs(make(False), *sizes)), count, clock)
+        return {"error": error, "launches": launches}
+
+    def samples(self, seconds: float) -> dict[str, Any]:
+        """Times of what was prepared, in microseconds by part."""
+        assert self._timed is not None
+        return {"samples": self._timed.samples(seconds)}
+
+    def drop(self) -> dict[str, Any]:
+        """Free what was prepared."""
+        self._timed = None
+        _free()
+        return {}
+
+    def _apply(self, operator: Operator, device: str, configs: int) -> Callable[..., Any]:
+        module = import_module(f"liger_kernel.ops.{operator.name}")
+        if operator.pose_as and device == "cpu":
+            vars(module)["infer_device"] = lambda: operator.pose_as
+        self._draw_configs(module, configs)
+        return getattr(module, operator.function).apply
+
+    def _draw_configs(self, module: ModuleType, most: int) -> None:
+        for value in vars(module).values():
+            if not (hasattr(value, "configs") and hasattr(value, "prune_configs")):
+                continue
+            every = self._configs.setdefault(id(value), list(value.configs))
+            drawn = random.Random(most).sample(range(len(every)), min(most, len(every)))
+            value.configs = [every[i] for i in sorted(drawn)]
+
+    def _launches(self, run: Callable[[], Any]) -> int | None:
+        """How many kernels of tilewright it launches: some operators have a way in torch too."""
+        if not self.ours:
+            return None
+        import tilewright
+
+        seen: list[Any] = []
+        hook = seen.append
+        tilewright.knobs.runtime.launch_enter_hook.add(hook)
+        try:
+            run()
+        finally:
+            tilewright.knobs.runtime.launch_enter_hook.remove(hook)
+        return len(seen)
+
+
+def _free() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """What went wrong; `lost` if the GPU is of no more use to this process."""
+    lost = False
+    if torch.cuda.is_available():
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            lost = True
+    text = f"{type(error).__name__}: {error}".strip().splitlines()
+    return {"failure": " ".join(text)[:400], "lost": lost}
+
+
+def main(contestant: str, path: str) -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    if path:
+        sys.path.append(path)
+    worker = Worker(contestant)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = getattr(worker, request.pop("do"))(**request)
+        except Exception as error:  # whatever it is, it belongs into the table
+            traceback.print_exc()
+            worker.drop()
+            answer = _failure(error)
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
