@@ -316,6 +316,28 @@ def _larger(a: Any, b: Any) -> Any:
     return tl.maximum(a, b)
 
 
+def test_functions_of_elements_may_recur() -> None:
+    text = """
+    @jit
+    def power(x, n: tl.constexpr):
+        if n == 0:
+            return 1
+        else:
+            return x * power(x, n - 1)
+
+    @jit
+    def cube_or_square(x):
+        return power(x, 3) if x < 3 else power(x, 2)
+
+    def kernel(out):
+        i = tl.arange(0, 5)
+        tl.store(out + i, tl.map_elementwise(cube_or_square, i))
+    """
+    out = np.zeros(5, np.int32)
+    launch(kernel_from(text), out)
+    assert out.tolist() == [0, 1, 8, 9, 16]
+
+
 class _Scope:
     """A context manager that notes what happens to it."""
 

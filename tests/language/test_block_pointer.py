@@ -154,6 +154,18 @@ def test_pointers_advance_in_loops_and_branches() -> None:
         np.testing.assert_array_equal(y, sum(blocks) - 2 * sum(others) + blocks[2])
 
 
+def test_distances_may_be_known_at_run_time_only() -> None:
+    text = """
+    def kernel(x, y, rows, columns):
+        p = tl.make_block_ptr(x, (8, 32), (32, 1), (0, 0), (2, 4), (1, 0))
+        p = tl.advance(p, (rows, 0)).advance((0, columns))
+        tl.store(y + tl.arange(0, 8), tl.load(p).ravel())
+    """
+    x, y = np.arange(256, dtype=np.int32), np.zeros(8, np.int32)
+    run_everywhere(text, x, y, 3, 21)
+    np.testing.assert_array_equal(y, x.reshape(8, 32)[3:5, 21:25].ravel())
+
+
 def test_only_what_moves_is_carried() -> None:
     text = """
     def kernel(x, M, N):

@@ -481,8 +481,9 @@ def inline(
     context = frame.context
     builder = context.builder
     inner = Frame(context, fn, caller=builder.loc)
-    inner.names.update(bind_arguments(fn, args, kwargs or {}))
-    key = (fn, node)
+    bound = bind_arguments(fn, args, kwargs or {})
+    inner.names.update(bound)
+    key = (fn, node, *[specialization_key(v) for v in bound.values()])
     enter(context, fn, key)
     saved = builder.loc
     value = run_body(inner)

@@ -90,11 +90,17 @@ def advance(s: Semantic, pointer: Any, offsets: Any) -> block_pointer:
         raise ValueError(f"Expected {rank} offsets for a block of rank {rank}, got {len(moves)}")
     moved = [
         # What does not move stays the same value, which loops need not carry.
-        old if plain(move) == 0 else s.emit(Add(old.handle, new.handle))
+        old if _is_zero(move) else s.emit(Add(old.handle, new.handle))
         for old, move, new in zip(pointer.offsets, moves, _offsets(s, moves), strict=True)
     ]
     kept = pointer.values[: 1 + 2 * rank]
     return block_pointer(pointer.type, [*kept, *moved])
+
+
+def _is_zero(move: Any) -> bool:
+    """Whether this is known to be 0: a tensor is no number, and can't be compared with one."""
+    found = plain(move)
+    return isinstance(found, int) and found == 0
 
 
 def _checked_axes(boundary_check: Any, rank: int) -> list[int]:

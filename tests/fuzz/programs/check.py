@@ -1,0 +1,161 @@
+"""Runs a program on the interpreter and on the CPU, and compares what memory holds after.
+
+    check(random_program(7))
+
+raises what the program's compilation raises, or `Difference`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import linecache
+import re
+import sys
+import tempfile
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.programs.memory import COUNTERS
+from tests.gpu.programs import At, Program, source_of
+from tests.ir_values import random_array, same_bits
+from tests.targets.cpu.harness import PLAIN_AVX2, host, run_compiled
+from tilewright.compiler.pipeline import STEPS
+from tilewright.compiler.source import CONSTEXPR
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.ir.memory import Checks
+from tilewright.ir.passes import PassContext, run
+from tilewright.ir.types import DType, Tile, scalar_type
+from tilewright.ir.verify import verify_module
+
+_numbers = count()
+
+
+class Difference(AssertionError):
+    """Two targets disagree about a program."""
+
+
+def load(text: str) -> ModuleType:
+    """The program as a module; its file is gone, yet its source can be seen."""
+    name = f"random_program_{next(_numbers)}"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.py"
+        path.write_text(text, "utf-8")
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        finally:
+            del sys.modules[name]
+        file = str(path)
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    return module
+
+
+def arguments(program: ModuleType) -> list[Any]:
+    """What the program's kernel is given: arrays are drawn from the seed."""
+    rng = np.random.default_rng(program.SEED)
+    found: list[Any] = []
+    for name, value in program.ARGS.items():
+        if not isinstance(value, str):
+            found.append(value)
+            continue
+        dtype = scalar_type(value[1:])
+        assert isinstance(dtype, DType)
+        if name[0] == "c":  # for atomics, whose sums must be exact
+            found.append(rng.integers(0, 50, COUNTERS).astype(dtype.numpy))
+        else:
+            found.append(random_array(Tile((program.LENGTH,), dtype), rng))
+    return found
+
+
+def launch_of(program: ModuleType) -> Program:
+    """The launch, for whatever target."""
+    return Program(program.kernel, arguments(program), program.CONSTEXPRS, program.GRID)
+
+
+def build(launch: Program) -> tuple[Module, list[Any]]:
+    """The tile IR of a launch, verified, and the arguments that are passed at run time."""
+    source, values = source_of(launch)
+    module = source.make_ir(FrontendOptions(enable_fp_fusion=False))
+    verify_module(module)
+    types = source.signature.values()
+    return module, [_typed(v, t) for v, t in zip(values, types, strict=True) if t != CONSTEXPR]
+
+
+def _typed(value: Any, type: str) -> Any:
+    """An argument as an array or a number of its type."""
+    if isinstance(value, At):
+        return value.array
+    dtype = scalar_type(type)
+    assert isinstance(dtype, DType)
+    return dtype.numpy.type(value)
+
+
+def check(text: str, *, narrow: bool = True, wide: bool = True) -> None:
+    """Interpret the program, run it on the CPU, and compare.
+
+    Args:
+        narrow, wide: whether to compile for AVX2, and for all that this machine has.
+    """
+    launch = launch_of(load(text))
+    module, args = build(launch)
+    grid: Any = (*launch.grid, 1, 1)[:3]
+    expected = _copies(args)
+    interpret(module, launch.grid, expected, checks=Checks(races=True))
+    lowered = module.clone()
+    run(lowered, STEPS, PassContext(), [])
+    machines = [PLAIN_AVX2] * (narrow and "avx2" in host().features) + [None] * wide
+    for features in machines:
+        found = _copies(args)
+        run_compiled(lowered.clone(), grid, found, machine=host(features))
+        compare(found, expected, launch, features or "this machine")
+
+
+def _copies(args: list[Any]) -> list[Any]:
+    return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+
+
+def compare(found: list[Any], expected: list[Any], launch: Program, where: str) -> None:
+    """Raise `Difference` unless both hold the same bits."""
+    for i, (x, y) in enumerate(zip(found, expected, strict=True)):
+        if not isinstance(y, np.ndarray) or same_bits(x, y):
+            continue
+        wrong = [k for k in range(len(y)) if not same_bits(x[k : k + 1], y[k : k + 1])]
+        k = wrong[0]
+        raise Difference(
+            f"argument {i} differs on {where} in {len(wrong)} places, first at {k}: "
+            f"{x[k]!r}, interpreted {y[k]!r}"
+        )
+
+
+def failure(text: str) -> str | None:
+    """What goes wrong with a program, less what differs between two that fail alike; None if
+    nothing does."""
+    try:
+        check(text)
+    except Difference:
+        return "Difference"
+    except Exception as error:
+        root = error
+        while isinstance(root.__cause__, Exception):
+            root = root.__cause__
+        told = [x for x in str(root).splitlines() if x.strip() and x[0] not in " "]
+        last = [x for x in told if not x.startswith(("at ", "def ", "help"))][-1:]
+        kind = f"{type(error).__name__}, {type(root).__name__}: {''.join(last)[:160]}"
+        return re.sub(r"/\S+|\d+", "#", kind)
+    return None
+
+
+def main(file: str) -> None:
+    """What a program does that is run as a script."""
+    check(Path(file).read_text("utf-8"))
+    print("agrees")

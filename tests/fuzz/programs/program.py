@@ -1,0 +1,140 @@
+"""Random programs: the text of a kernel with its functions, from a seed, and its arguments.
+
+    program = random_program(7)
+    print(program.text)
+
+A program is a Python module. Besides the kernel it says in `ARGS` what the kernel is given (arrays
+by their type, numbers as they are), in `CONSTEXPRS` what is known at compile time, and in `GRID`
+how often it runs. Run as a script it does what the tests do with it.
+"""
+
+from __future__ import annotations
+
+import random
+from math import prod
+
+from tests.fuzz.programs import elementwise, functions, memory, shapes, statements
+from tests.fuzz.programs.kinds import ALL, Kind, Number, Parts
+from tests.fuzz.programs.writer import EVEN, UNEVEN, Array, Book, Writer
+from tilewright.ir.types import FP32, I1, I32, I64, U64
+
+REGISTERED = (elementwise, functions, memory, shapes, statements)
+GRIDS = ((1,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2))
+
+HEAD = '''"""Random program of seed {seed}. Run: PYTHONPATH=. python THIS"""
+
+from typing import NamedTuple
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.language.extra import libdevice
+
+
+class Pair(NamedTuple):
+    x: object
+    y: object
+
+
+@tw.aggregate
+class Both:
+    x: tl.tensor
+    y: tl.tensor
+
+    @tw.jit
+    def first(self):
+        return self.x
+
+    @tw.jit
+    def second(self):
+        return self.swapped().x
+
+    @tw.jit
+    def swapped(self):
+        return Both(self.y, self.x)
+
+'''
+
+FOOT = """
+
+if __name__ == "__main__":
+    from tests.fuzz.programs.check import main
+
+    main(__file__)
+"""
+
+
+def random_program(seed: int) -> str:
+    """The text of the program of a seed."""
+    rng = random.Random(seed)
+    book = Book(rng, (*EVEN, *UNEVEN) if rng.random() < 0.4 else EVEN)
+    w = Writer(book)
+    w.is_kernel = True
+    grid = rng.choice(GRIDS)
+    args = _arguments(w)
+    w.arrays = book.arrays
+    constants = _constants(w)
+    w.emit(f"program = {_linear(grid)}")
+    w.scopes[0]["program"] = Kind(I32)
+    w.emit(f"own = {memory.READABLE} + program * {memory.REGION}")
+    w.statements(rng.randint(6, 18))
+    _save_rest(w)
+    params = [*args, *(f"{name}: tl.constexpr" for name in constants)]
+    data = [
+        f"SEED = {seed}",
+        f"GRID = {grid}",
+        f"LENGTH = {memory.length(prod(grid))}",
+        f"ARGS = {args!r}",
+        f"CONSTEXPRS = {constants!r}",
+    ]
+    kernel = ["@tw.jit", f"def kernel({', '.join(params)}):", *w.lines]
+    lines = [*book.text, "", "", *kernel, "", "", *data]
+    return HEAD.format(seed=seed) + functions.COMMON.rstrip() + "\n" + "\n".join(lines) + FOOT
+
+
+def _arguments(w: Writer) -> dict[str, object]:
+    """Parameters of the kernel, with their types or values."""
+    args: dict[str, object] = {}
+    dtypes = [I32, FP32, w.choose((I64, U64)), *(w.choose(ALL) for _ in range(3))]
+    for i, dtype in enumerate(dtypes):
+        w.book.arrays.append(Array(f"x{i}", dtype))
+        args[f"x{i}"] = f"*{dtype.short}"
+    for i in range(2):
+        dtype, kinds = w.choose(memory.COUNTED)
+        w.book.counters.append((Array(f"c{i}", dtype), w.choose(kinds)))
+        args[f"c{i}"] = f"*{dtype.short}"
+    scalars: dict[str, tuple[object, Kind | Number]] = {
+        "n": (w.random.randint(2, 40), Kind(I32)),
+        "m": (16 * w.below(9) + 2**33, Kind(I64)),
+        "z": (w.choose((0, 16, -32)), Kind(I32)),
+        "f": (w.choose((0.5, -3.0, 1e-3)), Kind(FP32)),
+        "flag": (w.one_in(2), Kind(I1)),
+        "one": (1, Number(1)),
+    }
+    for name, (value, thing) in scalars.items():
+        args[name] = value
+        w.scopes[0][name] = thing
+    return args
+
+
+def _constants(w: Writer) -> dict[str, object]:
+    constants = {"N": w.random.randint(0, 20), "K": w.choose((2.5, -4, True, 0))}
+    for name, value in constants.items():
+        w.scopes[0][name] = Number(value)
+    return dict(constants)
+
+
+def _linear(grid: tuple[int, ...]) -> str:
+    """The number of a program among all."""
+    terms = ["tl.program_id(0)", "tl.program_id(1) * tl.num_programs(0)"]
+    terms.append(f"tl.program_id(2) * {prod(grid[:2])}")
+    return " + ".join(terms[: len(grid)])
+
+
+def _save_rest(w: Writer) -> None:
+    """Store what has a name in the kernel, latest first, as far as there is room."""
+    for name, thing in reversed(list(w.scopes[0].items())):
+        if isinstance(thing, Kind) and name[0] == "v":
+            memory.save(w, name, thing)
+        elif isinstance(thing, Parts):
+            for i, kind in enumerate(thing.kinds):
+                memory.save(w, statements.part_text(w, name, thing, i), kind)

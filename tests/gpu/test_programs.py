@@ -1,0 +1,71 @@
+"""Random programs of the whole language leave the same memory on a GPU and in the interpreter.
+
+Other processes write, compile and interpret them; this one runs them:
+
+    pytest tests/gpu/test_programs.py --fuzz-count=300 --fuzz-seed=random    # 3,000 of them
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tests.fuzz.programs.check import launch_of, load
+from tests.fuzz.programs.program import random_program
+from tests.gpu.harness import Ahead, run
+from tests.gpu.programs import Prepared, prepare
+
+BATCH = 10  # programs of one fuzz seed
+AHEAD = 8  # fuzz seeds whose programs are prepared before they are asked for
+
+
+@dataclass(frozen=True)
+class ProgramJob:
+    """A random program, with random options."""
+
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"program of seed {self.seed}"
+
+    def prepare(self) -> Prepared:
+        rng = np.random.default_rng(self.seed)
+        options = {
+            "num_warps": int(rng.choice((1, 2, 4, 8))),
+            "num_stages": int(rng.integers(1, 5)),
+        }
+        launch = launch_of(load(random_program(self.seed)))
+        return prepare(launch, f"{self.name}, {options}", options)
+
+
+def jobs_of(fuzz_seed: int) -> list[ProgramJob]:
+    return [ProgramJob(fuzz_seed * BATCH + i) for i in range(BATCH)]
+
+
+@pytest.fixture(scope="module")
+def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
+    first, count = request.config.option.fuzz_seed, request.config.option.fuzz_count
+    jobs = [job for seed in range(first, first + count) for job in jobs_of(seed)]
+    return Ahead(pool, jobs, AHEAD * BATCH)
+
+
+@pytest.mark.gpu
+def test_random_programs_agree(fuzz_seed: int, ahead: Ahead) -> None:
+    """All of a batch run, and those that fail are told together."""
+    problems: list[str] = []
+    for job in jobs_of(fuzz_seed):
+        try:
+            run(ahead.get(job))
+        except AssertionError as error:
+            problems.append(str(error))
+    assert not problems, "\n".join(problems)
+
+
+def test_random_programs_compile(fuzz_seed: int) -> None:
+    """Without a GPU: what the test above runs compiles, with all its options."""
+    prepared = jobs_of(fuzz_seed)[fuzz_seed % BATCH].prepare()
+    assert prepared.kernel.asm["cubin"]
