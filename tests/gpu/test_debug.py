@@ -24,6 +24,7 @@ def kernel(x_ptr, n, SIZE: tl.constexpr):
     x = tl.load(x_ptr + i)
     tl.device_print("x", x)
     tl.device_print("n", n, hex=True)
+    tl.device_print("uneven", tl.arange(0, 3)[:, None] * 5 + tl.arange(0, 5))
     tl.device_print("done")
     tl.device_assert(x < n, "x is small")
     tl.store(x_ptr + i, x + 1)
@@ -61,6 +62,10 @@ def test_each_element_is_printed_once(tmp_path: Path) -> None:
         assert f"{place} idx () n: 0x00000064" in lines
         values = [line for line in lines if line.startswith(f"{place} idx (") and " x: " in line]
         assert len(values) == 8
+        uneven = [line for line in lines if line.startswith(f"{place} idx (") and "uneven" in line]
+        expected = [f"{place} idx ({i}, {j}) uneven: {5 * i + j}" for i in range(3)
+                    for j in range(5)]  # fmt: skip
+        assert sorted(uneven) == sorted(expected)
 
 
 @pytest.mark.gpu

@@ -21,6 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
+from tilewright.base.late import late
+
+get_close_matches = late("difflib:get_close_matches")
+
 T = TypeVar("T")
 
 _TRUE = frozenset({"1", "true", "y", "yes", "on"})
@@ -125,10 +129,18 @@ class Knob(Generic[T]):
             self.__delete__(group)
             return
         if self.check:
-            self.check(value)
+            self._check_assigned(group, value)
         group.__dict__[self.name] = value
         if propagate_env and self.names:
             self._propagate(value)
+
+    def _check_assigned(self, group: Group, value: T) -> None:
+        assert self.check is not None
+        try:
+            self.check(value)
+        except ValueError as error:
+            name = f"{type(group).__name__.lower()}.{self.name}"
+            raise ValueError(f"the setting {name} = {value!r}: {error}") from None
 
     def _propagate(self, value: T) -> None:
         """Give the variable the value, for processes that are started from now on."""
@@ -333,7 +345,9 @@ class Group:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not isinstance(getattr(type(self), name, None), Knob | Hook | Chain):
-            raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}")
+            near = get_close_matches(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}{hint}")
         object.__setattr__(self, name, value)
 
 

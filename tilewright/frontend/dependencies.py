@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 # Modules of the standard library whose functions a kernel may call on compile-time values.
 TOLERATED_MODULES = frozenset({"math", "copy"})
+
+
+def unsupported_function(fn: types.FunctionType) -> RuntimeError:
+    """The error for a plain Python function."""
+    return RuntimeError(
+        f"Unsupported function referenced: <function {fn.__module__}.{fn.__qualname__}>. Kernels "
+        "can call functions decorated with @triton.jit or @triton.constexpr_function, and those of "
+        "the language"
+    )
+
+
 _ABSENT: Any = object()
 
 Recorded = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
@@ -65,8 +76,17 @@ class _Finder(ast.NodeVisitor):
         if value is _ABSENT:
             return None
         if not self.reference(value):
-            self.used[name, id(scope)] = (copy.deepcopy(value), scope)
+            before = self.used.setdefault((name, id(scope)), (copy.deepcopy(value), scope))
+            if before[0] != value:
+                raise self._conflict(name, value, "a function that it calls", before[0])
         return value
+
+    def _conflict(self, name: str, value: Any, other: str, before: Any) -> RuntimeError:
+        return RuntimeError(
+            f"Global variable {name} has value {value} when compiling {self.fn.__name__}, but "
+            f"{other} has conflicting value {before} from when it was first compiled. "
+            "This is not allowed."
+        )
 
     def reference(self, value: Any) -> bool:
         """Follow a value; whether it needs no record as a global.
@@ -91,7 +111,7 @@ class _Finder(ast.NodeVisitor):
             module = getattr(value, "__module__", None) or ""
             known = module in TOLERATED_MODULES or value in vars(builtins).values()
             if not known and isinstance(value, types.FunctionType):
-                raise RuntimeError(f"Unsupported function referenced: {value}")
+                raise unsupported_function(value)
             return True
         return isinstance(value, type)
 
@@ -111,11 +131,8 @@ class _Finder(ast.NodeVisitor):
         for key, (value, scope) in other.used_global_vals.items():
             mine = self.used.get(key)
             if mine is not None and mine[0] != value:
-                raise RuntimeError(
-                    f"Global variable {key[0]} has value {mine[0]} when compiling "
-                    f"{self.fn.__name__}, but inner kernel {other.__name__} has conflicting value "
-                    f"{value} from when it was first compiled. This is not allowed."
-                )
+                inner = f"inner kernel {other.__name__}"
+                raise self._conflict(key[0], mine[0], inner, value)
             self.used[key] = (value, scope)
 
     def follow_aggregate(self, cls: Any) -> None:

@@ -337,7 +337,10 @@ class SourceFunction(JITCallable):
         return f"JITFunction({self.__module__}:{self.__qualname__})"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("Cannot call @triton.jit'd outside of the scope of a kernel")
+        raise RuntimeError(
+            "Cannot call @triton.jit'd outside of the scope of a kernel; with a grid, "
+            f"{self.__name__}[(programs,)](…), it is launched"
+        )
 
 
 class ConstexprFunction(JITCallable):

@@ -277,6 +277,9 @@ def _generated_init(cls: Any) -> Callable[..., None]:
             setattr(self, name, value)
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    shown = [inspect.Parameter(name, kind) for name in ("self", *cls.aggregate_fields)]
+    __init__.__signature__ = inspect.Signature(shown)
     return __init__
 
 

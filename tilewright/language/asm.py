@@ -8,7 +8,7 @@ from typing import Any
 from tilewright.language.extra import libdevice
 from tilewright.language.semantic import asm as semantic
 from tilewright.language.semantic import convert
-from tilewright.language.values import builtin, is_builtin, tensor
+from tilewright.language.values import builtin, is_builtin, tensor, unwrap
 
 __all__ = ["dispatch", "extern", "extern_elementwise", "inline_asm_elementwise"]
 
@@ -74,7 +74,7 @@ def dispatch(
     def call(symbol: str, given: list[tensor], result: Any) -> Any:
         return func(lib_name, lib_path, symbol, given, result, is_pure)
 
-    return semantic.dispatch(_semantic, args, arg_type_symbol_dict, call)
+    return semantic.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)
 
 
 _PREFIX = "__nv_"
@@ -129,4 +129,4 @@ def extern_elementwise(
         found: tensor = function(*given, _semantic=_semantic)
         return convert.cast(_semantic, found, convert.as_dtype(result))
 
-    return semantic.dispatch(_semantic, args, arg_type_symbol_dict, call)
+    return semantic.dispatch(_semantic, args, unwrap(arg_type_symbol_dict), call)

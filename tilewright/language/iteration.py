@@ -49,6 +49,10 @@ class range:
         }
         self.hints = builtins.tuple(n for n, on in flags.items() if unwrap(on))
 
+    def __repr__(self) -> str:
+        bounds = (self.start, self.stop, self.step)
+        return f"range({', '.join(str(unwrap(b)) for b in bounds)})"
+
     def __iter__(self) -> Any:
         raise RuntimeError("tl.range can only be used in @triton.jit'd functions")
 

@@ -415,7 +415,8 @@ def _descriptor_type(name: str) -> tensor_descriptor_type:
 def _element_type(name: str) -> DType:
     found = BY_SHORT.get(canonical_name(name))
     if found is None:
-        raise ValueError(f"there is no type {name!r}")
+        known = ", ".join(short for short in BY_SHORT if short[-1].isdigit() or "fp8" in short)
+        raise ValueError(f"there is no element type {name!r}; they are {known}")
     return found
 
 

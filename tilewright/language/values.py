@@ -461,7 +461,7 @@ def unwrap_shape(shape: Any) -> builtins.tuple[Any, ...]:
     if isinstance(shape, int):
         return (shape,)
     if not isinstance(shape, tuple | builtins.tuple | list):
-        shown = type_of(shape) if isinstance(shape, base_value) else shape
+        shown = type_of(shape) if isinstance(shape, base_value) else repr(shape)
         raise TypeError(f"expected a compile-time integer or a tuple of them, got {shown}")
     return builtins.tuple(_plain(d) for d in shape)
 

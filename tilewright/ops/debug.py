@@ -13,7 +13,7 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.numbers import decode
 from tilewright.ir.traits import WRITES
-from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, text_of
+from tilewright.ir.types import E4B15, I1, Pointer, Scalar, Type, element_of, shape_of, text_of
 from tilewright.ops.numeric import Array
 
 
@@ -22,14 +22,16 @@ class Print(Op, name="debug.print", traits=WRITES):
 
     Where one thread runs a program, a tile is a line: ``(x, y, z)`` for the program, the prefix,
     and the elements in brackets. On a GPU each element is a line, ``pid (x, y, z) idx (i, j)``, the
-    prefix and the element. Floats have six decimals; with `hex`, everything is its bits.
+    prefix and the element. Floats have six decimals; with `hex`, everything is its bits. With
+    `extents`, a shape for each value, only the elements within it are printed.
 
-        debug.print [%0, %1], prefix=" x: ", hex=False : (4xi32, fp32) -> ()
+        debug.print [%0, %1], prefix=" x: ", hex=False, extents=((3,), (),) : (4xi32, fp32) -> ()
     """
 
     values: list[Value] = variadic()
     prefix: str = attr()
     hex: bool = attr(False)
+    extents: tuple[tuple[int, ...], ...] | None = attr(None)
 
     def result_types(self) -> tuple[Type, ...]:
         return ()
@@ -43,13 +45,35 @@ class Print(Op, name="debug.print", traits=WRITES):
             "the prefix is text, not {p!r}",
             p=self.prefix,
         )
+        shapes = [shape_of(v.type) for v in self.values]
+        require(
+            all(map(_is_within, self.shapes(), shapes)) and len(self.shapes()) == len(shapes),
+            self,
+            "extents",
+            "the extents {e} are not within the shapes {s}",
+            e=self.extents,
+            s=shapes,
+        )
+
+    def shapes(self) -> Sequence[tuple[int, ...]]:
+        """How much of each value is printed."""
+        return [shape_of(v.type) for v in self.values] if self.extents is None else self.extents
 
     no_evaluate = "it has no result; see execute"
 
     def execute(self, state: Any, *args: Any) -> tuple[()]:
         elements = [element_of(v.type) for v in self.values]
-        sys.stdout.write(program_text(state.program_id, self.prefix, self.hex, elements, args))
+        shown = [
+            np.asarray(a)[tuple(map(slice, s))] for a, s in zip(args, self.shapes(), strict=True)
+        ]
+        sys.stdout.write(program_text(state.program_id, self.prefix, self.hex, elements, shown))
         return ()
+
+
+def _is_within(extents: Sequence[int], shape: Sequence[int]) -> bool:
+    return len(extents) == len(shape) and all(
+        0 < n <= m for n, m in zip(extents, shape, strict=True)
+    )
 
 
 class Assert(Op, name="debug.assert", traits=WRITES):

@@ -10,7 +10,7 @@ from tilewright.ir.types import I1, DType, Type, dtype_of, element_of, shape_of
 from tilewright.ops import arith
 from tilewright.ops.atomic import AtomicCAS, AtomicLoad, AtomicPoll, AtomicRMW, AtomicStore
 from tilewright.ops.control import If, Yield
-from tilewright.ops.debug import Assert
+from tilewright.ops.debug import Assert, Print
 from tilewright.ops.dot import Dot
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
@@ -97,6 +97,12 @@ def pad_atomic_store(p: Padding, op: AtomicStore) -> None:
 def pad_poll(p: Padding, op: AtomicPoll) -> None:
     mask = p.masked(op.mask, p.shape(op.ptr))
     p.replace(op, p.b.value(AtomicPoll(op.ptr, op.expected, mask, op.timeout, op.sem, op.scope)))
+
+
+@pads(Print)
+def pad_print(p: Padding, op: Print) -> None:
+    """What is behind a tile is not printed."""
+    op.extents = (*map(p.shape, op.values),)
 
 
 @pads(Assert)

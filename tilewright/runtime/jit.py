@@ -29,7 +29,7 @@ from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.launch import at_path, extents_of, start_told
-from tilewright.runtime.placement import device_of, leaves_of
+from tilewright.runtime.placement import device_of
 from tilewright.runtime.recorded import Variant, told
 from tilewright.runtime.recorded import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
@@ -44,6 +44,7 @@ from tilewright.targets.registry import target as find_target
 if TYPE_CHECKING:
     from tilewright.runtime.native.launcher import Launcher
 
+explained = late("tilewright.runtime.refused:explained")
 make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
 _binding = threading.Lock()
 
@@ -225,8 +226,8 @@ class JITFunction(SourceFunction, KernelInterface):
             hook(*args, **kwargs)
         try:
             values, slots, key, options = self.binder(*args, **kwargs)
-        except TypeError as error:
-            raise self._explained(error, args, kwargs) from None
+        except (TypeError, OverflowError) as error:
+            raise explained(error, self.__name__, self.signature, args, kwargs) from None
         if self.used_global_vals:
             self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
@@ -375,20 +376,6 @@ class JITFunction(SourceFunction, KernelInterface):
                     "read-only array, and the kernel stores to it. Pass a writable copy."
                 )
 
-    def _explained(
-        self, error: TypeError, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> TypeError:
-        """The error of a binder, with the argument at fault and what to do about it."""
-        if not str(error).startswith("failed to specialize"):
-            return error
-        parameters = {**self.signature.parameters}
-        bound = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in parameters})
-        kind = str(error).rpartition(" ")[2]
-        for name, value in bound.arguments.items():
-            if any(type(leaf).__name__ == kind for leaf in leaves_of(value)):
-                return TypeError(f"{error}: argument `{name}` of {self.__name__}. {_hint(value)}")
-        return error
-
 
 class InterpretedFunction(JITFunction):
     """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
@@ -466,20 +453,6 @@ def _leaves(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, Any
             yield from _leaves((*path, i), inner, fact)
     else:
         yield path, type, facts
-
-
-def _hint(value: Any) -> str:
-    """What to pass instead of something that is no argument."""
-    if isinstance(value, list | tuple):
-        return "Kernels read memory through arrays: pass numpy.asarray(…) of it."
-    if hasattr(value, "item") and not getattr(value, "shape", ()):
-        return "It is a scalar of another library: pass int(…), float(…) or bool(…) of it."
-    if isinstance(value, str | bytes | dict | set) or callable(value):
-        return "Annotate the parameter as tl.constexpr if it is meant for compile time."
-    return (
-        "A kernel takes bool, int, float, None, tuples of these, and tensors: what has data_ptr() "
-        "and dtype, __array_interface__ or __dlpack__."
-    )
 
 
 # -- decorators -----------------------------------------------------------------------------------

@@ -6,16 +6,19 @@ apart, in `runtime/devices/`, so that a machine without the device can still com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewright.base import knobs
+from tilewright.base.late import late
 
 if TYPE_CHECKING:  # describing a device must not load the compiler
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
+
+get_close_matches = late("difflib:get_close_matches")
 
 Stage = str | bytes
 AnyOptions = TypeVar("AnyOptions")
@@ -99,9 +102,11 @@ class Target(Protocol):
         ...
 
 
-def unknown_option(name: str) -> KeyError:
-    """The error for a launch keyword that is neither a parameter nor an option."""
-    return KeyError(f"Keyword argument {name} was specified but unrecognised")
+def unknown_option(name: str, known: Iterable[str]) -> KeyError:
+    """The error for a launch keyword that is neither a parameter nor one of the known options."""
+    near = get_close_matches(name, sorted(known), 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return KeyError(f"Keyword argument {name} was specified but unrecognised{hint}")
 
 
 def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
@@ -118,10 +123,10 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
     known = {f.name for f in fields(cls)}  # pyright: ignore[reportArgumentType]
     for name in given:
         if name not in known:
-            raise unknown_option(name)
+            raise unknown_option(name, known)
     warps = given.get("num_warps")
     assert warps is None or (warps > 0 and warps & (warps - 1) == 0), (
-        "num_warps must be a power of 2"
+        f"num_warps must be a power of 2, not {warps}"
     )
     values = dict(given)
     if "enable_fp_fusion" in known:

@@ -14,6 +14,8 @@ from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
+from tilewright.targets import registry
+from tilewright.targets.protocol import Target
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, source_of
 
 SIGNATURES = "__tilewright_signatures__"
@@ -115,6 +117,17 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
 def parse_options(items: Iterable[str]) -> dict[str, Any]:
     """Compile options from ``NAME=VALUE`` texts."""
     return {name: parse_value(text) for name, text in parse_pairs(items, "--option").items()}
+
+
+def target_of(args: argparse.Namespace) -> tuple[Target, Any]:
+    """The target and the compile options that the arguments of `add_target_arguments` name."""
+    try:
+        target = registry.target(args.target)
+        return target, target.parse_options(parse_options(args.option))
+    except KeyError as error:
+        raise UsageError(error.args[0]) from error
+    except (AssertionError, ValueError) as error:
+        raise UsageError(str(error)) from error
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:

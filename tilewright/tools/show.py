@@ -16,13 +16,12 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module
 from tilewright.ir.passes import Step
 from tilewright.ir.printer import print_module
-from tilewright.targets import registry
 from tilewright.tools.load import (
     UsageError,
     add_kernel_arguments,
     add_target_arguments,
     kernel_source,
-    parse_options,
+    target_of,
 )
 
 HELP = "show a kernel's IR after each pass, or a stage of its code"
@@ -79,8 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     source = kernel_source(args)
-    target = registry.target(args.target)
-    options = target.parse_options(parse_options(args.option))
+    target, options = target_of(args)
     if args.stage is not None:
         compiled = compile_source(source, device_of(args.target, target), options)
         if args.stage not in compiled.asm:

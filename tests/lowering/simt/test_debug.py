@@ -34,6 +34,19 @@ def test_each_element_is_a_line(threads: Threads) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
+def test_what_is_behind_an_uneven_tile_is_not_printed(threads: Threads) -> None:
+    x = np.arange(15, dtype=np.int32)
+    text = (
+        "x = tl.load(a0 + tl.arange(0, 5)[:, None] * 3 + tl.arange(0, 3))\n    "
+        "tl.device_print('x', x, tl.sum(x, 1))"
+    )
+    expected = [f"pid (0, 0, 0) idx ({i}, {j}) x: (operand 0) {3 * i + j}\n"
+                for i in range(5) for j in range(3)]  # fmt: skip
+    expected += [f"pid (0, 0, 0) idx ({i}) x: (operand 1) {9 * i + 3}\n" for i in range(5)]
+    assert said(text, [x], "*i32", threads) == sorted(expected)
+
+
+@pytest.mark.parametrize("threads", THREADS, ids=str)
 def test_scalars_and_no_values_are_one_line(threads: Threads) -> None:
     found = said(
         "tl.device_print('n%', a0, a0 + 1)\n    tl.device_print('end')", [7], "i32", threads

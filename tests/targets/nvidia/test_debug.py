@@ -36,6 +36,13 @@ def test_both_become_calls_of_the_driver(type: str) -> None:
     assert kernel.asm["cubin"]
 
 
+def test_an_uneven_tile_is_printed() -> None:
+    text = "def kernel(p):\n    tl.device_print('x', tl.load(p + tl.arange(0, 5)))\n"
+    ptx = compile(ASTSource(kernel_from(text), {"p": "*fp32"}, {}), HOPPER, {}).asm["ptx"]
+    assert "vprintf" in ptx
+    assert "setp.lt" in ptx or "setp.gt" in ptx
+
+
 def test_without_debug_there_are_no_assertions() -> None:
     ptx = compiled("i32").asm["ptx"]
     assert "vprintf" in ptx

@@ -13,6 +13,7 @@ from typing import Any
 import tilewright.language as tl
 from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, suggests
 from tilewright.ir.types import DType, Pointer
+from tilewright.language.aggregate import is_aggregate_class
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl
 from tilewright.language.semantic.convert import common_shape
 from tilewright.language.values import constexpr, is_builtin, tensor
@@ -82,7 +83,7 @@ def python_function(mistake: Mistake) -> str | None:
     if isinstance(value, types.FunctionType):
         return f"`{value.__name__}` is a Python function: decorate it with `@triton.jit`"
     if mistake.message.startswith("Unsupported function referenced"):
-        name = mistake.message.split()[4].split(".")[-1]
+        name = mistake.message.split()[4].split(".")[-2].rstrip(">")
         if hasattr(tl, name):
             return f"kernels have `tl.{name}`"
     return None
@@ -109,6 +110,7 @@ def wrong_arguments(mistake: Mistake) -> str | None:
 
 
 def _parameters(function: Any) -> list[str]:
+    function = function.__init__ if is_aggregate_class(function) else function
     try:
         signature = getattr(function, "signature", None) or inspect.signature(function)
     except (TypeError, ValueError):
@@ -232,6 +234,9 @@ def missing_cast(mistake: Mistake) -> str | None:
                 f"this takes integers: `{_bracketed(floats[0])}.to(tl.int32)` for its value, "
                 f"`.to(tl.int{bits}, bitcast=True)` for its bits"
             )
+    fp8 = [o for o in tensors if o.value.dtype.is_fp8()]
+    if mistake.message.startswith("unexpected type") and fp8:
+        return f"`{_bracketed(fp8[0])}.to(tl.float32)`: fp8 and integers do not mix"
     if mistake.message.startswith("unexpected type") and tensors:
         return "`//` takes integers; of floats, `tl.floor(a / b)`"
     return None
@@ -358,6 +363,10 @@ _INSTEAD = {
     "wrong type argument to unary invert": "`~` takes integers; a condition is negated by `not` "
     "or `~` of a comparison",
     "Only `range` and `static_range`": "write `for i in range(n)`",
+    "cannot convert JITFunction": "call a function by its own name, or annotate the new one: "
+    "`name: tl.constexpr = …`",
+    "cannot convert range(": "write `for i in range(n)`: a range is no value",
+    "numel (": "make the tile smaller, and loop over the rest or start more programs",
 }
 
 

@@ -21,7 +21,11 @@ from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.expr import attribute
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
 from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
-from tilewright.frontend.dependencies import TOLERATED_MODULES, is_language_object
+from tilewright.frontend.dependencies import (
+    TOLERATED_MODULES,
+    is_language_object,
+    unsupported_function,
+)
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
 from tilewright.ir.core import Function
 from tilewright.ir.types import Tile
@@ -265,10 +269,7 @@ def _check_callable(fn: Any) -> None:
         raise TypeError(f"{fn!r} is not callable")
     module = getattr(fn, "__module__", None)
     if isinstance(fn, types.FunctionType) and module not in TOLERATED_MODULES:
-        raise RuntimeError(
-            f"Unsupported function referenced: {fn}. Kernels can call functions decorated with "
-            "@triton.jit or @triton.constexpr_function, and those of the language"
-        )
+        raise unsupported_function(fn)
 
 
 def _is_instance(value: Any, classes: Any) -> bool:

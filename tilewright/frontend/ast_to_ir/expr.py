@@ -136,7 +136,8 @@ def bind(frame: Frame, target: ast.expr, value: Any) -> None:
     if isinstance(target, ast.Name):
         frame.names[target.id] = value
         return
-    assert isinstance(target, ast.Tuple | ast.List)
+    if not isinstance(target, ast.Tuple | ast.List):
+        raise frame.unsupported(target, "the target of a comprehension must be names")
     values = unpack(value, len(target.elts))
     for element, one in zip(target.elts, values, strict=True):
         bind(frame, element, one)

@@ -207,12 +207,8 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
                 assign(frame, element, one)
         case ast.Attribute():
             raise NotImplementedError("Attribute assignment is not supported in triton")
-        case ast.Subscript():
+        case _:  # a subscript: Python has no other target
             raise NotImplementedError("__setitem__ is not supported in triton")
-        case ast.Starred():
-            raise frame.unsupported(target, "starred assignment targets are not supported")
-        case _:
-            raise frame.unsupported(target, f"can't assign to {type(target).__name__}")
 
 
 def assign_constexpr(frame: Frame, name: str, value: Any) -> None:

@@ -359,7 +359,8 @@ def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Fo
 
         def primitive(*args: Any, _semantic: Any = None) -> tensor:
             if len(args) != count:
-                raise TypeError(f"{title} takes {count} arguments, not {len(args)}")
+                s = "s" if count > 1 else ""
+                raise TypeError(f"{title} takes {count} argument{s}, not {len(args)}")
             operands = _operands(_semantic, args, table)
             result = formula(*[Number(_semantic, x.handle) for x in operands])
             return tensor(result.value)

@@ -54,7 +54,7 @@ def inline_asm(
     try:
         made.verify()
     except IRError as error:
-        reason = str(error).removeprefix(f"{made.name}: ")
+        reason = str(error).removeprefix(f"{made.name}: ").removesuffix(f" [{error.code}]")
         raise ValueError(f"inline_asm_elementwise: {reason}") from None
     results = [tensor(r) for r in s.builder.insert(made).results]
     return tuple(results) if several else results[0]
@@ -70,7 +70,9 @@ def select_symbol(args: Sequence[tensor], symbols: Symbols) -> Any:
     found = symbols.get(types)
     if found is None:
         expected = list(symbols)
-        raise ValueError(f"input arg type does not match.Expect one of {expected}, got {types}")
+        wanted = ", ".join(f"({', '.join(map(str, e))})" for e in expected)
+        got = ", ".join(map(str, types))
+        raise ValueError(f"input arg type does not match.Expect one of {wanted}, got ({got})")
     return found
 
 

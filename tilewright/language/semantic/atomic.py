@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.core import Value
-from tilewright.ir.types import BF16, FP16, FP32, FP64, I1, I64, DType, Scalar, shape_of
+from tilewright.ir.types import BF16, FP16, I1, I64, DType, Scalar, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
@@ -50,8 +50,6 @@ def _check_element(kind: str, element: Scalar) -> None:
     if bits < 16 or (element.is_int() and bits == 16):
         raise ValueError(f"{name} does not support {element}")
     if element.is_floating() and kind in ("and", "or", "xor"):
-        raise TypeError(f"{name} not supported for dtype {element}")
-    if element.is_floating() and kind in ("max", "min") and element not in (FP32, FP64):
         raise TypeError(f"{name} not supported for dtype {element}")
 
 

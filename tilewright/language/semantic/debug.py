@@ -44,7 +44,7 @@ def device_print(s: Semantic, prefix: Any, values: Sequence[Any], hex: Any) -> N
     label = print_label(prefix, bool(values))
     _require_effects(s, "printing")
     tensors = [convert.to_tensor(s, v) for v in values]
-    s.builder.insert(Print([t.handle for t in tensors], label, bool(_plain(hex))))
+    s.builder.insert(Print([t.handle for t in tensors], label, bool(_plain(hex)), None))
 
 
 def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:

@@ -11,7 +11,7 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
 from tilewright.language.semantic.shape import index_along, plain, reshape
-from tilewright.language.values import tensor, tuple, type_of
+from tilewright.language.values import composite, tensor, tuple, type_of, unwrap
 from tilewright.ops.control import Yield
 from tilewright.ops.reduce import Reduce, Scan
 
@@ -45,7 +45,8 @@ def combine_with(s: Semantic, fn: Any) -> Combine:
             )
         for v in values:
             if not isinstance(v, tensor | bool | int | float) and not convert.is_number(v):
-                raise TypeError(f"the combine function returns {type_of(v)}, no number")
+                shown = type_of(v) if isinstance(v, composite) else repr(unwrap(v))
+                raise TypeError(f"the combine function returns {shown}, no number")
         return [
             convert.cast(s, to_tensor(s, v), a.dtype) if not isinstance(v, tensor) else v
             for v, a in zip(values, args, strict=False)

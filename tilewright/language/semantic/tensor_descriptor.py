@@ -213,7 +213,11 @@ def store(s: Semantic, descriptor: Any, offsets: Any, value: Any) -> None:
 def atomic(s: Semantic, descriptor: tensor_descriptor, kind: str, offsets: Any, value: Any) -> None:
     """Combine the block that begins at `offsets` with a value, as far as it is inside."""
     element = descriptor.dtype
-    _expect(element in ATOMIC_TYPES[kind], "Unsupported dtype")
+    names = ", ".join(sorted(str(e) for e in ATOMIC_TYPES[kind]))
+    _expect(
+        element in ATOMIC_TYPES[kind],
+        f"Unsupported dtype {element}: atomic_{kind} through a descriptor takes {names}",
+    )
     if kind in ("min", "max"):
         _expect(not element.is_floating(), "16-bit float types require native tma support")
     axes = _block_at(s, descriptor, offsets)

@@ -5,6 +5,10 @@ One thread prints an element, also where several hold it: a line for each, whose
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.linear import REGISTER, dim_name
@@ -22,16 +26,24 @@ def emit_print(kernel: Kernel, op: Print) -> None:
     if not op.values:
         with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
             kernel.hw.printf(b, f"{place}{_literal(op.prefix)}\n", program)
-    for i, value in enumerate(op.values):
+    for i, (value, extents) in enumerate(zip(op.values, op.shapes(), strict=True)):
         text = _literal(label(op.prefix, i, len(op.values)))
-        _print_value(kernel, value, f"{place} idx (%s){text}", program, op.hex)
+        _print_value(kernel, value, extents, f"{place} idx (%s){text}", program, op.hex)
 
 
 def _literal(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _print_value(kernel: Kernel, value: Value, form: str, program: Registers, hex: bool) -> None:
+def _print_value(
+    kernel: Kernel,
+    value: Value,
+    extents: Sequence[int],
+    form: str,
+    program: Registers,
+    hex: bool,
+) -> None:
+    """Print the elements of a value that are within the extents."""
     b, layout = kernel.b, value.layout
     indices: list[Registers] = []
     if layout is None:
@@ -46,8 +58,21 @@ def _print_value(kernel: Kernel, value: Value, form: str, program: Registers, he
     with kernel.only_if(owner):
         for register in own:
             at = [along[register] for along in indices]
-            spec, shown = _shown(kernel, value, kernel.env[value][register], hex)
-            kernel.hw.printf(b, f"{places}{spec}\n", [*program, *at, shown])
+            with _within(kernel, at, extents, ir.shape_of(value.type)):
+                spec, shown = _shown(kernel, value, kernel.env[value][register], hex)
+                kernel.hw.printf(b, f"{places}{spec}\n", [*program, *at, shown])
+
+
+def _within(
+    kernel: Kernel, at: Sequence[V], extents: Sequence[int], shape: Sequence[int]
+) -> AbstractContextManager[None]:
+    """What runs where an element of a tile of this shape is within the extents."""
+    checks = [
+        kernel.b.icmp("slt", place, extent)
+        for place, extent, size in zip(at, extents, shape, strict=True)
+        if extent < size
+    ]
+    return kernel.only_if(reduce(kernel.b.and_, checks)) if checks else nullcontext()
 
 
 def _shown(kernel: Kernel, value: Value, held: V, hex: bool) -> tuple[str, V]:

@@ -1,21 +1,19 @@
-"""Every error has the text that `errors/*.txt` says, and `docs/errors.md` shows these."""
+"""Every error has the text that the cases say, and `docs/errors.md` shows these."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.docs import errors as page
-from tests.frontend import error_cases
-from tests.frontend.error_cases import Case, Cases, error_of, files, read, shown, write
+from tests.errors.cases import Case, Cases, error_of, files, read, shown, text_of, write
 
 CASES = [pytest.param(p, c, id=f"{p.stem}: {c.name}") for p in files() for c in read(p).cases]
 
 
 @pytest.mark.parametrize(("path", "case"), CASES)
 def test_text(path: Path, case: Case, pytestconfig: pytest.Config) -> None:
-    error = error_of(case.source)
-    assert error is not None, "the kernel compiles"
-    text = shown(error)
+    text = text_of(case)
+    assert text != "no error", "nothing is wrong with it"
     if pytestconfig.getoption("--bless"):
         intro, cases = read(path)
         write(path, Cases(intro, [c._replace(text=text) if c == case else c for c in cases]))
@@ -36,4 +34,6 @@ def test_a_file_is_written_as_it_is_read(tmp_path: Path) -> None:
 
 def test_a_kernel_without_a_fault_is_no_case() -> None:
     assert error_of("@triton.jit\ndef kernel(n):\n    n + 1\n") is None
-    assert error_cases.shown(None) == "no error"
+    assert shown(None) == "no error"
+    assert text_of(Case("programs", "", "1 + 1", "")) == "no error"
+    assert text_of(Case("programs", "", "$ python -m tilewright run --path", "")) == "no error"

@@ -1,0 +1,99 @@
+"""Where the package raises errors, and which of these places the cases reach.
+
+python -m tests.errors.sites            # the places without a case and without a reason
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import tilewright
+from tests.errors.cases import files, read, text_of
+from tests.errors.untold import UNTOLD, Untold
+
+PACKAGE = Path(tilewright.__file__).parent
+
+
+class Site(NamedTuple):
+    """A `raise` with an exception, or an `assert` with words: its file in the package, its lines
+    and its text.
+    """
+
+    file: str
+    first: int
+    last: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.first}: {self.text}"
+
+
+@cache
+def sites() -> tuple[Site, ...]:
+    """All of the package; a `raise` alone passes on what came from elsewhere."""
+    return tuple(_sites())
+
+
+def _sites() -> Iterator[Site]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        file = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Raise | ast.Assert):
+                continue
+            if (node.exc if isinstance(node, ast.Raise) else node.msg) is not None:
+                yield Site(file, node.lineno, node.end_lineno or 0, ast.unparse(node))
+
+
+class Reached:
+    """Notes the lines of the package that exceptions pass through while the cases run."""
+
+    def __init__(self) -> None:
+        self.lines: set[tuple[str, int]] = set()
+
+    def run(self) -> None:
+        """Run all cases."""
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            for path in files():
+                for case in read(path).cases:
+                    text_of(case)
+        finally:
+            sys.settrace(before)
+
+    def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(str(PACKAGE)):
+            return None
+        frame.f_trace_lines = False
+        if event == "exception":
+            self.lines.add((Path(file).relative_to(PACKAGE).as_posix(), frame.f_lineno))
+        return self._trace
+
+    def __contains__(self, site: Site) -> bool:
+        return any((site.file, line) in self.lines for line in range(site.first, site.last + 1))
+
+
+def excuses(untold: Untold, site: Site) -> bool:
+    """Whether an entry of the list is about a place."""
+    return fnmatch(site.file, untold.files) and untold.text in site.text
+
+
+def without_a_case() -> list[Site]:
+    """The places that no case reaches."""
+    reached = Reached()
+    reached.run()
+    return [site for site in sites() if site not in reached]
+
+
+if __name__ == "__main__":
+    for site in without_a_case():
+        if not any(excuses(untold, site) for untold in UNTOLD):
+            print(site)

@@ -1,0 +1,65 @@
+"""Arguments that no kernel takes: which one it is, and what to do about it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tilewright.runtime.placement import leaves_of
+
+
+def explained(
+    error: Exception,
+    kernel: str,
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+) -> Exception:
+    """The error of a binder, with the argument at fault and what to do about it.
+
+    Args:
+        error: of a binder; it names the type of what it refuses, not the parameter.
+        kernel: its name.
+        args, kwargs: of the launch.
+    """
+    known = {k: v for k, v in kwargs.items() if k in signature.parameters}
+    try:
+        bound = signature.bind(*args, **known).arguments
+    except TypeError:  # an argument is missing, or there are too many: the error says so
+        return error
+    for name, value in bound.items():
+        if any(_is_at_fault(leaf, error) for leaf in leaves_of(value)):
+            return type(error)(f"{error}: argument `{name}` of {kernel}. {_hint(value)}")
+    return error
+
+
+def _is_at_fault(leaf: Any, error: Exception) -> bool:
+    if isinstance(error, OverflowError):
+        return isinstance(leaf, int) and not -(2**63) <= leaf < 2**64
+    element = getattr(leaf, "dtype", None)
+    return str(error) in (
+        f"failed to specialize argument of type: {type(leaf).__name__}",
+        f"kernels have no element type for {element!r}",
+    )
+
+
+def _hint(value: Any) -> str:
+    """What to pass instead of something that is no argument."""
+    if isinstance(value, int):
+        return "An integer has at most 64 bits."
+    if isinstance(value, list | tuple):
+        return "Kernels read memory through arrays: pass numpy.asarray(…) of it."
+    if getattr(value, "shape", ()):
+        return (
+            "Elements are integers of 8 to 64 bits, bool, float16, bfloat16, float32, float64 or "
+            "fp8: convert it, or pass a view of its parts."
+        )
+    if hasattr(value, "item"):
+        return "It is a scalar of another library: pass int(…), float(…) or bool(…) of it."
+    if isinstance(value, str | bytes | dict | set) or callable(value):
+        return "Annotate the parameter as tl.constexpr if it is meant for compile time."
+    return (
+        "A kernel takes bool, int, float, None, tuples of these, and tensors: what has data_ptr() "
+        "and dtype, __array_interface__ or __dlpack__."
+    )
