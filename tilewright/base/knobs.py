@@ -397,6 +397,14 @@ class Cache(Group):
     override_dir = _text(
         "OVERRIDE_DIR", "Folder of stages that replace the compiler's own.", triton=True
     )
+    size_mib: Knob[int] = Knob(
+        2048,
+        _names("CACHE_SIZE_MIB", False),
+        _parse_int,
+        "MiB that the folder of compiled kernels takes, more or less: what was used longest ago is "
+        "removed; 0: any number.",
+        check=_check_not_negative,
+    )
     xdg_cache_home: Knob[str | None] = Knob(
         None,
         ("XDG_CACHE_HOME",),

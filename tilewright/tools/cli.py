@@ -11,10 +11,17 @@ import sys
 from collections.abc import Sequence
 
 from tilewright.base.diagnostics import TritonError
-from tilewright.tools import interpret, opt, rerun, run, show
+from tilewright.tools import cache, interpret, opt, rerun, run, show
 from tilewright.tools.load import UsageError
 
-VERBS = {"show": show, "opt": opt, "interpret": interpret, "rerun": rerun, "run": run}
+VERBS = {
+    "show": show,
+    "opt": opt,
+    "interpret": interpret,
+    "rerun": rerun,
+    "run": run,
+    "cache": cache,
+}
 
 
 def parser() -> argparse.ArgumentParser:
