@@ -612,6 +612,19 @@ def cache_key_values() -> dict[str, Any]:
     }
 
 
+def variables() -> dict[str, str]:
+    """The environment variables that are set, not empty, and named like settings, with their
+    texts. Not all need be settings."""
+    prefixes = ("TILEWRIGHT_", "TRITON_")
+    known = {name for group in GROUPS.values() for knob in group.table().values()
+             for name in knob.names}  # fmt: skip
+    return {
+        name: text
+        for name, text in sorted(os.environ.items())
+        if text and (name.startswith(prefixes) or name in known)
+    }
+
+
 def prepend_python_path(folder: str) -> None:
     """Have Python processes that are started from now on look into a folder first."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)

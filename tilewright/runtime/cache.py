@@ -194,13 +194,19 @@ class DiskCache:
 
     def put(self, key: str, files: dict[str, bytes]) -> None:
         """Keep `files` under `key`, in place of what was there. Never raises for the disk."""
-        self.put_entry(key, encode(key, files))
+        error = self.try_put(key, files)
+        if error is not None:
+            self._warn(error)
 
-    def put_entry(self, key: str, entry: bytes) -> bool:
-        """Like `put`, for an entry as it lies on disk; whether it was written."""
+    def try_put(self, key: str, files: dict[str, bytes]) -> OSError | None:
+        """Like `put`, without a warning: what went wrong."""
+        return self.put_entry(key, encode(key, files))
+
+    def put_entry(self, key: str, entry: bytes) -> OSError | None:
+        """Like `try_put`, for an entry as it lies on disk."""
         path = self.path(key)
         if path is None:
-            return False
+            return None
         # Hidden from readers, and from the next writer of the same key.
         private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
@@ -210,11 +216,10 @@ class DiskCache:
         except OSError as error:
             with contextlib.suppress(OSError):
                 private.unlink()
-            self._warn(error)
-            return False
+            return error
         if _is_turn(key, len(entry), self.bound):
             _sweep(self)
-        return True
+        return None
 
     @property
     def bound(self) -> int:

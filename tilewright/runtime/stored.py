@@ -204,8 +204,8 @@ def unpack(cache: DiskCache, content: bytes) -> tuple[int, int]:
     for key, entry in packed:
         if cache.get(key) is not None:
             there += 1
-        elif not cache.put_entry(key, entry):
-            raise OSError(f"{cache.root} cannot be written")
+        elif error := cache.put_entry(key, entry):
+            raise error
     return len(packed) - there, there
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from tilewright.base.diagnostics import TritonError
-from tilewright.tools import cache, interpret, opt, rerun, run, show
+from tilewright.tools import cache, doctor, interpret, opt, rerun, run, show
 from tilewright.tools.load import UsageError
 
 VERBS = {
@@ -21,6 +21,7 @@ VERBS = {
     "rerun": rerun,
     "run": run,
     "cache": cache,
+    "doctor": doctor,
 }
 
 
