@@ -71,6 +71,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=f"how many seeds each fuzz test tries (default {DEFAULT_FUZZ_COUNT})",
     )
     parser.addoption(
+        "--kills",
+        type=int,
+        default=4,
+        metavar="N",
+        help="how many processes at work on the disk cache are killed (default 4)",
+    )
+    parser.addoption(
         "--bless",
         action="store_true",
         help="write what there is now into the files of expected results; needs -n0",

@@ -340,6 +340,8 @@ class FakeCuda:
 
     def _copy(self, address: int, size: int, copy: Callable[[int], Any]) -> int:
         assert self.stack, "copying needs a context"
+        if address in self.allocated:
+            self._bytes_at(address, size)
         for start, array in self.memory.items():
             if start <= address and address + size <= start + array.nbytes:
                 copy(array.ctypes.data + address - start)

@@ -411,6 +411,14 @@ class Cache(Group):
     override_dir = _text(
         "OVERRIDE_DIR", "Folder of stages that replace the compiler's own.", triton=True
     )
+    size_mib: Knob[int] = Knob(
+        2048,
+        _names("CACHE_SIZE_MIB", False),
+        _parse_int,
+        "MiB that the folder of compiled kernels takes, more or less: what was used longest ago is "
+        "removed; 0: any number.",
+        check=_check_not_negative,
+    )
     xdg_cache_home: Knob[str | None] = Knob(
         None,
         ("XDG_CACHE_HOME",),
@@ -615,6 +623,19 @@ def cache_key_values() -> dict[str, Any]:
         for group_name, group in GROUPS.items()
         for name, knob in group.table().items()
         if knob.keyed
+    }
+
+
+def variables() -> dict[str, str]:
+    """The environment variables that are set, not empty, and named like settings, with their
+    texts. Not all need be settings."""
+    prefixes = ("TILEWRIGHT_", "TRITON_")
+    known = {name for group in GROUPS.values() for knob in group.table().values()
+             for name in knob.names}  # fmt: skip
+    return {
+        name: text
+        for name, text in sorted(os.environ.items())
+        if text and (name.startswith(prefixes) or name in known)
     }
 
 

@@ -13,6 +13,9 @@ torn by a crash of the machine, or changed by anything, fails its digest, counts
 replaced. Nothing read from the cache is imported or unpickled, and an entry that belongs to another
 user, or that others may write, is not believed.
 
+The folder stays near the size that the setting `cache.size_mib` allows: what was used longest ago
+goes (`runtime/stored.py`). An entry's time of change is when it was used last, to the hour.
+
 Without a usable folder everything still works, only nothing is kept; a warning says so once.
 """
 
@@ -35,18 +38,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tilewright.base import knobs
+from tilewright.base.late import late
+
+_sweep = late("tilewright.runtime.stored:sweep")
 
 _MAGIC = b"TWCACHE1"
 _DIGEST = slice(8, 40)
 _LENGTH = slice(40, 48)
 _HEADER = 48
-_KEY = re.compile(r"[0-9a-f]{16,128}")
+_KEY = re.compile(r"[0-9a-f]{16,64}")
 
 WAIT_SECONDS = 20.0
 """How long a compilation waits for another one of the same kernel before it goes ahead itself."""
 
+SUFFIX = ".twc"
+
+USED_SECONDS = 3600.0
+"""How exactly it is known when an entry was used last: so often its time is set at most."""
+
+SWEEPS_PER_BOUND = 32
+"""How often entries are looked through while as much is written as the folder may hold."""
+
 _STALE_SECONDS = 120.0  # for locks of other machines, whose processes cannot be looked up
-_ABANDONED_SECONDS = 3600.0  # for private files of writers that were killed
+
+
+class Refused(Exception):
+    """Something in the cache's folder is not believed; says why."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -59,35 +76,70 @@ def digest(*parts: str | bytes) -> str:
     return state.hexdigest()
 
 
-def _encode(key: str, files: dict[str, bytes]) -> bytes:
+def encode(key: str, files: dict[str, bytes]) -> bytes:
+    """An entry as it lies on disk: equal bytes for equal files in equal order."""
     sizes = [[name, len(content)] for name, content in files.items()]
     header = json.dumps({"key": key, "files": sizes}).encode()
     body = b"".join([len(header).to_bytes(8, "little"), header, *files.values()])
     return _MAGIC + hashlib.sha256(body).digest() + body
 
 
-def _decode(key: str, entry: bytes) -> dict[str, bytes] | None:
-    """The files of an entry; None for anything that `_encode` did not write under this key."""
-    if entry[:8] != _MAGIC or hashlib.sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
-        return None
+def decode(key: str, entry: bytes) -> dict[str, bytes]:
+    """The files of an entry.
+
+    Raises:
+        Refused: it is not what `encode` gives for this key.
+    """
+    if entry[:8] != _MAGIC:
+        raise Refused("it is no entry of this version's cache")
+    if hashlib.sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
+        raise Refused("its contents do not have the digest that it names: torn, or changed")
     at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
-    header = json.loads(entry[_HEADER:at])
-    if header["key"] != key:
-        return None
-    files: dict[str, bytes] = {}
-    for name, size in header["files"]:
-        files[name] = entry[at : at + size]
-        at += size
+    try:
+        header = json.loads(entry[_HEADER:at])
+        owner, files = header["key"], {}
+        for name, size in header["files"]:
+            files[name] = entry[at : at + size]
+            at += size
+    except (ValueError, KeyError, TypeError):
+        raise Refused("its header cannot be read") from None
+    if owner != key:
+        raise Refused(f"it is the entry of {owner}, under another's name")
     return files
 
 
-def _is_trusted(status: os.stat_result) -> bool:
-    """Whether the file is an ordinary one that only this user can have written."""
+def _require_trusted(status: os.stat_result) -> None:
+    """Raise Refused unless the file is an ordinary one that only this user can have written."""
     if not stat.S_ISREG(status.st_mode):
-        return False
+        raise Refused("it is no file")
     if not hasattr(os, "geteuid"):  # Windows: the folder's access list is what protects it
-        return True
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return
+    if status.st_uid != os.geteuid():
+        raise Refused(f"it belongs to another user, number {status.st_uid}")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Refused("other users may write it")
+
+
+def read_entry(path: Path, *, used: bool = True) -> bytes:
+    """An entry as it lies on disk, which `decode` takes apart.
+
+    Args:
+        used: note that it was.
+
+    Raises:
+        Refused: it is not this user's own file.
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        _require_trusted(status)
+        # Also where the time lies ahead, as the clock may have gone backwards since.
+        if used and abs(time.time() - status.st_mtime) > USED_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(descriptor if os.utime in os.supports_fd else path)
+        return file.readall()
 
 
 @dataclass
@@ -124,43 +176,55 @@ class DiskCache:
         """The file of a key, whether or not it exists; None without a folder.
 
         Raises:
-            ValueError: `key` is not 16 to 128 lower-case hexadecimal digits.
+            ValueError: `key` is not 16 to 64 lower-case hexadecimal digits.
         """
         if not _KEY.fullmatch(key):
-            raise ValueError(f"a cache key is 16 to 128 lower-case hexadecimal digits, not {key!r}")
-        return None if self.root is None else self.root / key[:2] / f"{key}.twc"
+            raise ValueError(f"a cache key is 16 to 64 lower-case hexadecimal digits, not {key!r}")
+        return None if self.root is None else self.root / key[:2] / f"{key}{SUFFIX}"
 
     def get(self, key: str) -> dict[str, bytes] | None:
         """The files kept under `key`; None when there are none that can be believed."""
         path = self.path(key)
         if path is None:
             return None
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         try:
-            descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-            with open(descriptor, "rb", buffering=0) as file:
-                if not _is_trusted(os.fstat(descriptor)):
-                    return None
-                entry = file.readall()
-        except OSError:
+            return decode(key, read_entry(path))
+        except (OSError, Refused):
             return None
-        return _decode(key, entry)
 
     def put(self, key: str, files: dict[str, bytes]) -> None:
         """Keep `files` under `key`, in place of what was there. Never raises for the disk."""
+        error = self.try_put(key, files)
+        if error is not None:
+            self._warn(error)
+
+    def try_put(self, key: str, files: dict[str, bytes]) -> OSError | None:
+        """Like `put`, without a warning: what went wrong."""
+        return self.put_entry(key, encode(key, files))
+
+    def put_entry(self, key: str, entry: bytes) -> OSError | None:
+        """Like `try_put`, for an entry as it lies on disk."""
         path = self.path(key)
         if path is None:
-            return
+            return None
         # Hidden from readers, and from the next writer of the same key.
         private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
         try:
             self._make_folder(path.parent)
-            _write_private(private, _encode(key, files))
+            _write_private(private, entry)
             os.replace(private, path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 private.unlink()
-            self._warn(error)
+            return error
+        if _is_turn(key, len(entry), self.bound):
+            _sweep(self)
+        return None
+
+    @property
+    def bound(self) -> int:
+        """Bytes that the entries may take, more or less; 0 for any number."""
+        return knobs.cache.size_mib << 20
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
@@ -169,7 +233,7 @@ class DiskCache:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (self.root, folder):
             part.mkdir(mode=0o700, exist_ok=True)
-        _remove_abandoned(self.root)
+        _sweep(self)
 
     def _warn(self, error: OSError) -> None:
         if self._warned:
@@ -259,6 +323,16 @@ class DiskCache:
                 pause = min(2 * pause, 0.05)
 
 
+def _is_turn(key: str, size: int, bound: int) -> bool:
+    """Whether the writer of an entry looks through the folder.
+
+    One for each so many bytes does, in the long run, whoever they are: the key, which is as good
+    as random, decides, and no process has to know what others have written.
+    """
+    share = size * SWEEPS_PER_BOUND / bound if bound else 0.0
+    return int(key[-8:], 16) < share * 16**8
+
+
 def _write_private(path: Path, content: bytes) -> None:
     """Make a file that did not exist, for this user only."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
@@ -294,7 +368,7 @@ def _host() -> str:
 def _is_stale(lock: Path) -> bool:
     """Whether the maker of a lock file is gone, as far as this process can tell."""
     try:
-        age = time.time() - lock.stat().st_mtime
+        age = abs(time.time() - lock.stat().st_mtime)  # clocks may go backwards
         owner = json.loads(lock.read_bytes())
         if isinstance(owner, dict) and owner.get("host") == _host() and _host():
             return not _is_alive(int(owner["pid"]))
@@ -311,16 +385,6 @@ def _is_alive(pid: int) -> bool:
     except OSError as error:
         return error.errno != errno.ESRCH
     return True
-
-
-def _remove_abandoned(root: Path) -> None:
-    """Remove what writers left that were killed. Runs when a folder is made: rarely."""
-    now = time.time()
-    for pattern in ("??/.*.tmp", "??/*.lock"):
-        for path in root.glob(pattern):
-            with contextlib.suppress(OSError):
-                if now - path.stat().st_mtime > _ABANDONED_SECONDS:
-                    path.unlink()
 
 
 _shared_guard = threading.Lock()

@@ -61,6 +61,9 @@ class Target(Protocol):
 
     Instances are made once per architecture and shared between threads, so they hold no state
     of a compilation.
+
+    One may have a method `examine` besides, which gives findings (`base/findings.py`) about what
+    it needs on this machine: `python -m tilewright doctor` tells them.
     """
 
     name: str

@@ -11,7 +11,17 @@ import sys
 from collections.abc import Sequence
 
 from tilewright.base.diagnostics import TritonError
-from tilewright.tools import compile, interpret, link, opt, rerun, run, show
+from tilewright.tools import (
+    cache,
+    compile,
+    doctor,
+    interpret,
+    link,
+    opt,
+    rerun,
+    run,
+    show,
+)
 from tilewright.tools.load import UsageError
 
 VERBS = {
@@ -22,6 +32,8 @@ VERBS = {
     "link": link,
     "rerun": rerun,
     "run": run,
+    "cache": cache,
+    "doctor": doctor,
 }
 
 

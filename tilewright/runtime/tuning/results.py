@@ -20,7 +20,7 @@ from tilewright.compiler.version import VERSION, compiler_key
 from tilewright.runtime.cache import digest, disk_cache
 
 FORMAT = 1
-_FILE = "autotune.json"
+RESULTS_FILE = "autotune.json"
 
 
 def store_key(
@@ -50,7 +50,7 @@ def load(key: str, configs: Sequence[Any]) -> dict[Any, Any] | None:
     if files is None:
         return None
     try:
-        timings = dict(json.loads(files[_FILE])["timings"])
+        timings = dict(json.loads(files[RESULTS_FILE])["timings"])
         return {config: _floats(timings[str(config)]) for config in configs}
     except (ValueError, KeyError, TypeError):
         return None  # written by something else; it will be replaced
@@ -59,7 +59,7 @@ def load(key: str, configs: Sequence[Any]) -> dict[Any, Any] | None:
 def save(key: str, name: str, timings: Mapping[Any, Any]) -> None:
     """Keep the times of configurations. Never raises for the disk."""
     content = {"kernel": name, "timings": [[str(c), times] for c, times in timings.items()]}
-    disk_cache().put(key, {_FILE: json.dumps(content).encode()})
+    disk_cache().put(key, {RESULTS_FILE: json.dumps(content).encode()})
 
 
 def _floats(times: Any) -> Any:

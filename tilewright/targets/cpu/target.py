@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from tilewright.base import knobs
+from tilewright.base.findings import Finding
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.debug import host_calls
+from tilewright.targets.cpu.examine import examine
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Stage, options_from
 
@@ -97,3 +99,7 @@ class CpuTarget:
         if stage != "asm":
             raise KeyError(stage)
         return emit.assembly(str(stages["llir"]), self.machine)
+
+    def examine(self) -> Iterable[Finding]:
+        """What it has to say of this machine."""
+        return examine(self.machine)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tilewright.base import knobs
+from tilewright.base.findings import Finding
 from tilewright.frontend.options import DOT_PRECISIONS, FP8_TYPES, FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
@@ -27,6 +28,7 @@ from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.codegen import Generated, generate
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.disassemble import find_disassembler, sass
+from tilewright.targets.nvidia.examine import examine
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     NEWEST_PTX,
@@ -245,6 +247,10 @@ class NvidiaTarget:
         if stage != "sass" or not isinstance(cubin, bytes) or find_disassembler() is None:
             raise KeyError(stage)
         return sass(cubin)
+
+    def examine(self) -> Iterable[Finding]:
+        """What it has to say of this machine."""
+        return examine()
 
 
 def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:

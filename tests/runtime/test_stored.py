@@ -1,0 +1,274 @@
+"""Looking after the disk cache: what it holds, its size, and packs to ship."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tilewright.base import knobs
+from tilewright.runtime import stored
+from tilewright.runtime.cache import USED_SECONDS, DiskCache, digest
+from tilewright.runtime.stored import (
+    About,
+    describe,
+    entries,
+    faults,
+    pack,
+    remove,
+    sweep,
+    unpack,
+)
+
+ROOT = Path(__file__).parents[2]
+MIB = 1 << 20
+DAY = 86400.0
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> DiskCache:
+    return DiskCache(tmp_path / "cache")
+
+
+def fill(cache: DiskCache, names: list[str], size: int = 100) -> dict[str, Path]:
+    """Entries of about a size each, used a day apart, the last named used now; gives their files.
+
+    The bound does not hold while they are written.
+    """
+    paths: dict[str, Path] = {}
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 0
+        for age, name in enumerate(reversed(names)):
+            key = digest(name)
+            cache.put(key, {"content": hashlib.sha256(name.encode()).digest() * (size // 32)})
+            path = cache.path(key)
+            assert path is not None
+            os.utime(path, (0, time.time() - age * DAY))
+            paths[name] = path
+    return paths
+
+
+def left(paths: dict[str, Path]) -> set[str]:
+    return {name for name, path in paths.items() if path.exists()}
+
+
+# -- what is there --------------------------------------------------------------------------------
+
+
+def test_entries_are_those_that_were_put(cache: DiskCache) -> None:
+    assert list(entries(cache)) == []
+    paths = fill(cache, ["a", "b"])
+    (paths["a"].parent / "note.txt").write_text("of somebody else")
+    found = {entry.key: entry for entry in entries(cache)}
+    assert set(found) == {digest("a"), digest("b")}
+    assert found[digest("a")].size == paths["a"].stat().st_size
+    assert list(entries(DiskCache(None))) == []
+
+
+def test_what_entries_hold_is_told() -> None:
+    facts = {"metadata": {"source_name": "add", "target": ["cuda", 90, 32]}, "stages": []}
+    kernel = {"metadata.json": json.dumps(facts).encode(), "cubin": b"..."}
+    assert describe(kernel) == About("kernel", "add", "cuda:90")
+    tuned = {"autotune.json": json.dumps({"kernel": "m.add", "timings": []}).encode()}
+    assert describe(tuned) == About("tuning", "m.add")
+    assert describe({"text": b""}) == About("code")
+    assert describe({"metadata.json": b"{}"}) == About("code")
+    assert describe({"autotune.json": b"[1"}) == About("code")
+
+
+def test_faults_have_their_reasons(cache: DiskCache) -> None:
+    paths = fill(cache, ["good", "torn", "open", "renamed", "link"])
+    assert list(faults(cache)) == []
+    paths["torn"].write_bytes(paths["torn"].read_bytes()[:-1])
+    paths["open"].chmod(0o666)
+    paths["renamed"].write_bytes(paths["good"].read_bytes())
+    paths["link"].unlink()
+    paths["link"].symlink_to(paths["good"])
+    strange = cache.root / "ab" / "no-key.twc"  # pyright: ignore[reportOptionalOperand]
+    strange.parent.mkdir(exist_ok=True)
+    strange.write_bytes(paths["good"].read_bytes())
+    told = {entry.path: why for entry, why in faults(cache)}
+    assert set(told) == {strange, *(paths[n] for n in ("torn", "open", "renamed", "link"))}
+    assert "digest" in told[paths["torn"]]
+    assert "other users may write it" in told[paths["open"]]
+    assert digest("good") in told[paths["renamed"]]
+    assert "hexadecimal" in told[strange]
+
+
+# -- its size -------------------------------------------------------------------------------------
+
+
+def test_what_was_used_longest_ago_goes(cache: DiskCache) -> None:
+    paths = fill(cache, list("abcdefgh"), MIB // 4)  # a: used longest ago
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 1
+        assert sweep(cache) == 5  # down to seven eighths: three entries of 0.25 MiB and a header
+        assert left(paths) == set("fgh")
+        assert sweep(cache) == 0
+
+
+def test_a_hit_is_a_use_and_a_check_is_none(cache: DiskCache) -> None:
+    paths = fill(cache, list("abcde"), MIB // 4)
+    assert list(faults(cache)) == []
+    assert cache.get(digest("a")) is not None
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 1
+        sweep(cache)
+    assert left(paths) == set("aed")
+
+
+def test_use_is_noted_at_most_once_an_hour(cache: DiskCache) -> None:
+    path = fill(cache, ["a"])["a"]
+    recent = time.time() - USED_SECONDS / 2
+    os.utime(path, (0, recent))
+    cache.get(digest("a"))
+    assert path.stat().st_mtime == pytest.approx(recent, abs=1e-3)
+
+
+def test_without_a_bound_nothing_goes(cache: DiskCache) -> None:
+    paths = fill(cache, list("abc"), MIB)
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 0
+        assert sweep(cache) == 0
+    assert left(paths) == set("abc")
+
+
+def test_after_the_clock_went_backwards_what_is_used_stays(cache: DiskCache) -> None:
+    """Times that lie ahead tell nothing: what has one, and was not used since, goes first."""
+    paths = fill(cache, list("abcde"), MIB // 4)
+    for name, path in paths.items():
+        os.utime(path, (0, time.time() + 365 * DAY + ord(name)))
+    for name in "ab":
+        assert cache.get(digest(name)) is not None
+        assert abs(paths[name].stat().st_mtime - time.time()) < USED_SECONDS
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 1
+        sweep(cache)
+    assert left(paths) == set("abe")
+
+
+def test_writers_keep_the_folder_near_its_bound(cache: DiskCache) -> None:
+    """Without knowing of each other: one key in so many looks through the folder."""
+    size = 32 << 10
+    with knobs.cache.scope():
+        knobs.cache.size_mib = 1
+        peak = 0
+        for number in range(200):
+            cache.put(digest(str(number)), {"content": bytes(size)})
+            peak = max(peak, sum(entry.size for entry in entries(cache)))
+        newest = cache.get(digest("199"))
+    assert newest is not None
+    # Keys are fixed, so this is no matter of luck: with these 200 the excess stays small.
+    assert 0.8 * MIB < peak < 1.25 * MIB
+
+
+def test_processes_that_write_and_remove_at_once(cache: DiskCache) -> None:
+    program = """
+import sys
+from pathlib import Path
+from tilewright.base import knobs
+from tilewright.runtime.cache import DiskCache, digest
+knobs.cache.size_mib = 1
+cache, me = DiskCache(Path(sys.argv[1])), sys.argv[2]
+wrong = 0
+for number in range(150):
+    key = digest(str(number % 50) if number % 2 else me + str(number))
+    cache.put(key, {"content": key.encode() * 500})
+    found = cache.get(key)
+    wrong += found is not None and found["content"] != key.encode() * 500
+print(wrong)
+"""
+    command = [sys.executable, "-W", "error", "-c", program, str(cache.root)]
+    started = [
+        subprocess.Popen([*command, me], cwd=ROOT, stdout=subprocess.PIPE, text=True) for me in "ab"
+    ]
+    for process in started:
+        assert process.communicate(timeout=60)[0].strip() == "0"
+        assert process.returncode == 0
+    assert list(faults(cache)) == []
+    assert sum(entry.size for entry in entries(cache)) < 1.5 * MIB
+
+
+def test_what_killed_writers_left_goes(cache: DiskCache) -> None:
+    folder = fill(cache, ["a"])["a"].parent
+    for name in (".x.twc.1.aa.tmp", "x.lock"):
+        for age, prefix in ((0.0, "young"), (2 * 3600.0, "old"), (-2 * 3600.0, "ahead")):
+            path = folder / f"{prefix}{name}"
+            path.write_bytes(b"")
+            os.utime(path, (0, time.time() - age))
+    sweep(cache)
+    rest = {path.name for path in folder.iterdir() if not path.name.endswith(".twc")}
+    assert rest == {"young.x.twc.1.aa.tmp", "youngx.lock"}
+
+
+def test_removing_what_is_gone_is_no_error(cache: DiskCache) -> None:
+    fill(cache, ["a", "b"])
+    found = list(entries(cache))
+    found[0].path.unlink()
+    assert remove(found) == 1
+
+
+# -- packs ----------------------------------------------------------------------------------------
+
+
+def test_packs_bring_entries_elsewhere(cache: DiskCache, tmp_path: Path) -> None:
+    fill(cache, ["a", "b", "c"])
+    content, count = pack(entry for entry in entries(cache) if entry.key != digest("b"))
+    assert count == 2
+    other = DiskCache(tmp_path / "other")
+    fill(other, ["a"])
+    assert unpack(other, content) == (1, 1)
+    assert other.get(digest("c")) == cache.get(digest("c"))
+    assert other.get(digest("b")) is None
+    assert list(faults(other)) == []
+
+
+def test_equal_entries_give_equal_packs(cache: DiskCache, tmp_path: Path) -> None:
+    other = DiskCache(tmp_path / "somewhere" / "else")
+    fill(cache, ["a", "b", "c"])
+    time.sleep(0.01)
+    fill(other, ["c", "a", "b"])
+    one, two = pack(entries(cache))[0], pack(reversed(list(entries(other))))[0]
+    assert one == two
+    assert pack([])[0] != one
+
+
+def test_damaged_entries_are_not_packed(cache: DiskCache) -> None:
+    paths = fill(cache, ["a", "b"])
+    paths["b"].write_bytes(b"torn")
+    assert pack(entries(cache))[1] == 1
+
+
+def test_every_damage_of_a_pack_is_found(cache: DiskCache, tmp_path: Path) -> None:
+    fill(cache, ["a"], 32)
+    content, _ = pack(entries(cache))
+    other = DiskCache(tmp_path / "other")
+    for at in range(len(content)):
+        with pytest.raises(ValueError, match=r"pack|damaged"):
+            unpack(other, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(ValueError, match=r"pack|damaged"):
+            unpack(other, content[:at])
+    assert list(entries(other)) == []
+
+
+def test_a_pack_cannot_write_outside_the_folder(cache: DiskCache) -> None:
+    """With a right digest, too."""
+    entry = stored.pack([])[0]
+    key = b"../../../../tmp/evil"
+    inner = stored.read_entry(fill(cache, ["a"])["a"])
+    body = key.ljust(64) + len(inner).to_bytes(8, "little") + inner
+    forged = entry[:8] + hashlib.sha256(body).digest() + body
+    with pytest.raises(ValueError, match="damaged"):
+        unpack(cache, forged)
+
+
+def test_a_pack_needs_a_folder_that_can_be_written(cache: DiskCache, tmp_path: Path) -> None:
+    fill(cache, ["a"])
+    content, _ = pack(entries(cache))
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(FileExistsError):
+        unpack(DiskCache(tmp_path / "file"), content)

@@ -1,0 +1,22 @@
+"""What the target has to say of this machine, for who asks what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.base.findings import OK, Finding
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.machine import Machine
+
+_TELLING = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon", "sve")
+
+
+def examine(machine: Machine) -> Iterator[Finding]:
+    """LLVM, and the processor that is compiled for."""
+    yield Finding(OK, "LLVM", emit.version())
+    yield Finding(OK, "processor", f"{machine.cpu}, {machine.triple}")
+    told = ", ".join(name for name in _TELLING if name in machine.features) or "no extensions"
+    yield Finding(OK, "vectors", f"{8 * machine.vector_bytes} bits ({told})")
+    if machine.triple.startswith("x86_64"):
+        tiles = sorted(name for name in machine.features if name.startswith("amx-"))
+        yield Finding(OK, "AMX", ", ".join(tiles) or "none that this process may use")

@@ -1,0 +1,211 @@
+"""Look after the disk cache of compiled kernels and tuning results.
+
+    python -m tilewright cache list                     what it holds, used last first
+    python -m tilewright cache verify                   check every entry; --remove those refused
+    python -m tilewright cache clear                    remove all; or some, as `clear --unused 30`
+    python -m tilewright cache pack kernels.twpack      write entries to a file, to ship it
+    python -m tilewright cache unpack kernels.twpack    take them from there
+
+`list`, `clear` and `pack` take names of kernels, or beginnings of keys, to mean only these. The
+folder is the one that the settings name, else DIR of --dir.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tilewright.runtime.cache import DiskCache, Refused, disk_cache
+from tilewright.runtime.stored import (
+    About,
+    Entry,
+    contents,
+    describe,
+    entries,
+    faults,
+    pack,
+    remove,
+    unpack,
+)
+from tilewright.tools.load import UsageError
+
+HELP = "list, check, clear and ship what the disk cache holds"
+
+_DAY = 86400.0
+
+
+class Known(NamedTuple):
+    """An entry with what it holds; None for one that is not believed."""
+
+    entry: Entry
+    about: About | None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--dir", type=Path, help="the cache's folder")
+    file = argparse.ArgumentParser(add_help=False)
+    file.add_argument("file", type=Path, metavar="FILE")
+    chosen = argparse.ArgumentParser(add_help=False)
+    chosen.add_argument("names", nargs="*", metavar="NAME", help="kernels, or beginnings of keys")
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    listing = actions.add_parser("list", parents=[common, chosen], help="what the cache holds")
+    listing.add_argument("--json", action="store_true", help="as JSON")
+    verify = actions.add_parser("verify", parents=[common], help="check every entry")
+    verify.add_argument("--remove", action="store_true", help="remove those that are refused")
+    clear = actions.add_parser("clear", parents=[common, chosen], help="remove entries")
+    clear.add_argument("--unused", type=float, metavar="DAYS", help="only those not used so long")
+    actions.add_parser("pack", parents=[common, file, chosen], help="write entries to a file")
+    actions.add_parser("unpack", parents=[common, file], help="take entries from a file")
+
+
+def execute(args: argparse.Namespace) -> int:
+    cache = DiskCache(args.dir) if args.dir else disk_cache()
+    if cache.root is None:
+        raise UsageError("there is no folder for the cache: set TILEWRIGHT_CACHE_DIR")
+    return _ACTIONS[args.action](cache, args)
+
+
+def _known(cache: DiskCache) -> list[Known]:
+    """All entries, used last first."""
+    found: list[Known] = []
+    for entry in sorted(entries(cache), key=lambda entry: (-entry.used, entry.key)):
+        try:
+            about = describe(contents(entry))
+        except FileNotFoundError:
+            continue
+        except (Refused, OSError):
+            about = None
+        found.append(Known(entry, about))
+    return found
+
+
+def _chosen(cache: DiskCache, names: Sequence[str]) -> list[Known]:
+    """The entries that names mean; all of them without any.
+
+    Raises:
+        UsageError: a name means none.
+    """
+    known = _known(cache)
+    if not names:
+        return known
+    chosen: list[Known] = []
+    for name in names:
+        meant = [k for k in known if _means(name, k)]
+        if not meant:
+            raise UsageError(
+                f"nothing in {cache.root} is named {name}, or has a key that begins so"
+            )
+        chosen += [k for k in meant if k not in chosen]
+    return chosen
+
+
+def _means(name: str, known: Known) -> bool:
+    by_key = len(name) >= 4 and known.entry.key.startswith(name)
+    return by_key or (known.about is not None and known.about.name == name)
+
+
+# -- actions --------------------------------------------------------------------------------------
+
+
+def _list(cache: DiskCache, args: argparse.Namespace) -> int:
+    known = _chosen(cache, args.names)
+    if args.json:
+        print(json.dumps({"folder": str(cache.root), "bound": cache.bound,
+                          "entries": [_plain(k) for k in known]}, indent=1))  # fmt: skip
+        return 0
+    now = time.time()
+    for entry, about in known:
+        shown = about or About("refused")
+        print(
+            f"{entry.key[:12]}  {shown.kind:<8}{shown.target:<10}{size_text(entry.size):>10}  "
+            f"{_ago(now - entry.used):>10}  {shown.name}".rstrip()
+        )
+    total = sum(k.entry.size for k in known)
+    bound = f" of {size_text(cache.bound)}" if cache.bound else ", without a bound"
+    print(f"{_count(len(known))}, {size_text(total)}{bound}, in {cache.root}")
+    return 0
+
+
+def _plain(known: Known) -> dict[str, Any]:
+    entry, about = known
+    return {
+        "key": entry.key,
+        "kind": about.kind if about else "refused",
+        "name": about.name if about else "",
+        "target": about.target if about else "",
+        "size": entry.size,
+        "used": entry.used,
+    }
+
+
+def _verify(cache: DiskCache, args: argparse.Namespace) -> int:
+    count = sum(1 for _ in entries(cache))
+    refused = list(faults(cache))
+    for entry, why in refused:
+        print(f"{entry.path}: {why}")
+    print(f"{_count(count)}, {len(refused)} refused, in {cache.root}")
+    if args.remove:
+        print(f"{_count(remove(entry for entry, _ in refused))} removed")
+        return 0
+    if refused:
+        print("What is refused is compiled again when it is needed; --remove removes it now.")
+    return 1 if refused else 0
+
+
+def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
+    going: Iterable[Entry] = (k.entry for k in _chosen(cache, args.names))
+    if not args.names:
+        going = entries(cache)  # whatever they hold
+    if args.unused is not None:
+        before = time.time() - args.unused * _DAY
+        going = (entry for entry in going if entry.used < before)
+    print(f"{_count(remove(going))} removed from {cache.root}")
+    return 0
+
+
+def _pack(cache: DiskCache, args: argparse.Namespace) -> int:
+    content, count = pack(k.entry for k in _chosen(cache, args.names) if k.about)
+    args.file.write_bytes(content)
+    print(f"{_count(count)}, {size_text(len(content))}, in {args.file}")
+    return 0
+
+
+def _unpack(cache: DiskCache, args: argparse.Namespace) -> int:
+    try:
+        written, there = unpack(cache, args.file.read_bytes())
+    except ValueError as error:
+        raise UsageError(f"{args.file}: {error}") from None
+    print(f"{_count(written)} put into {cache.root}, {there} were there")
+    return 0
+
+
+_ACTIONS = {"list": _list, "verify": _verify, "clear": _clear, "pack": _pack, "unpack": _unpack}
+
+
+# -- text -----------------------------------------------------------------------------------------
+
+
+def _count(number: int) -> str:
+    return f"{number} entry" if number == 1 else f"{number} entries"
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"
+
+
+def _ago(seconds: float) -> str:
+    """How long ago, roughly; times are exact to the hour only."""
+    if seconds < 2 * 3600:
+        return "now" if seconds < 3600 else "1 h ago"
+    hours = seconds / 3600
+    return f"{hours:.0f} h ago" if hours < 48 else f"{hours / 24:.0f} d ago"

@@ -1,0 +1,321 @@
+"""Tell what this installation has, what works, and what to do about what is missing.
+
+    python -m tilewright doctor             for people
+    python -m tilewright doctor --json      for programs
+
+It compiles a small kernel and runs it on each device. The exit status is 1 if something is wrong
+with what is here: a kernel that fails, a setting that cannot be read. What is merely absent, such
+as a GPU, is told and no failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from tilewright.base import knobs
+from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
+from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
+from tilewright.runtime.cache import Refused, decode, digest, disk_cache, read_entry
+from tilewright.runtime.stored import entries
+from tilewright.targets import registry
+from tilewright.tools.cache import size_text
+
+HELP = "tell what is installed, which devices there are, and what is missing"
+
+CHILD_SECONDS = 120.0
+_BOOT = (
+    "import sys; sys.path[:] = {path!r}; from tilewright.tools.probe import main; main({what!r})"
+)
+_LITTLE_SPACE = 256 << 20
+_REINSTALL = "`pip install --force-reinstall llvmlite` brings LLVM for this Python and system."
+
+
+Check = Callable[[], Iterable[Finding]]
+
+
+# -- what is installed ----------------------------------------------------------------------------
+
+
+def _installed() -> Iterator[Finding]:
+    yield Finding(OK, "tilewright", f"{VERSION}, in {PACKAGE}")
+    yield Finding(OK, "Python", f"{platform.python_version()}, {sys.executable}")
+    yield Finding(OK, "system", platform.platform())
+    for name in ("numpy", "ml_dtypes"):
+        yield Finding(OK, name, _version_of(name) or "without a version")
+    yield Finding(OK, "llvmlite", _version_of("llvmlite") or "without a version")
+    torch = _version_of("torch")
+    yield Finding(OK, "torch", torch or "not installed; it is not needed")
+    yield _triton()
+
+
+def _version_of(name: str) -> str:
+    """The version of an installed package, which is not imported; "" where there is none."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _triton() -> Finding:
+    found = _version_of("triton")
+    if not found:
+        says = "not installed; `python -m tilewright run SCRIPT` runs what imports it"
+    else:
+        says = f"{found}; `import triton` means it, except under `python -m tilewright run`"
+    return Finding(OK, "triton", says)
+
+
+# -- compilers ------------------------------------------------------------------------------------
+
+
+def _compilers() -> Iterator[Finding]:
+    for name in registry.names():
+        try:
+            examined: Iterable[Finding] = getattr(registry.target(name), "examine", lambda: ())()
+            yield from examined
+        except Exception as error:
+            says = f"cannot be used: {type(error).__name__}: {error}"
+            yield Finding(PROBLEM, f"target {name}", says, _REINSTALL)
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def _processor() -> Iterator[Finding]:
+    from tilewright.runtime.devices.cpu import thread_count
+
+    cores = os.cpu_count() or 1
+    says = f"{thread_count()} a launch, {cores} cores"
+    few = thread_count() < cores
+    advice = "The process may not use all cores, or TILEWRIGHT_CPU_THREADS says so." if few else ""
+    yield Finding(NOTE if few else OK, "threads", says, advice)
+    yield _trial("cpu")
+
+
+def _gpus() -> Iterator[Finding]:
+    answer = ask("cuda")
+    if "missing" in answer:
+        advice = "Kernels run on the CPU. For a GPU, install NVIDIA's driver."
+        yield Finding(NOTE, "CUDA driver", f"none ({answer['missing']})", advice)
+        return
+    if "error" in answer:
+        yield Finding(PROBLEM, "CUDA driver", answer["error"])
+        return
+    yield Finding(OK, "CUDA driver", f"for {answer['driver']}")
+    for index, gpu in enumerate(answer["gpus"]):
+        major, minor = gpu["capability"]
+        yield Finding(
+            OK,
+            f"cuda:{index}",
+            f"{gpu['name']}, capability {major}.{minor}, {size_text(gpu['memory'])}, "
+            f"{gpu['multiprocessors']} multiprocessors",
+        )
+        yield _trial(f"cuda:{index}")
+
+
+def _trial(device: str) -> Finding:
+    """Whether a kernel runs on a device and gives what it should."""
+    what, answer = f"kernel on {device}", ask(device)
+    if "error" in answer:
+        advice = answer.get("advice", "")
+        return Finding(PROBLEM, what, answer["error"], advice)
+    if not answer["right"]:
+        advice = "Report this, with the output of `python -m tilewright doctor --json`."
+        return Finding(PROBLEM, what, "compiles and runs, and gives a wrong result", advice)
+    return Finding(OK, what, f"compiled and ran in {answer['seconds']:.1f} s, the result is right")
+
+
+def ask(what: str) -> dict[str, Any]:
+    """What `tools/probe.py` answers in a process of its own, which may end as it will."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    command = [sys.executable, "-c", _BOOT.format(path=path, what=what)]
+    try:
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer after {CHILD_SECONDS:.0f} s"}
+    except OSError as error:
+        return {"error": f"no process can be started: {error}"}
+    if ended.returncode < 0:
+        return _died(-ended.returncode)
+    try:
+        return json.loads(ended.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        return {"error": f"the process ended with status {ended.returncode}: {last[0]}"}
+
+
+def _died(number: int) -> dict[str, Any]:
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        name = f"signal {number}"
+    answer = {"error": f"the process died of {name}"}
+    if name == "SIGILL":
+        answer["advice"] = (
+            "The processor lacks what the code was made for: look at TILEWRIGHT_CPU_NAME and "
+            "TILEWRIGHT_CPU_FEATURES."
+        )
+    return answer
+
+
+# -- the cache ------------------------------------------------------------------------------------
+
+
+def _cache() -> Iterator[Finding]:
+    cache = disk_cache()
+    if cache.root is None:
+        advice = "Set TILEWRIGHT_CACHE_DIR to a folder of your own."
+        yield Finding(NOTE, "folder", "none: the user has no home folder", advice)
+        return
+    found = list(entries(cache))
+    bound = f" of {size_text(cache.bound)}" if cache.bound else ", without a bound"
+    size = size_text(sum(entry.size for entry in found))
+    yield Finding(OK, "folder", f"{cache.root}, {len(found)} entries, {size}{bound}")
+    fault = _write_fault()
+    if fault:
+        advice = "Kernels are compiled in every process. Set TILEWRIGHT_CACHE_DIR to a folder."
+        yield Finding(PROBLEM, "writing", fault, advice)
+        return
+    yield Finding(OK, "writing", "an entry was written, read back and removed")
+    if not _can_lock():
+        advice = "Processes that start together compile the same kernels; nothing else is wrong."
+        yield Finding(NOTE, "locks", "the file system has no hard links", advice)
+    else:
+        yield Finding(OK, "locks", "one process compiles, others wait for it")
+    free = shutil.disk_usage(cache.root).free
+    level, advice = OK, ""
+    if free < _LITTLE_SPACE:
+        level, advice = NOTE, "`python -m tilewright cache clear --unused 7` removes what is old."
+    yield Finding(level, "disk", f"{size_text(free)} free", advice)
+
+
+def _write_fault() -> str:
+    """Why an entry cannot be kept; "" if it can."""
+    cache = disk_cache()
+    key, files = digest("doctor", str(os.getpid())), {"doctor": b"well"}
+    path = cache.path(key)
+    assert path is not None
+    try:
+        fault = cache.try_put(key, files)
+        if fault:
+            return str(fault)
+        return "" if decode(key, read_entry(path)) == files else "what was written is not read back"
+    except (OSError, Refused) as error:
+        return f"what was written cannot be read back: {error}"
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _can_lock() -> bool:
+    cache = disk_cache()
+    key = digest("doctor lock", str(os.getpid()))
+    path = cache.path(key)
+    assert path is not None
+    with cache.compiling(key):
+        return path.with_suffix(".lock").exists()
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def _settings() -> Iterator[Finding]:
+    known = {
+        variable: (group_name, name)
+        for group_name, group in knobs.GROUPS.items()
+        for name, knob in group.table().items()
+        for variable in knob.names
+    }
+    told = False
+    for variable, text in knobs.variables().items():
+        told = True
+        if variable not in known:
+            near = difflib.get_close_matches(variable, known, 1, 0.8)
+            if variable.startswith("TILEWRIGHT_"):
+                advice = f"Is {near[0]} meant?" if near else "docs/knobs.md has them all."
+                yield Finding(NOTE, variable, f"{text!r}: there is no such setting", advice)
+            else:
+                yield Finding(OK, variable, f"{text!r}: Triton's alone, and not read here")
+            continue
+        group_name, name = known[variable]
+        try:
+            value = getattr(knobs.GROUPS[group_name], name)
+        except ValueError as error:
+            yield Finding(PROBLEM, variable, str(error), "Unset it, or correct it.")
+            continue
+        yield Finding(OK, variable, f"{group_name}.{name} = {value!r}")
+    if not told:
+        yield Finding(OK, "settings", "all have their defaults")
+
+
+# -- all of it ------------------------------------------------------------------------------------
+
+CHECKS: dict[str, Check] = {
+    "installed": _installed,
+    "settings": _settings,
+    "compilers": _compilers,
+    "CPU": _processor,
+    "GPUs": _gpus,
+    "cache": _cache,
+}
+
+
+def examine() -> dict[str, list[Finding]]:
+    """All findings, by the title of their check. A check that fails is a finding, too."""
+    found: dict[str, list[Finding]] = {}
+    for title, check in CHECKS.items():
+        findings = found.setdefault(title, [])
+        try:
+            findings.extend(check())
+        except Exception as error:
+            says = f"cannot be examined: {type(error).__name__}: {error}"
+            findings.append(Finding(PROBLEM, title, says))
+    return found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="as JSON")
+
+
+def execute(args: argparse.Namespace) -> int:
+    found = examine()
+    every = [finding for findings in found.values() for finding in findings]
+    problems = sum(finding.level == PROBLEM for finding in every)
+    if args.json:
+        plain = {title: [asdict(f) for f in findings] for title, findings in found.items()}
+        key = compiler_key()
+        print(json.dumps({"healthy": not problems, "compiler": key, "checks": plain}, indent=1))
+    else:
+        _print(found)
+        notes = sum(finding.level == NOTE for finding in every)
+        print(f"\n{_count(problems, 'problem')}, {_count(notes, 'note')}")
+    return 1 if problems else 0
+
+
+def _print(found: dict[str, list[Finding]]) -> None:
+    marks = {OK: " ", NOTE: "-", PROBLEM: "!"}
+    for title, findings in found.items():
+        print(title)
+        for finding in findings:
+            print(f" {marks[finding.level]} {finding.what:<16} {finding.says}")
+            if finding.advice:
+                print(f"   {'':<16} {finding.advice}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

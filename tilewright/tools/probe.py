@@ -1,0 +1,121 @@
+"""What `doctor` tries in a process of its own, since a device that is out of order may end it.
+
+    python -c "from tilewright.tools.probe import main; main('cuda')"       which GPUs there are
+    python -c "from tilewright.tools.probe import main; main('cuda:0')"     whether a kernel runs
+
+The answer is a line of JSON on standard output.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import tilewright.language as tl
+from tilewright.base import knobs
+from tilewright.base.diagnostics import TritonError
+from tilewright.runtime.jit import cdiv, jit
+
+SIZE, BLOCK = 1000, 256
+
+
+@jit
+def probe_kernel(x: Any, out: Any, n: Any, BLOCK: tl.constexpr):
+    """out = 2 x + the sum of x over the program's block."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    values = tl.load(x + i, mask=inside, other=0.0)
+    tl.store(out + i, 2 * values + tl.sum(values), mask=inside)
+
+
+def expected(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the kernel gives, exactly: the sums are whole numbers below 2**24."""
+    blocks = [x[start : start + BLOCK] for start in range(0, len(x), BLOCK)]
+    return np.concatenate([2 * block + block.sum() for block in blocks])
+
+
+class _OnGpu:
+    """An array's copy in a GPU's memory, as kernels take it."""
+
+    def __init__(self, index: int, array: np.ndarray[Any, Any]) -> None:
+        from tilewright.runtime.devices.cuda import device
+        from tilewright.runtime.devices.cuda_clock import DeviceMemory
+
+        self._gpu, self._host = device(index), array
+        self._memory = DeviceMemory(self._gpu, array.nbytes, 0)
+        self._gpu.synchronize()
+        self._gpu.write(self._memory.address, array.ctypes.data, array.nbytes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        address = self._memory.address, False
+        kind = self._host.dtype.str
+        return {"shape": self._host.shape, "typestr": kind, "data": address, "version": 3}
+
+    def fetch(self) -> np.ndarray[Any, Any]:
+        result = np.empty_like(self._host)
+        self._gpu.read(self._memory.address, result.ctypes.data, result.nbytes)
+        return result
+
+
+def run_kernel(device: str) -> dict[str, Any]:
+    """Compile the kernel for a device and run it there.
+
+    Returns:
+        seconds: of compiling and the first run; right: whether the result is what it should be.
+    """
+    x = np.arange(SIZE, dtype=np.float32)
+    out = np.zeros_like(x)
+    kind, _, index = device.partition(":")
+    args: list[Any] = [x, out]
+    if kind == "cuda":
+        args = [_OnGpu(int(index), array) for array in args]
+    begin = time.perf_counter()
+    with knobs.compilation.scope():
+        knobs.compilation.always_compile = True  # what was compiled before proves nothing
+        probe_kernel[(cdiv(SIZE, BLOCK),)](*args, SIZE, BLOCK=BLOCK)
+    result = args[1].fetch() if kind == "cuda" else out
+    seconds = time.perf_counter() - begin
+    return {"seconds": seconds, "right": bool((result == expected(x)).all())}
+
+
+def gpus() -> dict[str, Any]:
+    """The driver and the GPUs that it sees; ``missing`` where there is no driver."""
+    from tilewright.runtime.devices import cuda_api
+    from tilewright.runtime.devices.cuda import device, device_count
+
+    try:
+        ctypes.CDLL(cuda_api.library_name())
+    except OSError as error:
+        return {"missing": str(error)}
+    version = cuda_api.describe_version(cuda_api.connect().version())
+    found: list[dict[str, Any]] = []
+    for index in range(device_count()):
+        facts = device(index).properties
+        found.append(
+            {
+                "name": facts.name,
+                "capability": facts.capability,
+                "memory": facts.total_memory,
+                "multiprocessors": facts.multiprocessor_count,
+            }
+        )
+    return {"driver": version, "gpus": found}
+
+
+def main(what: str) -> None:
+    """Print an answer, or what went wrong, as JSON."""
+    ask: Callable[[], dict[str, Any]] = gpus if what == "cuda" else lambda: run_kernel(what)
+    try:
+        answer = ask()
+    except TritonError as error:
+        answer = {"error": str(error)}
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    sys.stdout.write(json.dumps(answer) + "\n")
