@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.runtime import jit
+from tilewright.runtime import interface
 from tilewright.runtime.native.runtime import runtime
 
 
@@ -16,7 +16,7 @@ def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "native":
         assert runtime() is not None  # now, so that its code is in the session's cache
     else:
-        monkeypatch.setattr(jit, "make_launcher", lambda *args: None)
+        monkeypatch.setattr(interface, "make_launcher", lambda *args: None)
     return request.param
 
 

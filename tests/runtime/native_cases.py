@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.source import runtime_arguments
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.jit import constexpr_key
@@ -45,22 +46,19 @@ def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return type(error), str(error)
 
 
-def arguments_of(specs: tuple[Any, ...], constexprs: list[bool]) -> list[Any]:
-    """Path and type of each argument passed at run time, tuples left out."""
-    pairs = enumerate(zip(specs, constexprs, strict=True))
-    return [
-        ((i,), spec[0])
-        for i, (spec, constexpr) in pairs
-        if not constexpr and spec[0] != "constexpr" and isinstance(spec[0], str)
-    ]
+def types_of(specs: tuple[Any, ...], constexprs: list[bool]) -> list[Any]:
+    """The type of each parameter of a variant."""
+    pairs = zip(specs, constexprs, strict=True)
+    return ["constexpr" if constexpr else spec[0] for spec, constexpr in pairs]
 
 
 class Variant(CompiledKernel):
     """What stands for a compiled kernel: it records the bytes of its arguments."""
 
-    def __init__(self, key: Any, arguments: list[Any], seen: list[bytes]) -> None:
+    def __init__(self, key: Any, types: list[Any], seen: list[bytes]) -> None:
         self.key = key
-        self.arguments = arguments
+        self.types = types
+        self.arguments = arguments = list(runtime_arguments(types))
         self.packer = make_packer(arguments)
         size = 8 * len(arguments)
 
@@ -75,7 +73,7 @@ class Variant(CompiledKernel):
         self.loaded: Any = SimpleNamespace(native_start=self.native_start)
 
     def native_start(self, runtime: Runtime) -> Start | None:
-        pool, slots = cpu.native_pool(), slots_of(self.arguments)
+        pool, slots = cpu.native_pool(), slots_of(self.arguments, self.types)
         assert pool is not None
         runtime.use_pool(pool, cpu.SLICE_NS)
         address = ctypes.cast(self.callback, ctypes.c_void_p).value or 0
@@ -123,8 +121,8 @@ class Twin:
         key = (key, tuple((k, type(v), repr(v)) for k, v in options.items()))
         variant = self.variants.get(key)
         if variant is None:
-            arguments = arguments_of(key[0][3], [p.is_constexpr for p in self.params])
-            variant = self.variants[key] = Variant(key, arguments, self.seen)
+            types = types_of(key[0][3], [p.is_constexpr for p in self.params])
+            variant = self.variants[key] = Variant(key, types, self.seen)
         return values, slots, variant
 
     def launch(self, /, *args: Any, **kwargs: Any) -> bytes:

@@ -25,12 +25,14 @@ from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
+from tilewright.base.late import late
 from tilewright.runtime import driver
 from tilewright.runtime.bench import do_bench_cudagraph
 from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
-from tilewright.runtime.jit import InterpretedFunction, JITFunction, KernelInterface
+from tilewright.runtime.interface import Chain, NativeInterface
+from tilewright.runtime.jit import InterpretedFunction, JITFunction
 from tilewright.runtime.placement import device_of, devices_of
 from tilewright.runtime.tuning import results
 from tilewright.runtime.tuning.call import Call, assign, clear, copied
@@ -47,6 +49,7 @@ from tilewright.runtime.tuning.search import (
     all_failed,
     fastest,
 )
+from tilewright.runtime.watched import Watched
 from tilewright.targets.registry import target as find_target
 
 __all__ = [
@@ -61,10 +64,11 @@ __all__ = [
     "import_tuning",
 ]
 
+_chosen = late("tilewright.runtime.native.launcher:Chosen")
 _tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
 
 
-class Autotuner(KernelInterface):
+class Autotuner(NativeInterface):
     """A kernel with several configurations. `autotune` makes it, and describes the arguments.
 
     Attributes:
@@ -104,7 +108,7 @@ class Autotuner(KernelInterface):
         self.reset_to_zero = list(reset_to_zero or [])
         self.restore_value = list(restore_value or [])
         self._check_names()
-        self.cache: dict[tuple[Any, ...], Config] = {}
+        self.cache: dict[tuple[Any, ...], Config] = Watched(self._forget)
         self.configs_timings: dict[Config, Any] = {}
         self.bench_time = 0.0
         self.best_config: Config = self.configs[0]
@@ -168,6 +172,20 @@ class Autotuner(KernelInterface):
         return self._do_bench or driver.active.get_benchmarker()
 
     # -- a launch -------------------------------------------------------------------------------
+
+    def native_chain(self) -> Chain | None:
+        inner = self.fn.native_chain() if isinstance(self.fn, NativeInterface) else None
+        if inner is None or type(self).run is not Autotuner.run or type(self.configs) is not list:
+            return None
+        own = vars(self)
+        stage = _chosen(self, [(own, name) for name in ("run", "fn", "configs", "cache", "keys")])
+        return Chain(inner.kernel, [stage, *inner.stages])
+
+    def known_config(self, named: dict[str, Any]) -> Config | None:
+        """What has been found for arguments by name; None where nothing has."""
+        if len(self.configs) == 1:
+            return self.configs[0]
+        return self.cache.get(self._tuning_key(named))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration, which is found first where it is not known.

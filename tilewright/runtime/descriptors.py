@@ -12,6 +12,9 @@ from typing import Any
 ALIGNMENT = 16  # bytes, of the base and of every stride but the last
 EXTENT_LIMIT = 1 << 31
 
+DESCRIPTORS: dict[type, None] = {}
+"""The classes of descriptors that launches have met."""
+
 
 def is_descriptor(value: Any) -> bool:
     """Whether an argument is a tensor descriptor."""

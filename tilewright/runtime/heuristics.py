@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tilewright.runtime.jit import KernelInterface
+from tilewright.base.late import late
+from tilewright.runtime.interface import Chain, NativeInterface
+
+_computed = late("tilewright.runtime.native.launcher:Computed")
 
 
-class Heuristics(KernelInterface):
+class Heuristics(NativeInterface):
     """A kernel some of whose parameters are computed just before a launch. `heuristics` makes it.
 
     Attributes:
@@ -25,10 +28,19 @@ class Heuristics(KernelInterface):
         self.values = values
         self.__name__ = getattr(fn, "__name__", type(fn).__name__)
 
+    def native_chain(self) -> Chain | None:
+        inner = self.fn.native_chain() if isinstance(self.fn, NativeInterface) else None
+        if inner is None or type(self).run is not Heuristics.run or type(self.values) is not dict:
+            return None
+        own = vars(self)
+        stage = _computed(self.values, [(own, name) for name in ("run", "fn", "values")])
+        return Chain(inner.kernel, [stage, *inner.stages])
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Compute the parameters, then launch; see `JITFunction.run`."""
+        named = dict(zip(self.arg_names, args, strict=False))
         for name, compute in self.values.items():
-            kwargs[name] = compute({**dict(zip(self.arg_names, args, strict=False)), **kwargs})
+            kwargs[name] = compute({**named, **kwargs})
         if warmup:
             return self.fn.run(*args, grid=grid, warmup=True, **kwargs)
         return self.fn[grid](*args, **kwargs)

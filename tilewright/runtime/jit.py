@@ -14,8 +14,9 @@ need; finds the variant in memory, else compiles it or takes it from the disk ca
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
@@ -28,6 +29,8 @@ from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
+from tilewright.runtime.interface import Chain, NativeInterface
+from tilewright.runtime.interface import KernelInterface as KernelInterface
 from tilewright.runtime.launch import at_path, extents_of, start_told
 from tilewright.runtime.placement import device_of
 from tilewright.runtime.recorded import Variant, told
@@ -35,7 +38,6 @@ from tilewright.runtime.recorded import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.watched import Watched
-from tilewright.runtime.wrappers import MockTensor
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper  # for who imports it here
 from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
@@ -45,27 +47,8 @@ if TYPE_CHECKING:
     from tilewright.runtime.native.launcher import Launcher
 
 explained = late("tilewright.runtime.refused:explained")
-make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
-_binding = threading.Lock()
-
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
 _ABSENT = object()
-
-
-class KernelInterface:
-    """What can be launched: `kernel[grid](*args)` is `kernel.run(*args, grid=grid)`."""
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        return partial(self.run, grid=grid)
-
-    def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for such arguments without launching. An element type stands for a tensor."""
-        wrapped = map(MockTensor.wrap_dtype, args)
-        named = {name: MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
-        return self.run(*wrapped, grid=grid, warmup=True, **named)
 
 
 class DeviceCache(NamedTuple):
@@ -97,7 +80,7 @@ class _DeviceCaches(Watched[str, DeviceCache]):
         return self.setdefault(device, self._make(device))
 
 
-class JITFunction(SourceFunction, KernelInterface):
+class JITFunction(SourceFunction, NativeInterface):
     """A kernel, or a function for kernels to call. `jit` makes it.
 
     Args:
@@ -108,6 +91,7 @@ class JITFunction(SourceFunction, KernelInterface):
 
     Attributes:
         device_caches: by name of the device, what was compiled; see `DeviceCache`.
+        launchers: what launches it natively, by itself and inside wrappers.
     """
 
     def __init__(
@@ -134,8 +118,7 @@ class JITFunction(SourceFunction, KernelInterface):
         self.launch_metadata = launch_metadata
         self.module = fn.__module__
         self._hooks: list[Callable[..., Any]] = []
-        self._launcher: Launcher | None = None
-        self._bind: Callable[[Any], Callable[..., Any]] = self._first_bind
+        self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, threading.Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
@@ -183,26 +166,8 @@ class JITFunction(SourceFunction, KernelInterface):
 
     # -- a call ---------------------------------------------------------------------------------
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """What launches on a grid: native code for variants that have run, else `run`."""
-        return self._bind(grid)
-
-    def _first_bind(self, grid: Any) -> Callable[..., Any]:
-        """Find out how launches are made, then as `__getitem__`."""
-        with _binding:
-            if self._launcher is None and type(self).run is JITFunction.run:
-                self._launcher = make_launcher(self, self._fall_back)
-            self._bind = self._launcher.bind if self._launcher else super().__getitem__
-        return self._bind(grid)
-
-    def _fall_back(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch that native code leaves to Python."""
-        return self.run(*args, **{"grid": grid, **kwargs})
-
-    def _forget(self) -> None:
-        """Something compiled goes away."""
-        if self._launcher is not None:
-            self._launcher.forget()
+    def native_chain(self) -> Chain | None:
+        return Chain(self, []) if type(self).run is JITFunction.run else None
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Launch on a grid; gives the compiled kernel that ran, None if a hook stopped it.
@@ -380,9 +345,9 @@ class JITFunction(SourceFunction, KernelInterface):
 class InterpretedFunction(JITFunction):
     """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
 
-    def _first_bind(self, grid: Any) -> Callable[..., Any]:
+    def native_chain(self) -> Chain | None:
         """Native code is for compiled kernels."""
-        return partial(self.run, grid=grid)
+        return None
 
     def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
         if devices not in ("", CPU):

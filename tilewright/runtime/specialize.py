@@ -29,6 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from tilewright.ir.types import scalar_type
 from tilewright.runtime.descriptors import (
+    DESCRIPTORS,
     check_descriptor,
     descriptor_type,
     is_descriptor,
@@ -229,6 +230,7 @@ class _Slow:
         return tuple(slot for slot, _ in pairs), (types, keys)
 
     def _descriptor(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[Any, Spec]:
+        DESCRIPTORS[type(value)] = None
         address, (pointer, key) = self._tensor(value.base, mode, tensors)
         element = pointer.lstrip("*k")
         check_descriptor(value, address, scalar_type(element).nbytes_in_memory)
@@ -271,7 +273,8 @@ class _Slow:
         if kind == "constexpr" and not isinstance(value, int):
             return spec
         is_pointer = isinstance(kind, str) and kind.startswith("*")
-        if is_pointer != annotation.startswith("*") or not isinstance(kind, str):
+        has_parts = not isinstance(kind, str) or kind.startswith("tensordesc")
+        if is_pointer != annotation.startswith("*") or has_parts:
             raise TypeError(
                 f"argument '{name}' is annotated as {annotation}, which a "
                 f"{type(value).__name__} cannot be"

@@ -48,7 +48,7 @@ CUDA = "cuda"
 _cuda_index_of = late("tilewright.runtime.devices.cuda:index_of")
 
 # Names are compared on each launch: always the same objects, for that costs least.
-_cuda_names = [f"{CUDA}:{index}" for index in range(64)]
+CUDA_NAMES = [f"{CUDA}:{index}" for index in range(64)]
 
 _short_names = {
     "bool": "i1",
@@ -129,7 +129,7 @@ def _element(dtype: Any) -> str:
 def _read_torch(tensor: Any) -> Reading:
     """A torch tensor. Its storage, not the view, is what a kernel may reach through a pointer."""
     if not tensor.is_cpu:
-        device = _cuda_names[tensor.get_device()] if tensor.is_cuda else tensor.device.type
+        device = CUDA_NAMES[tensor.get_device()] if tensor.is_cuda else tensor.device.type
         return tensor.data_ptr(), _element(tensor.dtype), device, UNKNOWN, UNKNOWN, True
     storage = tensor.untyped_storage()
     low = storage.data_ptr()
@@ -146,7 +146,7 @@ def _read_torch(tensor: Any) -> Reading:
 def _cuda_name(address: int) -> str:
     """The device that memory on some GPU belongs to, as the driver says."""
     index = _cuda_index_of(address)
-    return CUDA if index is None else _cuda_names[index]
+    return CUDA if index is None else CUDA_NAMES[index]
 
 
 def _device_name(tensor: Any, address: int) -> str:
@@ -157,7 +157,7 @@ def _device_name(tensor: Any, address: int) -> str:
     if kind != CUDA:
         return kind
     index = int(number) if number else getattr(device, "index", None)
-    return _cuda_names[index] if isinstance(index, int) else _cuda_name(address)
+    return CUDA_NAMES[index] if isinstance(index, int) else _cuda_name(address)
 
 
 def _read_duck(tensor: Any) -> Reading:

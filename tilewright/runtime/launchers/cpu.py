@@ -30,6 +30,7 @@ class CpuLaunch:
         self._code = device.LoadedCode(kernel.kernel, [kernel.name], imports)
         self._function: int = self._code[kernel.name]
         self._arguments = metadata.arguments
+        self._types = list(metadata.signature.values())
         self._pack = make_packer(metadata.arguments)
         self._run = device.launch
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
@@ -56,7 +57,7 @@ class CpuLaunch:
         """How native code does the same as `start`; None where it cannot."""
         if self._host is not None:  # after each launch there is something to ask
             return None
-        pool, slots = device.native_pool(), slots_of(self._arguments)
+        pool, slots = device.native_pool(), slots_of(self._arguments, self._types)
         if pool is None or slots is None:
             return None
         runtime.use_pool(pool, device.SLICE_NS)

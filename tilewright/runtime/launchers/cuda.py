@@ -62,6 +62,7 @@ class CudaLaunch:
         self.n_max_threads = self._function.n_max_threads
         self._index = gpu.index
         self._arguments = metadata.arguments
+        self._types = list(metadata.signature.values())
         self._pack = make_packer(metadata.arguments)
         self._count = len(metadata.arguments)
         self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
@@ -97,7 +98,7 @@ class CudaLaunch:
 
     def native_start(self, runtime: Runtime) -> Start | None:
         """How native code does the same as `start`; None where it cannot."""
-        slots = slots_of(self._arguments)
+        slots = slots_of(self._arguments, self._types)
         if slots is None or self._scratch_bytes:
             return None
         runtime.use_cuda()

@@ -1,7 +1,8 @@
 """Launching in native code, made by LLVM at run time, with neither a C compiler nor Python.h.
 
-`launch.ll`, `arguments.ll` and `start.ll` are the code, one routine for all kernels, driven by
-tables.
+The `.ll` files are the code, one routine for all kernels, driven by tables: `launch` is the way of
+a call, `stages` what wrappers add to it; `arguments`, `tensors` and `parts` read it, `start` runs
+it, `bound` runs what has been read before.
 `layout.py` has the structures that it shares with Python, and `structure.py` fills them in.
 `emit.py` assembles the text, once for a machine, and `code.py` loads what it made.
 `runtime.py` is what one process has of everything, `launcher.py` what each kernel has.

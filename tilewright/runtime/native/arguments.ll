@@ -3,8 +3,11 @@
 ; The first word of an argument tells its kind in the lowest byte ($TENSOR and so on) and, above it,
 ; what its spec depends on; so equal words mean equal specs. False leaves the call to Python.
 
-; Every parameter's argument, then the options.
-define internal i1 @read_all(ptr %rt, ptr %state, ptr %frame) nounwind "frame-pointer"="all" {
+; Whatever has been given and not been read: arguments, then options.
+;
+; Where wrappers of a kernel add arguments, this is done several times. Words tell then which
+; parameters it was that the words before them are of.
+define internal i1 @read_new(ptr %rt, ptr %state, ptr %frame) nounwind "frame-pointer"="all" {
 entry:
   %count = get i64 State.count of %state
   %values = at Frame.values of %frame
@@ -12,35 +15,91 @@ entry:
 test:
   %i = phi i64 [ 0, %entry ], [ %i2, %next ]
   %more = icmp ult i64 %i, %count
-  br i1 %more, label %read, label %end
-read:
-  %param = call ptr @param(ptr %state, i64 %i)
+  br i1 %more, label %look, label %options
+look:
   %at = getelementptr ptr, ptr %values, i64 %i
   %value = load ptr, ptr %at
+  %absent = icmp eq ptr %value, null
+  %done = get i64 Frame.read_params of %frame
+  %bit = shl i64 1, %i
+  %masked = and i64 %done, %bit
+  %known = icmp ne i64 %masked, 0
+  %skip = or i1 %absent, %known
+  br i1 %skip, label %next, label %read
+read:
+  %param = call ptr @param(ptr %state, i64 %i)
   %ok = call i1 @read(ptr %rt, ptr %frame, ptr %param, ptr %value, i64 %i)
-  br i1 %ok, label %next, label %no
+  br i1 %ok, label %mark, label %no
+mark:
+  %done2 = or i64 %done, %bit
+  set i64 %done2 in Frame.read_params of %frame
+  %flags = get i64 Param.flags of %param
+  %by_value = and i64 %flags, $BY_EVERY_VALUE
+  %free = icmp eq i64 %by_value, 0
+  br i1 %free, label %next, label %whole
+whole:
+  %told = call i1 @read_constant(ptr %rt, ptr %frame, ptr %value)
+  br i1 %told, label %next, label %no
 next:
   %i2 = add i64 %i, 1
   br label %test
-end:
-  ; Without tensors the driver that is active says where a launch runs.
-  %device = get i64 Frame.device of %frame
-  %nowhere = icmp eq i64 %device, $NO_DEVICE
-  br i1 %nowhere, label %no, label %options
 options:
   %good = call i1 @read_options(ptr %rt, ptr %frame)
-  ret i1 %good
+  br i1 %good, label %wrapped, label %no
+wrapped:
+  %stages = get i64 State.stage_count of %state
+  %plain = icmp eq i64 %stages, 0
+  br i1 %plain, label %yes, label %tell
+tell:
+  %all = get i64 Frame.read_params of %frame
+  call void @push(ptr %frame, i64 $PARAMS)
+  call void @push(ptr %frame, i64 %all)
+  br label %yes
+yes:
+  ret i1 true
 no:
   ret i1 false
 }
 
+; Without tensors the driver that is active says where a launch runs; false when it cannot be told.
+define internal i1 @place_launch(ptr %rt, ptr %frame) nounwind "frame-pointer"="all" {
+entry:
+  %device = get i64 Frame.device of %frame
+  %nowhere = icmp eq i64 %device, $NO_DEVICE
+  br i1 %nowhere, label %ask, label %yes
+ask:
+  %function = get ptr Runtime.home of %rt
+  %told = api ptr PyObject_Vectorcall(ptr %function, ptr null, i64 0, ptr null)
+  %failed = icmp eq ptr %told, null
+  br i1 %failed, label %clear, label %convert
+convert:
+  %home = call i64 @small(ptr %rt, ptr %told)
+  api void Py_DecRef(ptr %told)
+  %unknown = icmp slt i64 %home, 0
+  br i1 %unknown, label %no, label %put
+put:
+  %part = shl i64 %home, 32
+  %word = or i64 %part, $HOME
+  call void @push(ptr %frame, i64 %word)
+  br label %yes
+yes:
+  ret i1 true
+clear:
+  api void PyErr_Clear()
+  br label %no
+no:
+  ret i1 false
+}
+
+; The options that have not been read.
 define internal i1 @read_options(ptr %rt, ptr %frame) nounwind "frame-pointer"="all" {
 entry:
+  %from = get i64 Frame.read_options of %frame
   %count = get i64 Frame.option_count of %frame
   %options = at Frame.options of %frame
   br label %test
 test:
-  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %i = phi i64 [ %from, %entry ], [ %i2, %next ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %read, label %yes
 read:
@@ -57,57 +116,78 @@ next:
   %i2 = add i64 %i, 1
   br label %test
 yes:
+  set i64 %count in Frame.read_options of %frame
   ret i1 true
 no:
   ret i1 false
 }
 
-; One argument, by its exact type.
+; Whether there is room for the words of one more argument.
+define internal i1 @has_room(ptr %frame) nounwind {
+  %count = get i64 Frame.word_count of %frame
+  %room = icmp ult i64 %count, $WORDS_LIMIT
+  ret i1 %room
+}
+
+; One argument, by its exact type; `%i` is its slot.
 define internal i1 @read(ptr %rt, ptr %frame, ptr %param, ptr %value,
                          i64 %i) nounwind "frame-pointer"="all" {
 entry:
   %flags = get i64 Param.flags of %param
   %type = get ptr Object.type of %value
+  %room = call i1 @has_room(ptr %frame)
+  br i1 %room, label %begin, label %no
+begin:
   %constexpr = and i64 %flags, $IS_CONSTEXPR
   %runtime = icmp eq i64 %constexpr, 0
-  br i1 %runtime, label %array, label %constant
+  br i1 %runtime, label %int, label %constant
 constant:
   %r0 = call i1 @read_constant(ptr %rt, ptr %frame, ptr %value)
   ret i1 %r0
-array:
-  %ndarray = get ptr Runtime.ndarray of %rt
-  %is_array = icmp eq ptr %type, %ndarray
-  br i1 %is_array, label %read_array, label %tensor
-read_array:
-  %r1 = call i1 @read_array(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
-  ret i1 %r1
-tensor:
-  %torch = get ptr Runtime.torch_tensor of %rt
-  %parameter = get ptr Runtime.torch_parameter of %rt
-  %is_torch = icmp eq ptr %type, %torch
-  %is_parameter = icmp eq ptr %type, %parameter
-  %is_tensor = or i1 %is_torch, %is_parameter
-  br i1 %is_tensor, label %read_tensor, label %int
-read_tensor:
-  %r2 = call i1 @read_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
-  ret i1 %r2
 int:
   %int_type = get ptr Runtime.int of %rt
   %is_int = icmp eq ptr %type, %int_type
   br i1 %is_int, label %read_int, label %float
 read_int:
-  %r3 = call i1 @read_int(ptr %rt, ptr %frame, ptr %param, ptr %value, i64 %i)
-  ret i1 %r3
+  %r1 = call i1 @read_int(ptr %rt, ptr %frame, ptr %param, ptr %value, i64 %i)
+  ret i1 %r1
 float:
   %float_type = get ptr Runtime.float of %rt
+  %float64_type = get ptr Runtime.float64 of %rt
   %is_float = icmp eq ptr %type, %float_type
-  br i1 %is_float, label %read_float, label %rest
+  %is_float64 = icmp eq ptr %type, %float64_type
+  %is_number = or i1 %is_float, %is_float64
+  br i1 %is_number, label %read_float, label %tensor
 read_float:
-  %r4 = call i1 @read_float(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
+  %r2 = call i1 @read_float(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
+  ret i1 %r2
+tensor:
+  %r3 = call i32 @read_memory(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
+  switch i32 %r3, label %no [ i32 $STARTED, label %yes
+                              i32 $LEFT, label %parts ]
+parts:
+  %traits = api i64 PyType_GetFlags(ptr %type)
+  %tuple_bit = and i64 %traits, $IS_TUPLE
+  %is_tuple = icmp ne i64 %tuple_bit, 0
+  br i1 %is_tuple, label %read_tuple, label %descriptor
+read_tuple:
+  %r4 = call i1 @read_tuple(ptr %rt, ptr %frame, i64 %flags, ptr %value)
   ret i1 %r4
-rest:
-  %r5 = call i1 @read_singleton(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
+descriptor:
+  %descriptors = get ptr Runtime.descriptors of %rt
+  %listed = api ptr PyDict_GetItemWithError(ptr %descriptors, ptr %type)
+  %is_other = icmp eq ptr %listed, null
+  br i1 %is_other, label %rest, label %read_descriptor
+read_descriptor:
+  %r5 = call i1 @read_descriptor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
   ret i1 %r5
+rest:
+  %r6 = call i1 @read_singleton(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i)
+  ret i1 %r6
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }
 
 ; None and the two bools.
@@ -243,6 +323,9 @@ define internal i1 @read_constant(ptr %rt, ptr %frame,
 entry:
   %overflow = alloca i32
   %type = get ptr Object.type of %value
+  %room = call i1 @has_room(ptr %frame)
+  br i1 %room, label %begin, label %no
+begin:
   %int_type = get ptr Runtime.int of %rt
   %is_int = icmp eq ptr %type, %int_type
   br i1 %is_int, label %int, label %float
@@ -281,314 +364,85 @@ test:
 next:
   %i2 = add i64 %i, 1
   %more = icmp ult i64 %i2, $CONSTANT_TYPES
-  br i1 %more, label %test, label %no
+  br i1 %more, label %test, label %tuple
 put:
   call void @push(ptr %frame, i64 $CONSTANT_OBJECT)
   call void @push_object(ptr %frame, ptr %value)
   ret i1 true
+tuple:
+  %tuple_type = get ptr Runtime.tuple of %rt
+  %is_tuple = icmp eq ptr %type, %tuple_type
+  br i1 %is_tuple, label %items, label %box
+items:
+  %r0 = call i1 @read_constant_tuple(ptr %rt, ptr %frame, ptr %value)
+  ret i1 %r0
+box:
+  %constexpr_type = get ptr Runtime.constexpr of %rt
+  %is_box = icmp eq ptr %type, %constexpr_type
+  br i1 %is_box, label %open, label %no
+open:
+  %r1 = call i1 @read_constexpr(ptr %rt, ptr %frame, ptr %value)
+  ret i1 %r1
 no:
   ret i1 false
 }
 
-; -- tensors ------------------------------------------------------------------------------------
-
-; A tensor: $TENSOR with element type, alignment, whether it must not be stored to, and device; then
-; a bit for each earlier tensor that it may overlap, as the classes of `alias_classes` follow from.
-define internal i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
-                               i64 %device, i64 %read_only, i64 %low, i64 %high) nounwind {
+define internal i1 @read_constant_tuple(ptr %rt, ptr %frame,
+                                        ptr %value) nounwind "frame-pointer"="all" {
 entry:
-  %masked = and i64 %flags, $TAKES_TENSOR
-  %takes = icmp ne i64 %masked, 0
-  br i1 %takes, label %join, label %no
-join:
-  %before = get i64 Frame.device of %frame
-  %first = icmp eq i64 %before, $NO_DEVICE
-  %same = icmp eq i64 %before, %device
-  %together = or i1 %first, %same
-  br i1 %together, label %put, label %no
-put:
-  set i64 %device in Frame.device of %frame
-  call void @put_slot(ptr %frame, i64 %i, i64 %address)
-  %aligned = call i64 @alignment(i64 %flags, i64 %address)
-  %element_part = shl i64 %element, 8
-  %device_part = shl i64 %device, 32
-  %w0 = or i64 %element_part, $TENSOR
-  %w1 = or i64 %w0, %aligned
-  %w2 = or i64 %w1, %read_only
-  %word = or i64 %w2, %device_part
+  %size = call i64 @size_of(ptr %value)
+  %size_part = shl i64 %size, 8
+  %word = or i64 %size_part, $CONSTANT_TUPLE
   call void @push(ptr %frame, i64 %word)
-  %mask = call i64 @overlaps(ptr %frame, i64 %device, i64 %low, i64 %high)
-  call void @push(ptr %frame, i64 %mask)
+  br label %test
+test:
+  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %more = icmp ult i64 %i, %size
+  br i1 %more, label %read, label %yes
+read:
+  %object = call ptr @item(ptr %value, i64 %i)
+  %ok = call i1 @read_constant(ptr %rt, ptr %frame, ptr %object)
+  br i1 %ok, label %next, label %no
+next:
+  %i2 = add i64 %i, 1
+  br label %test
+yes:
   ret i1 true
 no:
   ret i1 false
 }
 
-; A bit for each earlier tensor of the call that overlaps this one, which is noted for later ones.
-; Off the CPU extents are not known, and all tensors are taken to overlap anyway.
-define internal i64 @overlaps(ptr %frame, i64 %device, i64 %low, i64 %high) nounwind {
+; What is in a constexpr may be replaced meanwhile: only what needs not be kept is read.
+define internal i1 @read_constexpr(ptr %rt, ptr %frame,
+                                   ptr %value) nounwind "frame-pointer"="all" {
 entry:
-  %count = get i64 Frame.tensor_count of %frame
-  %lows = at Frame.lows of %frame
-  %highs = at Frame.highs of %frame
-  %my_low = getelementptr i64, ptr %lows, i64 %count
-  %my_high = getelementptr i64, ptr %highs, i64 %count
-  store i64 %low, ptr %my_low
-  store i64 %high, ptr %my_high
-  %more = add i64 %count, 1
-  set i64 %more in Frame.tensor_count of %frame
-  %known = icmp eq i64 %device, $CPU
-  br i1 %known, label %test, label %none
-test:
-  %i = phi i64 [ 0, %entry ], [ %i2, %compare ]
-  %mask = phi i64 [ 0, %entry ], [ %mask2, %compare ]
-  %any = icmp ult i64 %i, %count
-  br i1 %any, label %compare, label %done
-compare:
-  %their_low_at = getelementptr i64, ptr %lows, i64 %i
-  %their_high_at = getelementptr i64, ptr %highs, i64 %i
-  %their_low = load i64, ptr %their_low_at
-  %their_high = load i64, ptr %their_high_at
-  %c0 = icmp ult i64 %low, %their_high
-  %c1 = icmp ult i64 %their_low, %high
-  %c = and i1 %c0, %c1
-  %wide = zext i1 %c to i64
-  %bit = shl i64 %wide, %i
-  %mask2 = or i64 %mask, %bit
-  %i2 = add i64 %i, 1
-  br label %test
-done:
-  ret i64 %mask
-none:
-  ret i64 0
-}
-
-; The number kept for a key in a table of $BUCKETS pairs; 0 when there is none.
-define internal i64 @lookup(ptr %table, i64 %key) nounwind {
-entry:
-  %spread = mul i64 %key, $HASH_FACTOR
-  %start = lshr i64 %spread, $HASH_SHIFT
-  br label %look
-look:
-  %i = phi i64 [ %start, %entry ], [ %i2, %next ]
-  %offset = shl i64 %i, 4
-  %pair = getelementptr i8, ptr %table, i64 %offset
-  %theirs = load i64, ptr %pair
-  %same = icmp eq i64 %theirs, %key
-  br i1 %same, label %found, label %more
-more:
-  %empty = icmp eq i64 %theirs, 0
-  br i1 %empty, label %absent, label %next
-next:
-  %after = add i64 %i, 1
-  %i2 = urem i64 %after, $BUCKETS
-  br label %look
-found:
-  %valuep = getelementptr i8, ptr %pair, i64 8
-  %value = load i64, ptr %valuep
-  ret i64 %value
-absent:
-  ret i64 0
-}
-
-; A NumPy array, by its ABI's fields. The memory that it may share with others is that of the array
-; at the end of its chain of bases; a base that is no array is left to Python.
-define internal i1 @read_array(ptr %rt, ptr %frame, i64 %flags, ptr %array,
-                               i64 %i) nounwind "frame-pointer"="all" {
-entry:
-  %address = get i64 Array.data of %array
-  %element = call i64 @element_of(ptr %rt, ptr %array)
-  %unknown = icmp eq i64 %element, 0
-  br i1 %unknown, label %no, label %own
-own:
-  %status = get i32 Array.flags of %array
-  %owns_bit = and i32 %status, $OWNS_DATA
-  %owns = icmp ne i32 %owns_bit, 0
-  br i1 %owns, label %measure, label %walk
-walk:
-  %view = phi ptr [ %array, %own ], [ %base, %up ]
-  %base = get ptr Array.base of %view
-  %last = icmp eq ptr %base, null
-  br i1 %last, label %gapless, label %up
-up:
-  %base_type = get ptr Object.type of %base
-  %ndarray = get ptr Runtime.ndarray of %rt
-  %is_array = icmp eq ptr %base_type, %ndarray
-  br i1 %is_array, label %walk, label %no
-gapless:
-  %owner_status = get i32 Array.flags of %view
-  %contiguous_bits = and i32 %owner_status, $CONTIGUOUS
-  %contiguous = icmp ne i32 %contiguous_bits, 0
-  br i1 %contiguous, label %measure, label %no
-measure:
-  %owner = phi ptr [ %array, %own ], [ %view, %gapless ]
-  %low = get i64 Array.data of %owner
-  %size = call i64 @bytes_of(ptr %rt, ptr %owner)
-  %measured = icmp sge i64 %size, 0
-  br i1 %measured, label %put, label %no
-put:
-  %high = add i64 %low, %size
-  %writable_bit = and i32 %status, $WRITEABLE
-  %protected = icmp eq i32 %writable_bit, 0
-  %read_only = select i1 %protected, i64 $READ_ONLY, i64 0
-  %type = and i64 %element, 255
-  %done = call i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %type, i64 $CPU,
-                              i64 %read_only, i64 %low, i64 %high)
-  ret i1 %done
-no:
+  %attribute = get ptr Runtime.value_name of %rt
+  %inner = api ptr PyObject_GetAttr(ptr %value, ptr %attribute)
+  %failed = icmp eq ptr %inner, null
+  br i1 %failed, label %clear, label %check
+check:
+  %type = get ptr Object.type of %inner
+  %int = get ptr Runtime.int of %rt
+  %float = get ptr Runtime.float of %rt
+  %bool = get ptr Runtime.bool of %rt
+  %none = get ptr Runtime.none of %rt
+  %c0 = icmp eq ptr %type, %int
+  %c1 = icmp eq ptr %type, %float
+  %c2 = icmp eq ptr %type, %bool
+  %c3 = icmp eq ptr %inner, %none
+  %c01 = or i1 %c0, %c1
+  %c23 = or i1 %c2, %c3
+  %c = or i1 %c01, %c23
+  br i1 %c, label %read, label %drop
+read:
+  call void @push(ptr %frame, i64 $CONSTEXPR)
+  %ok = call i1 @read_constant(ptr %rt, ptr %frame, ptr %inner)
+  br label %drop
+drop:
+  %result = phi i1 [ false, %check ], [ %ok, %read ]
+  api void Py_DecRef(ptr %inner)
+  ret i1 %result
+clear:
+  api void PyErr_Clear()
   ret i1 false
-}
-
-; An array's element type and, above the lowest byte, the element's size; 0 for other types.
-define internal i64 @element_of(ptr %rt, ptr %array) nounwind {
-  %type = get i64 Array.descr of %array
-  %table = at Runtime.elements of %rt
-  %element = call i64 @lookup(ptr %table, i64 %type)
-  ret i64 %element
-}
-
-; The bytes of an array's elements; -1 when their type is not known.
-define internal i64 @bytes_of(ptr %rt, ptr %array) nounwind {
-entry:
-  %element = call i64 @element_of(ptr %rt, ptr %array)
-  %unknown = icmp eq i64 %element, 0
-  br i1 %unknown, label %no, label %known
-known:
-  %itemsize = lshr i64 %element, 8
-  %rank32 = get i32 Array.nd of %array
-  %rank = zext i32 %rank32 to i64
-  %dims = get ptr Array.dims of %array
-  br label %test
-test:
-  %i = phi i64 [ 0, %known ], [ %i2, %step ]
-  %size = phi i64 [ %itemsize, %known ], [ %size2, %step ]
-  %more = icmp ult i64 %i, %rank
-  br i1 %more, label %step, label %done
-step:
-  %dimp = getelementptr i64, ptr %dims, i64 %i
-  %dim = load i64, ptr %dimp
-  %size2 = mul i64 %size, %dim
-  %i2 = add i64 %i, 1
-  br label %test
-done:
-  ret i64 %size
-no:
-  ret i64 -1
-}
-
-; A torch tensor, by the C functions that DLPack has libraries offer for this.
-define internal i1 @read_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value,
-                                i64 %i) nounwind "frame-pointer"="all" {
-entry:
-  %view = alloca [$DLTensor.size x i8], align 8
-  %function = get ptr Runtime.torch_view of %rt
-  %status = call i32 %function(ptr %value, ptr %view)
-  %good = icmp eq i32 %status, 0
-  br i1 %good, label %type, label %clear
-type:
-  %type32 = get i32 DLTensor.dtype of %view
-  %type64 = zext i32 %type32 to i64
-  %key = or i64 %type64, $DLPACK_KEY
-  %table = at Runtime.dlpack_elements of %rt
-  %usual = call i64 @lookup(ptr %table, i64 %key)
-  %ambiguous = icmp eq i64 %usual, $AMBIGUOUS
-  br i1 %ambiguous, label %ask, label %typed
-ask:
-  %asked = call i64 @element_of_tensor(ptr %rt, ptr %value)
-  br label %typed
-typed:
-  %element = phi i64 [ %usual, %type ], [ %asked, %ask ]
-  %unknown = icmp eq i64 %element, 0
-  br i1 %unknown, label %no, label %where
-where:
-  %data = get i64 DLTensor.data of %view
-  %offset = get i64 DLTensor.byte_offset of %view
-  %address = add i64 %data, %offset
-  %kind = get i32 DLTensor.device_type of %view
-  %index32 = get i32 DLTensor.device_id of %view
-  %index = zext i32 %index32 to i64
-  switch i32 %kind, label %no [ i32 $DL_CPU, label %cpu
-                                i32 $DL_CUDA, label %cuda ]
-cuda:
-  %device = add i64 %index, 1
-  %on_gpu = call i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
-                                i64 %device, i64 0, i64 0, i64 0)
-  ret i1 %on_gpu
-cpu:
-  %done = call i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i,
-                                  i64 %address, i64 %element)
-  ret i1 %done
-clear:
-  api void PyErr_Clear()
-  br label %no
-no:
-  ret i1 false
-}
-
-; A torch tensor's element type by its dtype, for DLPack has one number for several; 0 for others.
-define internal i64 @element_of_tensor(ptr %rt, ptr %tensor) nounwind "frame-pointer"="all" {
-entry:
-  %attribute = get ptr Runtime.dtype_name of %rt
-  %dtype = api ptr PyObject_GetAttr(ptr %tensor, ptr %attribute)
-  %failed = icmp eq ptr %dtype, null
-  br i1 %failed, label %clear, label %search
-search:
-  %key = ptrtoint ptr %dtype to i64
-  %table = at Runtime.elements of %rt
-  %element = call i64 @lookup(ptr %table, i64 %key)
-  api void Py_DecRef(ptr %dtype)
-  ret i64 %element
-clear:
-  api void PyErr_Clear()
-  ret i64 0
-}
-
-; On the CPU the storage of a torch tensor, not the view, is what it may share with others.
-define internal i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i,
-                                   i64 %address, i64 %element) nounwind "frame-pointer"="all" {
-entry:
-  %argument = alloca ptr
-  store ptr %value, ptr %argument
-  %storage_of = get ptr Runtime.untyped_storage of %rt
-  %storage = api ptr PyObject_Vectorcall(ptr %storage_of, ptr %argument, i64 1, ptr null)
-  %failed = icmp eq ptr %storage, null
-  br i1 %failed, label %clear, label %extent
-extent:
-  %address_of = get ptr Runtime.storage_data_ptr of %rt
-  %bytes_of = get ptr Runtime.storage_nbytes of %rt
-  %low = call i64 @number_of(ptr %rt, ptr %address_of, ptr %storage)
-  %size = call i64 @number_of(ptr %rt, ptr %bytes_of, ptr %storage)
-  api void Py_DecRef(ptr %storage)
-  %c0 = icmp sge i64 %low, 0
-  %c1 = icmp sge i64 %size, 0
-  %known = and i1 %c0, %c1
-  br i1 %known, label %put, label %no
-put:
-  %high = add i64 %low, %size
-  %done = call i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
-                              i64 $CPU, i64 0, i64 %low, i64 %high)
-  ret i1 %done
-clear:
-  api void PyErr_Clear()
-  br label %no
-no:
-  ret i1 false
-}
-
-; What a method without arguments gives: an int of 0 or more; -1 for anything else.
-define internal i64 @number_of(ptr %rt, ptr %method,
-                               ptr %object) nounwind "frame-pointer"="all" {
-entry:
-  %argument = alloca ptr
-  store ptr %object, ptr %argument
-  %result = api ptr PyObject_Vectorcall(ptr %method, ptr %argument, i64 1, ptr null)
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %clear, label %convert
-convert:
-  %number = call i64 @small(ptr %rt, ptr %result)
-  api void Py_DecRef(ptr %result)
-  ret i64 %number
-clear:
-  api void PyErr_Clear()
-  ret i64 -1
 }

@@ -22,8 +22,10 @@ from tilewright.base.late import late
 from tilewright.runtime.cache import digest, disk_cache
 from tilewright.runtime.native.layout import NUMBERS, OFFSETS
 
-FILES = ("launch.ll", "arguments.ll", "start.ll")
-ENTRIES = ("bind", "launch")
+FILES = tuple(
+    f"{name}.ll" for name in ("launch", "stages", "arguments", "tensors", "parts", "start", "bound")
+)
+ENTRIES = ("bind", "launch", "freeze", "launch_bound")
 _TEXT, _ENTRIES = "text", "entries"
 _ENTRIES_FORMAT = struct.Struct(f"<{len(ENTRIES)}Q")
 

@@ -49,13 +49,44 @@ fail:
 define ptr @launch(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
   %frame = alloca [$Frame.size x i8], align 16
-  %items = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
-  %box = load ptr, ptr %items
-  %gridp = getelementptr i8, ptr %items, i64 8
-  %grid = load ptr, ptr %gridp
+  %box = call ptr @item(ptr %self, i64 0)
+  %grid = call ptr @item(ptr %self, i64 1)
   %statep = getelementptr i8, ptr %box, i64 $BYTES_DATA
   %state = load ptr, ptr %statep
   %rt = get ptr State.runtime of %state
+  %found = call i32 @prepare(ptr %rt, ptr %state, ptr %frame, ptr %args, i64 %nargs, ptr %kwnames)
+  switch i32 %found, label %fail [ i32 $READY, label %run
+                                   i32 $MISSED, label %miss
+                                   i32 $UNUSUAL, label %slow ]
+run:
+  %ran = call ptr @start(ptr %rt, ptr %state, ptr %frame, ptr %grid,
+                         ptr %args, i64 %nargs, ptr %kwnames)
+  br label %done
+miss:
+  %compiler = get ptr State.fallback of %state
+  %made = call ptr @miss(ptr %rt, ptr %state, ptr %frame, ptr %compiler, ptr %grid,
+                         ptr %args, i64 %nargs, ptr %kwnames)
+  br label %done
+slow:
+  %python = get ptr State.fallback of %state
+  %left = call ptr @fall_back(ptr %rt, ptr %python, ptr %grid,
+                              ptr %args, i64 %nargs, ptr %kwnames)
+  br label %done
+fail:
+  br label %done
+done:
+  %result = phi ptr [ %ran, %run ], [ %made, %miss ], [ %left, %slow ], [ null, %fail ]
+  call void @drop_held(ptr %rt, ptr %frame)
+  ret ptr %result
+}
+
+; Reads a call. $READY: Frame.recent is the variant. $MISSED: Frame.stage is what has not met such a
+; call, null for the table of variants. $UNUSUAL: Python has to launch. $FAILED: an exception is set.
+define internal i32 @prepare(ptr %rt, ptr %state, ptr %frame, ptr %args, i64 %nargs,
+                             ptr %kwnames) nounwind "frame-pointer"="all" {
+entry:
+  set i64 0 in Frame.held_count of %frame
+  set ptr null in Frame.stage of %frame
   %matched = call i1 @match(ptr %rt, ptr %state, ptr %frame, ptr %args, i64 %nargs, ptr %kwnames)
   br i1 %matched, label %look, label %slow
 look:
@@ -67,40 +98,51 @@ knob:
   %known = icmp sge i64 %debug, 0
   br i1 %known, label %read, label %slow
 read:
+  %count = get i64 State.count of %state
   set i64 0 in Frame.word_count of %frame
   set i64 0 in Frame.object_count of %frame
   set i64 0 in Frame.tensor_count of %frame
+  set i64 0 in Frame.read_params of %frame
+  set i64 0 in Frame.read_options of %frame
+  set i64 %count in Frame.slot_count of %frame
   set i64 $NO_DEVICE in Frame.device of %frame
   call void @push(ptr %frame, i64 %debug)
-  %readable = call i1 @read_all(ptr %rt, ptr %state, ptr %frame)
-  br i1 %readable, label %find, label %slow
+  %staged = call i32 @run_stages(ptr %rt, ptr %state, ptr %frame)
+  %on = icmp eq i32 %staged, $READY
+  br i1 %on, label %defaults, label %stop
+stop:
+  ret i32 %staged
+defaults:
+  %full = call i1 @fill_defaults(ptr %state, ptr %frame)
+  br i1 %full, label %rest, label %slow
+rest:
+  %readable = call i1 @read_new(ptr %rt, ptr %state, ptr %frame)
+  br i1 %readable, label %where, label %slow
+where:
+  %placed = call i1 @place_launch(ptr %rt, ptr %frame)
+  br i1 %placed, label %find, label %slow
 find:
   %recent = call ptr @find(ptr %rt, ptr %state, ptr %frame)
+  set ptr %recent in Frame.recent of %frame
   %absent = icmp eq ptr %recent, null
   br i1 %absent, label %miss, label %found
 found:
   ; None stands for a variant that only Python can start.
   %none = get ptr Runtime.none of %rt
   %other = icmp eq ptr %recent, %none
-  br i1 %other, label %slow, label %run
-run:
-  %ran = call ptr @start(ptr %rt, ptr %state, ptr %frame, ptr %recent, ptr %grid,
-                         ptr %args, i64 %nargs, ptr %kwnames)
-  ret ptr %ran
+  br i1 %other, label %slow, label %ready
+ready:
+  ret i32 $READY
 miss:
-  %made = call ptr @miss(ptr %rt, ptr %state, ptr %frame, ptr %grid,
-                         ptr %args, i64 %nargs, ptr %kwnames)
-  ret ptr %made
+  ret i32 $MISSED
 slow:
-  %done = call ptr @fall_back(ptr %rt, ptr %state, ptr %grid,
-                              ptr %args, i64 %nargs, ptr %kwnames)
-  ret ptr %done
+  ret i32 $UNUSUAL
 }
 
 ; -- the way through Python ---------------------------------------------------------------------
 
-; The whole call, by Python: State.fallback(grid, *args, **kwargs).
-define internal ptr @fall_back(ptr %rt, ptr %state, ptr %grid, ptr %args, i64 %nargs,
+; The whole call, by Python: function(grid, *args, **kwargs), which is State.fallback to launch.
+define internal ptr @fall_back(ptr %rt, ptr %function, ptr %grid, ptr %args, i64 %nargs,
                                ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
   %named = call i64 @size_of(ptr %kwnames)
@@ -111,19 +153,19 @@ entry:
   %rest = getelementptr i8, ptr %all, i64 8
   call void @copy(ptr %rest, ptr %args, i64 %given)
   %positional = add i64 %nargs, 1
-  %function = get ptr State.fallback of %state
   %result = api ptr PyObject_Vectorcall(ptr %function, ptr %all, i64 %positional, ptr %kwnames)
   ret ptr %result
 }
 
-; The call by Python, which compiles; then State.adopt(words, objects, compiled) for the next time.
-define internal ptr @miss(ptr %rt, ptr %state, ptr %frame, ptr %grid, ptr %args, i64 %nargs,
-                          ptr %kwnames) nounwind "frame-pointer"="all" {
+; The call by `%python`, which compiles; then State.adopt(words, objects, compiled) for the next time, or
+; Stage.note(words, objects, arguments by name).
+define internal ptr @miss(ptr %rt, ptr %state, ptr %frame, ptr %python, ptr %grid, ptr %args,
+                          i64 %nargs, ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
   %argv = alloca [3 x ptr]
   %second = getelementptr i8, ptr %argv, i64 8
   %third = getelementptr i8, ptr %argv, i64 16
-  %result = call ptr @fall_back(ptr %rt, ptr %state, ptr %grid,
+  %result = call ptr @fall_back(ptr %rt, ptr %python, ptr %grid,
                                 ptr %args, i64 %nargs, ptr %kwnames)
   %failed = icmp eq ptr %result, null
   br i1 %failed, label %fail, label %pack
@@ -134,20 +176,38 @@ pack:
 hold:
   %objects = call ptr @objects_of(ptr %rt, ptr %frame)
   %no_objects = icmp eq ptr %objects, null
-  br i1 %no_objects, label %drop_words, label %adopt
-adopt:
+  br i1 %no_objects, label %drop_words, label %choose
+choose:
+  %stage = get ptr Frame.stage of %frame
+  %is_variant = icmp eq ptr %stage, null
+  br i1 %is_variant, label %variant, label %staged
+variant:
+  %adopt = get ptr State.adopt of %state
+  api void Py_IncRef(ptr %result)
+  br label %tell
+staged:
+  %note = get ptr Stage.note of %stage
+  %named = call ptr @given_by_name(ptr %rt, ptr %state, ptr %frame)
+  %no_named = icmp eq ptr %named, null
+  br i1 %no_named, label %drop_both, label %tell
+tell:
+  %function = phi ptr [ %adopt, %variant ], [ %note, %staged ]
+  %last = phi ptr [ %result, %variant ], [ %named, %staged ]
   store ptr %words, ptr %argv
   store ptr %objects, ptr %second
-  store ptr %result, ptr %third
-  %function = get ptr State.adopt of %state
+  store ptr %last, ptr %third
   %told = api ptr PyObject_Vectorcall(ptr %function, ptr %argv, i64 3, ptr null)
   api void Py_DecRef(ptr %words)
   api void Py_DecRef(ptr %objects)
+  api void Py_DecRef(ptr %last)
   %refused = icmp eq ptr %told, null
   br i1 %refused, label %drop, label %done
 done:
   api void Py_DecRef(ptr %told)
   ret ptr %result
+drop_both:
+  api void Py_DecRef(ptr %objects)
+  br label %drop_words
 drop_words:
   api void Py_DecRef(ptr %words)
   br label %drop
@@ -222,7 +282,7 @@ names:
 keywords:
   %k = phi i64 [ 0, %names ], [ %k2, %placed ]
   %any = icmp ult i64 %k, %named
-  br i1 %any, label %keyword, label %defaults
+  br i1 %any, label %keyword, label %right
 keyword:
   %name = call ptr @item(ptr %kwnames, i64 %k)
   %valuep = getelementptr ptr, ptr %rest, i64 %k
@@ -232,9 +292,8 @@ keyword:
 placed:
   %k2 = add i64 %k, 1
   br label %keywords
-defaults:
-  %full = call i1 @fill_defaults(ptr %state, ptr %frame, i64 %nargs)
-  ret i1 %full
+right:
+  ret i1 true
 wrong:
   ret i1 false
 }
@@ -297,13 +356,13 @@ wrong:
 }
 
 ; Gives the parameters without an argument their defaults; false when one has none.
-define internal i1 @fill_defaults(ptr %state, ptr %frame, i64 %from) nounwind {
+define internal i1 @fill_defaults(ptr %state, ptr %frame) nounwind {
 entry:
   %count = get i64 State.count of %state
   %values = at Frame.values of %frame
   br label %test
 test:
-  %i = phi i64 [ %from, %entry ], [ %i2, %next ]
+  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %look, label %full
 look:
@@ -328,7 +387,8 @@ wrong:
 
 ; -- what else a launch depends on --------------------------------------------------------------
 
-; Whether nothing wants to see the launch, and the kernel's global variables are as they were.
+; Whether nothing wants to see the launch, and what it depends on in other objects is as it was: the
+; kernel's global variables, and attributes of the kernel and its wrappers.
 define internal i1 @is_usual(ptr %rt, ptr %state) nounwind "frame-pointer"="all" {
 entry:
   %hooks = get ptr State.hooks of %state
@@ -337,14 +397,7 @@ entry:
   %heard = api i64 PyList_Size(ptr %all_hooks)
   %wanted = or i64 %hooked, %heard
   %free = icmp eq i64 %wanted, 0
-  br i1 %free, label %own, label %no
-own:
-  ; An attribute `run` of the kernel object itself takes the place of the method.
-  %attributes = get ptr State.attributes of %state
-  %run = get ptr Runtime.run_name of %rt
-  %replaced = api ptr PyDict_GetItemWithError(ptr %attributes, ptr %run)
-  %plain = icmp eq ptr %replaced, null
-  br i1 %plain, label %globals, label %no
+  br i1 %free, label %globals, label %no
 globals:
   %count = get i64 State.global_count of %state
   %all = get ptr State.globals of %state
@@ -367,7 +420,8 @@ no:
   ret i1 false
 }
 
-; Whether a global variable is still the same object, and a constexpr still has the same value.
+; Whether an entry of a dictionary is still the same object, or still absent, and a constexpr still
+; has the same value.
 define internal i1 @is_unchanged(ptr %rt, ptr %global) nounwind "frame-pointer"="all" {
 entry:
   %scope = get ptr Global.scope of %global

@@ -6,22 +6,36 @@
 The first launch of a variant goes through Python, which compiles it. The native code hands over the
 words that stand for the key, and `_adopt` keeps for them how to start the variant. From then on a
 launch with the same words is all native.
+
+What is launched may be a wrapper of a kernel, or several around each other. Each says as a `Stage`
+what it adds to a call: a tuner the configuration that it has found for such calls, which is kept by
+the words up to there; heuristics the results of functions, which are called each time.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
 from typing import Any, Protocol, TypeAlias
 
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.source import runtime_arguments
 from tilewright.ir.types import DType
 from tilewright.language.values import constexpr
+from tilewright.runtime.config import Config
 from tilewright.runtime.native import layout
-from tilewright.runtime.native.layout import INT64_MAX, INT64_MIN, MAX_PARAMS, OFFSETS, WORD
+from tilewright.runtime.native.layout import (
+    INT64_MAX,
+    INT64_MIN,
+    MAX_PARAMS,
+    MAX_SLOTS,
+    OFFSETS,
+    WORD,
+)
 from tilewright.runtime.native.runtime import Runtime, runtime
 from tilewright.runtime.native.structure import Structure
 from tilewright.runtime.specialize import KernelParam, mode_of
@@ -35,6 +49,9 @@ RESERVED = -1
 
 _RUN_KEYWORDS = ("self", "grid", "warmup")
 _PLAIN = (bool, int, float, str, type(None), DType)
+
+Watched: TypeAlias = tuple[dict[str, Any], str]
+"""A dictionary, such as an object's attributes, and a name: what must stay in it as it is."""
 
 
 class Kernel(Protocol):
@@ -79,24 +96,58 @@ NativeStart: TypeAlias = Callable[[Runtime], Start | None]
 """A loaded kernel's method that says how native code starts it; None where it cannot."""
 
 
-def slots_of(arguments: list[Any]) -> list[int] | None:
-    """What `Start.slots` is for arguments of these paths and types; None where only Python can
-    pack them: tuples, descriptors, and floats narrower than fp32."""
-    slots: list[int] = []
-    for path, kind in arguments:
-        if len(path) != 1 or kind.startswith(("fp16", "bf", "fp8")):
-            return None
-        slots.append(path[0] | (layout.TO_FP32 if kind == "fp32" else 0))
-    return slots
+def slots_of(arguments: Sequence[Any], types: Sequence[Any]) -> list[int] | None:
+    """What `Start.slots` is for a variant; None where only Python can pack its arguments: floats
+    narrower than fp32, and more than there are slots for.
+
+    Args:
+        arguments: path and type string of each that is passed at run time.
+        types: of all parameters, tuples of them for tuples.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    used = len(types)
+    for i, kind in enumerate(types):
+        used = _number((i,), kind, i, used, numbers)
+    if used > MAX_SLOTS or any(k.startswith(("fp16", "bf", "fp8")) for _, k in arguments):
+        return None
+    return [
+        numbers[tuple(path)] | (layout.TO_FP32 if kind == "fp32" else 0) for path, kind in arguments
+    ]
+
+
+def _number(
+    path: tuple[int, ...], kind: Any, slot: int, used: int, numbers: dict[tuple[int, ...], int]
+) -> int:
+    """Number the slots of an argument as the code does; gives how many are used then.
+
+    An item of a tuple gets a slot, then what is in it; a descriptor has its base in its own, and
+    extents and strides in those that follow.
+    """
+    if isinstance(kind, tuple | list):
+        for i, item in enumerate(kind):
+            used = _number((*path, i), item, used, used + 1, numbers)
+    elif kind.startswith("tensordesc"):
+        parts = [part for part, _ in runtime_arguments([kind])]
+        rank = kind.partition("[")[2].partition("]")[0].count(",") + 1
+        for _, place in parts:
+            numbers[*path, place] = slot if place == 0 else used + place - 1
+        used += 2 * rank
+    else:
+        numbers[path] = slot
+    return used
 
 
 # -- parameters -----------------------------------------------------------------------------------
 
 
-def _flags(param: KernelParam) -> int:
+def _flags(param: KernelParam, tuned_by: frozenset[str]) -> int:
     """What the code knows of a parameter, apart from the range of its ints."""
     if param.is_constexpr:
         return layout.IS_CONSTEXPR
+    return _runtime_flags(param) | layout.BY_EVERY_VALUE * (param.name in tuned_by)
+
+
+def _runtime_flags(param: KernelParam) -> int:
     mode = mode_of(param)
     flags = layout.BY_VALUE * mode.by_value | layout.BY_ALIGNMENT * mode.by_alignment
     annotation = param.annotation_type
@@ -107,6 +158,7 @@ def _flags(param: KernelParam) -> int:
             | layout.TAKES_UINT64
             | layout.TAKES_FLOAT
             | layout.TAKES_BOOL
+            | layout.TAKES_PARTS
         )
     if annotation.startswith("*"):
         return flags | layout.TAKES_TENSOR
@@ -129,7 +181,7 @@ def _range(annotation: str) -> tuple[int, int]:
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
-def _param_structures(kernel: Kernel) -> Structure:
+def _param_structures(kernel: Kernel, tuned_by: frozenset[str]) -> Structure:
     params = Structure("Param", len(kernel.params))
     declared = kernel.signature.parameters.values()
     for i, (param, parameter) in enumerate(zip(kernel.params, declared, strict=True)):
@@ -138,7 +190,7 @@ def _param_structures(kernel: Kernel) -> Structure:
         params.put_object("name", param.name, i)
         if parameter.default is not Parameter.empty:
             params.put_object("default", parameter.default, i)
-        params.put("flags", _flags(param), i)
+        params.put("flags", _flags(param, tuned_by), i)
         low, high = _range(param.annotation_type)
         params.put("low", low, i)
         params.put("high", high, i)
@@ -154,6 +206,101 @@ def _keywords(signature: Signature) -> dict[str, int]:
     }
 
 
+# -- wrappers -------------------------------------------------------------------------------------
+
+
+class Stage:
+    """What a wrapper of a kernel adds to a call.
+
+    Args:
+        watched: what makes the wrapper another one when it changes.
+
+    Attributes:
+        keys: the parameters whose values it depends on.
+    """
+
+    kind: int
+    keys: frozenset[str] = frozenset()
+
+    def __init__(self, watched: Sequence[Watched]) -> None:
+        self.watched = list(watched)
+
+    def fill(self, structures: Structure, index: int) -> None:
+        """Fill in the structure Stage of this number."""
+        structures.put("kind", self.kind, index)
+
+    def forget(self) -> None:
+        """Give up what has been found."""
+
+
+class Computed(Stage):
+    """Arguments that functions compute.
+
+    Args:
+        values: the functions, of the arguments by name, by the names of the parameters.
+    """
+
+    kind = layout.COMPUTE
+
+    def __init__(
+        self, values: dict[str, Callable[[dict[str, Any]], Any]], watched: Sequence[Watched]
+    ) -> None:
+        super().__init__(watched)
+        self._values = values
+
+    def fill(self, structures: Structure, index: int) -> None:
+        super().fill(structures, index)
+        structures.put_object("values", self._values, index)
+
+
+class Tuner(Protocol):
+    """What is needed of a wrapper that has configurations."""
+
+    configs: list[Config]
+    keys: list[str]
+
+    def known_config(self, named: dict[str, Any]) -> Config | None:
+        """What has been found for arguments by name; None where nothing has."""
+        ...
+
+
+class Chosen(Stage):
+    """The keywords of a configuration.
+
+    Args:
+        tuner: the wrapper.
+    """
+
+    kind = layout.TUNE
+
+    def __init__(self, tuner: Tuner, watched: Sequence[Watched]) -> None:
+        super().__init__(watched)
+        self._tuner = tuner
+        self._chosen: dict[bytes, tuple[Any, ...] | None] = {}
+        self.keys = frozenset(tuner.keys)
+
+    def fill(self, structures: Structure, index: int) -> None:
+        super().fill(structures, index)
+        structures.put_object("owner", self._tuner, index)
+        structures.put_object("configs", self._tuner.configs, index)
+        structures.put_object("chosen", self._chosen, index)
+        structures.put_object("note", self._note, index)
+
+    def forget(self) -> None:
+        self._chosen.clear()
+
+    def _note(self, words: bytes, objects: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Keep the configuration of a call that has just been made, for others of its words."""
+        if len(self._chosen) >= MAX_ENTRIES:
+            self.forget()
+        config = self._tuner.known_config(named)
+        found = None
+        if config is not None and config.pre_hook is None:
+            added = config.all_kwargs()
+            found = (config, tuple(added), *added.values(), objects)
+        self._chosen.setdefault(words, found)
+
+
 # -- one kernel -----------------------------------------------------------------------------------
 
 
@@ -164,6 +311,8 @@ class Launcher:
         runtime: the process's.
         kernel: the kernel.
         fallback: launches by Python: ``fallback(grid, *args, **kwargs)``.
+        stages: what wrappers add, the outermost first.
+        warm: compiles and loads instead.
 
     Attributes:
         bind: a builtin that gives, for a grid, a builtin that launches on it.
@@ -172,34 +321,47 @@ class Launcher:
     """
 
     def __init__(
-        self, runtime: Runtime, kernel: Kernel, fallback: Callable[..., CompiledKernel]
+        self,
+        runtime: Runtime,
+        kernel: Kernel,
+        fallback: Callable[..., CompiledKernel],
+        stages: Sequence[Stage] = (),
+        warm: Callable[..., CompiledKernel] | None = None,
     ) -> None:
         self._runtime = runtime
         self._kernel = kernel
+        self._stages = stages
         self._globals_known = False
         self._is_python = False
         self.entries: dict[bytes, tuple[Any, ...] | None] = {}
         self._state = self._new_state(kernel, fallback)
+        self._state.put_object("warm", partial(self._by_python, warm or fallback))
+        self._box = struct.pack("=Q", self._state.address)
         self.bind: Callable[[Any], Callable[..., CompiledKernel]] = runtime.new_bind(
-            struct.pack("=Q", self._state.address), self
+            self._box, self
         )
 
     def _new_state(self, kernel: Kernel, fallback: Callable[..., CompiledKernel]) -> Structure:
         state = Structure("State")
         declared = kernel.signature.parameters.values()
         names = [param.name for param in kernel.params]
+        tuned_by = frozenset(name for stage in self._stages for name in stage.keys)
         state.put("runtime", self._runtime.address)
         state.put("count", len(names))
         state.put("positional", sum(p.kind is not Parameter.KEYWORD_ONLY for p in declared))
-        state.keep("params", _param_structures(kernel))
+        state.keep("params", _param_structures(kernel, tuned_by))
         reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
         state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
         state.put_object("fallback", partial(self._by_python, fallback))
         state.put_object("adopt", self._adopt)
         state.put_object("hooks", kernel.pre_run_hooks)
-        state.put_object("attributes", vars(kernel))
         state.put_object("entries", self.entries)
+        stages = Structure("Stage", len(self._stages))
+        for i, stage in enumerate(self._stages):
+            stage.fill(stages, i)
+        state.keep("stages", stages)
+        state.put("stage_count", len(self._stages))
         return state
 
     def _by_python(self, launch: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -210,11 +372,36 @@ class Launcher:
         """Give up every variant; Python decides about the next launches."""
         self._state.put_words("recents", [0] * (4 * layout.RECENTS))
         self.entries.clear()
+        for stage in self._stages:
+            stage.forget()
+
+    def bound(
+        self, fallback: Callable[[], Any], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Callable[[], CompiledKernel] | None:
+        """What launches these arguments again and again; None where only Python can.
+
+        Args:
+            fallback: launches them by Python.
+        """
+        found = self._runtime.new_freeze(self._box, grid, self)(*args, **kwargs)
+        if found is None:
+            return None
+        entry, slots, extents = found
+        bound, room = Structure("Bound"), (ctypes.c_char * len(slots)).from_buffer_copy(slots)
+        bound.put("state", self._state.address)
+        bound.put("record", id(entry[1]) + layout.NUMBERS["BYTES_DATA"])
+        bound.put("debug", self._runtime.debug)
+        for axis, extent in zip("xyz", extents, strict=True):
+            bound.put(f"grid_{axis}", extent)
+        bound.put("slot_count", len(slots) // WORD)
+        bound.put("slots", ctypes.addressof(room))
+        kept = (bound, room, entry, self, args, kwargs)
+        return self._runtime.new_bound(struct.pack("=Q", bound.address), fallback, *kept)
 
     def _adopt(self, words: bytes, objects: tuple[Any, ...], compiled: CompiledKernel) -> None:
         """Keep what has just run for launches with the same words."""
         loaded = getattr(compiled, "loaded", None)  # a hook may have stopped the launch
-        if loaded is None or not self._watch_globals():
+        if loaded is None or not self._watch():
             return  # compiled, but never run
         if len(self.entries) >= MAX_ENTRIES:
             self.forget()
@@ -228,36 +415,50 @@ class Launcher:
             else (words, start.record(compiled), compiled, objects, start, loaded),
         )
 
-    def _watch_globals(self) -> bool:
-        """Have the code compare the global variables that the kernel reads, as they are now; false
-        when one may change without being another object."""
+    def _watch(self) -> bool:
+        """Have the code compare what launches depend on, as it is now; false when something may
+        change without being another object."""
         if not self._globals_known:
             self._globals_known = True
-            self._is_python = not self._note_globals()
+            self._is_python = not self._note_watched()
         return not self._is_python
 
-    def _note_globals(self) -> bool:
-        used = self._kernel.used_global_vals
-        watched = Structure("Global", len(used))
-        for i, ((name, _), (_, scope)) in enumerate(used.items()):
-            now = scope.get(name)
-            value = now.value if type(now) is constexpr else now
-            if type(value) not in _PLAIN:
-                return False
-            watched.put_object("scope", scope, i)
-            watched.put_object("name", name, i)
-            watched.put_object("object", now, i)
-            if now is not value:
-                watched.put_object("value", value, i)
-        self._state.keep("globals", watched)
-        self._state.put("global_count", len(used))
+    def _note_watched(self) -> bool:
+        used = [(scope, name) for (name, _), (_, scope) in self._kernel.used_global_vals.items()]
+        if any(type(_inside(scope.get(name))) not in _PLAIN for scope, name in used):
+            return False
+        # An attribute `run` of the kernel object itself takes the place of the method.
+        own: list[Watched] = [(vars(self._kernel), "run")]
+        own += [watched for stage in self._stages for watched in stage.watched]
+        everything = own + used
+        structures = Structure("Global", len(everything))
+        for i, (scope, name) in enumerate(everything):
+            structures.put_object("scope", scope, i)
+            structures.put_object("name", name, i)
+            if name in scope:
+                now = scope[name]
+                structures.put_object("object", now, i)
+                if _inside(now) is not now:
+                    structures.put_object("value", _inside(now), i)
+        self._state.keep("globals", structures)
+        self._state.put("global_count", len(everything))
         return True
 
 
-def make_launcher(kernel: Any, fallback: Callable[..., CompiledKernel]) -> Launcher | None:
-    """The native launcher of a kernel; None where Python launches it by itself."""
+def _inside(value: Any) -> Any:
+    return value.value if type(value) is constexpr else value
+
+
+def make_launcher(
+    kernel: Any,
+    fallback: Callable[..., CompiledKernel],
+    stages: Sequence[Stage] = (),
+    warm: Callable[..., CompiledKernel] | None = None,
+) -> Launcher | None:
+    """The native launcher of a kernel, with what its wrappers add; None where Python launches it by
+    itself."""
     kinds = {p.kind for p in kernel.signature.parameters.values()}
     if Parameter.VAR_POSITIONAL in kinds or len(kernel.params) > MAX_PARAMS:
         return None
     found = runtime()
-    return None if found is None else Launcher(found, kernel, fallback)
+    return None if found is None else Launcher(found, kernel, fallback, stages, warm)

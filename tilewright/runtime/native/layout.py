@@ -11,6 +11,12 @@ from typing import Final
 WORD: Final = 8
 MAX_PARAMS: Final = 64
 MAX_OPTIONS: Final = 16
+MAX_SLOTS: Final = 192
+"""Of a call: one for each parameter, then one for each leaf of its tuples and each part of its
+descriptors. A step of Record.slots has room for their numbers."""
+
+MAX_WORDS: Final = 512
+MAX_HELD: Final = 64
 RECENTS: Final = 4
 BUCKETS: Final = 128
 
@@ -19,9 +25,17 @@ FUNCTIONS: Final = (
     *("PyCallable_Check", "PyCFunction_NewEx", "PyErr_Clear", "PyErr_Occurred"),
     *("PyEval_SaveThread", "PyEval_RestoreThread", "PyMem_RawMalloc", "PyMem_RawFree"),
     *("PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong"),
-    *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble"),
+    *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble", "PyType_GetFlags"),
     *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_SetItem", "PyList_Size"),
-    *("PyDict_Copy", "PyDict_GetItemWithError", "PyDict_SetItem", "PyDict_Size"),
+    *("PyList_GetItem", "PySequence_Size", "PySequence_GetItem"),
+    *(
+        "PyDict_Copy",
+        "PyDict_GetItemWithError",
+        "PyDict_SetItem",
+        "PyDict_Size",
+        "PyDict_Next",
+        "PyDict_New",
+    ),
 )
 """Python's C functions that the code calls; all of the stable ABI (3.12)."""
 
@@ -33,22 +47,28 @@ _KNOB_WORDS = len(_KNOB)
 _RUNTIME = {
     **dict.fromkeys(FUNCTIONS, 1),
     **dict.fromkeys(("none", "true", "false", "int", "float", "bool", "tuple", "ndarray"), 1),
+    **dict.fromkeys(("float64", "constexpr", "readers", "descriptors", "home"), 1),
+    **dict.fromkeys(("element_numbers", "device_numbers"), 1),
+    **dict.fromkeys(("base_name", "shape_name", "strides_name", "block_shape_name"), 1),
+    **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
     **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_view"), 1),
     **dict.fromkeys(("untyped_storage", "storage_data_ptr", "storage_nbytes"), 1),
-    **dict.fromkeys(("run_name", "value_name", "dtype_name", "last_kernel_name"), 1),
-    **dict.fromkeys(("launch_method", "extents_of", "environ", "cuda_usable"), 1),
+    **dict.fromkeys(("value_name", "dtype_name", "last_kernel_name"), 1),
+    **dict.fromkeys(("launch_method", "freeze_method", "extents_of", "environ", "cuda_usable"), 1),
     **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
     **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
     "constant_types": CONSTANT_TYPES,
+    "leaf": 6,  # a Param
     "debug": _KNOB_WORDS,
     "cpu_threads": _KNOB_WORDS,
+    "element_bytes": 64,
     "elements": 2 * BUCKETS,
     "dlpack_elements": 2 * BUCKETS,
 }
 _STATE = {
     **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
-    **dict.fromkeys(("fallback", "adopt", "hooks", "attributes", "entries", "turn"), 1),
-    **dict.fromkeys(("global_count", "globals"), 1),
+    **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn"), 1),
+    **dict.fromkeys(("global_count", "globals", "stage_count", "stages"), 1),
     "recents": 4 * RECENTS,
 }
 _RECORD = {
@@ -57,19 +77,22 @@ _RECORD = {
     **dict.fromkeys(("shared", "ctas", "attributes", "attribute_count", "context"), 1),
     **dict.fromkeys(("get_current", "launch", "stream_of", "device_index"), 1),
     **dict.fromkeys(("device", "name", "refuse"), 1),
-    "slots": MAX_PARAMS,
+    "slots": MAX_SLOTS,
 }
 _FRAME = {
     "values": MAX_PARAMS,
-    "slots": MAX_PARAMS,
+    "slots": MAX_SLOTS,
     "lows": MAX_PARAMS,
     "highs": MAX_PARAMS,
-    "packed": MAX_PARAMS,
-    "pointers": MAX_PARAMS,
-    "words": 1 + 2 * MAX_PARAMS + 4 * MAX_OPTIONS,
-    "objects": MAX_PARAMS + 2 * MAX_OPTIONS,
+    "packed": MAX_SLOTS,
+    "pointers": MAX_SLOTS,
+    "words": MAX_WORDS,
+    "objects": MAX_WORDS,
     "options": 2 * MAX_OPTIONS,
+    "held": MAX_HELD,
     **dict.fromkeys(("word_count", "object_count", "option_count", "tensor_count", "device"), 1),
+    **dict.fromkeys(("slot_count", "held_count", "read_params", "read_options"), 1),
+    **dict.fromkeys(("recent", "stage"), 1),
     "grid_object": 1,
     "grid": 3,
     "job": 10,
@@ -101,6 +124,10 @@ OFFSETS: Final[dict[str, dict[str, int]]] = {
     "Knob": _packed(_KNOB),
     "Param": _words("keyword", "name", "default", "flags", "low", "high"),
     "Global": _words("scope", "name", "object", "value"),
+    "Stage": _words("kind", "owner", "configs", "chosen", "note", "values"),
+    "Bound": _words(
+        *("state", "record", "debug", "grid_x", "grid_y", "grid_z", "slot_count", "slots")
+    ),
     "Recent": _words("entry", "words", "count", "record"),
     "Job": _words(
         *("function", "args", "x", "y", "z", "begin", "scratch", "scratch_bytes", "workers"),
@@ -148,12 +175,26 @@ TAKES_INT: Final = 16
 TAKES_UINT64: Final = 32
 TAKES_FLOAT: Final = 64
 TAKES_BOOL: Final = 128
+TAKES_PARTS: Final = 256
+"""Tuples and descriptors."""
+BY_EVERY_VALUE: Final = 512
+"""The value decides which configuration of a tuned kernel is best."""
+
+LEAF: Final = (
+    BY_VALUE | BY_ALIGNMENT | TAKES_TENSOR | TAKES_INT | TAKES_UINT64 | TAKES_FLOAT | TAKES_BOOL
+) | TAKES_PARTS
+"""What is known of a leaf of a tuple."""
 
 TO_FP32: Final = 256
 """In a step of Record.slots, beside the parameter's number: round to fp32."""
 
 CPU: Final = 0
 CUDA: Final = 1
+
+COMPUTE: Final = 0
+TUNE: Final = 1
+"""Kinds of stages."""
+
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 DLPACK_KEY: Final = 1 << 32
@@ -184,7 +225,14 @@ NUMBERS: Final[dict[str, int]] = {
     "TAKES_UINT64": TAKES_UINT64,
     "TAKES_FLOAT": TAKES_FLOAT,
     "TAKES_BOOL": TAKES_BOOL,
+    "TAKES_PARTS": TAKES_PARTS,
+    "BY_EVERY_VALUE": BY_EVERY_VALUE,
+    "LEAF": LEAF,
     "TO_FP32": TO_FP32,
+    "MAX_PARAMS": MAX_PARAMS,
+    "MAX_SLOTS": MAX_SLOTS,
+    "MAX_HELD": MAX_HELD,
+    "WORDS_LIMIT": MAX_WORDS - 16,  # what is read at once takes fewer
     # Kinds of words in a key, and what is above the lowest byte.
     "TENSOR": 1,
     "INT": 2,
@@ -195,9 +243,25 @@ NUMBERS: Final[dict[str, int]] = {
     "CONSTANT_INT": 7,
     "CONSTANT_FLOAT": 8,
     "CONSTANT_OBJECT": 9,
+    "CONSTANT_TUPLE": 10,
+    "CONSTEXPR": 11,
+    "TUPLE": 12,
+    "DESCRIPTOR": 13,
+    "HOME": 14,
+    "PARAMS": 15,
+    "CONFIGS": 16,
     "ALIGNED": 1 << 16,
     "READ_ONLY": 1 << 17,
-    # What starting gives, and reading a grid.
+    "UNKNOWN": 1 << 18,
+    "NAN": 1 << 19,
+    "IS_TUPLE": 1 << 26,  # Py_TPFLAGS_TUPLE_SUBCLASS
+    "MAX_RANK": 5,
+    "PART_ALIGNMENT": 15,  # of a descriptor's base and strides, less 1
+    "TUNE": TUNE,
+    # What preparing gives, starting, and reading a grid.
+    "READY": 1,
+    "UNUSUAL": 2,
+    "MISSED": 3,
     "STARTED": 1,
     "LEFT": 2,
     "FAILED": 0,

@@ -14,33 +14,51 @@ import sysconfig
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.base import knobs
-from tilewright.ir.types import DType
+from tilewright.ir.types import DType, scalar_type
+from tilewright.language.values import constexpr
+from tilewright.runtime import driver
+from tilewright.runtime.descriptors import DESCRIPTORS
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.code import Code, can_load, load
 from tilewright.runtime.native.layout import (
     AMBIGUOUS,
     DLPACK_KEY,
     FUNCTIONS,
+    INT64_MAX,
+    INT64_MIN,
+    LEAF,
     NUMBERS,
     OFFSETS,
     table_of,
 )
 from tilewright.runtime.native.structure import Structure
-from tilewright.runtime.tensors import NUMPY_ELEMENTS, SHORT, element_type
+from tilewright.runtime.tensors import CPU as CPU_NAME
+from tilewright.runtime.tensors import (
+    CUDA_NAMES,
+    NUMPY_ELEMENTS,
+    READERS,
+    SHORT,
+    element_type,
+)
 
 METH_FASTCALL_KEYWORDS, METH_O = 0x82, 0x8
 
 ELEMENTS = {short: number for number, short in enumerate(sorted(SHORT), 1)}
 """What words of a key have for an element type."""
 
+DEVICES = {name: number for number, name in enumerate((CPU_NAME, *CUDA_NAMES))}
+"""What words of a key have for a device."""
+
 _CONSTANT_TYPES = (bool, str, DType)
+_ATTRIBUTES = ("value", "dtype", "last_kernel", "best_config")
+_PARTS = ("base", "shape", "strides", "block_shape", "padding")
 _DLPACK_MAJOR = 1
 _VIEW_FUNCTION = 5  # of DLPackExchangeAPI, in words: dltensor_from_py_object_no_sync
 
@@ -100,6 +118,10 @@ class Runtime:
         self.address = self._all.address
         self._launch_method = MethodDef(b"launch", code["launch"], METH_FASTCALL_KEYWORDS, None)
         self._bind_method = MethodDef(b"bind", code["bind"], METH_O, None)
+        self._freeze_method = MethodDef(b"freeze", code["freeze"], METH_FASTCALL_KEYWORDS, None)
+        self._bound_method = MethodDef(
+            b"launch", code["launch_bound"], METH_FASTCALL_KEYWORDS, None
+        )
         self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._torch_sought = False
         self._fill()
@@ -112,15 +134,28 @@ class Runtime:
             put_object(name, value)
         for kind in (int, float, bool, tuple, np.ndarray):
             put_object(kind.__name__, kind)
-        put_object("run_name", sys.intern("run"))
-        put_object("value_name", sys.intern("value"))
-        put_object("dtype_name", sys.intern("dtype"))
-        put_object("last_kernel_name", sys.intern("last_kernel"))
+        put_object("float64", np.float64)
+        put_object("constexpr", constexpr)
+        for attribute in (*_ATTRIBUTES, *_PARTS):
+            put_object(f"{attribute}_name", sys.intern(attribute))
+        put_object("zero", sys.intern("zero"))
+        put_object("nan", sys.intern("nan"))
+        put_object("readers", READERS)
+        put_object("descriptors", DESCRIPTORS)
+        put_object("element_numbers", ELEMENTS)
+        put_object("device_numbers", DEVICES)
+        put_object("home", _home)
         put_object("extents_of", extents_of)
         put_object("launch_hooks", knobs.launch_hooks)
         put("launch_method", ctypes.addressof(self._launch_method))
         self._all.put_words("constant_types", map(id, _CONSTANT_TYPES))
         self._all.put_words("elements", table_of(_numpy_elements()))
+        self._all.put_words("element_bytes", _element_bytes())
+        leaf = Structure("Param")
+        leaf.put("flags", LEAF)
+        leaf.put("low", INT64_MIN)
+        leaf.put("high", INT64_MAX)
+        self._all.put_words("leaf", leaf.words())
         put_object("environ", _environment())
         self._knobs = [self._knob(name) for name in ("debug", "cpu_threads")]
 
@@ -142,11 +177,26 @@ class Runtime:
     def new_bind(self, box: bytes, owner: Forgetful) -> Any:
         """A builtin that gives launchers on grids for the kernel whose State `box` has the address
         of."""
-        make: Any = ctypes.pythonapi.PyCFunction_NewEx
-        make.restype = ctypes.py_object
-        make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
         self._launchers.add(owner)
-        return make(ctypes.addressof(self._bind_method), (box, owner), None)
+        return _builtin(self._bind_method, (box, owner))
+
+    def new_freeze(self, box: bytes, grid: Any, owner: Forgetful) -> Any:
+        """A builtin that reads the arguments of launches on a grid, for `new_bound`."""
+        return _builtin(self._freeze_method, (box, grid, owner))
+
+    def new_bound(self, box: bytes, fallback: Callable[[], Any], *kept: Any) -> Any:
+        """A builtin that makes the launch whose structure Bound `box` has the address of.
+
+        Args:
+            fallback: makes it by Python.
+            kept: what the structure refers to.
+        """
+        return _builtin(self._bound_method, (box, fallback, *kept))
+
+    @property
+    def debug(self) -> int:
+        """The setting, as keys have it."""
+        return int(knobs.runtime.debug)
 
     # -- devices --------------------------------------------------------------------------------
 
@@ -197,6 +247,27 @@ class Runtime:
         self._all.put("torch_view", view)
         put_object("torch_parameter", torch.nn.Parameter)
         put_object("torch_tensor", torch.Tensor)
+
+
+def _builtin(method: MethodDef, self: tuple[Any, ...]) -> Any:
+    """A builtin function; the definition of its method must outlive it."""
+    make: Any = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype = ctypes.py_object
+    make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
+    return make(ctypes.addressof(method), self, None)
+
+
+def _home() -> int:
+    """The number of the active driver's device; -1 for one that native code does not know."""
+    return DEVICES.get(driver.name_of(driver.active), -1)
+
+
+def _element_bytes() -> list[int]:
+    """Bytes of an element by the number of its type."""
+    sizes = [0] * (max(ELEMENTS.values()) + 1)
+    for short, number in ELEMENTS.items():
+        sizes[number] = scalar_type(short).nbytes_in_memory
+    return sizes
 
 
 def _address_of(function: Any) -> int:

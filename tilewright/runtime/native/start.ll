@@ -1,10 +1,11 @@
 ; Running a variant that has run before, on the CPU's thread pool or through the CUDA driver.
 
-; The grid, then the programs; gives the compiled kernel. `%recent` is borrowed, and the grid function
-; may run any code: what is needed of it is read and held first.
-define internal ptr @start(ptr %rt, ptr %state, ptr %frame, ptr %recent, ptr %grid, ptr %args,
+; The grid, then the programs; gives the compiled kernel. Frame.recent is borrowed, and the grid
+; function may run any code: what is needed of it is read and held first.
+define internal ptr @start(ptr %rt, ptr %state, ptr %frame, ptr %grid, ptr %args,
                            i64 %nargs, ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
+  %recent = get ptr Frame.recent of %frame
   %entry_object = get ptr Recent.entry of %recent
   %record = get ptr Recent.record of %recent
   %kernel = get ptr Record.kernel of %record
@@ -15,17 +16,7 @@ entry:
   switch i32 %any, label %fail [ i32 $EMPTY, label %done
                                  i32 $SOME, label %device ]
 device:
-  %kind = get i64 Record.kind of %record
-  %on_cpu = icmp eq i64 %kind, $CPU
-  br i1 %on_cpu, label %cpu, label %cuda
-cpu:
-  %r0 = call i32 @start_cpu(ptr %rt, ptr %frame, ptr %record)
-  br label %started
-cuda:
-  %r1 = call i32 @start_cuda(ptr %rt, ptr %frame, ptr %record)
-  br label %started
-started:
-  %result = phi i32 [ %r0, %cpu ], [ %r1, %cuda ]
+  %result = call i32 @start_on_device(ptr %rt, ptr %frame, ptr %record)
   switch i32 %result, label %fail [ i32 $STARTED, label %done
                                     i32 $LEFT, label %slow ]
 done:
@@ -37,7 +28,9 @@ slow:
   api void Py_DecRef(ptr %entry_object)
   api void Py_DecRef(ptr %kernel)
   %plain = get ptr Frame.grid_object of %frame
-  %ran = call ptr @fall_back(ptr %rt, ptr %state, ptr %plain, ptr %args, i64 %nargs, ptr %kwnames)
+  %python = get ptr State.fallback of %state
+  %ran = call ptr @fall_back(ptr %rt, ptr %python, ptr %plain,
+                             ptr %args, i64 %nargs, ptr %kwnames)
   call void @drop_grid(ptr %rt, ptr %frame)
   ret ptr %ran
 fail:
@@ -45,6 +38,21 @@ fail:
   api void Py_DecRef(ptr %kernel)
   call void @drop_grid(ptr %rt, ptr %frame)
   ret ptr null
+}
+
+; The programs of Frame.grid: $STARTED, $LEFT for Python to do it, or $FAILED with an exception set.
+define internal i32 @start_on_device(ptr %rt, ptr %frame,
+                                     ptr %record) nounwind "frame-pointer"="all" {
+entry:
+  %kind = get i64 Record.kind of %record
+  %on_cpu = icmp eq i64 %kind, $CPU
+  br i1 %on_cpu, label %cpu, label %cuda
+cpu:
+  %r0 = call i32 @start_cpu(ptr %rt, ptr %frame, ptr %record)
+  ret i32 %r0
+cuda:
+  %r1 = call i32 @start_cuda(ptr %rt, ptr %frame, ptr %record)
+  ret i32 %r1
 }
 
 ; Gives up Frame.grid_object, which is null until the grid is known.
@@ -285,7 +293,7 @@ done:
 
 ; -- the CPU ------------------------------------------------------------------------------------
 
-; $STARTED when all programs have run, $LEFT for Python to do it, or $FAILED with an exception set.
+; As @start_on_device; all programs have run when it returns.
 define internal i32 @start_cpu(ptr %rt, ptr %frame, ptr %record) nounwind "frame-pointer"="all" {
 entry:
   %pool = get ptr Runtime.pool of %rt
@@ -444,7 +452,7 @@ done:
 
 ; -- CUDA ---------------------------------------------------------------------------------------
 
-; As @start_cpu; the programs run after it returns.
+; As @start_on_device; the programs run after it returns.
 define internal i32 @start_cuda(ptr %rt, ptr %frame, ptr %record) nounwind "frame-pointer"="all" {
 entry:
   %current = alloca ptr
