@@ -40,6 +40,7 @@ from tilewright.lowering.emit import (
     vector,
     zero,
 )
+from tilewright.lowering.guard import guarded
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.shared_memory import ALIGN
@@ -268,27 +269,32 @@ class EmulatedHardware:
         b.br(after)
         b.at(after)
 
-    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
-        """As a GPU has them: integers of 32 and 64 bits, and additions of floats of that size."""
-        element, kind = what.element, what.kind
-        if element.primitive_bitwidth < 32 or kind == "xchg":
-            return None
+    def atomic_length(self, what: Atomic) -> int:
+        """As a GPU has them: integers of 32 and 64 bits, and additions of floats of that size,
+        some at a time."""
+        if what.element.primitive_bitwidth < 32 or what.kind == "xchg":
+            return 0
+        if not what.element.is_floating():
+            return 1
+        return 128 // what.element.primitive_bitwidth if what.kind == "add" else 0
+
+    def atomic(
+        self, b: Builder, what: Atomic, ptr: V, values: Sequence[V], mask: V | None
+    ) -> Sequence[V]:
+        kind, element = what.kind, what.element
         if element.is_floating():
-            if kind != "add":
-                return None
             kind = "fadd"
         elif kind in ("min", "max") and not element.is_int_signed():
             kind = f"u{kind}"
-        entered, inside, after = b.current, b.block("atomic"), b.block("done")
-        b.cond_br(mask if mask is not None else const(int_type(1), 1), inside, after)
-        b.at(inside)
-        old = b.atomicrmw(kind, ptr, value, "seq_cst")
-        b.br(after)
-        b.at(after)
-        found = b.phi(value.type)
-        found.add(old, inside)
-        found.add(zero(value.type), entered)
-        return found.value
+        found: list[V] = []
+        for i, value in enumerate(values):
+            place = b.gep(value.type, ptr, i)
+
+            def act(place: V = place, value: V = value) -> V:
+                return b.atomicrmw(kind, place, value, "seq_cst")
+
+            found.append(guarded(b, mask, act, zero(value.type)))
+        return found
 
     def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
         return b.load_atomic(bits, ptr, "seq_cst")

@@ -83,6 +83,24 @@ def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
     assert swap.startswith(f"atom.{sem}.{scope}.")
 
 
+@pytest.mark.parametrize(("element", "arch", "length", "type"), [
+    (ir.FP32, 90, 4, "v4.f32"), (ir.FP16, 90, 8, "noftz.v8.f16"),
+    (ir.BF16, 90, 8, "noftz.v8.bf16"),
+    (ir.FP32, 80, 1, "f32"), (ir.FP64, 90, 1, "f64"), (ir.I32, 90, 1, "u32"),
+])  # fmt: skip
+@pytest.mark.parametrize("used", [False, True])
+def test_neighbours_are_added_at_once_on_hopper(
+    element: ir.DType, arch: int, length: int, type: str, used: bool
+) -> None:
+    """By relaxed instructions between two fences, which stand for the order of all of them."""
+    module = kernel(element, "add", shape=(2048,), sem="acq_rel", used=used)
+    module.entry.arg_attrs = [{"divisibility": 16}] * 3
+    text = ptx_of(module, arch)
+    name = "atom" if used else "red"
+    assert atomics(text) == [f"{name}.relaxed.gpu.global.add.{type}"] * (2048 // 128 // length)
+    assert text.count("fence.acq_rel.gpu") == 2
+
+
 def test_bf16_is_added_by_a_loop_before_hopper() -> None:
     (found,) = atomics(ptx_of(kernel(ir.BF16, "add", sem="acq_rel"), 80))
     assert re.fullmatch(r"atom\.relaxed\.gpu\.(global\.)?cas\.b\d+", found)

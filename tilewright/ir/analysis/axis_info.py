@@ -300,6 +300,11 @@ def _expand_dims(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     )  # fmt: skip
 
 
+@_rule("gpu.convert_layout")
+def _convert_layout(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    return infos[0]
+
+
 @_rule("tile.broadcast")
 def _broadcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     info = infos[0]
@@ -464,7 +469,7 @@ def _shl(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
 _SUMS = frozenset(
     {"arith.add", "arith.mul", "arith.idiv", "arith.rem", "arith.min", "arith.max", "arith.and",
      "arith.cast", "arith.hint", "arith.shl", "arith.shr", "tile.splat", "tile.expand_dims",
-     "tile.broadcast", "tile.reshape", "tile.permute"}
+     "tile.broadcast", "tile.reshape", "tile.permute", "gpu.convert_layout"}
 )  # fmt: skip
 
 

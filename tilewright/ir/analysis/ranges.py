@@ -95,7 +95,7 @@ def _program_count(op: Op, depth: int) -> Range | None:
 
 
 @_rule("tile.splat", "tile.expand_dims", "tile.broadcast", "tile.reshape", "tile.permute",
-       "tile.flip", "tile.split", "arith.hint", "tile.gather")  # fmt: skip
+       "tile.flip", "tile.split", "arith.hint", "tile.gather", "gpu.convert_layout")  # fmt: skip
 def _same(op: Op, depth: int) -> Range | None:
     return value_range(op.operands[0], depth)
 

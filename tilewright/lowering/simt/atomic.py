@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from tilewright.ir import types as ir
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
@@ -20,7 +21,7 @@ from tilewright.lowering.simt.combine import exchanged
 from tilewright.lowering.simt.convert import from_bits, to_bits
 from tilewright.lowering.simt.hardware import Atomic
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.memory import one_of_many
+from tilewright.lowering.simt.memory import groups, one_of_many, vector_length
 from tilewright.lowering.simt.shared_memory import scratch
 from tilewright.lowering.simt.staging import Staged, staged_bytes
 from tilewright.lowering.types import memory_type, register_type
@@ -51,33 +52,34 @@ def atomic_scratch(op: AnyAtomic) -> int:
 
 @emits(AtomicRMW)
 def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
-    b = kernel.b
-    what = Atomic(op.kind, ir.dtype_of(op.value.type), op.sem, op.scope, bool(op.result.users))
-    masks = kernel.env[op.mask] if op.mask is not None else None
-    owner = one_of_many(kernel, op.ptr)
-
-    def act(register: int) -> V:
-        ptr, value = kernel.env[op.ptr][register], kernel.env[op.value][register]
-        mask = masks[register] if masks is not None else None
-        if owner is not None:
-            mask = owner if mask is None else b.and_(owner, mask)
-        old = kernel.hw.atomic(b, what, ptr, value, mask)
-        if old is not None:
-            return old
-        return guarded(
-            kernel.b, mask, lambda: _compare_loop(kernel, op, ptr, value), zero(value.type)
-        )
-
-    with _ordered(kernel, op):
-        found = _each(kernel, op, act)
+    """In vectors where there are instructions on them. Of several, none has the order: fences
+    around all of them give it, which wait for memory once instead of each time."""
+    element = ir.dtype_of(op.value.type)
+    what = Atomic(op.kind, element, op.sem, op.scope, bool(op.result.users))
+    known = kernel.hw.atomic_length(what)
+    length = max(1, min(known, vector_length(kernel, op.ptr, op.mask)))
+    starts = list(groups(kernel, op.ptr, length))
+    fenced = known == 0 or len(starts) > 1
+    if fenced:
+        what = replace(what, order="relaxed")
+    found: dict[int, V] = {}
+    with _ordered(kernel, op, fenced=fenced):
+        for start in starts:
+            registers = range(start, start + length)
+            values = [kernel.env[op.value][r] for r in registers]
+            mask = _acting(kernel, op, start)
+            old = (
+                kernel.hw.atomic(kernel.b, what, kernel.env[op.ptr][start], values, mask)
+                if known
+                else [_compare_loop(kernel, op, kernel.env[op.ptr][start], values[0], mask)]
+            )
+            found.update(zip(registers, old, strict=True))
     _bind(kernel, op, found)
 
 
 @emits(AtomicCAS)
 def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
     b = kernel.b
-    owner = one_of_many(kernel, op.ptr)
-    masks = kernel.env[op.mask] if op.mask is not None else None
     order, scope = _LLVM_ORDER.get(op.sem, op.sem), kernel.hw.sync_scope(op.scope)
 
     def act(register: int) -> V:
@@ -88,10 +90,7 @@ def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
             old, _ = b.cmpxchg(ptr, want, new, order, scope)
             return from_bits(kernel, op.value.type, [old])[0]
 
-        mask = owner
-        if masks is not None:
-            mask = masks[register] if owner is None else b.and_(owner, masks[register])
-        return guarded(kernel.b, mask, swap, zero(value.type))
+        return guarded(b, _acting(kernel, op, register), swap, zero(value.type))
 
     with _ordered(kernel, op):
         found = _each(kernel, op, act)
@@ -156,7 +155,7 @@ def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
     _bind(kernel, op, found)
 
 
-def _acting(kernel: Kernel, op: AtomicLoad | AtomicStore | AtomicPoll, register: int) -> V | None:
+def _acting(kernel: Kernel, op: AnyAtomic, register: int) -> V | None:
     """Whether this thread acts on the element in a register; None where it surely does."""
     mask = kernel.env[op.mask][register] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
@@ -173,14 +172,24 @@ def _each(kernel: Kernel, op: AnyAtomic, act: Callable[[int], V]) -> dict[int, V
 
 
 @contextmanager
-def _ordered(kernel: Kernel, op: AnyAtomic) -> Generator[None]:
-    """Barriers that make the order of the acting threads that of the program."""
+def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generator[None]:
+    """Barriers that make the order of the acting threads that of the program.
+
+    Args:
+        fenced: whether the instructions are relaxed, so that each thread needs fences too.
+    """
+    b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
     if op.sem in ("release", "acq_rel"):
-        kernel.hw.barrier(kernel.b)
+        kernel.hw.barrier(b)
+        if fenced:
+            b.fence("release", scope)
     yield
-    # Spreading the result through shared memory waits for all threads as well.
-    if op.sem in ("acquire", "acq_rel") and not atomic_scratch(op):
-        kernel.hw.barrier(kernel.b)
+    if op.sem in ("acquire", "acq_rel"):
+        if fenced:
+            b.fence("acquire", scope)
+        # Spreading the result through shared memory waits for all threads as well.
+        if not atomic_scratch(op):
+            kernel.hw.barrier(b)
 
 
 # -- results --------------------------------------------------------------------------------------
@@ -230,30 +239,27 @@ def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Register
 # -- without an instruction -----------------------------------------------------------------------
 
 
-def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V) -> V:
-    """Compute the new value, and try to write it until nobody came between.
+def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | None) -> V:
+    """Compute the new value, and try to write it until nobody came between."""
 
-    The fences around give the order, so that the attempts need none.
-    """
-    b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
-    if op.sem in ("release", "acq_rel"):
-        b.fence("release", scope)
-    bits = int_type(memory_type(op.value.type).bits)
-    first = b.load(bits, ptr, volatile=True)
-    before, again, done = b.current, b.block("try"), b.block("swapped")
-    b.br(again)
-    b.at(again)
-    old = b.phi(bits)
-    old.add(first, before)
-    (current,) = from_bits(kernel, op.value.type, [old.value])
-    (wanted,) = to_bits(kernel, [_combined(kernel, op, current, value)])
-    found, swapped = b.cmpxchg(ptr, old.value, wanted, "monotonic", scope)
-    old.add(found, b.current)
-    b.cond_br(swapped, done, again)
-    b.at(done)
-    if op.sem in ("acquire", "acq_rel"):
-        b.fence("acquire", scope)
-    return current
+    def attempt() -> V:
+        b, bits = kernel.b, int_type(memory_type(op.value.type).bits)
+        first = b.load(bits, ptr, volatile=True)
+        before, again, done = b.current, b.block("try"), b.block("swapped")
+        b.br(again)
+        b.at(again)
+        old = b.phi(bits)
+        old.add(first, before)
+        (current,) = from_bits(kernel, op.value.type, [old.value])
+        (wanted,) = to_bits(kernel, [_combined(kernel, op, current, value)])
+        scope = kernel.hw.sync_scope(op.scope)
+        found, swapped = b.cmpxchg(ptr, old.value, wanted, "monotonic", scope)
+        old.add(found, b.current)
+        b.cond_br(swapped, done, again)
+        b.at(done)
+        return current
+
+    return guarded(kernel.b, mask, attempt, zero(value.type))
 
 
 def _combined(kernel: Kernel, op: AtomicRMW, old: V, value: V) -> V:

@@ -118,11 +118,18 @@ class Hardware(Protocol):
         """Write words to global memory where the mask is true; sizes as for `load`."""
         ...
 
-    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
-        """One instruction that combines global memory with a value, where the mask is true.
+    def atomic_length(self, what: Atomic) -> int:
+        """How many neighbours one instruction combines with memory at most; 0: there is none."""
+        ...
 
-        The result is what was there before, 0 where the mask is false, anything if not wanted. None
-        where there is no such instruction; then nothing has been emitted.
+    def atomic(
+        self, b: Builder, what: Atomic, ptr: V, values: Sequence[V], mask: V | None
+    ) -> Sequence[V]:
+        """One instruction that combines global memory with values, where the mask is true.
+
+        The address is a multiple of the bytes of all values, of which there are 2**n, at most
+        `atomic_length` and at most 16 bytes. The results are what was there before, 0 where the
+        mask is false, anything if not wanted.
         """
         ...
 

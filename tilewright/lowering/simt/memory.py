@@ -54,7 +54,7 @@ def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
     return length
 
 
-def _groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
+def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
     """The first register of each access; registers that hold copies are left out."""
     count = len(kernel.env[ptr])
     copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
@@ -133,7 +133,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     pointers, values = kernel.env[op.ptr], kernel.env[op.value]
     masks = kernel.env[op.mask] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
-    for start in _groups(kernel, op.ptr, length):
+    for start in groups(kernel, op.ptr, length):
         mask = masks[start] if masks else None
         if owner is not None:
             mask = owner if mask is None else kernel.b.and_(owner, mask)

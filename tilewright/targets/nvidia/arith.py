@@ -19,7 +19,7 @@ from collections.abc import Callable
 from tilewright.ir import types as ir
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import F32, F64, I32, Builder, V, const, int_type
+from tilewright.lowering.emit import BF16, F32, F64, I32, Builder, V, const, int_type, like
 from tilewright.lowering.fmod import fmod
 from tilewright.lowering.math_common import FORMAT_F32, copysign, fabs, polynomial
 from tilewright.lowering.math_f64 import sin_cos
@@ -47,6 +47,37 @@ def instruction(b: Builder, name: str, *operands: V) -> V:
 def _in_f32(b: Builder, element: ir.DType, function: Function, x: V) -> V:
     with b.flags(""):
         return narrow(b, function(b, widen(b, x, element)), element)
+
+
+# -- sums and products ----------------------------------------------------------------------------
+
+
+@lowers(arith.Add, target="cuda")
+def lower_add(b: Builder, op: arith.Add, lhs: V, rhs: V) -> V:
+    return _in_bf16(b, op, b.fadd, lhs, rhs) or common.lower_add(b, op, lhs, rhs)
+
+
+@lowers(arith.Sub, target="cuda")
+def lower_sub(b: Builder, op: arith.Sub, lhs: V, rhs: V) -> V:
+    return _in_bf16(b, op, b.fsub, lhs, rhs) or common.lower_sub(b, op, lhs, rhs)
+
+
+@lowers(arith.Mul, target="cuda")
+def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
+    return _in_bf16(b, op, b.fmul, lhs, rhs) or common.lower_mul(b, op, lhs, rhs)
+
+
+def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V) -> V | None:
+    """By an instruction on bf16, where LLVM knows one; None for other types.
+
+    It rounds once, as a result of fp32 that is rounded to bf16 does: fp32 has more than twice the
+    bits of bf16, so nothing is lost by rounding twice.
+    """
+    if _element(op) != ir.BF16:
+        return None
+    with b.flags(""):
+        result = act(b.bitcast(lhs, like(BF16, lhs.type)), b.bitcast(rhs, like(BF16, rhs.type)))
+    return b.bitcast(result, lhs.type)
 
 
 # -- exponentials ---------------------------------------------------------------------------------

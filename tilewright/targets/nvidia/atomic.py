@@ -6,12 +6,14 @@ fp32 in global memory flushes subnormal operands and results to zero, which noth
 
 from __future__ import annotations
 
-from tilewright.ir import types as ir
-from tilewright.lowering.emit import VOID, Builder, V, int_type, zero
-from tilewright.lowering.simt.hardware import Atomic
+from collections.abc import Sequence
 
-# Constraint letters of inline assembly, by bits of the register.
-_LETTERS = {16: "h", 32: "r", 64: "l"}
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import Builder, V, int_type, zero
+from tilewright.lowering.simt.hardware import Atomic
+from tilewright.targets.nvidia.code import Code, row
+
+VECTOR_BITS = 128
 
 
 def instruction(what: Atomic, features: frozenset[str]) -> str | None:
@@ -39,27 +41,35 @@ def _float_add(element: ir.DType, features: frozenset[str]) -> str | None:
     return f"add.{known[element]}" if element in known else None
 
 
-def emit_atomic(b: Builder, what: Atomic, name: str, place: V, value: V, mask: V | None) -> V:
+def longest(what: Atomic, features: frozenset[str]) -> int:
+    """How many neighbours one instruction takes: 16 bytes of floats to add, else one."""
+    if instruction(what, features) is None:
+        return 0
+    bits = what.element.primitive_bitwidth
+    if what.kind == "add" and what.element.is_floating() and bits < 64 and "atom_vec" in features:
+        return VECTOR_BITS // bits
+    return 1
+
+
+def emit_atomic(
+    b: Builder, what: Atomic, name: str, place: V, values: Sequence[V], mask: V | None
+) -> Sequence[V]:
     """The instruction `name` on global memory; see `Hardware.atomic`."""
-    bits = int_type(value.type.bits)
-    operand = b.bitcast(value, bits)
-    guard = "" if mask is None else "@$MASK "
-    args = [place, operand, *([mask] if mask is not None else [])]
+    bits, count = int_type(values[0].type.bits), len(values)
+    if count > 1:
+        operation, _, type = name.rpartition(".")
+        name = f"{operation}.v{count}.{type}"
     # `red` can neither acquire nor exchange.
-    reduces = what.order in ("relaxed", "release") and what.kind != "xchg"
-    if reduces and not what.wanted:
-        code = f"{guard}red.{what.order}.{what.scope}.global.{name} [$0], $1;"
-        constraints = ["l", _LETTERS[bits.bits], *(["b"] if mask is not None else [])]
-        b.inline_asm(code.replace("$MASK", "$2"), _listed(constraints), VOID, args, True)
-        return value
-    code = f"{guard}atom.{what.order}.{what.scope}.global.{name} $0, [$1], $2;"
-    constraints = [f"={_LETTERS[bits.bits]}", "l", _LETTERS[bits.bits]]
+    reduces = what.order in ("relaxed", "release") and what.kind != "xchg" and not what.wanted
+    code = Code([] if reduces else [bits] * count)
+    at = code.input(place)
+    source = row([code.input(b.bitcast(v, bits)) for v in values])
+    guard = "" if mask is None else f"@{code.input(mask)} "
+    where = f"{what.order}.{what.scope}.global.{name}"
+    if reduces:
+        code.emit(b, f"{guard}red.{where} [{at}], {source}")
+        return values
     if mask is not None:
-        constraints += ["b", "0"]  # the result is 0 before, and stays so without the mask
-        args.append(zero(bits))
-    asm = b.inline_asm(code.replace("$MASK", "$3"), _listed(constraints), bits, args, True)
-    return b.bitcast(asm, value.type)
-
-
-def _listed(constraints: list[str]) -> str:
-    return ",".join([*constraints, "~{memory}"])
+        code.tie([zero(bits)] * count)  # stay so without the mask
+    found = code.emit(b, f"{guard}atom.{where} {code.outputs()}, [{at}], {source}")
+    return [b.bitcast(v, values[0].type) for v in found]

@@ -19,12 +19,12 @@ from tilewright.lowering.emit import (
     int_type,
     pointer,
     poison,
-    struct,
     vector,
     zero,
 )
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy
-from tilewright.targets.nvidia.atomic import emit_atomic, instruction
+from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
+from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
 
@@ -39,9 +39,6 @@ WHOLE_WARP = 31
 # Cache operators that PTX has for loads and for stores. What an access has none for goes without.
 LOAD_CACHES = ("ca", "cg", "cs", "cv")
 STORE_CACHES = ("wb", "cg", "cs", "wt")
-
-# Constraint letters of inline assembly, by bits of the register.
-_LETTERS = {1: "b", 16: "h", 32: "r", 64: "l"}
 
 
 # LLVM's names of the scopes of the language.
@@ -128,7 +125,7 @@ class NvidiaHardware:
         if _always(mask) and not (policy.cache or policy.evict):
             return _plain_load(b, place, word, words, policy.volatile)
         held = int_type(max(16, word_bits))
-        code = _Code([held] * words)
+        code = Code([held] * words)
         target = code.outputs()
         suffix = self._suffix(policy, LOAD_CACHES) + _width(words, word_bits)
         text = f"ld{suffix} {target}, [{code.input(place)}]{self._hint(b, code, policy)}"
@@ -148,9 +145,8 @@ class NvidiaHardware:
             _plain_store(b, place, words)
             return
         held = I16 if bits < 16 else words[0].type
-        code = _Code([])
-        names = [code.input(b.zext(v, held)) for v in words]
-        source = f"{{{', '.join(names)}}}" if count > 1 else names[0]
+        code = Code([])
+        source = row(code.input(b.zext(v, held)) for v in words)
         suffix = self._suffix(policy, STORE_CACHES) + _width(count, bits)
         text = f"st{suffix} [{code.input(place)}], {source}{self._hint(b, code, policy)}"
         if not _always(mask):
@@ -176,29 +172,33 @@ class NvidiaHardware:
             return ".volatile.global"
         return f".global.L1::{policy.evict}{hint}" if hint else ".global"
 
-    def _hint(self, b: Builder, code: _Code, policy: CachePolicy) -> str:
+    def _hint(self, b: Builder, code: Code, policy: CachePolicy) -> str:
         """The last operand of an access that `_suffix` says has one."""
         if not self._keeps_lines(policy):
             return ""
         made = f"createpolicy.fractional.L2::{policy.evict}.b64 $0, 1.0;"
         return f", {code.input(b.inline_asm(made, '=l', I64, []))}"
 
-    def atomic(self, b: Builder, what: Atomic, ptr: V, value: V, mask: V | None) -> V | None:
-        name = instruction(what, self.features)
-        if name is None:
-            return None
+    def atomic_length(self, what: Atomic) -> int:
+        return longest(what, self.features)
+
+    def atomic(
+        self, b: Builder, what: Atomic, ptr: V, values: Sequence[V], mask: V | None
+    ) -> Sequence[V]:
         place = b.addrspacecast(ptr, GLOBAL)
-        return emit_atomic(b, what, name, place, value, None if _always(mask) else mask)
+        name = instruction(what, self.features)
+        assert name is not None
+        return emit_atomic(b, what, name, place, values, None if _always(mask) else mask)
 
     def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
-        code = _Code([int_type(max(16, bits.bits))])
+        code = Code([int_type(max(16, bits.bits))])
         place = code.input(b.addrspacecast(ptr, GLOBAL))
         (found,) = code.emit(b, f"ld.{order}.{scope}.global.b{bits.bits} $0, [{place}]")
         return b.trunc(found, bits)
 
     def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
         bits = value.type.bits
-        code = _Code([])
+        code = Code([])
         place = code.input(b.addrspacecast(ptr, GLOBAL))
         source = code.input(b.zext(value, I16) if bits < 16 else value)
         code.emit(b, f"st.{order}.{scope}.global.b{bits} [{place}], {source}")
@@ -238,43 +238,6 @@ def _text(b: Builder, text: str) -> V:
 
 def _always(mask: V | None) -> bool:
     return mask is None or mask.number not in (None, 0)
-
-
-class _Code:
-    """Inline assembly that accesses memory, while its operands are gathered."""
-
-    def __init__(self, results: Sequence[LType]) -> None:
-        self.results = results
-        self.constraints = [f"={_LETTERS[t.bits]}" for t in results]
-        self.args: list[V] = []
-
-    def outputs(self) -> str:
-        """All results as PTX writes them."""
-        names = [f"${i}" for i in range(len(self.results))]
-        return f"{{{', '.join(names)}}}" if len(names) > 1 else names[0]
-
-    def input(self, value: V) -> str:
-        """Add an operand; its name."""
-        letter = "l" if value.type.is_ptr else _LETTERS[value.type.bits]
-        self.constraints.append(letter)
-        self.args.append(value)
-        return f"${len(self.constraints) - 1}"
-
-    def tie(self, values: Sequence[V]) -> None:
-        """What the results hold before; after this no operand may be added."""
-        self.constraints += [str(i) for i in range(len(values))]
-        self.args += values
-
-    def emit(self, b: Builder, text: str) -> list[V]:
-        """Append the code; its results."""
-        constraints = ",".join([*self.constraints, "~{memory}"])
-        if not self.results:
-            b.inline_asm(f"{text};", constraints, VOID, self.args, True)
-            return []
-        one = len(self.results) == 1
-        ret = self.results[0] if one else struct(*self.results)
-        got = b.inline_asm(f"{text};", constraints, ret, self.args, True)
-        return [got] if one else [b.extract_value(got, i, t) for i, t in enumerate(self.results)]
 
 
 def _width(words: int, bits: int) -> str:
