@@ -195,7 +195,7 @@ WRONG = {
     "no kernel of that name": (["{k}::sub", "-s", "i32"], "the kernels there: add, matmul"),
     "two names": (["{k}::add", "-n", "matmul", "-s", ""], "two kernels are named: add and matmul"),
     "no file": (["nothing.py::add", "-s", "i32"], "there is no file nothing.py"),
-    "a type": (["{k}::add", "-s", "*fp33, *fp32, *fp32, i32, 64"], "there is no element type 'fp33'"),
+    "a type": (["{k}::add", "-s", "*fp33, *fp32, *fp32, i32, 64"], "no element type 'fp33'"),
     "a hint": (["{k}::add", "-s", "*fp32:8, *fp32, *fp32, i32, 64"], "Only 1 and 16 are valid"),
     "a hint of one": (["{k}::add", "-s", "*fp32:1, *fp32, *fp32, i32, 64"], "only whole numbers"),
     "too many": (["{k}::add", "-s", "*fp32, *fp32, *fp32, i32, 64, 1"], "has 6 parts for add(x, y"),
