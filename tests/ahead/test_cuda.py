@@ -91,7 +91,7 @@ def test_shared_memory_and_what_a_launch_asks_for(
 ) -> None:
     files = compiled(
         f"{kernels}::matmul", "-s", "*fp16:16, *fp16:16, *fp32:16, i32:16, i32:1, 128", "-t",
-        "cuda:90", "-ns", "4", "--option", "launch_pdl=True", "--option",
+        "cuda:90", "-ns", "3", "--option", "launch_pdl=True", "--option",
         "launch_cooperative_grid=True", "-on", "mm", "-o", tmp_path / "mm", capsys=capsys,
     )  # fmt: skip
     source, header = sorted(files)
@@ -191,7 +191,13 @@ def test_ptx_is_embedded_where_there_is_no_assembler(
     assert image.endswith(b"\0")
 
 
+STAGES = ("--num-stages", "4")
+
 WRONG = {
+    "shared memory": (
+        ["{k}::matmul", "-s", "*fp16:16, *fp16:16, *fp32:16, i32:16, 1, 128", "-tcuda:90", *STAGES],
+        "out of resource: shared memory",
+    ),
     "no kernel of that name": (["{k}::sub", "-s", "i32"], "the kernels there: add, matmul"),
     "two names": (["{k}::add", "-n", "matmul", "-s", ""], "two kernels are named: add and matmul"),
     "no file": (["nothing.py::add", "-s", "i32"], "there is no file nothing.py"),
