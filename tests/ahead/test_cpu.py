@@ -13,6 +13,8 @@ from tests.ahead.programs import built, compiled, linked, output, refused, symbo
 
 kernels = programs.kernels
 
+LIBRARIES = ("-lm", "-Wl,--fatal-warnings")
+
 ADD = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +61,7 @@ def test_variant_runs_alone_and_on_workers_and_refuses_broken_hints(
     header, code = sorted(files)
     assert (header.suffix, code.suffix) == (".h", ".o")
     text = ADD.replace("HEADER", header.name).replace("CALL", symbol_of(files))
-    lines = output(built(tmp_path, text, code, flags=["-lm"])).splitlines()
+    lines = output(built(tmp_path, text, code, flags=LIBRARIES)).splitlines()
     # 20 programs are 10 pairs; arrays off by four bytes are no multiples of 16.
     assert lines == ["0 0 0", "0 0 10", "3 0 0", "3 0 0", "0 2"]
 
@@ -81,7 +83,7 @@ def test_linked_variants_are_chosen_by_their_hints(
         "int main(void) {", 'int main(void) {\n  printf("%d\\n", sum_get_num_algos());'
     )
     parts = [source, *tmp_path.glob("*.o")]
-    lines = output(built(tmp_path, text, *parts, flags=["-lm"])).splitlines()
+    lines = output(built(tmp_path, text, *parts, flags=LIBRARIES)).splitlines()
     assert lines == ["2", "0 0 0", "0 0 10", "0 0 0", "0 0 10", "0 2"]
     # Once more, as a build that names all headers of the folder does.
     before = source.read_bytes(), header.read_bytes()
@@ -94,7 +96,7 @@ def test_linked_variants_are_chosen_by_their_hints(
         .replace(", 0)", ", 0, 1)")
         .replace("-5000)", "-5000, 7)")
     )
-    lines = output(built(tmp_path, text, *parts, flags=["-lm"])).splitlines()
+    lines = output(built(tmp_path, text, *parts, flags=LIBRARIES)).splitlines()
     assert lines == ["0 0 0", "0 0 40", "0 0 0", "0 0 40", "0 3"]
 
 
@@ -122,7 +124,7 @@ def test_numbers_of_every_type_arrive(
     header, code = sorted(files)
     assert "int64_t int_," in header.read_text()
     text = SCALARS.replace("HEADER", header.name).replace("SYMBOL", symbol_of(files))
-    first, second = output(built(tmp_path, text, code, flags=["-lm"])).splitlines()
+    first, second = output(built(tmp_path, text, code, flags=LIBRARIES)).splitlines()
     status, *numbers = map(float, first.split())
     tenth = np.float32(0.1)
     expected = [
@@ -169,7 +171,7 @@ def test_workspace_and_arguments_that_are_one(
     )  # fmt: skip
     header, code = sorted(files)
     text = MATMUL.replace("HEADER", header.name).replace("SYMBOL", symbol_of(files))
-    assert output(built(tmp_path, text, code, flags=["-lm"])) == "0 0 3\n"
+    assert output(built(tmp_path, text, code, flags=LIBRARIES)) == "0 0 3\n"
 
 
 ALLOWED = {"malloc", "free", "memcpy", "memset", "memmove", "fmodf", "floorf"}

@@ -91,7 +91,7 @@ def test_shared_memory_and_what_a_launch_asks_for(
 ) -> None:
     files = compiled(
         f"{kernels}::matmul", "-s", "*fp16:16, *fp16:16, *fp32:16, i32:16, i32:1, 128", "-t",
-        "cuda:90", "-ns", "4", "--option", "launch_pdl=True", "--option",
+        "cuda:90", "-ns", "3", "--option", "launch_pdl=True", "--option",
         "launch_cooperative_grid=True", "-on", "mm", "-o", tmp_path / "mm", capsys=capsys,
     )  # fmt: skip
     source, header = sorted(files)
@@ -191,11 +191,17 @@ def test_ptx_is_embedded_where_there_is_no_assembler(
     assert image.endswith(b"\0")
 
 
+STAGES = ("--num-stages", "4")
+
 WRONG = {
+    "shared memory": (
+        ["{k}::matmul", "-s", "*fp16:16, *fp16:16, *fp32:16, i32:16, 1, 128", "-tcuda:90", *STAGES],
+        "out of resource: shared memory",
+    ),
     "no kernel of that name": (["{k}::sub", "-s", "i32"], "the kernels there: add, matmul"),
     "two names": (["{k}::add", "-n", "matmul", "-s", ""], "two kernels are named: add and matmul"),
     "no file": (["nothing.py::add", "-s", "i32"], "there is no file nothing.py"),
-    "a type": (["{k}::add", "-s", "*fp33, *fp32, *fp32, i32, 64"], "there is no type 'fp33'"),
+    "a type": (["{k}::add", "-s", "*fp33, *fp32, *fp32, i32, 64"], "no element type 'fp33'"),
     "a hint": (["{k}::add", "-s", "*fp32:8, *fp32, *fp32, i32, 64"], "Only 1 and 16 are valid"),
     "a hint of one": (["{k}::add", "-s", "*fp32:1, *fp32, *fp32, i32, 64"], "only whole numbers"),
     "too many": (["{k}::add", "-s", "*fp32, *fp32, *fp32, i32, 64, 1"], "has 6 parts for add(x, y"),

@@ -107,3 +107,23 @@ def test_settings_decide_on_fusion() -> None:
         assert fusion(enable_fp_fusion=True)
         knobs.language.force_disable_fp_fusion = True
         assert not fusion(enable_fp_fusion=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("cpu", GPUTarget("cpu")),
+        ("cpu:x86-64-v3", GPUTarget("cpu", "x86-64-v3")),
+        ("cuda:90", GPUTarget("cuda", 90)),
+        ("cuda:90:32", GPUTarget("cuda", 90, 32)),
+        ("cuda:sm_90a", GPUTarget("cuda", "sm_90a")),
+    ],
+)
+def test_text_describes_a_device(text: str, device: GPUTarget) -> None:
+    assert registry.described(text) == device
+
+
+@pytest.mark.parametrize("text", ["", ":90", "cuda:90:wide", "cuda:90:32:1"])
+def test_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="written as NAME, NAME:ARCH or NAME:ARCH:LANES"):
+        registry.target(text)

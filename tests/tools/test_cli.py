@@ -121,7 +121,7 @@ def test_show_prints_one_stage(
         (["{script}::scale", "-s", "x=*fp32"], "the parameter 'n' has no type"),
         (["{script}::scale", "-s", "y=*fp32"], "scale has no parameter 'y'; it has x, n, BLOCK"),
         (["{script}::scale", "-s", "x=*fp32:8,n=i32"], "Only 1 and 16 are valid hints, got 8"),
-        (["{script}::scale", "-s", "x"], "there is no type 'x'"),
+        (["{script}::scale", "-s", "x"], "there is no element type 'x'"),
         (["{script}::scale", "--stage", "ptx"], "no stage 'ptx'; there are source, ttir"),
     ],
 )

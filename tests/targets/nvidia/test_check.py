@@ -41,6 +41,34 @@ def test_kernel_is_refused_at_its_line(line: str, message: str) -> None:
     assert str(found.value).startswith("at 3:")
 
 
+PRODUCT = """def kernel(a, b, c, N: tl.constexpr):
+    i = tl.arange(0, N)
+    k = tl.arange(0, 32)
+    x = tl.load(a + i[:, None] * 32 + k)
+    y = tl.load(b + k[:, None] * N + i)
+    z = tl.dot(x, y)
+    tl.store(c + i[:, None] * N + i, z)
+"""
+
+
+def test_product_far_beyond_the_registers_is_refused() -> None:
+    def compiled(extent: int, warps: int) -> None:
+        types = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}
+        source = ASTSource(kernel_from(PRODUCT), types, {"N": extent})
+        compile(source, HOPPER, {"num_warps": warps})
+
+    message = (
+        "the product, 512x512xfp32, has 262144 sums: 2048 registers of each of 128 threads, which "
+        "have 255, and a multiprocessor has 65536. Make the tile smaller"
+    )
+    with pytest.raises(CompilationError, match=message) as found:
+        compiled(512, 4)
+    assert str(found.value).startswith("at 6:")
+    with pytest.raises(CompilationError, match="2048 registers of each of 32 threads"):
+        compiled(256, 1)
+    compiled(128, 1)  # spills, and runs
+
+
 class _Strange(Op, name="arith.strange"):
     """An op of which no GPU knows how to compute it."""
 

@@ -10,8 +10,18 @@ from textwrap import dedent
 from tilewright.base.diagnostics import CompilationError, Loc
 from tilewright.ir.core import Function
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import Tile, text_of
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.kernel import emitter_of
+from tilewright.ops.dot import Dot
+from tilewright.targets.nvidia.features import WARP_SIZE
+
+REGISTERS = 65536  # of a multiprocessor, on every architecture
+
+MOST_SUMS = 1024
+"""Registers of a thread that the sums of a product may ask for: four times as many as it has. Up to
+there the rest is spilled; beyond, code generation takes minutes (LLVM's part grows with the square:
+0.6 s for 512 of them, 8.6 s for 2048) for code whose work is spilling."""
 
 
 @compiler_pass("check_kernel")
@@ -23,7 +33,24 @@ def check_kernel(fn: Function, ctx: PassContext) -> bool:
     for op in fn.walk():
         if not (op.terminator or emitter_of(type(op), "cuda") or lowering_of(type(op), "cuda")):
             raise error_at(op.loc, f"{op.name} can't be compiled for NVIDIA GPUs")
+        if isinstance(op, Dot):
+            _check_sums(op, ctx.options["num_warps"])
     return False
+
+
+def _check_sums(op: Dot, warps: int) -> None:
+    """Raise `CompilationError` for a product whose sums are far beyond a program's registers."""
+    sums = op.acc.type
+    assert isinstance(sums, Tile)
+    registers = sums.numel * max(32, sums.element.primitive_bitwidth) // 32
+    each = registers // (warps * WARP_SIZE)
+    if each > MOST_SUMS:
+        raise error_at(
+            op.loc,
+            f"the product, {text_of(sums)}, has {registers} sums: {each} registers of each of "
+            f"{warps * WARP_SIZE} threads, which have 255, and a multiprocessor has {REGISTERS}. "
+            "Make the tile smaller",
+        )
 
 
 def error_at(loc: Loc | None, message: str) -> CompilationError:

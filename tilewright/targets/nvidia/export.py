@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.base.diagnostics import OutOfResources
 from tilewright.targets.export import (
     AXES,
     LINKAGE_BEGIN,
@@ -24,6 +25,7 @@ from tilewright.targets.export import (
     listed,
     promises,
 )
+from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import Stage
 
 NAME = "cuda"
@@ -225,12 +227,16 @@ def export(
     """The files of a launch function: ``.h`` and ``.c``.
 
     Raises:
-        ExportError: a launch takes what the driver alone does not do.
+        ExportError: a launch takes what the driver alone does not do, or more shared memory than
+            the architecture has.
     """
     if metadata["global_scratch_size"]:
         raise ExportError(
             f"{asked.kernel} needs global scratch memory, which a launch from C does not have"
         )
+    shared, limit = metadata["shared"], processor(metadata["arch"]).shared_limit
+    if shared > limit:
+        raise ExportError(str(OutOfResources(shared, limit, "shared memory")))
     face = _interface(asked)
     header = guarded(asked.symbol, _header(face, metadata, asked))
     return {".h": header.encode(), ".c": _source(stages, metadata, asked, face).encode()}
