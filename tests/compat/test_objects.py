@@ -121,6 +121,17 @@ def test_fields_that_torch_reads() -> None:
     assert kernel.src.fn.src.startswith("def each_kernel(")
 
 
+def test_kernels_of_other_libraries_have_a_base() -> None:
+    base: Any = tw.KernelInterface
+
+    class Tuner(base[int]):
+        def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+            return args, grid
+
+    assert issubclass(Tuner, tw.KernelInterface)
+    assert Tuner()[(3,)](1, 2) == ((1, 2), (3,))
+
+
 # -- sending --------------------------------------------------------------------------------------
 
 
