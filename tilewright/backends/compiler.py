@@ -1,5 +1,6 @@
 """`GPUTarget` names what to compile for: ``compile(src, target=GPUTarget("cpu"))``."""
 
+from tilewright.targets.asked import BaseBackend
 from tilewright.targets.protocol import GPUTarget, Lowered, Target
 
-__all__ = ["GPUTarget", "Lowered", "Target"]
+__all__ = ["BaseBackend", "GPUTarget", "Lowered", "Target"]

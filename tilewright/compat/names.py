@@ -20,6 +20,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tilewright.compat.extras import add_extras
+
 if TYPE_CHECKING:
     from importlib.abc import Loader
 else:
@@ -43,6 +45,7 @@ PUBLIC = ("backends", "compiler", "errors", "knobs", "language", "runtime", "tes
 ELSEWHERE = {
     f"{NAME}.compiler.compiler": f"{OURS}.compiler",
     f"{NAME}.compiler.errors": f"{OURS}.errors",
+    f"{NAME}._utils": f"{OURS}.compat.utils",
     f"{NAME}.knobs": f"{OURS}.base.knobs",
     f"{NAME}.language.extra.cpu.libdevice": f"{OURS}.language.extra.libdevice",
     f"{NAME}.language.extra.cuda.libdevice": f"{OURS}.language.extra.libdevice",
@@ -69,6 +72,7 @@ def enter(namespace: dict[str, Any]) -> None:
     ours = import_module(OURS)
     for name in ours.__all__:
         namespace.setdefault(name, getattr(ours, name))
+    add_extras(OURS)
     finder = TritonFinder()
     if not any(isinstance(other, TritonFinder) for other in sys.meta_path):
         sys.meta_path.insert(0, finder)

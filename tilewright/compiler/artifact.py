@@ -46,8 +46,24 @@ class Launcher(Protocol):
         """Make a kernel ready to run."""
         ...
 
-    def launch(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> None:
-        """Run a kernel on arguments as a caller passes them, all of them in order."""
+    def launch(
+        self,
+        kernel: CompiledKernel,
+        grid: Any,
+        args: Sequence[Any],
+        stream: int | None,
+        hooks: bool = True,
+    ) -> None:
+        """Run a kernel on arguments as a caller passes them, all of them in order.
+
+        Args:
+            stream: must be the current stream if it is not None.
+            hooks: whether those of the setting `runtime` are called.
+        """
+        ...
+
+    def told(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> Any:
+        """What hooks are told of such a launch; None where there are no hooks."""
         ...
 
 
@@ -157,6 +173,50 @@ class Times:
         return self.ir_initialization + self.total_lowering + self.store_results
 
 
+class Runner:
+    """A loaded kernel as libraries call it; `start` is the shorter way.
+
+        run = compiled.run
+        run(4, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, y, n)
+
+    Attributes:
+        start, handle: those of the `Launch`.
+    """
+
+    __slots__ = ("_kernel", "handle", "start")
+
+    def __init__(self, kernel: CompiledKernel, loaded: Launch) -> None:
+        self._kernel = kernel
+        self.start, self.handle = loaded.start, loaded.handle
+
+    def __call__(
+        self,
+        grid_x: int,
+        grid_y: int,
+        grid_z: int,
+        stream: int | None,
+        function: Any,
+        packed_metadata: Any,
+        launch_metadata: Any,
+        launch_enter_hook: Callable[[Any], Any] | None,
+        launch_exit_hook: Callable[[Any], Any] | None,
+        *args: Any,
+    ) -> None:
+        """Launch between two hooks, which get `launch_metadata`.
+
+        Args:
+            stream: the current stream, or None.
+            function, packed_metadata: the kernel's own; not needed.
+            args: as for a launch with a grid in brackets.
+        """
+        kernel, grid = self._kernel, (grid_x, grid_y, grid_z)
+        if launch_enter_hook is not None:
+            launch_enter_hook(launch_metadata)
+        _installed().launch(kernel, grid, kernel.all_arguments(args), stream, hooks=False)
+        if launch_exit_hook is not None:
+            launch_exit_hook(launch_metadata)
+
+
 class CompiledKernel:
     """A kernel in its compiled forms.
 
@@ -175,7 +235,10 @@ class CompiledKernel:
         src: what it was compiled from; None when it came by pickle.
         times: how long compiling it took, of one that was not found in the disk cache.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
+        module: what the device calls the loaded code, for programs that ask: nothing.
     """
+
+    module: Any = None
 
     def __init__(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], src: Any = None
@@ -233,12 +296,12 @@ class CompiledKernel:
     # -- running --------------------------------------------------------------------------------
 
     @property
-    def run(self) -> Launch:
+    def run(self) -> Runner:
         """The loaded kernel. A failure to load is raised again each time."""
         if self.loaded is None:
             self._init_handles()
             assert self.loaded is not None
-        return self.loaded
+        return Runner(self, self.loaded)
 
     @property
     def function(self) -> Any:
@@ -255,19 +318,47 @@ class CompiledKernel:
             self._failure = error
             raise
 
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """Warps, blocks in a cluster, and bytes of shared memory: for programs that pass it on."""
+        return tuple(self.metadata.get(name, 0) for name in ("num_warps", "num_ctas", "shared"))
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        """What hooks are told of a launch; None where there are no hooks."""
+        return _installed().told(self, grid, self.all_arguments(args))
+
     def __getitem__(self, grid: Any) -> Callable[..., None]:
-        """A function that launches on `grid` with all the kernel's arguments in order.
+        """A function that launches on `grid` with the kernel's arguments in order.
 
-        Compile-time arguments are passed too, and ignored.
+        Compile-time arguments are ignored: they are passed too, or all of them are left out.
         """
-        expected = len(self.metadata.signature)
 
-        def launch(*args: Any, stream: Any = None) -> None:
-            if len(args) != expected:
-                raise TypeError(f"{self.name} takes {expected} arguments, not {len(args)}")
-            _installed().launch(self, grid, args)
+        def launch(*args: Any, stream: int | None = None) -> None:
+            _installed().launch(self, grid, self.all_arguments(args), stream)
 
         return launch
+
+    def all_arguments(self, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments with what is missing of compile-time ones.
+
+        Raises:
+            TypeError: there are too few or too many.
+        """
+        signature: Mapping[str, Any] = self.metadata.signature
+        if len(args) == len(signature):
+            return args
+        constants: Mapping[Any, Any] = getattr(self.src, "constants", {})
+        declared = getattr(getattr(self.src, "fn", None), "constexprs", None)
+        found = [i for i, type in enumerate(signature.values()) if type == "constexpr"]
+        # An int that became a compile-time value by being 1 is passed all the same, or not.
+        for left_out in (declared, found):
+            if left_out is not None and len(args) == len(signature) - len(left_out):
+                given = iter(args)
+                return [
+                    constants.get((i,)) if i in left_out else next(given)
+                    for i in range(len(signature))
+                ]
+        raise TypeError(f"{self.name} takes {len(signature)} arguments, not {len(args)}")
 
     # -- storing --------------------------------------------------------------------------------
 

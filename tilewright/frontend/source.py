@@ -152,7 +152,7 @@ class JITCallable:
 
     def __init__(self, fn: Callable[..., Any]) -> None:
         _check_has_source(fn)
-        self.fn = fn
+        self.fn: Any = fn
         self.__name__ = fn.__name__
         self.__qualname__ = fn.__qualname__
         self.__module__ = fn.__module__
@@ -266,6 +266,32 @@ class JITCallable:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> JITCallable:
         return self
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By its module and name, as Python's functions are pickled.
+
+        A function that has lost its Python function (`fn` is None, as torch has it before it sends
+        one) is pickled as it is, with its source.
+        """
+        if self.fn is not None:
+            return self.__qualname__
+        return _restored, (type(self), self._plain_state())
+
+    def _plain_state(self) -> dict[str, Any]:
+        """What of this is no more than data."""
+        return {k: v for k, v in vars(self).items() if k not in ("captured", "_ast")}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Undo `_plain_state`."""
+        vars(self).update(state, _ast=None)
+
+
+def _restored(cls: type[JITCallable], state: dict[str, Any]) -> JITCallable:
+    function = cls.__new__(cls)
+    function.restore(state)
+    return function
 
 
 class SourceFunction(JITCallable):

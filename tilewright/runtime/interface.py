@@ -28,6 +28,10 @@ make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
 class KernelInterface:
     """What can be launched: `kernel[grid](*args)` is `kernel.run(*args, grid=grid)`."""
 
+    def __class_getitem__(cls, function: Any) -> type:
+        """Libraries write ``KernelInterface[T]`` for their own kernels' base."""
+        return cls
+
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         raise NotImplementedError
 

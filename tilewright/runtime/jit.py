@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 explained = late("tilewright.runtime.refused:explained")
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
 _ABSENT = object()
+OF_THIS_PROCESS = (
+    "_bind", "_compiling", "_launcher", "_preloaded", "binder", "device_caches", "launchers",
+)  # fmt: skip
+"""Attributes of a `JITFunction` that are not sent to another one."""
 
 
 class DeviceCache(NamedTuple):
@@ -118,10 +122,22 @@ class JITFunction(SourceFunction, NativeInterface):
         self.launch_metadata = launch_metadata
         self.module = fn.__module__
         self._hooks: list[Callable[..., Any]] = []
+        self._start_empty()
+
+    def _start_empty(self) -> None:
+        """Begin as a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, threading.Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
+
+    def _plain_state(self) -> dict[str, Any]:
+        state = super()._plain_state()
+        return {name: value for name, value in state.items() if name not in OF_THIS_PROCESS}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        self._start_empty()
 
     # -- what it is -----------------------------------------------------------------------------
 

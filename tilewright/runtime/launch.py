@@ -81,6 +81,12 @@ def at_path(values: Any, path: Sequence[int]) -> Any:
 # -- launches that others hear of -----------------------------------------------------------------
 
 
+def _current_stream(kernel: CompiledKernel) -> int:
+    """The stream that launches of a kernel go to; 0 where there is none."""
+    kind, _, index = kernel.device.partition(":")
+    return driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
+
+
 class LaunchMetadata:
     """What hooks are told of a launch, computed when it is asked for."""
 
@@ -93,8 +99,7 @@ class LaunchMetadata:
         """name, function and stream; then what the kernel's `launch_metadata` gives for the grid,
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
-        kind, _, index = kernel.device.partition(":")
-        stream = driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
+        stream = _current_stream(kernel)
         found = {"name": kernel.name, "function": kernel.function, "stream": stream}
         more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
         if more is not None:
@@ -176,18 +181,45 @@ def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
     kernel.device = device
 
 
+def _require_current(kernel: CompiledKernel, stream: int) -> None:
+    """Raise ValueError unless a stream is the one that launches go to."""
+    current = _current_stream(kernel)
+    if stream != current:
+        raise ValueError(
+            f"{kernel.name} is launched on the current stream, {current}, not on {stream}: make "
+            "that current, as `with torch.cuda.stream(…)` does"
+        )
+
+
 class _Launcher:
     """What `CompiledKernel` asks of the runtime."""
 
     def load(self, kernel: CompiledKernel) -> Launch:
         return load(kernel)
 
-    def launch(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> None:
+    def launch(
+        self,
+        kernel: CompiledKernel,
+        grid: Any,
+        args: Sequence[Any],
+        stream: int | None,
+        hooks: bool = True,
+    ) -> None:
         extents = extents_of(grid)
         _settle(kernel, args)
         slots = [slot_of(value) for value in args]
-        if 0 not in extents:
+        run = kernel.run
+        if stream is not None:
+            _require_current(kernel, stream)
+        if 0 in extents:
+            return
+        if hooks:
             start_told(kernel, extents, args, slots)
+        else:
+            run.start(extents, args, slots)
+
+    def told(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> Any:
+        return LaunchMetadata(kernel, extents_of(grid), args) if knobs.launch_hooks else None
 
 
 install_launcher(_Launcher())

@@ -296,6 +296,15 @@ class _Slow:
         return annotation, spec[1] or ""
 
 
+def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
+    """The spec of an argument of any kind; see the module's text.
+
+    Raises:
+        TypeError: kernels do not take such an argument.
+    """
+    return _Slow(hook).argument(value, mode, _Tensors())[1]
+
+
 class _NamedKeys(tuple[Any, ...]):
     """Keys of a NamedTuple's fields: equal only for the same NamedTuple class."""
 

@@ -12,6 +12,7 @@ from tilewright.base.findings import Finding
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
+from tilewright.targets.asked import BaseBackend
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.debug import host_calls
@@ -20,7 +21,7 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Stage, options_from
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: programs read its __dict__
 class CpuOptions:
     """Options of a kernel on the CPU.
 
@@ -42,7 +43,7 @@ class CpuOptions:
     num_cpu_threads: int = 0
 
 
-class CpuTarget:
+class CpuTarget(BaseBackend):
     """Compiles tile IR to object code with LLVM.
 
     Args:

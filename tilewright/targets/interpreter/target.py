@@ -17,12 +17,13 @@ from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.printer import print_module
+from tilewright.targets.asked import BaseBackend
 from tilewright.targets.protocol import Lowered, Stage
 
 CODE = "located"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: programs read its __dict__
 class InterpreterOptions:
     """What matters to interpretation. All other options tune machine code and are ignored.
 
@@ -44,7 +45,7 @@ class InterpreterOptions:
     seed: int | None = None
 
 
-class InterpreterTarget:
+class InterpreterTarget(BaseBackend):
     """See `targets/protocol.py` for the members."""
 
     name = "interpreter"

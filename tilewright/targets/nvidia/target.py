@@ -21,6 +21,7 @@ from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
+from tilewright.targets.asked import BaseBackend
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
 from tilewright.targets.nvidia.check import check_kernel
@@ -51,7 +52,7 @@ MAX_REGISTERS = 255
 SCRATCH_ALIGN = 128  # of a program's global scratch memory: what a tensor map needs, and more
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: programs read its __dict__
 class CudaOptions:
     """Options of a kernel on an NVIDIA GPU.
 
@@ -123,7 +124,7 @@ class Assembled(NamedTuple):
     used: Resources
 
 
-class NvidiaTarget:
+class NvidiaTarget(BaseBackend):
     """Compiles tile IR to cubins, or to PTX where there is no assembler. It needs no GPU.
 
     Args:

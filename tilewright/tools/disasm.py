@@ -1,0 +1,46 @@
+"""Machine code of a GPU as text, where the disassembler `nvdisasm` is installed."""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.registry import target
+
+__all__ = ["get_sass"]
+
+_FUNCTION = re.compile(r"^\.text\.([\w$.]+):", re.MULTILINE)
+
+
+def get_sass(cubin: bytes, fun: str | None = None) -> str:
+    """SASS of a cubin.
+
+        get_sass(kernel.asm["cubin"])
+
+    Args:
+        cubin: the binary.
+        fun: a kernel's name; only its code is given then.
+
+    Raises:
+        FileNotFoundError: there is no disassembler.
+        ValueError: the binary has no such kernel.
+    """
+    text = _sass(cubin)
+    if fun is None:
+        return text
+    starts = list(_FUNCTION.finditer(text))
+    for found, following in zip(starts, [*starts[1:], None], strict=True):
+        if found[1] == fun:
+            return text[found.start() : following.start() if following else len(text)]
+    raise ValueError(f"no kernel {fun!r} in this cubin; it has {[x[1] for x in starts]}")
+
+
+def _sass(cubin: bytes) -> str:
+    try:
+        text = target(GPUTarget("cuda")).derive("sass", {"cubin": cubin}, {})
+    except KeyError:
+        raise FileNotFoundError(
+            "SASS needs nvdisasm, which is not found: pip install nvidia-cuda-nvdisasm"
+        ) from None
+    assert isinstance(text, str)
+    return text

@@ -1,0 +1,95 @@
+"""Slices of an array, whose lengths only the kernel knows, accessed by blocks through a descriptor.
+
+    desc = create_ragged_descriptor(x, [32, 64])        # on the host: rows are grouped in slices
+
+    tile = load_ragged(desc, begin, length, [i, j])     # in the kernel: zero behind the slice
+    store_ragged(desc, begin, length, [i, j], tile)     # and nothing is written there
+
+What a block has behind its slice must count as outside the array, though the next slice is there.
+So the descriptor has an axis of `END` elements along which a slice is moved so far up that it ends
+where the axis does; two more axes move it back. For a row r of a slice with l rows from b on, and
+rows s elements apart, the address in elements is
+
+    1 * (-END * s)  +  (b + l) * s  +  (END - l + r) * s  =  (b + r) * s
+
+and the third index is within its axis exactly when r < l.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tilewright.language as tl
+from tilewright.runtime.jit import jit
+from tilewright.tools.tensor_descriptor import TensorDescriptor
+
+__all__ = ["atomic_add_ragged", "create_ragged_descriptor", "load_ragged", "store_ragged"]
+
+END: tl.constexpr = tl.constexpr(1 << 30)
+"""Longer than any slice; twice it still fits into the 32 bits of an index."""
+
+
+def create_ragged_descriptor(
+    T: Any, block_shape: Sequence[int], ragged_dim: int = 0
+) -> TensorDescriptor:
+    """A descriptor of all slices of a tensor.
+
+    Args:
+        T: a tensor of rank 2 or 3, with no gaps between the elements of its last axis.
+        block_shape: extents of the blocks.
+        ragged_dim: the axis that is cut into slices; not the last one.
+
+    Raises:
+        ValueError: an argument does not fit the tensor.
+    """
+    whole = TensorDescriptor.from_tensor(T, block_shape)
+    rank = len(whole.shape)
+    axis = ragged_dim + rank if ragged_dim < 0 else ragged_dim
+    if not 2 <= rank <= 3:
+        raise ValueError(f"a ragged descriptor is of a tensor of rank 2 or 3, not {rank}")
+    if not 0 <= axis < rank - 1:
+        raise ValueError(f"ragged_dim must be an axis before the last, not {ragged_dim}")
+    end = int(END)
+    stride = whole.strides[axis]
+    shape = [2, end, *whole.shape]
+    shape[2 + axis] = end
+    strides = [-end * stride, stride, *whole.strides]
+    return TensorDescriptor(T, shape, strides, [1, 1, *block_shape])
+
+
+@jit
+def _indices(slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any) -> Any:
+    row = END - slice_size + coords[ragged_dim]
+    if len(coords) == 2:
+        return 1, slice_off + slice_size, row, coords[1]
+    if ragged_dim == 0:
+        return 1, slice_off + slice_size, row, coords[1], coords[2]
+    return 1, slice_off + slice_size, coords[0], row, coords[2]
+
+
+@jit
+def load_ragged(
+    desc: Any, slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any = 0
+) -> Any:
+    """The block at `coords` of the slice of `slice_size` rows from `slice_off` on."""
+    tile = desc.load(_indices(slice_off, slice_size, coords, ragged_dim))
+    return tile.reshape(desc.block_shape[2:])
+
+
+@jit
+def store_ragged(
+    desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
+) -> Any:
+    """Write a block there; of what is behind the slice, nothing."""
+    tile = data.reshape(desc.block_shape)
+    desc.store(_indices(slice_off, slice_size, coords, ragged_dim), tile)
+
+
+@jit
+def atomic_add_ragged(
+    desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
+) -> Any:
+    """Add a block to what is there, atomically for each element."""
+    tile = data.reshape(desc.block_shape)
+    desc.atomic_add(_indices(slice_off, slice_size, coords, ragged_dim), tile)
