@@ -29,11 +29,6 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
     return Machine(llvm.get_process_triple(), name, frozenset(found))
 
 
-def version() -> str:
-    """LLVM's version, which changes code."""
-    return ".".join(map(str, llvm.llvm_version_info))
-
-
 def target_machine(machine: Machine) -> llvm.TargetMachine:
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
