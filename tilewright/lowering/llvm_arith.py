@@ -67,8 +67,8 @@ class ValueBuilder:
     """
 
     __slots__ = (
-        "_fast", "_lines", "current", "flag_text", "flushes", "function", "has_fma", "location", "module",
-        "own_cast", "rounds_to_bf16",
+        "_fast", "_lines", "current", "flag_text", "flushes", "function", "has_fma", "location",
+        "module", "own_cast", "rounds_to_bf16",
     )  # fmt: skip
 
     def __init__(
