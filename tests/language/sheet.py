@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tilewright.language as tl
+from tests.arrays import aligned
 from tests.frontend.kernels import constexpr_function, kernel_from
-from tests.ir_values import floats_in, random_array, same_bits
+from tests.ir_values import floats_in, numbers, random_array, same_bits
 from tests.language.libdevice_names import SIGNATURES
+from tests.language.references import Inputs, Reference
 from tests.language.uses import EXTRAS, MODULES, SECTIONS, USES, Use
 from tests.lowering.simt.harness import run_emulated
 from tests.targets.cpu.harness import run_compiled
@@ -145,15 +147,6 @@ def _input(use: Use, element: DType, rng: np.random.Generator) -> np.ndarray:
     return aligned(converted.astype(element.numpy))
 
 
-def aligned(array: np.ndarray) -> np.ndarray:
-    """A copy at a multiple of 64 bytes, as tensor descriptors want it."""
-    room = np.zeros(array.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    found = room[start : start + array.nbytes].view(array.dtype)
-    found[...] = array
-    return found
-
-
 def module_of(fn: SourceFunction, args: Sequence[np.ndarray], target: str) -> Module:
     short = {t.numpy: t.short for t in reversed(SCALARS)}
     types = {p.name: f"*{short[a.dtype]}" for p, a in zip(fn.params, args, strict=True)}
@@ -190,6 +183,39 @@ def disagreement(use: Use, target: str) -> str:
     return ""
 
 
+def error_of_numpy(use: Use, reference: Reference, elements: Sequence[DType], ulp: float) -> str:
+    """How the use on the interpreter differs from a formula in NumPy; "" if it does not.
+
+    Args:
+        ulp: how far floats may be from the formula's, in units of the last place.
+    """
+    fn, args = batch(use, elements, "interpreter")
+    given = [a.copy() for a in args]
+    interpret(module_of(fn, args, "interpreter"), (1, 1, 1), args)
+    i = np.arange(16)
+    for n, element in enumerate(elements):
+        a, b, c = map(_computable, given[4 * n + 1 : 4 * n + 4])
+        with np.errstate(all="ignore"):
+            want = np.ravel(reference(Inputs(a, b, c, i, i % 3 != 0)))
+        to: DType = probe(use, element, "interpreter").result.scalar
+        if not _agree(_computable(args[4 * n]), want, to, ulp):
+            return f"{element}: {_computable(args[4 * n])} not {want}"
+    return ""
+
+
+def _computable(array: np.ndarray) -> np.ndarray:
+    """Floats of any kind as fp64."""
+    return array if array.dtype.kind in "biu" else numbers(array).astype(np.float64)
+
+
+def _agree(found: np.ndarray, want: np.ndarray, to: DType, ulp: float) -> bool:
+    if not to.is_floating():
+        return bool(np.array_equal(found, want.astype(found.dtype)))
+    want = _computable(floats_in(want, to))
+    unit = 2.0**-to.fp_mantissa_width
+    return bool(np.allclose(found, want, rtol=ulp * unit, atol=0, equal_nan=True))
+
+
 # -- the table ------------------------------------------------------------------------------------
 
 GROUPS = {
@@ -218,10 +244,13 @@ HEAD = """<!-- Written by `python -m tests.language.sheet`; edit the uses in tes
 
 Which element types each public name takes, on the interpreter, the CPU and NVIDIA GPUs of compute
 capability 9.0. What is listed is built for each of the three by a test, run on the interpreter, and
-run on the CPU and by the code for GPU threads with the same results; what is not is refused while
-the kernel is compiled, for a reason listed after the table. "yes" stands for names that have
-nothing to do with element types, "all" for every type: int1, the integers of 8 to 64 bits, fp8 of
-five kinds, fp16, bf16, fp32, fp64.
+run on the CPU and by the code for GPU threads with the same results. The interpreter runs each op's
+definition in NumPy, so that these are NumPy's results, and shares nothing with compiled code but
+the front end; what both might get wrong is compared with formulas in NumPy alone
+(`tests/language/references.py`), functions with mpmath ([accuracy](accuracy.md)). What is not
+listed is refused while the kernel is compiled, for a reason listed after the table. "yes" stands
+for names that have nothing to do with element types, "all" for every type: int1, the integers of 8
+to 64 bits, fp8 of five kinds, fp16, bf16, fp32, fp64.
 
 Both operands have the type, where there are two; operands of several types are promoted first.
 Methods of tensors are the functions of the same names. The type of `tl.dot_scaled` is the stored

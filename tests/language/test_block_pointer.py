@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import block_of, has_nan
 from tests.frontend.kernels import build, fails, kernel_from
 from tests.ir_values import random_array
 from tests.language.everywhere import run_everywhere
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.frontend.build import build_module
-from tilewright.ir.types import FP8E4B15, SCALARS, Tile, text_of
+from tilewright.ir.types import SCALARS, Tile, text_of
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load
 
@@ -22,20 +23,6 @@ def kernel(x, y, M, N, sm, sn, om, on, BM: tl.constexpr, BN: tl.constexpr, CHECK
     target = tl.make_block_ptr(y, (BM, BN), (BN, 1), (0, 0), (BM, BN), (1, 0))
     tl.store(target, tl.load(source, boundary_check=CHECK, padding_option=PAD))
 """
-
-
-def block_of(x: Any, at: tuple[int, ...], shape: tuple[int, ...], padding: Any) -> Any:
-    """The block of an array, by loops; `padding` outside."""
-    out = np.full(shape, padding, x.dtype)
-    for where in np.ndindex(*shape):
-        index = tuple(a + w for a, w in zip(at, where, strict=True))
-        if all(0 <= i < n for i, n in zip(index, x.shape, strict=True)):
-            out[where] = x[index]
-    return out
-
-
-def has_nan(element: Any) -> bool:
-    return element.is_floating() and element != FP8E4B15
 
 
 @pytest.mark.parametrize("element", [t for t in SCALARS if not t.is_bool()], ids=str)

@@ -9,11 +9,13 @@ import pytest
 
 import tilewright.language as tl
 from tests.language.libdevice_names import SIGNATURES
+from tests.language.references import FUNCTIONS, MOVES, NUMBERS, Reference
 from tests.language.sheet import (
     OPERANDS,
     TABLE,
     TARGETS,
     disagreement,
+    error_of_numpy,
     language_name,
     module_of,
     probe,
@@ -77,6 +79,29 @@ RUNS = [
 @pytest.mark.parametrize(("name", "target"), [run for run in RUNS if run != CALLS_BACK])
 def test_use_does_as_on_the_interpreter(name: str, target: str) -> None:
     assert not disagreement((USES | EXTRAS)[name], target)
+
+
+COMPARED = [
+    *((name, f, 0.0, True) for name, f in MOVES.items()),
+    *((name, f, 0.0, False) for name, f in NUMBERS.items()),
+    *((name, f, 4.0, False) for name, f in FUNCTIONS.items()),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "reference", "ulp", "moves"), COMPARED, ids=[case[0] for case in COMPARED]
+)
+def test_interpreter_gives_what_numpy_gives(
+    name: str, reference: Reference, ulp: float, moves: bool
+) -> None:
+    use = USES[name]
+    elements = [t for t in taken(use, "interpreter") if moves or not (t.is_bool() or t.is_fp8())]
+    assert elements
+    assert not error_of_numpy(use, reference, elements, ulp)
+
+
+def test_a_wrong_formula_is_found() -> None:
+    assert error_of_numpy(USES["x + y"], NUMBERS["x - y"], [tl.int32, tl.float32], 0)
 
 
 def test_assembly_is_accepted_by_the_assembler() -> None:

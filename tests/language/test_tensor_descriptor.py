@@ -5,39 +5,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.arrays import aligned, block_of, has_nan
 from tests.frontend.kernels import build, fails, kernel_from
 from tests.ir_values import random_array
 from tests.language.everywhere import run_everywhere
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.frontend.build import build_module
 from tilewright.ir.interpret import interpret
-from tilewright.ir.types import FP8E4B15, SCALARS, Tile, text_of
+from tilewright.ir.types import SCALARS, Tile, text_of
 from tilewright.language.types import str_to_ty
 
 ELEMENTS = [t for t in SCALARS if not t.is_bool()]
-
-
-def aligned(array: Any) -> Any:
-    """A copy at a multiple of 64 bytes."""
-    room = np.zeros(array.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    found[...] = array
-    return found
-
-
-def has_nan(element: Any) -> bool:
-    return element.is_floating() and element != FP8E4B15
-
-
-def block_of(x: Any, at: tuple[int, ...], shape: tuple[int, ...], padding: Any) -> Any:
-    """The block of an array, by loops; `padding` outside."""
-    out = np.full(shape, padding, x.dtype)
-    for where in np.ndindex(*shape):
-        index = tuple(a + w for a, w in zip(at, where, strict=True))
-        if all(0 <= i < n for i, n in zip(index, x.shape, strict=True)):
-            out[where] = x[index]
-    return out
 
 
 COPY = """

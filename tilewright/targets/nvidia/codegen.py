@@ -76,6 +76,7 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
         attributes=attributes,
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
+        flushes=options.allow_flush_denorm,
         lines=not knobs.compilation.disable_line_info,
     )
     text = kernel.emit()

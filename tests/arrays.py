@@ -1,0 +1,33 @@
+"""Arrays for tests of blocks: aligned ones, and blocks cut out by loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.ir.types import FP8E4B15
+
+
+def aligned(array: Any) -> Any:
+    """A copy that begins at a multiple of 64 bytes, as tensor descriptors want it."""
+    room = np.zeros(array.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def block_of(x: Any, at: tuple[int, ...], shape: tuple[int, ...], padding: Any) -> Any:
+    """The block of an array that begins at an index, by loops; `padding` outside."""
+    out = np.full(shape, padding, x.dtype)
+    for where in np.ndindex(*shape):
+        index = tuple(a + w for a, w in zip(at, where, strict=True))
+        if all(0 <= i < n for i, n in zip(index, x.shape, strict=True)):
+            out[where] = x[index]
+    return out
+
+
+def has_nan(element: Any) -> bool:
+    """Whether an element type has a NaN."""
+    return element.is_floating() and element != FP8E4B15
