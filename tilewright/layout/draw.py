@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from tilewright.layout.linear import HARDWARE, LANE, OFFSET, WARP, LinearLayout
+from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 
 CELL_WIDTH, CELL_HEIGHT = 64, 24
 # Successive lanes differ most when the hue moves on by the golden angle, in degrees.
@@ -22,15 +22,7 @@ def _holders(layout: LinearLayout) -> Iterator[tuple[int, dict[str, int] | None]
     """Each element in row-major order with its lowest holder, or None if it has none."""
     lowest = layout.pseudo_invert()
     for element in range(1 << layout.total_out_bits):
-        flat = lowest.apply_flat(element)
-        if layout.apply_flat(flat) != element:
-            yield element, None
-            continue
-        indices: dict[str, int] = {}
-        for name, count in layout.ins:
-            indices[name] = flat & ((1 << count) - 1)
-            flat >>= count
-        yield element, indices
+        yield element, _indices(layout, lowest, element)
 
 
 def _label(layout: LinearLayout, indices: dict[str, int] | None) -> str:
@@ -85,3 +77,101 @@ def svg(layout: LinearLayout) -> str:
             f"{_label(layout, indices)}</text>"
         )
     return "\n".join((*parts, "</svg>\n"))
+
+
+# -- for pages ------------------------------------------------------------------------------------
+
+CORNER = (16, 32)  # most rows and columns that a picture shows element by element
+WHOLE = (24, 48)  # most rows and columns of cells that stand for a whole tile
+SMALL_CELL, WIDE_CELL, LINE_CELL = 12, 46, 22
+
+
+def corner(layout: LinearLayout) -> str:
+    """Inline SVG of a tile's first elements: in each its thread and register, or its offset in
+    memory. A tile of one dimension is folded into rows.
+
+    Colours come from the page: a cell has the class ``cell`` and the property ``--at``, the place
+    of its lane among all (0 to 1), and the thread as the attribute ``data-thread``.
+    """
+    columns = min(_columns(layout), CORNER[1])
+    count = 1 << layout.total_out_bits
+    rows = min(count // _columns(layout), CORNER[0])
+    if len(layout.shape) == 1:
+        columns = min(columns, 16)
+        rows = min(count // columns, CORNER[0])
+    stride = columns if len(layout.shape) == 1 else _columns(layout)
+    lowest = layout.pseudo_invert()
+    lanes = max(1, layout.in_size(LANE))
+    parts = [_open(columns * WIDE_CELL, rows * LINE_CELL, f"the first elements of {layout}")]
+    for row in range(rows):
+        for column in range(columns):
+            parts.append(_cell(layout, lowest, row * stride + column, row, column, lanes))
+    return "".join((*parts, "</svg>"))
+
+
+def _cell(
+    layout: LinearLayout, lowest: LinearLayout, element: int, row: int, column: int, lanes: int
+) -> str:
+    x, y = column * WIDE_CELL, row * LINE_CELL
+    indices = _indices(layout, lowest, element)
+    if indices is None:
+        return f'<rect class="cell none" x="{x}" y="{y}" width="{WIDE_CELL}" height="{LINE_CELL}"/>'
+    if OFFSET in indices:
+        at, thread = indices[OFFSET] / (1 << layout.total_in_bits), ""
+        label = str(indices[OFFSET])
+    else:
+        lane = indices.get(LANE, 0)
+        number = indices.get(WARP, 0) * lanes + lane
+        at, thread = lane / lanes, f' data-thread="{number}"'
+        label = f"{number}:{indices.get(REGISTER, 0)}"
+    place = f'x="{x}" y="{y}" width="{WIDE_CELL}" height="{LINE_CELL}"'
+    return (
+        f'<g{thread}><rect class="cell" style="--at:{at:.3g}" {place}/>'
+        f'<text x="{x + WIDE_CELL // 2}" y="{y + 15}">{label}</text></g>'
+    )
+
+
+def whole(layout: LinearLayout) -> str:
+    """Inline SVG of a whole tile by warp; each cell stands for the element in its corner.
+
+    A cell has the class ``cell`` and the property ``--at``: the place of its warp among all.
+    """
+    columns = _columns(layout)
+    rows = (1 << layout.total_out_bits) // columns
+    if len(layout.shape) == 1 and columns > WHOLE[1]:
+        rows, columns = columns // 32, 32
+    down, across = max(1, rows // WHOLE[0]), max(1, columns // WHOLE[1])
+    down, across = 1 << (down - 1).bit_length(), 1 << (across - 1).bit_length()
+    shown_rows, shown_columns = max(1, rows // down), max(1, columns // across)
+    lowest, warps = layout.pseudo_invert(), max(1, layout.in_size(WARP))
+    width, height = shown_columns * SMALL_CELL, shown_rows * SMALL_CELL
+    parts = [_open(width, height, f"the warps of {layout}")]
+    for row in range(shown_rows):
+        for column in range(shown_columns):
+            element = row * down * columns + column * across
+            indices = _indices(layout, lowest, element) or {}
+            at = indices.get(WARP, 0) / warps
+            parts.append(
+                f'<rect class="cell" style="--at:{at:.3g}" x="{column * SMALL_CELL}" '
+                f'y="{row * SMALL_CELL}" width="{SMALL_CELL}" height="{SMALL_CELL}"/>'
+            )
+    return "".join((*parts, "</svg>"))
+
+
+def _open(width: int, height: int, title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'aria-label="{escape(title, quote=True)}">'
+    )
+
+
+def _indices(layout: LinearLayout, lowest: LinearLayout, element: int) -> dict[str, int] | None:
+    """The lowest holder of an element, by input."""
+    flat = lowest.apply_flat(element)
+    if layout.apply_flat(flat) != element:
+        return None
+    indices: dict[str, int] = {}
+    for name, count in layout.ins:
+        indices[name] = flat & ((1 << count) - 1)
+        flat >>= count
+    return indices

@@ -17,7 +17,8 @@ from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.debug import host_calls
 from tilewright.targets.cpu.examine import examine
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.protocol import Lowered, Stage, options_from
+from tilewright.targets.cpu.resources import resources_of
+from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class CpuTarget:
         return ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
-        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion)
+        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion, ctx=ctx)
         optimised, code = emit.compile_text(text, self.machine)
         metadata = {
             "name": module.entry.name,
@@ -103,3 +104,8 @@ class CpuTarget:
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""
         return examine(self.machine)
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        return resources_of(self.machine, str(stages.get("asm", "")), metadata)

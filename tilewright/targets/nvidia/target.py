@@ -42,8 +42,9 @@ from tilewright.targets.nvidia.occupancy import (
     registers_for_one_more,
 )
 from tilewright.targets.nvidia.overlap_products import overlap_products
+from tilewright.targets.nvidia.resources import resources_of
 from tilewright.targets.nvidia.schedule_products import schedule_products
-from tilewright.targets.protocol import Lowered, Stage, options_from
+from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
@@ -202,7 +203,7 @@ class NvidiaTarget:
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
-        generated = generate(module, options, chip.features)
+        generated = generate(module, options, chip.features, ctx)
         ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
         llir, ptx = emit.compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
@@ -251,6 +252,11 @@ class NvidiaTarget:
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""
         return examine()
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        return resources_of(self.processor, metadata)
 
 
 def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:
