@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from itertools import groupby
 
 from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 
@@ -82,8 +83,9 @@ def svg(layout: LinearLayout) -> str:
 # -- for pages ------------------------------------------------------------------------------------
 
 CORNER = (16, 32)  # most rows and columns that a picture shows element by element
-WHOLE = (24, 48)  # most rows and columns of cells that stand for a whole tile
-SMALL_CELL, WIDE_CELL, LINE_CELL = 12, 46, 22
+WHOLE_BITS, WHOLE_CELLS = 16, 3000  # of the largest tile that is shown whole, and its cells
+WHOLE_WIDTH, WHOLE_HEIGHT = 560, 240  # pixels
+WIDE_CELL, LINE_CELL = 46, 22
 
 
 def corner(layout: LinearLayout) -> str:
@@ -132,30 +134,52 @@ def _cell(
 
 
 def whole(layout: LinearLayout) -> str:
-    """Inline SVG of a whole tile by warp; each cell stands for the element in its corner.
+    """Inline SVG of a whole tile by warp, or of its first rows; "" for a tile that is too large.
 
-    A cell has the class ``cell`` and the property ``--at``: the place of its warp among all.
+    Neighbours of one warp are one cell, of the class ``cell`` and with the property ``--at``: the
+    place of the warp among all.
     """
+    if layout.total_out_bits > WHOLE_BITS:
+        return ""
     columns = _columns(layout)
-    rows = (1 << layout.total_out_bits) // columns
-    if len(layout.shape) == 1 and columns > WHOLE[1]:
-        rows, columns = columns // 32, 32
-    down, across = max(1, rows // WHOLE[0]), max(1, columns // WHOLE[1])
-    down, across = 1 << (down - 1).bit_length(), 1 << (across - 1).bit_length()
-    shown_rows, shown_columns = max(1, rows // down), max(1, columns // across)
-    lowest, warps = layout.pseudo_invert(), max(1, layout.in_size(WARP))
-    width, height = shown_columns * SMALL_CELL, shown_rows * SMALL_CELL
-    parts = [_open(width, height, f"the warps of {layout}")]
-    for row in range(shown_rows):
-        for column in range(shown_columns):
-            element = row * down * columns + column * across
-            indices = _indices(layout, lowest, element) or {}
-            at = indices.get(WARP, 0) / warps
+    if len(layout.shape) == 1:
+        columns = min(columns, 1 << (layout.total_out_bits + 2) // 2)
+    warps, shift = max(1, layout.in_size(WARP)), _starts(layout)[WARP]
+    owners = [flat >> shift & (warps - 1) for flat in _all_of(layout.pseudo_invert())]
+    rows = [tuple(owners[i : i + columns]) for i in range(0, len(owners), columns)]
+    side = max(2, min(12, WHOLE_WIDTH // columns, WHOLE_HEIGHT // len(rows)))
+    parts = [_open(columns * side, len(rows) * side, f"the warps of {layout}")]
+    top = 0
+    for row, same in groupby(rows):
+        height = len(list(same))
+        left = 0
+        for warp, run in groupby(row):
+            width = len(list(run))
             parts.append(
-                f'<rect class="cell" style="--at:{at:.3g}" x="{column * SMALL_CELL}" '
-                f'y="{row * SMALL_CELL}" width="{SMALL_CELL}" height="{SMALL_CELL}"/>'
+                f'<rect class="cell" style="--at:{warp / warps:.3g}" x="{left * side}" '
+                f'y="{top * side}" width="{width * side}" height="{height * side}"/>'
             )
-    return "".join((*parts, "</svg>"))
+            left += width
+        top += height
+    return "".join((*parts, "</svg>")) if len(parts) <= WHOLE_CELLS else ""
+
+
+def _starts(layout: LinearLayout) -> dict[str, int]:
+    """The place of the lowest bit of each input in a flat index."""
+    starts: dict[str, int] = {}
+    place = 0
+    for name, count in layout.ins:
+        starts[name] = place
+        place += count
+    return starts
+
+
+def _all_of(layout: LinearLayout) -> list[int]:
+    """What a layout gives for each flat index, in order."""
+    found = [0]
+    for column in layout.columns:
+        found += [value ^ column for value in found]
+    return found
 
 
 def _open(width: int, height: int, title: str) -> str:

@@ -40,7 +40,7 @@ class Reasons:
         Args:
             value: a tile of pointers or of offsets.
         """
-        here = value.op.loc if value.op is not None else None
+        here = value.op.loc.line if value.op is not None and value.op.loc is not None else 0
         for _ in range(MAX_STEPS):
             op = value.op
             if op is None:
@@ -55,7 +55,8 @@ class Reasons:
                     return "neighbours have the same address"
                 value = next((v for v in varying if self._run(v, axis) == 1), varying[0])
                 continue
-            at = f" (line {op.loc.line})" if op.loc is not None and op.loc != here else ""
+            line = op.loc.line if op.loc is not None else here
+            at = f" (line {line})" if line != here else ""
             return self._apart_of(op, axis) + at
         return "the addresses are computed in too many steps to tell what their neighbours are"
 

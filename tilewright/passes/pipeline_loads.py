@@ -55,7 +55,7 @@ def _tell(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> 
         ctx.did(
             NAME,
             f"starts {ahead}, by asynchronous copies of {_copy_bytes(share, load, infos)} bytes "
-            f"into {slots} buffers of {size} bytes in shared memory",
+            f"into {slots} buffers of {size / 1024:g} KiB in shared memory",
             load.loc,
         )
 

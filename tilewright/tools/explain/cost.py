@@ -27,8 +27,8 @@ from tilewright.ops import arith, atomic, control, map, math, memory, reduce
 from tilewright.ops.dot import Dot
 from tilewright.tools.explain.sources import SourceMap
 
-SAMPLES = 5  # programs along each axis of the grid
-MAX_PROGRAMS = 12
+# Programs along each axis that stand for those between its ends, by how many axes there are.
+BETWEEN = {0: 0, 1: 3, 2: 2, 3: 1}
 MAX_ITERATIONS = 512  # of a loop whose state does not move by equal steps
 STAND_IN = 6  # iterations that stand for all of them where it does
 BASE_SHIFT = 44  # an argument's addresses start at its number shifted by this
@@ -124,10 +124,9 @@ def cost_of(
             assumed to happen once.
     """
     extents = (*grid, 1, 1)[:3]
-    chosen = _chosen(extents)
     counts = _Counts()
-    for program in chosen:
-        _Program(fn, program, extents, values, counts, prod(extents) / len(chosen)).run()
+    for program, weight in _chosen(extents):
+        _Program(fn, program, extents, values, counts, weight).run()
     total = Tally()
     for tally in counts.by_loc.values():
         _add(total, tally)
@@ -162,14 +161,27 @@ def _weight(tally: Tally) -> float:
     return tally.loaded + tally.stored + tally.operations + tally.products
 
 
-def _chosen(extents: Sequence[int]) -> list[tuple[int, ...]]:
-    """Programs that stand for all: the ends of each axis, and some between them."""
-    axes = [sorted({round(i * (n - 1) / (SAMPLES - 1)) for i in range(SAMPLES)}) for n in extents]
-    programs = list(product(*axes))
-    if len(programs) <= MAX_PROGRAMS:
-        return programs
-    step = (len(programs) - 1) / (MAX_PROGRAMS - 1)
-    return [programs[round(i * step)] for i in range(MAX_PROGRAMS)]
+def _chosen(extents: Sequence[int]) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Programs that stand for all, and for how many each does.
+
+    The ends of an axis stand for themselves, as masks mostly matter there. Those between them are
+    placed evenly, so that what grows from one to the next comes out right.
+    """
+    between = BETWEEN[sum(extent > 1 for extent in extents)]
+    axes = [list(_along(extent, between)) for extent in extents]
+    for places in product(*axes):
+        yield tuple(place for place, _ in places), prod(weight for _, weight in places)
+
+
+def _along(extent: int, between: int) -> Iterator[tuple[int, float]]:
+    if extent <= between + 2:
+        yield from ((place, 1.0) for place in range(extent))
+        return
+    inner = extent - 2
+    yield 0, 1.0
+    for i in range(between):
+        yield 1 + int(inner * (2 * i + 1) / (2 * between)), inner / between
+    yield extent - 1, 1.0
 
 
 class _Program:

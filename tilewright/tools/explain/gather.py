@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.build import context_for, lower
@@ -25,7 +26,7 @@ from tilewright.tools.explain.layouts import layouts_of
 from tilewright.tools.explain.listings import Listing, code_listing, tile_listing
 from tilewright.tools.explain.report import PassRun, Report, Said, Taken
 from tilewright.tools.explain.roofline import roofline_of
-from tilewright.tools.explain.sources import SourceMap, source_map
+from tilewright.tools.explain.sources import SourceMap, note_calls, source_map
 
 TITLES = {"llir": "LLVM IR", "ptx": "PTX", "asm": "Assembly", "sass": "SASS"}
 DERIVED = ("asm", "sass")  # forms that targets make for readers
@@ -74,14 +75,15 @@ def gather(
     listings = [*watcher.listings]
     if any(value.layout for op in module.entry.walk() for value in op.results):
         listings.append(tile_listing("laid_out", "With layouts", module, sources))
+    note_calls(sources, module)
     stages = {**lowered.stages, **_derived(target, lowered)}
     listings += _code(stages, sources)
     layouts, shapes = layouts_of(module, _laid_out(listings), sources)
     cost, note = _cost(launch, target, options, sources)
     report = Report(
         kernel=source.name,
-        place=f"{sources.blocks[0].file}:{sources.blocks[0].first}" if sources.blocks else "",
-        target=":".join(str(part) for part in (device.backend, device.arch) if part != ""),
+        place=_place(sources),
+        target=_target(device, options),
         arguments=described_arguments(source),
         options=_unusual(target, options),
         origin=launch.origin,
@@ -97,6 +99,22 @@ def gather(
         assembler=str(lowered.metadata.get("assembler", "")),
     )
     return report, shapes
+
+
+def _place(sources: SourceMap) -> str:
+    """Where the kernel is, from the present folder if it is below it."""
+    if not sources.blocks:
+        return ""
+    path = Path(sources.blocks[0].file).resolve()
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f"{shown}:{sources.blocks[0].first}"
+
+
+def _target(device: GPUTarget, options: Any) -> str:
+    """What was compiled for, with the architecture where there is one."""
+    arch = device.arch or getattr(options, "arch", "")
+    return f"{device.backend}:{arch}" if arch != "" else device.backend
 
 
 def _laid_out(listings: Sequence[Listing]) -> Listing | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tilewright.base.diagnostics import TritonError
 from tilewright.compat.install import install_as_triton
 from tilewright.compiler.source import CONSTEXPR, ASTSource
 from tilewright.frontend.source import SourceFunction
@@ -75,7 +76,13 @@ def launch_of(args: argparse.Namespace) -> Launch:
 
 
 def _stated(args: argparse.Namespace) -> Launch:
-    source = kernel_source(args)
+    try:
+        source = kernel_source(args)
+    except (UsageError, TritonError):
+        raise
+    except Exception as error:  # whatever it is, it is the script's
+        file = args.kernel.partition("::")[0]
+        raise UsageError(f"importing {file} failed: {type(error).__name__}: {error}") from error
     origin = "types from the command line" if args.signature else f"types from {SIGNATURES}"
     return Launch(source, origin=origin)
 

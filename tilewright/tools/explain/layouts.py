@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.ir.core import Function, Module, Op, Value
-from tilewright.ir.types import text_of
+from tilewright.ir.types import element_of, text_of
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from tilewright.ops.control import For
 from tilewright.ops.gpu import ConvertLayout
@@ -86,7 +86,7 @@ def _use(
         layout.shape,
         words(layout),
         len(values),
-        _by_frequency([text_of(v.type).rpartition("x")[2].rstrip(">") for v in values]),
+        _by_frequency([text_of(element_of(v.type)) for v in values]),
         _by_frequency([op.name for op in makers]),
         tuple(lines),
         tuple(dict.fromkeys(n for op in moved for n in sources.of(op.loc)[:1])),

@@ -54,8 +54,9 @@ def code_listing(key: str, title: str, text: str, sources: SourceMap) -> Listing
         language, parsed = "asm", _disassembly(text)
     else:
         language, parsed = "asm", _assembly(text)
-    lines = ((line, sources.numbers(places)) for line, places in parsed)
-    return _bounded(key, title, language, lines)
+    # LLVM's metadata has every call; assemblers' directives have the innermost line alone.
+    number = sources.numbers if language == "llvm" else sources.with_calls
+    return _bounded(key, title, language, ((line, number(places)) for line, places in parsed))
 
 
 def _bounded(

@@ -173,6 +173,8 @@ const panes = $$(".explorer .code").map((element, i) => new Pane(element, i ? ma
 
 function pin(number, from) {
   pinned = number;
+  if (number !== null && from !== undefined && lines[number].block.file === lines[0].block.file)
+    history.replaceState(null, "", `#L${lines[number].line}`);
   for (const row of $$(".ln.on", source)) { row.classList.remove("on"); row.setAttribute("aria-selected", "false"); }
   const row = number === null ? null : document.getElementById(`s${number}`);
   if (row) {
@@ -217,7 +219,7 @@ function inspect(number) {
 
 source.addEventListener("click", (event) => {
   const line = event.target.closest(".ln");
-  if (line) pin(Number(line.dataset.s) === pinned ? null : Number(line.dataset.s));
+  if (line) pin(Number(line.dataset.s) === pinned ? null : Number(line.dataset.s), source);
 });
 source.addEventListener("mouseover", (event) => {
   const line = event.target.closest(".ln");
@@ -229,11 +231,11 @@ source.addEventListener("keydown", (event) => {
   const next = { ArrowDown: pinned === null ? 0 : Math.min(last, pinned + 1), ArrowUp: Math.max(0, (pinned ?? 1) - 1), Home: 0, End: last }[event.key];
   if (next === undefined) return;
   event.preventDefault();
-  pin(next);
+  pin(next, source);
 });
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") pin(null); });
 for (const button of $$("[data-line]")) button.addEventListener("click", () => {
-  pin(Number(button.dataset.line));
+  pin(Number(button.dataset.line), button);
   $("#code").scrollIntoView();
 });
 
@@ -258,5 +260,13 @@ for (const picture of $$(".picture")) {
   picture.addEventListener("mouseleave", () => same(""));
 }
 
+// A link such as page.html#L25 chooses a line of the kernel's file; without one the first remark does.
+function linked() {
+  const match = /^#L(\d+)$/.exec(location.hash);
+  const number = match ? lines.findIndex(({ block, line }) => line === Number(match[1]) && block.file === lines[0].block.file) : -1;
+  return number < 0 ? null : number;
+}
 const first = report.remarks.find((remark) => remark.missed && remark.lines.length) || report.remarks.find((remark) => remark.lines.length);
-pin(first ? first.lines[0] : null);
+pin(linked() ?? (first ? first.lines[0] : null));
+if (linked() !== null) addEventListener("load", () => $("#code").scrollIntoView({ behavior: "instant" }));
+addEventListener("hashchange", () => { if (linked() !== null) pin(linked()); });

@@ -157,18 +157,17 @@ def _speed(report: Report) -> Iterator[str]:
 def _remarks(report: Report) -> str:
     missed = [said for said in report.remarks if said.missed]
     done = [said for said in report.remarks if not said.missed]
+    parts = _said(report, "What keeps it from being faster", missed, "missed")
+    parts += _said(report, "What was done", done, "")
+    kind = "" if missed and done else " good"
     return f"""<h2>What the compiler says</h2>
 <p class="lede">About loads and stores, loops and products, by source line.</p>
-<div class="remarks">
-<div class="missed"><h3>What keeps it from being faster</h3>{_said(report, missed)}</div>
-<div><h3>What was done</h3>{_said(report, done)}</div>
-</div>"""
+<div class="remarks{kind}">{parts or '<p class="none">Nothing.</p>'}</div>"""
 
 
-def _said(report: Report, remarks: Sequence[Said]) -> str:
-    if not remarks:
-        return '<p class="none">Nothing to say.</p>'
-    return f"<ol>{''.join(f'<li>{_remark(report, said)}</li>' for said in remarks)}</ol>"
+def _said(report: Report, title: str, remarks: Sequence[Said], kind: str) -> str:
+    items = "".join(f"<li>{_remark(report, said)}</li>" for said in remarks)
+    return f'<div class="{kind}"><h3>{title}</h3><ol>{items}</ol></div>' if items else ""
 
 
 def _remark(report: Report, said: Said) -> str:
@@ -233,7 +232,8 @@ def _cost(report: Report) -> str:
     cost = report.cost
     if cost is None:
         return f"<h2>Cost of a launch</h2><p class='lede'>Not known: {escape(report.cost_note)}</p>"
-    grid = " × ".join(number(extent) for extent in cost.grid)
+    used = max((i for i, extent in enumerate(cost.grid) if extent != 1), default=0)
+    grid = " × ".join(number(extent) for extent in cost.grid[: used + 1])
     given = ", ".join(f"{name} = {short(value)}" for name, value in cost.values.items())
     notes = "".join(f"<li>{escape(note)}</li>" for note in cost.notes)
     return f"""<h2>Cost of a launch</h2>
@@ -272,7 +272,7 @@ def _arguments(report: Report) -> str:
     assert report.cost is not None
     rows = "".join(
         f"<tr><td><code>{escape(name)}</code></td><td>{scaled(moved, 'B')}</td>"
-        f"<td>{scaled(least, 'B')}</td><td>{moved / least if least else 0:.3g} ×</td></tr>"
+        f"<td>{scaled(least, 'B')}</td><td>{_times(moved, least)} ×</td></tr>"
         for name, (moved, least) in report.cost.arguments.items()
     )
     if not rows:
@@ -280,6 +280,11 @@ def _arguments(report: Report) -> str:
     return f"""<div class="scroll"><table style="margin-top:1.6rem;width:auto"><thead><tr>\
 <th>Argument</th><th>Programs touch</th><th>Memory moves at least</th><th>Each byte</th></tr>\
 </thead><tbody>{rows}</tbody></table></div>"""
+
+
+def _times(moved: float, least: float) -> str:
+    times = moved / least if least else 0.0
+    return number(round(times)) if times >= 100 else f"{times:.3g}"
 
 
 def _limits(report: Report) -> str:
@@ -314,10 +319,12 @@ shared memory, the offset of each element. Colours follow the lanes of a warp.</
 def _layout(report: Report, use: LayoutUse, layout: LinearLayout) -> str:
     pictures = f'<div class="picture">{corner(layout)}</div>' if layout.shape else ""
     if layout.in_bits(WARP) and not layout.in_bits(OFFSET):
-        pictures += (
-            f'<figure><div class="picture">{whole(layout)}</div>'
-            "<figcaption>The whole tile by warp.</figcaption></figure>"
-        )
+        by_warp = whole(layout)
+        if by_warp:
+            pictures += (
+                f'<figure><div class="picture">{by_warp}</div>'
+                "<figcaption>The whole tile by warp.</figcaption></figure>"
+            )
     where = ", ".join(_jumps(report, use.lines[:6]))
     more = "" if len(use.lines) <= 6 else " …"
     converted = ", ".join(_jumps(report, use.converted))

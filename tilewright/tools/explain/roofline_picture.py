@@ -49,8 +49,8 @@ def roofline_picture(report: Report) -> str:
     # The label keeps clear of the line: below it on the slope, above it on the flat part.
     label_y = y + 18 if roof.intensity < roof.ridge else y - 12
     caption = (
-        f"{number(round(roof.intensity, 2))} operations for each byte: {roof.bound} is the limit "
-        f"on {roof.device}. From {number(round(roof.ridge, 1))} on, arithmetic would be."
+        f"{number(round(roof.intensity, 2))} operations for each byte: bound by {roof.bound} "
+        f"on {roof.device}, whose ridge is at {number(round(roof.ridge, 1))}."
     )
     return f"""<figure class="roof"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" \
 aria-label="{escape(caption)}">

@@ -41,7 +41,10 @@ class SourceMap:
     """The blocks of a kernel, and the numbers of their lines."""
 
     blocks: list[Block] = field(default_factory=lambda: list[Block]())
-    _numbers: dict[tuple[str, int], int] = field(default_factory=dict)
+    _numbers: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
+    _calls: dict[tuple[str, int], dict[int, None]] = field(
+        default_factory=dict[tuple[str, int], dict[int, None]]
+    )
 
     def add(self, file: str, name: str, first: int, lines: list[str]) -> None:
         """Show a function's lines, from line `first` of a file on."""
@@ -59,6 +62,21 @@ class SourceMap:
         """The numbers of such lines as are shown, each once."""
         found = (self.number(file, line) for file, line in places)
         return tuple(dict.fromkeys(n for n in found if n is not None))
+
+    def add_calls(self, loc: Loc) -> None:
+        """Note through which calls a location's line was inlined."""
+        (file, line), *calls = chain(loc)
+        if calls:
+            known = self._calls.setdefault((basename(file), line), {})
+            known.update(dict.fromkeys(self.numbers(calls)))
+
+    def with_calls(self, places: list[tuple[str, int]]) -> tuple[int, ...]:
+        """As `numbers`, of code that names a line alone: with all calls through which it comes."""
+        found = self.numbers(places)
+        if len(places) != 1:
+            return found
+        file, line = places[0]
+        return tuple(dict.fromkeys((*found, *self._calls.get((basename(file), line), ()))))
 
     def of(self, loc: Loc | None) -> tuple[int, ...]:
         """The numbers of a location's line and of the calls through which it was inlined."""
@@ -99,6 +117,12 @@ def source_map(module: Module) -> SourceMap:
         file, first, last = span
         found.add(file, spans[span], first, _lines(file)[first - 1 : last])
     return found
+
+
+def note_calls(sources: SourceMap, module: Module) -> None:
+    """Tell the map of the calls that were inlined into a module."""
+    for loc in _locations(module):
+        sources.add_calls(loc)
 
 
 def _locations(module: Module) -> Iterator[Loc]:

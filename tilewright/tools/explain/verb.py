@@ -17,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.driver import device_of
+from tilewright.layout.linear import LinearLayout
 from tilewright.targets import registry
 from tilewright.targets.protocol import Target, options_dict
 from tilewright.tools.explain.gather import gather
 from tilewright.tools.explain.launch import Launch, launch_of
 from tilewright.tools.explain.page import as_page
+from tilewright.tools.explain.report import Report
 from tilewright.tools.explain.text import as_text
 from tilewright.tools.load import (
     UsageError,
@@ -53,7 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-run", action="store_true", help="do not run the script")
 
 
-def execute(args: argparse.Namespace) -> int:
+def report_of(args: argparse.Namespace) -> tuple[Report, list[LinearLayout]]:
+    """The report that a command line asks for, and its layouts.
+
+    Raises:
+        UsageError: it asks for something that is not there.
+        CompilationError: the kernel is wrong.
+    """
     try:
         device = registry.described(args.target)
         target = registry.target(device)
@@ -61,7 +69,11 @@ def execute(args: argparse.Namespace) -> int:
         options = _options(target, launch, parse_options(args.option))
     except (ValueError, KeyError, AssertionError) as error:
         raise UsageError(str(error.args[0] if error.args else error)) from error
-    report, layouts = gather(launch, device_of(device, target), target, options, args.device)
+    return gather(launch, device_of(device, target), target, options, args.device)
+
+
+def execute(args: argparse.Namespace) -> int:
+    report, layouts = report_of(args)
     if args.text:
         print(as_text(report))
     elif args.json:
