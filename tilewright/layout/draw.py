@@ -82,8 +82,8 @@ def svg(layout: LinearLayout) -> str:
 
 # -- for pages ------------------------------------------------------------------------------------
 
-CORNER = (16, 32)  # most rows and columns that a picture shows element by element
-WHOLE_BITS, WHOLE_CELLS = 16, 3000  # of the largest tile that is shown whole, and its cells
+CORNER = (16, 24)  # most rows and columns that a picture shows element by element
+WHOLE_BITS, WHOLE_CELLS = 16, 1500  # of the largest tile that is shown whole, and its cells
 WHOLE_WIDTH, WHOLE_HEIGHT = 560, 240  # pixels
 WIDE_CELL, LINE_CELL = 46, 22
 

@@ -3,8 +3,10 @@
 import pytest
 
 from tests.tools.explain.conftest import Explain
+from tilewright.targets.protocol import GPUTarget
 from tilewright.tools.explain.cost import Cost
 from tilewright.tools.explain.report import Report
+from tilewright.tools.explain.roofline import roofline_of
 from tilewright.tools.load import UsageError
 
 ADD = ("--grid", "20", "--arg", "n=10000")
@@ -65,17 +67,19 @@ def test_lines_of_calls_have_the_callers(explain: Explain) -> None:
 
 
 def test_roofline_of_a_device_that_is_not_here(explain: Explain) -> None:
-    hopper = explain("add", "sm_90", *ADD).roofline
-    older = explain("add", "sm_90", *ADD, "--device", "h100").roofline
+    cost, target = cost_in(explain("add", "sm_90", *ADD)), GPUTarget("cuda", 90)
+    hopper, older = roofline_of(cost, target), roofline_of(cost, target, "h100")
     assert hopper is not None
     assert older is not None
+    assert explain("add", "sm_90", *ADD).roofline == hopper
     assert (hopper.device, older.device) == ("NVIDIA H200", "NVIDIA H100 SXM")
     assert hopper.bound == older.bound == "memory"
     assert hopper.seconds == pytest.approx(hopper.limits[0].amount / 4.8e12)
     assert older.seconds > hopper.seconds
     assert hopper.intensity < 1 < hopper.ridge
     with pytest.raises(UsageError, match="no device 'H900' is known for this target; known: NVID"):
-        explain("add", "sm_90", *ADD, "--device", "H900")
+        roofline_of(cost, target, "H900")
+    assert roofline_of(cost, GPUTarget("cuda", 87)) is None
 
 
 def test_matrix_products_are_the_limit(explain: Explain) -> None:

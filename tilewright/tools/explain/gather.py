@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.compiler.build import context_for, lower
+from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS, pipeline
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Remark, Step, run
@@ -71,7 +72,11 @@ def gather(
     ctx = context_for(target, options, explain=True)
     watcher = _Watcher(module, sources, ctx)
     steps = pipeline(target)
-    lowered = lower(module, target, options, steps, [watcher], ctx)
+    try:
+        lowered = lower(module, target, options, steps, [watcher], ctx)
+    except Exception:
+        compile_source(source, device, options)  # says it as compiling does, with a reproducer
+        raise
     listings = [*watcher.listings]
     if any(value.layout for op in module.entry.walk() for value in op.results):
         listings.append(tile_listing("laid_out", "With layouts", module, sources))

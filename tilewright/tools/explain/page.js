@@ -75,7 +75,7 @@ function sourceMarkup() {
       const heat = cost ? `<span class="heat" title="bytes and operations of a launch">${bar(cost.bytes / most.bytes, "b")}${bar(cost.work / most.work, "f")}</span>` : "<span></span>";
       return `<div class="ln" role="option" aria-selected="false" id="s${number}" data-s="${number}"><span class="no">${block.first + i}</span>${mark}${heat}<span class="tx">${coloured(text, "python")}</span></div>`;
     });
-    return `<div class="${block.library ? "library" : ""}"><div class="where">${escaped(name)} · ${escaped(block.name)}${block.library ? " · of tilewright" : ""}</div>${rows.join("")}</div>`;
+    return `<div class="${block.library ? "library" : ""}" role="group" aria-label="${escaped(block.name)}"><div class="where">${escaped(name)} · ${escaped(block.name)}${block.library ? " · of tilewright" : ""}</div>${rows.join("")}</div>`;
   }).join("");
 }
 

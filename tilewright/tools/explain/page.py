@@ -177,7 +177,7 @@ def _remark(report: Report, said: Said) -> str:
     return (
         f'<button type="button" class="remark"{jump} title="{escape(said.by)}">'
         f'<span class="line">{escape(line)}</span>{code}'
-        f"<p>{_ticked(said.text)}</p></button>"
+        f'<span class="says">{_ticked(said.text)}</span></button>'
     )
 
 
