@@ -226,7 +226,7 @@ def _check_missed(ctx: PassContext, case: Case) -> None:
     """The remarks of the passes are those that the case expects, each on its line."""
     lines = enumerate(case.text.split("\n"), case.line)
     wanted = [(n, reason.strip()) for n, line in lines for reason in _MISSED.findall(line)]
-    found = [(loc.line if loc else 0, reason) for _, reason, loc in ctx.missed_remarks]
+    found = [(loc.line if loc else 0, reason) for _, reason, loc, _ in ctx.missed_remarks]
     if sorted(found) != wanted:
         raise CaseFailure(f"expected the remarks {wanted}, got {sorted(found)}")
 

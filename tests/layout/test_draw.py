@@ -1,11 +1,12 @@
 """Pictures name the holder of every element."""
 
+import re
 import xml.etree.ElementTree as ET
 from itertools import product
 from pathlib import Path
 
 from tests.layout.random_layouts import named
-from tilewright.layout.draw import svg, table
+from tilewright.layout.draw import CORNER, corner, svg, table, whole
 from tilewright.layout.families import (
     blocked,
     mma_m16n8,
@@ -75,3 +76,38 @@ def test_pictures_of_the_documentation_are_drawn_by_the_code() -> None:
     for i in range(5):
         chunks = (atom.apply({"offset": i * 64 + j * 8})["dim1"] // 8 for j in range(8))
         assert f"\n{' '.join(map(str, chunks))}\n" in page
+
+
+# -- for pages ------------------------------------------------------------------------------------
+
+
+def test_corner_names_threads_and_registers() -> None:
+    layout = blocked((2, 4), (1, 2), (2, 2), (1, 1), (1, 0))
+    text = corner(layout)
+    assert re.findall(r">(\d+:\d+)<", text) == [
+        "0:0", "0:1", "1:0", "1:1", "2:0", "2:1", "3:0", "3:1",
+    ]  # fmt: skip
+    assert re.findall(r'data-thread="(\d+)"', text) == ["0", "0", "1", "1", "2", "2", "3", "3"]
+    assert ET.fromstring(text).tag == "svg"
+
+
+def test_corner_of_a_large_tile_is_small() -> None:
+    layout = blocked((256, 256), (1, 4), (4, 8), (4, 2), (1, 0))
+    assert corner(layout).count("<text") == CORNER[0] * CORNER[1]
+    row = blocked((4096,), (4,), (32,), (4,), (0,))
+    assert corner(row).count("<text") == CORNER[0] * 16
+
+
+def test_whole_tile_has_a_cell_for_each_run_of_a_warp() -> None:
+    layout = blocked((16, 64), (1, 4), (2, 16), (4, 1), (1, 0))
+    cells = ET.fromstring(whole(layout))
+    at = [(cell.get("style"), cell.get("height")) for cell in cells]
+    assert [style for style, _ in at] == ["--at:0", "--at:0.25", "--at:0.5", "--at:0.75"] * 2
+    heights = {int(height or 0) for _, height in at}
+    assert len(heights) == 1
+    assert int(cells.get("height") or 0) == 8 * heights.pop()
+
+
+def test_whole_of_a_tile_that_is_too_large_or_too_mixed() -> None:
+    assert not whole(blocked((512, 512), (1, 4), (4, 8), (4, 2), (1, 0)))
+    assert not whole(blocked((256, 256), (1, 1), (8, 4), (2, 2), (1, 0)))

@@ -85,12 +85,16 @@ def lower(
     options: Any,
     steps: Iterable[Step],
     observers: Sequence[Observer] = (),
+    ctx: PassContext | None = None,
 ) -> Lowered:
     """Run tile passes, then the target, on a module.
 
+    Args:
+        ctx: collects remarks; by default a new one, which nobody reads.
+
     Between passes the IR is verified when the knob `compilation.verify` says so.
     """
-    ctx = PassContext(features=target.features(), options=options_dict(options))
+    ctx = ctx or context_for(target, options)
     checks: list[Observer] = []
     if knobs.compilation.verify:
         checks = [Verifier(), LayoutVerifier(ctx)]
@@ -104,6 +108,11 @@ def lower(
     }
     lowered = target.compile(module, ctx, options)
     return Lowered(stages | lowered.stages, facts | lowered.metadata)
+
+
+def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
+    """What passes are told of a compilation."""
+    return PassContext(target.features(), options_dict(options), explain=explain)
 
 
 def written_arguments(fn: Function) -> list[int]:

@@ -43,13 +43,13 @@ class Builder:
 
     @contextmanager
     def at_end(self, region: Region) -> Generator[Region]:
-        """Append to `region` within the block, then return to the present place."""
-        saved = self.region, self.anchor
+        """Append to `region` within the block, then return to the present place and location."""
+        saved = self.region, self.anchor, self.loc
         self.region, self.anchor = region, None
         try:
             yield region
         finally:
-            self.region, self.anchor = saved
+            self.region, self.anchor, self.loc = saved
 
     @contextmanager
     def combining(self, region: Region) -> Generator[Region]:

@@ -10,11 +10,27 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module
 from tilewright.ir.verify import verify_module
+
+
+class Remark(NamedTuple):
+    """What a part of the compiler made of a line of the kernel, told to its author.
+
+    Attributes:
+        by: who says it: a pass, or the part of code generation that decided.
+        text: what was done, or what was not done and why.
+        loc: the line that it is about; None for the whole kernel.
+        missed: whether something was not done that would have made better code.
+    """
+
+    by: str
+    text: str
+    loc: Loc | None
+    missed: bool = True
 
 
 @dataclass
@@ -25,20 +41,33 @@ class PassContext:
         features: names of what the target has, which `Step.when` tests.
         options: compile options of the kernel, such as ``enable_fp_fusion``.
         counts: how often each thing was done, by pass.
-        missed: what was refused and why: (pass, reason, location).
+        remarks: what was done, and what was refused and why, in the order in which it was decided.
+        explain: whether somebody will read how the code came about: then reasons may take time to
+            find, and each instruction keeps the source line that it comes from.
     """
 
     features: frozenset[str] = frozenset()
     options: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=lambda: Counter[str]())
-    missed_remarks: list[tuple[str, str, Loc | None]] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=lambda: list[Remark]())
+    explain: bool = False
     module: Module | None = None
 
     def count(self, what: str, by: int = 1) -> None:
         self.counts[what] += by
 
-    def missed(self, pass_name: str, reason: str, loc: Loc | None) -> None:
-        self.missed_remarks.append((pass_name, reason, loc))
+    def missed(self, by: str, reason: str, loc: Loc | None) -> None:
+        """Say why something that would have been better was not done."""
+        self.remarks.append(Remark(by, reason, loc))
+
+    def did(self, by: str, what: str, loc: Loc | None) -> None:
+        """Say what was done, as far as it matters for the speed of the code."""
+        self.remarks.append(Remark(by, what, loc, missed=False))
+
+    @property
+    def missed_remarks(self) -> list[Remark]:
+        """Those of things that were not done."""
+        return [remark for remark in self.remarks if remark.missed]
 
 
 PassFunction = Callable[[Function, PassContext], bool]

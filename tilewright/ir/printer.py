@@ -37,6 +37,11 @@ class _Printer:
         self.names: dict[Value, str] = {}
         self.layouts: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
+        self.locs: list[Loc | None] = []  # of the op that each line belongs to
+
+    def add(self, line: str, loc: Loc | None) -> None:
+        self.lines.append(line)
+        self.locs.append(loc)
 
     def name(self, value: Value) -> str:
         name = self.names.get(value)
@@ -65,11 +70,12 @@ class _Printer:
         )
         results = f" -> {_types(fn.result_types)}" if fn.result_types else ""
         attrs = f" attributes{_attr_dict(fn.attrs)}" if fn.attrs else ""
-        self.lines.append(f"func @{fn.name}({args}){results}{attrs} {{{self.loc(fn.loc)}")
+        self.add(f"func @{fn.name}({args}){results}{attrs} {{{self.loc(fn.loc)}", fn.loc)
         for op in fn.body:
             self.op(op, "  ")
-        self.lines.append("}")
+        self.add("}", None)
         self.lines[start:start] = [f'layout {n} = "{layout}"' for layout, n in self.layouts.items()]
+        self.locs[start:start] = [None] * len(self.layouts)
         self.layouts.clear()
 
     def loc(self, loc: Loc | None) -> str:
@@ -86,19 +92,19 @@ class _Printer:
         outs = self.types(op.results)
         line = f"{head} {fields} : {types} -> {outs}" if fields else f"{head} : {types} -> {outs}"
         if not op.regions:
-            self.lines.append(line + self.loc(op.loc))
+            self.add(line + self.loc(op.loc), op.loc)
             return
-        self.lines.append(f"{line}{self.loc(op.loc)} {{")
+        self.add(f"{line}{self.loc(op.loc)} {{", op.loc)
         for i, region in enumerate(op.regions):
             if i:
-                self.lines.append(f"{indent}}} {{")
-            self.region(region, indent + "  ")
-        self.lines.append(f"{indent}}}")
+                self.add(f"{indent}}} {{", op.loc)
+            self.region(region, indent + "  ", op.loc)
+        self.add(f"{indent}}}", op.loc)
 
-    def region(self, region: Region, indent: str) -> None:
+    def region(self, region: Region, indent: str, loc: Loc | None) -> None:
         if region.args:
             args = ", ".join(f"{self.name(a)}: {self.type(a)}" for a in region.args)
-            self.lines.append(f"{indent}({args})")
+            self.add(f"{indent}({args})", loc)
         for op in region:
             self.op(op, indent)
 
@@ -162,6 +168,17 @@ def print_module(module: Module, *, locations: bool = False) -> str:
         locations: also print each op's source location.
     """
     return "\n".join(print_function(f, locations=locations) for f in module.functions.values())
+
+
+def located_lines(module: Module) -> list[tuple[str, Loc | None]]:
+    """The lines of `print_module`, each with the source location of its op."""
+    found: list[tuple[str, Loc | None]] = []
+    for function in module.functions.values():
+        printer = _Printer(False)
+        printer.function(function)
+        found += [("", None)] if found else []
+        found += zip(printer.lines, printer.locs, strict=True)
+    return found
 
 
 def print_op(op: Op) -> str:

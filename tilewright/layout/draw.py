@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
+from itertools import groupby
 
-from tilewright.layout.linear import HARDWARE, LANE, OFFSET, WARP, LinearLayout
+from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 
 CELL_WIDTH, CELL_HEIGHT = 64, 24
 # Successive lanes differ most when the hue moves on by the golden angle, in degrees.
@@ -22,15 +23,7 @@ def _holders(layout: LinearLayout) -> Iterator[tuple[int, dict[str, int] | None]
     """Each element in row-major order with its lowest holder, or None if it has none."""
     lowest = layout.pseudo_invert()
     for element in range(1 << layout.total_out_bits):
-        flat = lowest.apply_flat(element)
-        if layout.apply_flat(flat) != element:
-            yield element, None
-            continue
-        indices: dict[str, int] = {}
-        for name, count in layout.ins:
-            indices[name] = flat & ((1 << count) - 1)
-            flat >>= count
-        yield element, indices
+        yield element, _indices(layout, lowest, element)
 
 
 def _label(layout: LinearLayout, indices: dict[str, int] | None) -> str:
@@ -85,3 +78,124 @@ def svg(layout: LinearLayout) -> str:
             f"{_label(layout, indices)}</text>"
         )
     return "\n".join((*parts, "</svg>\n"))
+
+
+# -- for pages ------------------------------------------------------------------------------------
+
+CORNER = (16, 24)  # most rows and columns that a picture shows element by element
+WHOLE_BITS, WHOLE_CELLS = 16, 1500  # of the largest tile that is shown whole, and its cells
+WHOLE_WIDTH, WHOLE_HEIGHT = 560, 240  # pixels
+WIDE_CELL, LINE_CELL = 46, 22
+
+
+def corner(layout: LinearLayout) -> str:
+    """Inline SVG of a tile's first elements: in each its thread and register, or its offset in
+    memory. A tile of one dimension is folded into rows.
+
+    Colours come from the page: a cell has the class ``cell`` and the property ``--at``, the place
+    of its lane among all (0 to 1), and the thread as the attribute ``data-thread``.
+    """
+    columns = min(_columns(layout), CORNER[1])
+    count = 1 << layout.total_out_bits
+    rows = min(count // _columns(layout), CORNER[0])
+    if len(layout.shape) == 1:
+        columns = min(columns, 16)
+        rows = min(count // columns, CORNER[0])
+    stride = columns if len(layout.shape) == 1 else _columns(layout)
+    lowest = layout.pseudo_invert()
+    lanes = max(1, layout.in_size(LANE))
+    parts = [_open(columns * WIDE_CELL, rows * LINE_CELL, f"the first elements of {layout}")]
+    for row in range(rows):
+        for column in range(columns):
+            parts.append(_cell(layout, lowest, row * stride + column, row, column, lanes))
+    return "".join((*parts, "</svg>"))
+
+
+def _cell(
+    layout: LinearLayout, lowest: LinearLayout, element: int, row: int, column: int, lanes: int
+) -> str:
+    x, y = column * WIDE_CELL, row * LINE_CELL
+    indices = _indices(layout, lowest, element)
+    if indices is None:
+        return f'<rect class="cell none" x="{x}" y="{y}" width="{WIDE_CELL}" height="{LINE_CELL}"/>'
+    if OFFSET in indices:
+        at, thread = indices[OFFSET] / (1 << layout.total_in_bits), ""
+        label = str(indices[OFFSET])
+    else:
+        lane = indices.get(LANE, 0)
+        number = indices.get(WARP, 0) * lanes + lane
+        at, thread = lane / lanes, f' data-thread="{number}"'
+        label = f"{number}:{indices.get(REGISTER, 0)}"
+    place = f'x="{x}" y="{y}" width="{WIDE_CELL}" height="{LINE_CELL}"'
+    return (
+        f'<g{thread}><rect class="cell" style="--at:{at:.3g}" {place}/>'
+        f'<text x="{x + WIDE_CELL // 2}" y="{y + 15}">{label}</text></g>'
+    )
+
+
+def whole(layout: LinearLayout) -> str:
+    """Inline SVG of a whole tile by warp, or of its first rows; "" for a tile that is too large.
+
+    Neighbours of one warp are one cell, of the class ``cell`` and with the property ``--at``: the
+    place of the warp among all.
+    """
+    if layout.total_out_bits > WHOLE_BITS:
+        return ""
+    columns = _columns(layout)
+    if len(layout.shape) == 1:
+        columns = min(columns, 1 << (layout.total_out_bits + 2) // 2)
+    warps, shift = max(1, layout.in_size(WARP)), _starts(layout)[WARP]
+    owners = [flat >> shift & (warps - 1) for flat in _all_of(layout.pseudo_invert())]
+    rows = [tuple(owners[i : i + columns]) for i in range(0, len(owners), columns)]
+    side = max(2, min(12, WHOLE_WIDTH // columns, WHOLE_HEIGHT // len(rows)))
+    parts = [_open(columns * side, len(rows) * side, f"the warps of {layout}")]
+    top = 0
+    for row, same in groupby(rows):
+        height = len(list(same))
+        left = 0
+        for warp, run in groupby(row):
+            width = len(list(run))
+            parts.append(
+                f'<rect class="cell" style="--at:{warp / warps:.3g}" x="{left * side}" '
+                f'y="{top * side}" width="{width * side}" height="{height * side}"/>'
+            )
+            left += width
+        top += height
+    return "".join((*parts, "</svg>")) if len(parts) <= WHOLE_CELLS else ""
+
+
+def _starts(layout: LinearLayout) -> dict[str, int]:
+    """The place of the lowest bit of each input in a flat index."""
+    starts: dict[str, int] = {}
+    place = 0
+    for name, count in layout.ins:
+        starts[name] = place
+        place += count
+    return starts
+
+
+def _all_of(layout: LinearLayout) -> list[int]:
+    """What a layout gives for each flat index, in order."""
+    found = [0]
+    for column in layout.columns:
+        found += [value ^ column for value in found]
+    return found
+
+
+def _open(width: int, height: int, title: str) -> str:
+    return (
+        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'aria-label="{escape(title, quote=True)}">'
+    )
+
+
+def _indices(layout: LinearLayout, lowest: LinearLayout, element: int) -> dict[str, int] | None:
+    """The lowest holder of an element, by input."""
+    flat = lowest.apply_flat(element)
+    if layout.apply_flat(flat) != element:
+        return None
+    indices: dict[str, int] = {}
+    for name, count in layout.ins:
+        indices[name] = flat & ((1 << count) - 1)
+        flat >>= count
+    return indices

@@ -112,6 +112,15 @@ class ValueBuilder:
         finally:
             self.fast_flags = saved
 
+    @contextmanager
+    def located(self, location: str) -> Generator[None]:
+        """Attach another location to the instructions inside."""
+        saved, self.location = self.location, location
+        try:
+            yield
+        finally:
+            self.location = saved
+
     def block(self, hint: str = "b") -> Block:
         """A new block; it gets its place when the builder first moves to it."""
         return Block(self.function, hint)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
@@ -38,10 +39,25 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
         if isinstance(op, For) and (op.num_stages or stages) > 1:
             found = _find(fn, op, infos, ctx)
             if found is not None:
+                _tell(found[1], op.num_stages or stages, infos, ctx)
                 _Pipeline(op, *found, op.num_stages or stages).rewrite()
                 ctx.count("pipelined")
                 changed = True
     return changed
+
+
+def _tell(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> None:
+    for share in shares:
+        load, kind = _load_of(share), share.result.type
+        assert isinstance(kind, Shared)
+        size = prod(kind.shape) * kind.element.nbytes_in_memory
+        ahead = f"{slots - 1} iteration{'s' * (slots > 2)} ahead"
+        ctx.did(
+            NAME,
+            f"starts {ahead}, by asynchronous copies of {_copy_bytes(share, load, infos)} bytes "
+            f"into {slots} buffers of {size / 1024:g} KiB in shared memory",
+            load.loc,
+        )
 
 
 # -- what can be done -----------------------------------------------------------------------------

@@ -30,13 +30,24 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
     stages: int = ctx.options.get("num_stages", 1)
     changed = False
     for op in list(fn.walk()):
-        if isinstance(op, For) and (op.num_stages or stages) > 1:
+        if not isinstance(op, For):
+            continue
+        if (op.num_stages or stages) <= 1:
+            _tell_of_stages(op, ctx)
+        else:
             found = _find(fn, op, ctx)
             if found is not None:
+                for load in found[1]:
+                    ctx.did(NAME, "starts one iteration ahead, into registers", load.loc)
                 _Prefetch(op, *found).rewrite()
                 ctx.count("prefetched", len(found[1]))
                 changed = True
     return changed
+
+
+def _tell_of_stages(loop: For, ctx: PassContext) -> None:
+    if any(isinstance(op, Load) for op in loop.body):
+        ctx.missed(NAME, "num_stages is 1: nothing is loaded for later iterations", loop.loc)
 
 
 def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]] | None:
@@ -46,7 +57,13 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]]
     if not loads:
         return None
     if sum(map(_bytes, loads)) > MAX_BYTES:
-        ctx.missed(NAME, "the tiles loaded in the loop are too large for registers", loop.loc)
+        size = sum(map(_bytes, loads))
+        ctx.missed(
+            NAME,
+            "the tiles loaded in the loop are too large for registers: "
+            f"{size} bytes of a thread, of which {MAX_BYTES} may wait for the next iteration",
+            loop.loc,
+        )
         return None
     ahead = ahead_of(loop, [v for load in loads for v in load.operands])
     if ahead is None:

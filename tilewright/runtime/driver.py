@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -28,7 +28,11 @@ _do_bench = late("tilewright.runtime.bench:do_bench")
 _cpu_name = late("tilewright.runtime.devices.cpu:processor_name")
 _cpu_gbps = late("tilewright.runtime.devices.cpu_peaks:peak_gbps")
 _cpu_tflops = late("tilewright.runtime.devices.cpu_peaks:peak_tflops")
+_peaks = late("tilewright.runtime.peaks:Peaks")
 _cpu_threads = late("tilewright.runtime.devices.cpu:thread_count")
+
+if TYPE_CHECKING:
+    from tilewright.runtime.peaks import Peaks
 
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 """Adjoining bytes in this process."""
@@ -105,6 +109,11 @@ class Driver(Protocol):
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
         """Tera-operations a second on a type, of matrix units or others, at a clock in kHz or the
         highest. ValueError where there are none."""
+        ...
+
+    def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
+        """The limits of devices that run code for an architecture ("" for the default one), as
+        far as they are known, the one to assume first. They need not be here."""
         ...
 
     def get_benchmarker(self) -> Callable[..., Any]:
@@ -205,6 +214,12 @@ class CpuDriver:
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
         return _cpu_tflops(element, clock)
+
+    def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
+        if arch:
+            return  # of another processor than this one nothing is known
+        name = f"{_cpu_name()}, {_cpu_threads()} threads"
+        yield _peaks(name, _cpu_gbps(), lambda element, matrix: _cpu_tflops(element, None))
 
     def get_benchmarker(self) -> Callable[..., Any]:
         return partial(_do_bench, device="cpu")

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -47,12 +48,27 @@ if TYPE_CHECKING:
     from tilewright.runtime.native.launcher import Launcher
 
 explained = late("tilewright.runtime.refused:explained")
+
+Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
+_watchers: list[Watcher] = []
+
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
 _ABSENT = object()
 OF_THIS_PROCESS = (
     "_bind", "_compiling", "_launcher", "_preloaded", "binder", "device_caches", "launchers",
 )  # fmt: skip
 """Attributes of a `JITFunction` that are not sent to another one."""
+
+
+@contextmanager
+def watching_launches(watcher: Watcher) -> Generator[None]:
+    """Have a function told of each launch that is not yet compiled, before it is, with the kernel,
+    the arguments in order and by name, and the grid. It may raise, and so end the launch."""
+    _watchers.append(watcher)
+    try:
+        yield
+    finally:
+        _watchers.remove(watcher)
 
 
 class DeviceCache(NamedTuple):
@@ -203,8 +219,8 @@ class JITFunction(SourceFunction, NativeInterface):
             DeviceError: the device or its driver is missing, or fails.
             RuntimeError: a global variable has changed since the kernel was compiled.
         """
-        for hook in self.pre_run_hooks:
-            hook(*args, **kwargs)
+        if _watchers or self._hooks:
+            self._announce(args, kwargs, grid)
         try:
             values, slots, key, options = self.binder(*args, **kwargs)
         except (TypeError, OverflowError) as error:
@@ -232,6 +248,22 @@ class JITFunction(SourceFunction, NativeInterface):
             else:
                 (kernel.loaded or kernel.run).start(extents, values, slots)
         return kernel
+
+    def _announce(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:
+        for watcher in _watchers:
+            watcher(self, args, kwargs, grid)
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+
+    def bound(self, *args: Any, **kwargs: Any) -> tuple[ASTSource, dict[str, Any], dict[str, Any]]:
+        """What a call with these arguments would compile, without compiling it.
+
+        Gives the source, the values of all parameters by name, and the compile options that the
+        call names. Errors are those of `run`.
+        """
+        values, _, key, options = self.binder(*args, **kwargs)
+        source = ASTSource(self, *self._types(Key(*key), values))
+        return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
 
     def _check_globals(self) -> None:
         for (name, _), (before, scope) in self.used_global_vals.items():

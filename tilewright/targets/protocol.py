@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.base import knobs
 from tilewright.base.late import late
@@ -54,6 +54,38 @@ class Lowered:
 
     stages: dict[str, Stage]
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something of which a device has little, and what a kernel takes of it.
+
+    Attributes:
+        name: what it is.
+        used: how much the kernel takes.
+        limit: how much there is for it; None where there is no such number.
+        unit: what it is counted in: ``bytes``, ``%`` or "".
+        note: what follows from it, in words.
+        missed: whether less of it would make the kernel faster, or make it run at all.
+    """
+
+    name: str
+    used: float
+    limit: float | None = None
+    unit: str = ""
+    note: str = ""
+    missed: bool = False
+
+
+@runtime_checkable
+class TellsResources(Protocol):
+    """A target that can say what its kernels take of a device."""
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        """What a compiled kernel takes, the most telling first."""
+        ...
 
 
 class Target(Protocol):

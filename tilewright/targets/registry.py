@@ -9,6 +9,7 @@ A target outside this package registers itself as an entry point of the group
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -39,6 +40,10 @@ EXPORTERS: dict[str, Exporter] = {
     "cpu": late("tilewright.targets.cpu.export:export"),
     "cuda": late("tilewright.targets.nvidia.export:export"),
 }
+
+# Names of architectures that say by themselves whose they are: sm_90.
+ARCHITECTURES = {"sm": "cuda"}
+_ARCHITECTURE = re.compile(r"([a-z]+)_?(\d+)a?")
 
 _REGISTERED: dict[str, Factory] = {}
 _INSTANCES: dict[tuple[str, int | str], Target] = {}
@@ -82,7 +87,7 @@ def _factory(name: str) -> Factory:
 
 
 def described(text: str) -> GPUTarget:
-    """A device to compile for, of a text such as ``cpu``, ``cuda:90`` or ``cuda:90:32``.
+    """A device to compile for, of a text such as ``cpu``, ``cuda:90``, ``cuda:90:32`` or ``sm_90``.
 
     Raises:
         ValueError: the text has other parts.
@@ -91,6 +96,9 @@ def described(text: str) -> GPUTarget:
     arch, _, lanes = rest.partition(":")
     if not backend or not (lanes or "1").isdigit():
         raise ValueError(f"a target is written as NAME, NAME:ARCH or NAME:ARCH:LANES, not {text!r}")
+    alone = _ARCHITECTURE.fullmatch(text)
+    if alone is not None and alone[1] in ARCHITECTURES:
+        backend, arch = ARCHITECTURES[alone[1]], alone[2]
     return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(lanes or 1))
 
 

@@ -22,6 +22,7 @@ from tilewright.tools import (
     run,
     show,
 )
+from tilewright.tools.explain import verb as explain
 from tilewright.tools.load import UsageError
 
 VERBS = {
@@ -34,6 +35,7 @@ VERBS = {
     "run": run,
     "cache": cache,
     "doctor": doctor,
+    "explain": explain,
 }
 
 

@@ -95,11 +95,14 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
     """The source that the arguments of `add_kernel_arguments` name.
 
     Without a signature, the module's ``__tilewright_signatures__`` gives one by the kernel's name:
-    ``{"add": ("x=*fp32:16,n=i32", {"BLOCK": 1024})}``.
+    ``{"add": ("x=*fp32:16,n=i32", {"BLOCK": 1024})}``. A compile-time value that is a name of the
+    module, such as that of a function, is what the module has under it.
     """
     fn, module = find_kernel(args.kernel)
     given = parse_pairs(args.constexpr, "--constexpr")
-    constexprs: dict[str, Any] = {name: parse_value(text) for name, text in given.items()}
+    constexprs: dict[str, Any] = {
+        name: getattr(module, text, None) or parse_value(text) for name, text in given.items()
+    }
     signature: str | None = args.signature
     if signature is None:
         known = getattr(module, SIGNATURES, {})

@@ -48,7 +48,9 @@ def lower(
         scaled_add(emit.kernel_attributes(128)), "scaled_add", "laid out", 2048, 64
     )
 
-    def generate(module: Module, given: CudaOptions, features: frozenset[str]) -> Generated:
+    def generate(
+        module: Module, given: CudaOptions, features: frozenset[str], ctx: PassContext
+    ) -> Generated:
         assert given is options
         assert features == hopper.features()
         return made
@@ -231,7 +233,7 @@ def test_without_an_assembler_ptx_is_the_last_stage(
     assert list(lowered.stages) == ["ttgir", "llir", "ptx"]
     assert lowered.metadata["assembler"] == "driver"
     assert "n_regs" not in lowered.metadata
-    ((step, remark, _),) = ctx.missed_remarks
+    ((step, remark, _, _),) = ctx.missed_remarks
     assert step == "assemble"
     assert "the driver compiles the PTX when the kernel is loaded" in remark
     with pytest.raises(KeyError, match="sass"):

@@ -9,6 +9,7 @@ from typing import Any
 from tilewright.ir import types as ir
 from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
 from tilewright.lowering.lines import Lines
@@ -47,6 +48,7 @@ class Kernel:
 
     Attributes:
         fn: its function, with layouts.
+        ctx: takes remarks on what was made of it.
         hw: the GPU's instructions.
         b: where code goes.
         env: registers of each tile; a list of one for a scalar.
@@ -67,8 +69,10 @@ class Kernel:
         fast_flags: str = "",
         flushes: bool = False,
         lines: bool = False,
+        ctx: PassContext | None = None,
     ) -> None:
         self.fn = fn
+        self.ctx = ctx or PassContext()
         self.hw = hw
         self.warps = warps
         self.env: dict[Value, Registers] = {}

@@ -9,13 +9,13 @@ from tilewright.ir.core import Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, V, const, int_type, poison, vector
+from tilewright.lowering.simt.access_report import VECTOR_BYTES, tell_access
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
 from tilewright.lowering.simt.words import words
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import memory
 
-VECTOR_BYTES = 16
 WORD_BITS = 32
 
 
@@ -109,6 +109,8 @@ class Words:
 @emits(memory.Load)
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
+    if kernel.ctx.explain:
+        tell_access(kernel, op, length)
     access = Words(kernel, op.result.type, length)
     policy = CachePolicy(op.cache, op.evict, op.volatile)
     pointers = kernel.env[op.ptr]
@@ -128,6 +130,8 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
 @emits(memory.Store)
 def emit_store(kernel: Kernel, op: memory.Store) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
+    if kernel.ctx.explain:
+        tell_access(kernel, op, length)
     access = Words(kernel, op.value.type, length)
     policy = CachePolicy(op.cache, op.evict)
     pointers, values = kernel.env[op.ptr], kernel.env[op.value]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tilewright.runtime.devices.cuda import Device
+from tilewright.runtime.devices.cuda_models import MODELS, CudaModel
 
 # Multiply-adds of a multiprocessor per clock, by compute capability.
 _SIMD: Final[dict[str, dict[int, int]]] = {
@@ -45,10 +46,27 @@ def peak_tflops(gpu: Device, element: str, matrix: bool, clock_rate: float | Non
     Raises:
         ValueError: the device has no such arithmetic.
     """
+    found = gpu.properties
+    per_clock = found.multiprocessor_count * _per_clock(found.name, gpu.arch, element, matrix)
+    return 2 * per_clock * (clock_rate or found.sm_clock_rate) / 1e9
+
+
+def _per_clock(name: str, arch: int, element: str, matrix: bool) -> int:
+    """Multiply-adds of a multiprocessor per clock."""
     table = (_MATRIX if matrix else _SIMD).get(element, {})
-    known = [arch for arch in table if arch <= gpu.arch]
+    known = [capability for capability in table if capability <= arch]
     if not known:
         units = "tensor cores" if matrix else "units"
-        raise ValueError(f"{gpu.properties.name} has no {units} for {element}")
-    per_clock = gpu.properties.multiprocessor_count * table[max(known)]
-    return 2 * per_clock * (clock_rate or gpu.properties.sm_clock_rate) / 1e9
+        raise ValueError(f"{name} has no {units} for {element}")
+    return table[max(known)]
+
+
+def models_of(arch: int) -> list[CudaModel]:
+    """The models of an architecture, the one to assume first."""
+    return [model for model in MODELS if model.arch == arch]
+
+
+def model_tflops(model: CudaModel, element: str, matrix: bool) -> float:
+    """As `peak_tflops`, of a model that need not be here."""
+    per_clock = _per_clock(model.name, model.arch, element, matrix)
+    return 2 * model.multiprocessors * per_clock * model.clock_khz / 1e9

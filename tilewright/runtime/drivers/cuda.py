@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -11,12 +11,19 @@ from tilewright.runtime.bench import do_bench
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes, free_bytes
 from tilewright.runtime.devices.cuda_function import Function, Shape
-from tilewright.runtime.devices.cuda_peaks import peak_gbps, peak_tflops
+from tilewright.runtime.devices.cuda_peaks import (
+    model_tflops,
+    models_of,
+    peak_gbps,
+    peak_tflops,
+)
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
 from tilewright.runtime.driver import Bytes
+from tilewright.runtime.peaks import Peaks
 from tilewright.targets.protocol import GPUTarget
 
 WARP_SIZE = 32
+DEFAULT_ARCH = 90  # what is compiled for where no architecture is named
 _CACHE_FLUSH_BYTES = 256 << 20  # more than the L2 cache of any GPU
 
 
@@ -123,6 +130,12 @@ class CudaDriver:
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
         """Tera-operations a second; see `cuda_peaks`."""
         return peak_tflops(device(index), element, matrix, clock)
+
+    def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
+        """The limits of models with an architecture, which need not be here."""
+        digits = "".join(c for c in str(arch) if c.isdigit())
+        for model in models_of(int(digits or DEFAULT_ARCH)):
+            yield Peaks(model.name, model.gbps, partial(model_tflops, model))
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """What measures kernels on the current device; see `do_bench`."""

@@ -22,6 +22,7 @@ from tilewright.lowering.guard import guarded
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import memory
 from tilewright.targets.cpu import lanes
+from tilewright.targets.cpu.access_report import Form
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 
 if TYPE_CHECKING:
@@ -109,6 +110,9 @@ def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(_to_memory(level, base), other.stride, other.depth)
+    if level.kernel.lines is not None:
+        form = _form_of_read(level, ptr, element.bits // 8, mask)
+        level.kernel.accesses.note(op, form, level.width, coords)
     found = _read(level, ptr, element, mask, other, op.volatile)
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
 
@@ -117,6 +121,17 @@ def _other(level: Level, op: memory.Load, coords: Coords) -> Lanes:
     if op.other is not None:
         return level.eval(op.other, coords)
     return Lanes(zero(register_type(memory.pointee_of(op.ptr.type))), 0)
+
+
+def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None) -> Form:
+    """How elements of so many bytes are read."""
+    if level.width == 1 or (ptr.uniform and (mask is None or mask.uniform)):
+        return Form.ONE
+    if ptr.stride == size:
+        return Form.WHOLE if mask is None else Form.MASKED
+    if ptr.stride and mask is None and ptr.stride % size == 0:
+        return Form.STRIDED if abs(ptr.stride // size) <= STRIDED_LIMIT else Form.EACH
+    return Form.EACH
 
 
 def _read(
@@ -129,22 +144,23 @@ def _read(
 ) -> Lanes:
     b = level.b
     depth = level.depth  # it may rely on what is assumed of masks here, so it belongs here
+    size = element.bits // 8
+    form = _form_of_read(level, ptr, size, mask)
     if level.width == 1:
         ptr, mask, other = _first(ptr), _first(mask), _first(other)
-    if ptr.uniform and (mask is None or mask.uniform):
+    if form is Form.ONE:
         return _read_scalar(level, ptr, element, mask, other, depth, volatile)
     type = vector(element, level.width)
     mask_vector = level.vector(mask) if mask is not None else None
     passthru = level.vector(other) if other is not None else None
-    size = element.bits // 8
-    if ptr.stride == size:
-        if mask_vector is None:
-            return Lanes(b.load(type, ptr.base, volatile=volatile), None, depth)
+    if form is Form.WHOLE:
+        return Lanes(b.load(type, ptr.base, volatile=volatile), None, depth)
+    if form is Form.MASKED:
+        assert mask_vector is not None
         return Lanes(b.masked_load(type, ptr.base, mask_vector, passthru), None, depth)
-    if ptr.stride is not None and mask_vector is None and ptr.stride % size == 0:
-        step = ptr.stride // size
-        if abs(step) <= STRIDED_LIMIT and step != 0:
-            return Lanes(_read_strided(level, ptr.base, element, step), None, depth)
+    if form is Form.STRIDED:
+        assert ptr.stride is not None
+        return Lanes(_read_strided(level, ptr.base, element, ptr.stride // size), None, depth)
     full = const(like(I1, type), 1)
     pointers = pointer_vector(level, ptr)
     return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
@@ -193,8 +209,10 @@ def _read_scalar(
     return Lanes(guarded(b, mask.base, load, other.base), 0, depth)
 
 
-def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes | None) -> None:
-    """`mem.store` at a point whose operands were evaluated."""
+def store(
+    level: Level, op: memory.Store, coords: Coords, ptr: Lanes, value: Lanes, mask: Lanes | None
+) -> None:
+    """`mem.store` at a point at which its operands were evaluated."""
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
         if not mask.base.number:
             return
@@ -203,31 +221,47 @@ def store(level: Level, op: memory.Store, ptr: Lanes, value: Lanes, mask: Lanes 
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = _to_memory(level, data)
+    if level.kernel.lines is not None:
+        form = _form_of_write(level, ptr, data, mask)
+        level.kernel.accesses.note(op, form, level.width, coords)
     _write(level, ptr, data, mask, past_caches=op.ptr in level.streamed)
+
+
+def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> Form:
+    """How data is written; one element of it, or a vector."""
+    alone = ptr.uniform and not data.type.lanes and (mask is None or mask.uniform)
+    if level.width == 1 or alone:
+        return Form.ONE
+    size = data.type.bits // 8
+    if ptr.stride == size:
+        return Form.WHOLE if mask is None else Form.MASKED
+    return Form.STRIDED if ptr.stride == -size and mask is None else Form.EACH
 
 
 def _write(
     level: Level, ptr: Lanes, data: V, mask: Lanes | None, *, past_caches: bool = False
 ) -> None:
     b = level.b
+    form = _form_of_write(level, ptr, data, mask)
     if level.width == 1:
         ptr, mask = _first(ptr), _first(mask)
-    if ptr.uniform and not data.type.lanes and (mask is None or mask.uniform):
+    if form is Form.ONE:
         _write_scalar(level, ptr.base, data, mask)
         return
     if not data.type.lanes:
         data = lanes.spread(b, data, level.width)
-    size = data.type.bits // 8
-    if ptr.stride == size:
-        if mask is None and past_caches:
-            one = level.kernel.module.metadata("!{i32 1}")
-            b.store(data, ptr.base, level.width * size, f"!nontemporal {one}")
-        elif mask is None:
-            b.store(data, ptr.base)
-        else:
-            b.masked_store(data, ptr.base, level.vector(mask))
+    if form is Form.WHOLE and past_caches:
+        one = level.kernel.module.metadata("!{i32 1}")
+        b.store(data, ptr.base, level.width * data.type.bits // 8, f"!nontemporal {one}")
         return
-    if ptr.stride == -size and mask is None:
+    if form is Form.WHOLE:
+        b.store(data, ptr.base)
+        return
+    if form is Form.MASKED:
+        assert mask is not None
+        b.masked_store(data, ptr.base, level.vector(mask))
+        return
+    if form is Form.STRIDED:
         last = b.gep(data.type.element, ptr.base, const(I64, 1 - level.width))
         b.store(b.shuffle(data, None, list(reversed(range(level.width)))), last)
         return

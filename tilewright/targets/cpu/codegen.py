@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext
 from tilewright.lowering import arith as _arith_lowerings
 from tilewright.targets.cpu import atomics as _atomic_steps
 from tilewright.targets.cpu import control as _control_steps
@@ -22,12 +23,18 @@ REGISTERED = (
 )
 
 
-def generate(module: Module, machine: Machine, *, fp_fusion: bool = True) -> tuple[str, int]:
+def generate(
+    module: Module, machine: Machine, *, fp_fusion: bool = True, ctx: PassContext | None = None
+) -> tuple[str, int]:
     """LLVM IR of the module's kernel, and the workspace it needs in bytes.
 
     Args:
         fp_fusion: whether a product and a sum may become one fused operation.
+        ctx: takes the remarks; with `explain`, the code names the source line of each instruction.
     """
-    kernel = Kernel(module.entry, machine, "contract" if fp_fusion else "")
+    ctx = ctx or PassContext()
+    kernel = Kernel(module.entry, machine, "contract" if fp_fusion else "", lines=ctx.explain)
     text = kernel.emit()
+    if ctx.explain:
+        kernel.accesses.tell(module.entry, ctx)
     return text, kernel.scratch_bytes

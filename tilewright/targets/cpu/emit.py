@@ -143,9 +143,12 @@ def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
 
 
 def assembly(text: str, machine: Machine) -> str:
-    """The assembly of optimised IR."""
+    """The assembly of optimised IR. Where the IR tells source lines, so do comments in it, which
+    then tell of spills too."""
     with _lock:
-        return target_machine(machine).emit_assembly(llvm.parse_assembly(text))
+        tm = target_machine(machine)
+        tm.set_asm_verbosity("!llvm.dbg.cu" in text)
+        return tm.emit_assembly(llvm.parse_assembly(text))
 
 
 def _last_cache_bytes() -> int | None:

@@ -103,6 +103,12 @@ class Level:
             return access.read_buffer(self, bound, coords)
         op = value.op
         assert op is not None, f"{value} has no value here"
+        if self.kernel.lines is None:
+            return self._compute(op, value, coords)
+        with self.kernel.line_of(op):
+            return self._compute(op, value, coords)
+
+    def _compute(self, op: Op, value: Value, coords: Coords) -> Lanes:
         special = _SPECIAL.get(type(op))
         if special is not None:
             return special(self, op, value, coords)
@@ -161,7 +167,10 @@ class Level:
         op = value.op
         if op is not None and signed and value not in self.kernel.env:
             rule = _OFFSETS.get(type(op))
-            found = rule(self, op, coords) if rule is not None else None
+            found = None
+            if rule is not None:
+                with self.kernel.line_of(op):
+                    found = rule(self, op, coords)
             if found is not None:
                 return found
         return self.extend(self.eval(value, coords), signed)

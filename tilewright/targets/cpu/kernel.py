@@ -8,6 +8,7 @@ and calls ``NAME.program`` for each. There pointers known to be disjoint are `no
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from tilewright.ir import types as ir
@@ -27,10 +28,12 @@ from tilewright.lowering.emit import (
     array,
     const,
 )
+from tilewright.lowering.lines import Lines
 from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith, control, memory
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.access_report import AccessReport
 from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.evaluate import Level
 from tilewright.targets.cpu.lanes import Lanes
@@ -69,9 +72,17 @@ class Kernel:
         streamed: pointers of stores that may go past the caches; is_large: where they shall.
         lanes: the number of lanes that loops use.
         scratch_bytes: workspace that the kernel needs from its caller.
+        lines: the source lines that instructions come from; None where nobody asks for them.
+        accesses: what each load and store became, for who asks.
+
+    Args:
+        lines: whether the code tells its source lines. It is the same code, but takes LLVM a
+            quarter more time.
     """
 
-    def __init__(self, fn: Function, machine: Machine, fast_flags: str) -> None:
+    def __init__(
+        self, fn: Function, machine: Machine, fast_flags: str, *, lines: bool = False
+    ) -> None:
         self.fn = fn
         self.machine = machine
         self.lanes = machine.vector_bytes // 4
@@ -83,6 +94,9 @@ class Kernel:
         self.plan: Plan = plan_function(fn)
         self.ahead: dict[Group, Ahead] = plan_prefetches(fn, self.plan)
         self.streamed: frozenset[Value] = streamed_stores(fn)
+        self.wants_lines = lines
+        self.lines: Lines | None = None
+        self.accesses = AccessReport()
         self.b: Builder
         self.scratch: V
         self.program: tuple[V, V, V]
@@ -140,6 +154,12 @@ class Kernel:
 
     # -- code -----------------------------------------------------------------------------------
 
+    def line_of(self, op: Op | None) -> AbstractContextManager[None]:
+        """What is emitted within comes from the line of this op."""
+        if self.lines is None or op is None:
+            return nullcontext()
+        return self.b.located(self.lines.of(op.loc))
+
     def emit(self) -> str:
         """The LLVM module as text."""
         name = f"{self.fn.name}.program"
@@ -148,6 +168,9 @@ class Kernel:
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
         if not self.machine.converts_fp16:
             self.b.own_cast = cast_fp16
+        if self.wants_lines and self.fn.loc is not None:
+            self.lines = Lines(self.module, program, self.fn.loc)
+            self.b.location = self.lines.of(self.fn.loc)
         for arg, v in zip(self.fn.args, program.params, strict=False):
             self.env[arg] = v
         n = len(self.fn.args)
@@ -221,7 +244,8 @@ class Kernel:
         op = step.op
         emitter = STEPS.get(type(op))
         if emitter is not None:
-            emitter(self, level, op)
+            with self.line_of(op):
+                emitter(self, level, op)
             level.block = self.b.current
             return
         assert op.results, f"{op.name} can't run by itself"
@@ -246,7 +270,7 @@ class Kernel:
 def _emit_store(kernel: Kernel, level: Level, op: memory.Store) -> None:
     """A store of one scalar."""
     mask = level.eval(op.mask, ()) if op.mask is not None else None
-    access.store(level, op, level.eval(op.ptr, ()), level.eval(op.value, ()), mask)
+    access.store(level, op, (), level.eval(op.ptr, ()), level.eval(op.value, ()), mask)
 
 
 @emits(control.ProgramId)

@@ -171,8 +171,9 @@ def run_sinks(
     reduce_axis: int | None = None,
 ) -> None:
     """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
-    nest = Nest(kernel, shape, sinks, reduce_axis)
-    over_axes(level, shape, nest.outer_axes, nest.lanes)
+    with kernel.line_of(sinks[0].op if sinks else None):
+        nest = Nest(kernel, shape, sinks, reduce_axis)
+        over_axes(level, shape, nest.outer_axes, nest.lanes)
     for sink in sinks:
         sink.bind()
 
@@ -421,9 +422,11 @@ class Nest:
         found: list[list[V]] = []
         for sink in self.sinks:
             for a in sink.accumulators:
-                found.append(a.add(level, coords, next(remaining)))
+                with self.kernel.line_of(sink.op):
+                    found.append(a.add(level, coords, next(remaining)))
         for sink in self.sinks:
-            sink.commit(level, coords)
+            with self.kernel.line_of(sink.op):
+                sink.commit(level, coords)
         return found
 
     def reduce_inside(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Value
 from tilewright.lowering.emit import I64, zero
 from tilewright.ops import memory, reduce
 from tilewright.targets.cpu import access
@@ -24,6 +24,7 @@ class Sink:
 
     Attributes:
         operands: the tile values that it evaluates.
+        op: what it is there for.
         mask: the mask of a store; where it fails the sink does nothing.
         may_skip: whether points at which its masks fail may be left out or done at once.
         fills: whether points that were left out must be filled with their one value.
@@ -35,9 +36,10 @@ class Sink:
     fills = False
     written: tuple[Value, ...] = ()
 
-    def __init__(self, kernel: Kernel, operands: list[Value]) -> None:
+    def __init__(self, kernel: Kernel, operands: list[Value], op: Op | None = None) -> None:
         self.kernel = kernel
         self.operands = operands
+        self.op = op
         self.accumulators: list[Accumulator] = []
         self.value = Lanes(zero(I64))
 
@@ -69,7 +71,7 @@ class Keep(Sink):
     fills = True
 
     def __init__(self, kernel: Kernel, value: Value, buffer: Buffer) -> None:
-        super().__init__(kernel, [value])
+        super().__init__(kernel, [value], value.op)
         self.kept = value
         self.buffer = buffer
 
@@ -107,32 +109,31 @@ class StoreSink(Sink):
     """`mem.store` of a tile."""
 
     def __init__(self, kernel: Kernel, op: memory.Store) -> None:
-        super().__init__(kernel, list(op.operands))
-        self.op = op
+        super().__init__(kernel, list(op.operands), op)
+        self.stored = op
         self.mask = op.mask
         self.may_skip = op.mask is not None
         self.written = (op.ptr,)
         self.at: tuple[Lanes, Lanes, Lanes | None] | None = None
 
     def pointers(self) -> list[Value]:
-        return [*super().pointers(), self.op.ptr]
+        return [*super().pointers(), self.stored.ptr]
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        op = self.op
+        op = self.stored
         mask = level.eval(op.mask, coords) if op.mask is not None else None
         self.at = level.eval(op.ptr, coords), level.eval(op.value, coords), mask
 
     def commit(self, level: Level, coords: Coords) -> None:
         assert self.at is not None
-        access.store(level, self.op, *self.at)
+        access.store(level, self.stored, coords, *self.at)
 
 
 class ReduceSink(Sink):
     """`tile.reduce`, through one accumulator."""
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce) -> None:
-        super().__init__(kernel, list(op.srcs))
-        self.op = op
+        super().__init__(kernel, list(op.srcs), op)
         self.accumulators = [accumulator_of(kernel, op)]
         self.may_skip = self.accumulators[0].can_repeat
 

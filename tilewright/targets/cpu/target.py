@@ -17,7 +17,8 @@ from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.asked import BaseBackend
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.protocol import Lowered, Stage, options_from
+from tilewright.targets.cpu.resources import resources_of
+from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 # A kernel that is found in the store needs only the key.
 generate = late("tilewright.targets.cpu.codegen:generate")
@@ -91,7 +92,7 @@ class CpuTarget(BaseBackend):
         return ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
-        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion)
+        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion, ctx=ctx)
         optimised, code = emit.compile_text(text, self.machine)
         metadata = {
             "name": module.entry.name,
@@ -109,3 +110,8 @@ class CpuTarget(BaseBackend):
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""
         return examine(self.machine)
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        return resources_of(self.machine, str(stages.get("asm", "")), metadata)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext
 from tilewright.ir.printer import print_module
 from tilewright.lowering import arith as _arith
 from tilewright.lowering.simt import asm as _asm
@@ -64,8 +65,11 @@ class Generated:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> Generated:
-    """LLVM IR for a module after the tile passes and those that give layouts."""
+def generate(
+    module: Module, options: CudaOptions, features: frozenset[str], ctx: PassContext | None = None
+) -> Generated:
+    """LLVM IR for a module after the tile passes and those that give layouts; remarks on it go to
+    the context."""
     fn = module.entry
     threads = options.num_warps * WARP_SIZE
     attributes = kernel_attributes(threads, options.maxnreg)
@@ -77,7 +81,8 @@ def generate(module: Module, options: CudaOptions, features: frozenset[str]) -> 
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
         flushes=options.allow_flush_denorm,
-        lines=not knobs.compilation.disable_line_info,
+        lines=not knobs.compilation.disable_line_info or (ctx is not None and ctx.explain),
+        ctx=ctx,
     )
     text = kernel.emit()
     laid_out, version = print_module(module), _mma.ptx_version(fn)

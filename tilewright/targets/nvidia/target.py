@@ -29,7 +29,7 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
     registers_for_one_more,
 )
-from tilewright.targets.protocol import Lowered, Stage, options_from
+from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:
     from tilewright.targets.nvidia.codegen import Generated
@@ -42,6 +42,7 @@ _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
 _with_ctas = late("tilewright.targets.nvidia.emit:with_ctas")
 _thread_pool = late("concurrent.futures:ThreadPoolExecutor")
 resources = late("tilewright.targets.nvidia.cubin:resources")
+resources_of = late("tilewright.targets.nvidia.resources:resources_of")
 find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
 sass = late("tilewright.targets.nvidia.disassemble:sass")
 examine = late("tilewright.targets.nvidia.examine:examine")
@@ -190,7 +191,7 @@ class NvidiaTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
-        generated = generate(module, options, chip.features)
+        generated = generate(module, options, chip.features, ctx)
         ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
         llir, ptx = _compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
@@ -239,6 +240,11 @@ class NvidiaTarget(BaseBackend):
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""
         return examine()
+
+    def resources(
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
+    ) -> Sequence[Resource]:
+        return resources_of(self.processor, metadata)
 
 
 def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:

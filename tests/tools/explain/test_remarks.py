@@ -1,0 +1,149 @@
+"""What the compiler says of single lines, and that saying it changes no code."""
+
+import re
+
+import pytest
+
+from tests.tools.explain.conftest import KERNELS, Explain, arguments
+from tilewright.compiler.build import context_for, lower
+from tilewright.compiler.pipeline import pipeline
+from tilewright.targets import registry
+from tilewright.tools.explain.launch import launch_of
+from tilewright.tools.explain.report import Report
+
+HOPPER = "sm_90"
+
+
+LINES = KERNELS.read_text("utf-8").splitlines()
+
+
+def line_of(place: str) -> str:
+    """The source line of a remark."""
+    return LINES[int(place.rpartition(":")[2]) - 1].strip()
+
+
+def said(report: Report, words: str, verb: str = "loads") -> str:
+    """The text of the one remark on loads on the source line that holds these words."""
+    found = [r.text for r in report.remarks if words in line_of(r.place)]
+    (text,) = [text for text in found if verb in text.split()]
+    return text
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (
+            "cpu",
+            r"loads element by element \(a gather of \d+\): neighbours are `stride` elements "
+            r"apart, which is not known to be 1 when it is compiled",
+        ),
+        (
+            HOPPER,
+            "each thread loads 4 bytes at a time, 4 times: neighbours are `stride` elements "
+            "apart, which is not known to be 1 when it is compiled",
+        ),
+    ],
+)
+def test_unknown_stride(explain: Explain, target: str, expected: str) -> None:
+    assert re.fullmatch(expected, said(explain("strided", target), "i * stride"))
+
+
+def test_known_stride(explain: Explain) -> None:
+    text = said(explain("every_third", HOPPER), "i * 3")
+    assert text == "each thread loads 4 bytes at a time, 4 times: neighbours are 3 elements apart"
+    assert "out of wider vectors" in said(explain("every_third"), "i * 3")
+
+
+@pytest.mark.parametrize("target", ["cpu", HOPPER])
+def test_addresses_from_memory(explain: Explain, target: str) -> None:
+    report = explain("looked_up", target)
+    texts = [r.text for r in report.remarks if r.missed]
+    assert len(texts) == 1
+    assert texts[0].endswith("the addresses come from memory: they may be anywhere")
+
+
+def test_address_that_is_no_known_multiple(explain: Explain) -> None:
+    report = explain("rows", HOPPER)
+    assert [r.text for r in report.remarks if r.missed] == [
+        "each thread loads 4 bytes at a time, 4 times: `row_stride` is not known to be a multiple "
+        "of 16",
+        "each thread stores 4 bytes at a time, 4 times: `row_stride` is not known to be a multiple "
+        "of 16",
+    ]
+
+
+def test_mask_that_ends_within_a_vector(explain: Explain) -> None:
+    texts = {r.text.partition(": ")[2] for r in explain("add", HOPPER).remarks}
+    assert texts == {
+        "the mask may end within a vector: `n` is not known to be a multiple of 4",
+    }
+
+
+@pytest.mark.parametrize("target", ["cpu", HOPPER])
+def test_mask_of_what_was_loaded(explain: Explain, target: str) -> None:
+    text = said(explain("positive", target), "value > 0)", "stores")
+    assert ": the mask may change from each element to the next (line " in text
+
+
+def test_wide_accesses(explain: Explain) -> None:
+    report = explain("total", HOPPER)
+    assert not [r for r in report.remarks if r.missed]
+    texts = {r.text for r in report.remarks}
+    assert "each thread stores 16 bytes at a time, once" in texts
+    assert "starts one iteration ahead, into registers" in texts
+
+
+def test_loop_of_one_stage(explain: Explain) -> None:
+    report = explain("total", HOPPER, "-o", "num_stages=1")
+    (remark,) = [r for r in report.remarks if r.missed]
+    assert remark.text == "num_stages is 1: nothing is loaded for later iterations"
+    assert line_of(remark.place) == "for start in range(0, n, BLOCK):"
+
+
+def test_address_that_the_loop_loads(explain: Explain) -> None:
+    texts = [r.text for r in explain("chain", HOPPER).remarks if r.missed]
+    assert "an address depends on memory that the loop reads" in texts
+
+
+def test_loads_that_are_copied_ahead(explain: Explain) -> None:
+    texts = {r.text for r in explain("product", HOPPER).remarks}
+    assert (
+        "starts 2 iterations ahead, by asynchronous copies of 16 bytes into 3 buffers of 4 KiB in "
+        "shared memory"
+    ) in texts
+
+
+def test_too_much_shared_memory(explain: Explain) -> None:
+    report = explain("product", HOPPER, "-o", "num_stages=40")
+    (shared,) = [r for r in report.resources if r.name == "shared memory"]
+    assert shared.limit is not None
+    assert shared.used > shared.limit
+    assert shared.missed
+    assert shared.note == "more than a CTA can have: the kernel can't be launched"
+
+
+def test_pass_that_the_architecture_has_no_use_for(explain: Explain) -> None:
+    passes = {p.name: p.skipped for p in explain("product", "sm_75").passes}
+    assert passes["pipeline_loads"] == "cuda has no async_copy here"
+
+
+# -- saying it changes nothing ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["add", "total", "product", "calls"])
+def test_code_is_the_same_when_it_is_explained(kernel: str) -> None:
+    """The processor's instructions; those of GPUs are made with lines always."""
+    launch, target = launch_of(arguments(kernel)), registry.target("cpu")
+    codes: list[list[str]] = []
+    for explain in (False, True):
+        options = target.parse_options({})
+        module = launch.source.make_ir(target.frontend_options(options))
+        ctx = context_for(target, options, explain=explain)
+        lowered = lower(module, target, options, pipeline(target), ctx=ctx)
+        text = str(target.derive("asm", lowered.stages, lowered.metadata))
+        lines = [line.partition("#")[0].strip() for line in text.splitlines()]
+        codes.append([x for x in lines if x and not x.startswith(".")])
+    assert codes[0]
+    assert [re.sub(r"\.L\w+", "L", x) for x in codes[0]] == [
+        re.sub(r"\.L\w+", "L", x) for x in codes[1]
+    ]

@@ -1,0 +1,67 @@
+"""How wide each load and store is, told to who asks how the code came about, and why no wider."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir.types import shape_of
+from tilewright.layout.families import row_major
+from tilewright.layout.linear import REGISTER
+from tilewright.ops import memory
+from tilewright.passes.access_reasons import Reasons
+
+if TYPE_CHECKING:
+    from tilewright.lowering.simt.kernel import Kernel
+
+NAME = "vectorise"
+VECTOR_BYTES = 16  # the widest access of a thread
+
+
+def tell_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -> None:
+    """Make a remark of an access that takes `length` elements of a thread at once."""
+    verb = "loads" if isinstance(op, memory.Load) else "stores"
+    size = memory.pointee_of(op.ptr.type).nbytes_in_memory
+    layout = op.ptr.layout
+    if layout is None:
+        kernel.ctx.did(NAME, f"{verb} one element ({_bytes(size)})", op.loc)
+        return
+    times = layout.in_size(REGISTER) // length
+    text = f"each thread {verb} {_bytes(length * size)} at a time, {_times(times)}"
+    if length * size >= VECTOR_BYTES:
+        kernel.ctx.did(NAME, text, op.loc)
+        return
+    why = _why_no_wider(kernel, op, length, size)
+    if why:
+        kernel.ctx.missed(NAME, f"{text}: {why}", op.loc)
+    else:
+        held = layout.in_size(REGISTER)
+        own = f"it has {held} of the {_count(op)} elements"
+        kernel.ctx.did(NAME, f"{text}: {own}" if held < VECTOR_BYTES // size else text, op.loc)
+
+
+def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, size: int) -> str:
+    """What of addresses or mask allows no more than `length` elements; "" if they do."""
+    info, reasons = kernel.infos[op.ptr], Reasons(kernel.fn, kernel.infos)
+    axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
+    if info.contiguity[axis] <= length < shape_of(op.ptr.type)[axis]:
+        return reasons.apart(op.ptr, axis)
+    if info.divisibility[axis] // size <= length:
+        return reasons.unaligned(op.ptr)
+    if op.mask is not None and kernel.infos[op.mask].constancy[axis] <= length:
+        return reasons.ragged(op.mask, axis, VECTOR_BYTES // size)
+    return ""
+
+
+def _count(op: memory.Load | memory.Store) -> int:
+    count = 1
+    for extent in shape_of(op.ptr.type):
+        count *= extent
+    return count
+
+
+def _bytes(count: int) -> str:
+    return f"{count} byte{'s' * (count > 1)}"
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")

@@ -1,0 +1,73 @@
+"""What a kernel takes of a multiprocessor, and what that means for how much runs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.occupancy import (
+    MAX_CTAS,
+    REGISTER_UNIT,
+    REGISTERS,
+    RESERVED_SHARED,
+    resident_ctas,
+)
+from tilewright.targets.protocol import Resource
+
+MAX_REGISTERS = 255
+UNKNOWN = "no assembler was found, so the driver decides when it loads the kernel"
+FEW = 25  # percent of the threads there could be, below which memory's latency is hard to hide
+
+
+def resources_of(chip: Processor, metadata: Mapping[str, Any]) -> list[Resource]:
+    """From a compiled kernel's metadata."""
+    return list(_resources(chip, metadata))
+
+
+def _resources(chip: Processor, metadata: Mapping[str, Any]) -> Iterator[Resource]:
+    shared, threads = int(metadata["shared"]), int(metadata["num_warps"]) * WARP_SIZE
+    registers = metadata.get("n_regs")
+    if registers is not None:
+        yield Resource("registers of a thread", registers, MAX_REGISTERS)
+        spills = int(metadata.get("n_spills", 0))
+        note = "each is written to memory and read back" if spills else ""
+        yield Resource("spilled registers", spills, None, "", note, bool(spills))
+    too_much = shared > chip.shared_limit
+    note = "more than a CTA can have: the kernel can't be launched" if too_much else ""
+    yield Resource("shared memory", shared, chip.shared_limit, "bytes", note, too_much)
+    if registers is None:
+        yield Resource("threads", threads, None, "", UNKNOWN)
+    elif not too_much:
+        yield _occupancy(chip, threads, int(registers), shared)
+
+
+def _occupancy(chip: Processor, threads: int, registers: int, shared: int) -> Resource:
+    ctas = resident_ctas(chip, threads, registers, shared)
+    percent = 100 * ctas * threads / chip.max_threads
+    few = percent < FEW
+    return Resource(
+        "occupancy",
+        round(percent, 1),
+        100,
+        "%",
+        _what_limits(chip, threads, registers, shared),
+        few,
+    )
+
+
+def _what_limits(chip: Processor, threads: int, registers: int, shared: int) -> str:
+    """How many CTAs a multiprocessor runs at once, and why not more."""
+    ctas = resident_ctas(chip, threads, registers, shared)
+    given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
+    room = {
+        "threads": chip.max_threads // threads,
+        "registers": REGISTERS // (given * threads),
+        "shared memory": (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED),
+        "the number of CTAs": MAX_CTAS,
+    }
+    limit = next((what for what, count in room.items() if count == ctas), "")
+    return (
+        f"{ctas} CTA{'s' * (ctas != 1)} of {threads} threads on a multiprocessor, limited by "
+        f"{limit or 'its size'}"
+    )

@@ -1,0 +1,98 @@
+"""Explain what the compiler makes of a kernel: code by source line, layouts, costs, and reasons.
+
+    python -m tilewright explain examples/fused_softmax.py
+    python -m tilewright explain examples/matmul.py::matmul_kernel --target sm_90 -c BLOCK_M=128
+    python -m tilewright explain k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=128 --grid 8 --arg n=999
+
+What a kernel is called with is seen by running its script up to the first launch, unless
+--signature says it. The page is one file that needs nothing else; no GPU is needed for any of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from tilewright.compiler.driver import device_of
+from tilewright.layout.linear import LinearLayout
+from tilewright.targets import registry
+from tilewright.targets.protocol import Target, options_dict
+from tilewright.tools.explain.gather import gather
+from tilewright.tools.explain.launch import Launch, launch_of
+from tilewright.tools.explain.page import as_page
+from tilewright.tools.explain.report import Report
+from tilewright.tools.explain.text import as_text
+from tilewright.tools.load import (
+    UsageError,
+    add_kernel_arguments,
+    add_target_arguments,
+    parse_options,
+)
+
+HELP = "a page of what the compiler made of a kernel, and why"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_kernel_arguments(parser)
+    add_target_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--text", action="store_true", help="print it as text, without code")
+    form.add_argument("--json", action="store_true", help="print all of it as JSON")
+    parser.add_argument("--output", "-O", type=Path, help="where the page goes (KERNEL.html)")
+    parser.add_argument("--grid", "-g", help="extents of the launch, as 128 or 64,8: for its cost")
+    parser.add_argument(
+        "--arg",
+        "-a",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="value of an argument, such as n=98432: for the cost of a launch",
+    )
+    parser.add_argument("--device", default="", help="device for the roofline, such as H100")
+    parser.add_argument("--no-run", action="store_true", help="do not run the script")
+
+
+def report_of(args: argparse.Namespace) -> tuple[Report, list[LinearLayout]]:
+    """The report that a command line asks for, and its layouts.
+
+    Raises:
+        UsageError: it asks for something that is not there.
+        CompilationError: the kernel is wrong.
+    """
+    try:
+        device = registry.described(args.target)
+        target = registry.target(device)
+        launch = launch_of(args)
+        options = _options(target, launch, parse_options(args.option))
+    except (ValueError, KeyError, AssertionError) as error:
+        raise UsageError(str(error.args[0] if error.args else error)) from error
+    return gather(launch, device_of(device, target), target, options, args.device)
+
+
+def execute(args: argparse.Namespace) -> int:
+    report, layouts = report_of(args)
+    if args.text:
+        print(as_text(report))
+    elif args.json:
+        json.dump(report.plain(), sys.stdout, ensure_ascii=False)
+        print()
+    else:
+        path = args.output or Path(f"{report.kernel}.html")
+        path.write_text(as_page(report, layouts), "utf-8")
+        print(path)
+    return 0
+
+
+def _options(target: Target, launch: Launch, given: dict[str, Any]) -> Any:
+    """The target's options: those of the launch, as far as the target has them, and on the command
+    line."""
+    known = options_dict(target.parse_options({}))
+    seen = {name: value for name, value in launch.options.items() if name in known}
+    for i, name in enumerate(launch.source.fn.arg_names):
+        if name in known and (i,) in launch.source.constants:
+            value = launch.source.constants[i,]
+            seen[name] = getattr(value, "value", value)
+    return target.parse_options({**seen, **given})
