@@ -203,6 +203,7 @@ def _guarded_load(
     merged = b.phi(element)
     merged.add(other, before)
     merged.add(read, inside)
+    level.block = after
     return merged.value
 
 
