@@ -650,3 +650,22 @@ def test_context_managers_of_the_language() -> None:
 
 def test_function_from_text_is_undecorated() -> None:
     assert function_from("def f():\n    return 3\n")() == 3
+
+
+def test_names_bound_within_a_conditional_expression() -> None:
+    """A side that does not run binds nothing; what only one side binds is not there after it."""
+    text = """
+    def kernel(out, n):
+        a = 5
+        b = (a := n + 1) + 10 if n > 2 else (c := n) + (a := 7)
+        tl.store(out, a)
+        tl.store(out + 1, b)
+        d = (a := a * 2) if n > 2 else 0
+        tl.store(out + 2, a + d)
+    """
+    for n, expected in ((5, [6, 16, 24]), (1, [7, 8, 7])):
+        out = np.zeros(3, np.int32)
+        launch(kernel_from(text), out, n)
+        assert out.tolist() == expected
+    error = fails("def kernel(n):\n    b = (c := n) if n > 2 else 3\n    tl.cdiv(c, 2)\n", 5)
+    assert "c is not defined" in str(error)

@@ -100,6 +100,19 @@ def test_advice_reaches_the_op() -> None:
     assert (load.cache, load.evict, load.volatile) == ("cg", "evict_last", True)
 
 
+def test_volatile_load_of_one_element_under_a_mask() -> None:
+    """Its value is not used; what follows it is still in its place."""
+    text = """
+    def kernel(x, y, n):
+        one = tl.arange(0, 1)
+        tl.load(x + one, mask=one < n, other=7, volatile=True)
+        tl.store(y, n)
+    """
+    y = np.zeros(1, np.int32)
+    run_everywhere(text, np.zeros(1, np.int32), y, 3)
+    assert y.tolist() == [3]
+
+
 def test_advice_takes_every_spelling() -> None:
     text = """
     def kernel(x):

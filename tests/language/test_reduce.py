@@ -8,6 +8,7 @@ import pytest
 
 from tests.frontend.kernels import build, evaluate, fails, function_from, kernel_from, launch
 from tests.frontend.kernels import result_type as type_of
+from tests.language.everywhere import run_everywhere
 from tilewright.base.diagnostics import CompileTimeAssertionFailure
 from tilewright.ir.types import BF16, FP16, FP32, I8, I32, U8, U32, DType
 
@@ -194,3 +195,43 @@ def test_error_in_what_a_combine_function_calls_points_into_it() -> None:
     assert str(error.__cause__).startswith("at 2:11:")
     assert error.__cause__ is not None
     assert str(error.__cause__.__cause__).startswith("at 2:15:")
+
+
+LOOPS = """
+@jit
+def gcd(a, b):
+    while b != 0:
+        a, b = b, a % b
+    return a
+
+@jit
+def union(a, b):
+    found = a
+    for i in range(8):
+        bit = (b >> i) & 1
+        if bit == 0:
+            continue
+        found |= bit << i
+        if found == 255:
+            break
+    return found
+
+def kernel(x, y, common, bits, running):
+    i, j = tl.arange(0, 7)[:, None], tl.arange(0, 40)[None, :]
+    a = tl.load(x + i * 40 + j)
+    tl.store(common + tl.arange(0, 7), tl.reduce(a, 1, gcd))
+    tl.store(running + i * 40 + j, tl.associative_scan(a, 1, gcd))
+    tl.store(bits + tl.arange(0, 40), tl.reduce(tl.load(y + i * 40 + j), 0, union))
+"""
+
+
+def test_combine_functions_may_hold_loops() -> None:
+    """Which end for the elements there are, and for others need not."""
+    rng = np.random.default_rng(1)
+    x = rng.choice([12, 18, 60, 84, 30, 6, 210], (7, 40)).astype(np.int32)
+    y = (1 << rng.integers(0, 8, (7, 40))).astype(np.int64)
+    common, bits, running = np.zeros(7, np.int32), np.zeros(40, np.int64), np.zeros_like(x)
+    run_everywhere(LOOPS, x, y, common, bits, running)
+    np.testing.assert_array_equal(common, np.gcd.reduce(x, 1))
+    np.testing.assert_array_equal(running, np.gcd.accumulate(x, 1))
+    np.testing.assert_array_equal(bits, np.bitwise_or.reduce(y, 0))

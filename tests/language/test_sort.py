@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.frontend.kernels import evaluate, fails, function_from, kernel_from, launch
+from tests.frontend.kernels import evaluate, fails, function_from, jit, kernel_from, launch
 from tests.frontend.kernels import result_type as type_of
 from tilewright.base.diagnostics import CompileTimeAssertionFailure
 from tilewright.ir.types import FP16, FP32, I8, I32, U8, element_of
@@ -161,6 +161,17 @@ MINMAX = function_from("""
     def minmax(a0, a1, b0, b1):
         return tl.minimum(a0, a1), tl.maximum(a0, a1), b0 + a0, b1 + a1
 """)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_map_elementwise_of_numbers_beside_elements(dtype: Any) -> None:
+    text = """
+    def f(x):
+        return tl.fma(tl.full((), 3.0, x.dtype), x, tl.full((), 1.0, x.dtype))
+    """
+    a = np.arange(5, dtype=dtype)
+    found = evaluate("tl.map_elementwise(f, a)", a, f=jit(function_from(text)))
+    np.testing.assert_array_equal(found, 3 * a + 1)
 
 
 def test_map_elementwise_branches_for_each_element() -> None:

@@ -96,9 +96,11 @@ def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
     with np.errstate(all="ignore"):
         if to == FP64:
             return _fused_in_fp64(x, y, z)
+        # scalars may come with arrays: the interpreter runs functions of elements on all at once
+        shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
         product = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
         odd = _sum_to_odd(*_two_sum(product, z.astype(np.float64)))
-        return float_to_float(odd, to, "rtne").reshape(x.shape)
+        return float_to_float(odd, to, "rtne").reshape(shape)
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -131,8 +133,8 @@ def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 def _fused_in_fp64(x: Array, y: Array, z: Array) -> Array:
     """Boldo and Melquiond's fma out of exact products and sums; by fractions where one of those
     might overflow or lose bits below the smallest number."""
-    shape = x.shape
-    x, y, z = np.atleast_1d(x), np.atleast_1d(y), np.atleast_1d(z)
+    shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
+    x, y, z = np.broadcast_arrays(np.atleast_1d(x), np.atleast_1d(y), np.atleast_1d(z))
     product, product_error = _exact_product(x, y)
     low, lowest = _two_sum(z, product_error)
     high, middle = _two_sum(product, low)

@@ -12,6 +12,7 @@ import linecache
 import re
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +23,7 @@ import numpy as np
 from tests.fuzz.programs.memory import COUNTERS
 from tests.gpu.programs import At, Program, source_of
 from tests.ir_values import random_array, same_bits
+from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import PLAIN_AVX2, host, run_compiled
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import CONSTEXPR
@@ -120,6 +122,17 @@ def check(text: str, *, narrow: bool = True, wide: bool = True) -> None:
         compare(found, expected, launch, features or "this machine")
 
 
+def check_emulated(text: str) -> None:
+    """Run the program as threads of an emulated GPU, and compare with the interpreter."""
+    program = load(text)
+    launch = launch_of(program)
+    module, args = build(launch)
+    warps = (1, 2, 4)[program.SEED % 3]
+    passes = program.SEED % 4 > 0
+    grid: Any = (*launch.grid, 1, 1)[:3]
+    simt.assert_same(module, grid, args, warps=warps, lanes=32, tile_passes=passes)
+
+
 def _copies(args: list[Any]) -> list[Any]:
     return [a.copy() if isinstance(a, np.ndarray) else a for a in args]
 
@@ -137,14 +150,14 @@ def compare(found: list[Any], expected: list[Any], launch: Program, where: str) 
         )
 
 
-def failure(text: str) -> str | None:
+def failure(text: str, check: Callable[[str], None] = check) -> str | None:
     """What goes wrong with a program, less what differs between two that fail alike; None if
     nothing does."""
     try:
         check(text)
-    except Difference:
-        return "Difference"
     except Exception as error:
+        if isinstance(error, Difference) or "differs in" in str(error):
+            return "Difference"
         root = error
         while isinstance(root.__cause__, Exception):
             root = root.__cause__

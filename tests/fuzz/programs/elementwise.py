@@ -269,8 +269,8 @@ def logic(w: Writer, shape: Shape, depth: int) -> Value | None:
 @expression(2)
 def choice(w: Writer, shape: Shape, depth: int) -> Value | None:
     """``a if c else b``, of which one side runs."""
+    bind, w.bind = w.bind, False  # what one side binds is not there after it
     a = w.value(shape, depth)
-    bind, w.bind = w.bind, False
     b = w.typed(a.dtype, shape, depth)
     test = w.condition(depth)
     w.bind = bind

@@ -235,7 +235,9 @@ def reduction(w: Writer, shape: Shape, depth: int) -> Value | None:
         case 1:
             x = w.among((*NUMBERS, *FP8), source, depth)
             name = w.choose(("max", "min"))
-            return Value(f"tl.{name}({x.text}, {at})", extremum(x.dtype))
+            # Of zeros of both signs either may come out: there is only one kind.
+            text = f"({x.text} + 0.0)" if x.dtype.is_floating() else x.text
+            return Value(f"tl.{name}({text}, {at})", extremum(x.dtype))
         case 2:
             return placed(w, source, at, depth)
         case 3:

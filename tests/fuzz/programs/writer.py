@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tests.fuzz.programs.kinds import (
     ALL,
@@ -53,11 +53,18 @@ LARGEST = 256  # elements of a tile that is kept
 DEEPEST = 3  # levels of an expression
 
 
+def _add(to: list[Any], made: Any, weight: int) -> None:
+    """In an order that does not depend on which file is imported first, as a seed's program must
+    not."""
+    to.extend([made] * weight)
+    to.sort(key=lambda f: (f.__module__, f.__name__))
+
+
 def expression(weight: int) -> Callable[[Expression], Expression]:
     """Register a production."""
 
     def register(made: Expression) -> Expression:
-        EXPRESSIONS.extend([made] * weight)
+        _add(EXPRESSIONS, made, weight)
         return made
 
     return register
@@ -67,7 +74,7 @@ def statement(weight: int) -> Callable[[Statement], Statement]:
     """Register a production, which says whether it wrote anything."""
 
     def register(made: Statement) -> Statement:
-        STATEMENTS.extend([made] * weight)
+        _add(STATEMENTS, made, weight)
         return made
 
     return register

@@ -10,24 +10,20 @@ from __future__ import annotations
 import ast
 import warnings
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.frontend.ast_to_ir.join import Branch, coerce, decayed, join
 from tilewright.frontend.ast_to_ir.stmt import Exit, Mark, Pending, pending, statement, take
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
-from tilewright.ir.core import Region
 from tilewright.ir.types import I1, Tile, shape_of
 from tilewright.language.semantic import arith, convert, shape
 from tilewright.language.values import (
     base_value,
     constexpr,
-    flatten,
     tensor,
     type_of,
-    unflatten,
     unwrap,
 )
-from tilewright.ops.control import If, Yield
 
 CONDITION_TYPES = (bool, int, type(None))
 
@@ -134,9 +130,7 @@ def any_of(frame: Frame, exit: Exit) -> tensor:
 # -- conditional expressions -----------------------------------------------------------------------
 
 
-class _Side(NamedTuple):
-    region: Region
-    value: Any
+_VALUE = "<value>"  # stands for the expression's value among the names: none can be called so
 
 
 @expression(ast.IfExp)
@@ -148,22 +142,25 @@ def visit_ifexp(frame: Frame, node: ast.IfExp) -> Any:
     if isinstance(condition.type, Tile):
         raise ValueError(f"the condition must be a scalar, not {condition.type}; use tl.where")
     test = convert.as_condition(frame.semantic, condition)
-    then, other = _side(frame, node.body), _side(frame, node.orelse)
-    a, b = decayed(type_of(then.value)), decayed(type_of(other.value))
+    sides = _side(frame, node.body), _side(frame, node.orelse)
+    a, b = (decayed(type_of(side.names[_VALUE])) for side in sides)
     if a != b:
         raise TypeError(
             f"Ternary expression with dynamic condition has inconsistent types {a} and {b}"
         )
-    for side in (then, other):
+    for side in sides:
         with frame.builder.at_end(side.region):
-            handles = flatten(coerce(frame, side.value, a), [])
-            frame.builder.insert(Yield(handles))
-    op = frame.builder.insert(If(test.handle, then.region, other.region))
-    value = unflatten(a, iter(op.results))
+            side.names[_VALUE] = coerce(frame, side.names[_VALUE], a)
+    join(frame, node, test, sides, live=True)
+    value = frame.names.pop(_VALUE)
     return value if isinstance(value, base_value) else constexpr(value)
 
 
-def _side(frame: Frame, node: ast.expr) -> _Side:
-    region = Region()
-    with frame.builder.at_end(region):
-        return _Side(region, visit(frame, node))
+def _side(frame: Frame, node: ast.expr) -> Branch:
+    """The region of an expression, with the names that it binds by ``:=``."""
+    side = Branch(dict(frame.names))
+    outer, frame.names = frame.names, side.names
+    with frame.builder.at_end(side.region):
+        side.names[_VALUE] = visit(frame, node)
+    frame.names = outer
+    return side

@@ -202,11 +202,12 @@ def _read_scalar(
     if mask is None:
         return Lanes(load(), 0, depth)
     assert other is not None
-    if not other.uniform:
-        read = guarded(b, mask.base, load, zero(element))
-        chosen = b.select(mask.base, lanes.spread(b, read, level.width), level.vector(other))
-        return Lanes(chosen, None, depth)
-    return Lanes(guarded(b, mask.base, load, other.base), 0, depth)
+    read = guarded(b, mask.base, load, other.base if other.uniform else zero(element))
+    level.block = b.current
+    if other.uniform:
+        return Lanes(read, 0, depth)
+    chosen = b.select(mask.base, lanes.spread(b, read, level.width), level.vector(other))
+    return Lanes(chosen, None, depth)
 
 
 def store(

@@ -1,18 +1,18 @@
-"""Combine functions on lanes, and the running values of reductions."""
+"""The running values of reductions."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.core import Op
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import I64, Builder, LType, V, const, vector, zero
-from tilewright.lowering.registry import lowering_of
-from tilewright.lowering.types import compute_type, number_of, register_type
-from tilewright.ops import arith, control, reduce
+from tilewright.lowering.emit import I64, Builder, V, const, zero
+from tilewright.lowering.types import compute_type, register_type
+from tilewright.ops import arith, reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.combine import combine_lanes, lanes_type, lower
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.lanes import Lanes
 
@@ -53,7 +53,7 @@ class Accumulator:
         b = level.b
         *x, has_x = left
         *y, has_y = right
-        both = combine_lanes(b, self.op.combine_region, [*x, *y])
+        both = combine_lanes(level, self.op.combine_region, [*x, *y], b.and_(has_x, has_y))
         merged = [
             b.select(has_x, b.select(has_y, c, p), q) for c, p, q in zip(both, x, y, strict=True)
         ]
@@ -221,7 +221,7 @@ class _Idempotent(_Simple):
     def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
         b = level.b
         if not self.element.is_floating():
-            return [_lower(b, self.inner, [left[0], right[0]])]
+            return [lower(b, self.inner, [left[0], right[0]])]
         stem = "maximum" if isinstance(self.inner, arith.Max) else "minimum"
         t = left[0].type
         return [b.intrinsic(f"llvm.{stem}", t, [left[0], right[0]], overloads=[t])]
@@ -246,40 +246,5 @@ def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:
             return Accumulator(kernel, op)
 
 
-def lanes_type(element: LType, width: int) -> LType:
-    return vector(element, width) if width > 1 else element
-
-
 def _take(b: Builder, v: V, picked: list[int]) -> V:
     return b.extract(v, picked[0]) if len(picked) == 1 else b.shuffle(v, None, picked)
-
-
-def combine_lanes(b: Builder, region: Region, args: list[V]) -> list[V]:
-    """Run a combine region on lanes: all its ops are elementwise, branches become selects."""
-    env: dict[Value, V] = dict(zip(region.args, args, strict=True))
-    return _run(b, region, env, args[0].type.lanes)
-
-
-def _run(b: Builder, region: Region, env: dict[Value, V], width: int) -> list[V]:
-    for op in region:
-        if op.terminator:
-            return [env[v] for v in op.operands]
-        if isinstance(op, arith.Constant):
-            t = lanes_type(register_type(op.type), width) if width else register_type(op.type)
-            env[op.result] = const(t, number_of(ir.dtype_of(op.type), op.value))
-        elif isinstance(op, control.If):
-            then = _run(b, op.then, dict(env), width)
-            otherwise = _run(b, op.otherwise, dict(env), width)
-            condition = env[op.condition]
-            for result, x, y in zip(op.results, then, otherwise, strict=True):
-                env[result] = b.select(condition, x, y)
-        else:
-            env[op.result] = _lower(b, op, [env[v] for v in op.operands])
-    raise AssertionError("a region without terminator")
-
-
-def _lower(b: Builder, op: Op, args: list[V]) -> V:
-    lower = lowering_of(type(op), "cpu")
-    if lower is None:
-        raise NotImplementedError(f"{op.name} in a combine function, at {op.loc}")
-    return lower(b, op, *args)

@@ -7,6 +7,7 @@ from tilewright.ir.core import Region, Value
 from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
 from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.combine import at_least_one, trip_count
 from tilewright.targets.cpu.evaluate import Level
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.plan import cone, is_lazy, is_tile
@@ -18,13 +19,9 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     can't run over the end of its type."""
     b = kernel.b
     start = level.scalar(op.start)
-    count = _trip_count(level, op)
-    step = b.intrinsic(
-        "llvm.smax",
-        start.type,
-        [level.scalar(op.step), const(start.type, 1)],
-        overloads=[start.type],
-    )
+    stop, step = level.scalar(op.stop), level.scalar(op.step)
+    count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
+    step = at_least_one(b, step)
     args = op.body.args[1:]
     buffers = _carry_tiles(kernel, level, args, op.inits)
     scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
@@ -60,21 +57,6 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
         results.append(merged.value)
     _bind_scalars(kernel, op.results, results)
     _bind_tiles(kernel, op.results, buffers)
-
-
-def _trip_count(level: Level, op: control.For) -> V:
-    """ceil((stop - start) / step), 0 if negative; a step below 1 counts as 1."""
-    b = level.b
-    element = ir.dtype_of(op.start.type)
-    signed = element.is_int_signed()
-    start, stop, step = (level.scalar(v) for v in (op.start, op.stop, op.step))
-    if element.primitive_bitwidth < 64:
-        extend = b.sext if signed else b.zext
-        start, stop, step = extend(start, I64), extend(stop, I64), extend(step, I64)
-    step = b.intrinsic("llvm.smax", I64, [step, const(I64, 1)], overloads=[I64])
-    less = b.icmp("slt" if signed else "ult", start, stop)
-    span = b.add(b.sub(stop, start), b.sub(step, const(I64, 1)))
-    return b.select(less, b.udiv(span, step), const(I64, 0))
 
 
 def _carry_tiles(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import I1 as BIT
-from tilewright.lowering.emit import I64, Builder, V, const, const_vector
+from tilewright.lowering.emit import I64, V, const, const_vector
 from tilewright.ops import reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
-from tilewright.targets.cpu.accumulate import combine_lanes
+from tilewright.targets.cpu.combine import combine_lanes
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, sub
@@ -81,7 +81,7 @@ class _Scan:
             here = Lanes(opened.index, 0, opened.level.depth)
             coords = self.coords(opened.level, at, here)
             args = [*opened.carried, *self.read(opened.level, coords)]
-            state = combine_lanes(level.b, self.op.combine_region, args)
+            state = combine_lanes(opened.level, self.op.combine_region, args)
             self.write(opened.level, coords, state)
             opened.next = state
 
@@ -112,17 +112,18 @@ class _Scan:
         values = self.read(level, coords)
         distance = 1
         while distance < width:
-            values = self.combine_shifted(b, values, distance, width)
+            values = self.combine_shifted(level, values, distance, width)
             distance *= 2
         if before is not None:
             spread = [b.splat(v, width) if width > 1 else v for v in before]
-            values = combine_lanes(b, self.op.combine_region, [*spread, *values])
+            values = combine_lanes(level, self.op.combine_region, [*spread, *values])
         self.write(level, coords, values)
         return [b.extract(v, width - 1) if width > 1 else v for v in values]
 
-    def combine_shifted(self, b: Builder, values: list[V], distance: int, width: int) -> list[V]:
+    def combine_shifted(self, level: Level, values: list[V], distance: int, width: int) -> list[V]:
+        b = level.b
         picked = [max(0, k - distance) for k in range(width)]
         shifted = [b.shuffle(v, None, picked) for v in values]
-        combined = combine_lanes(b, self.op.combine_region, [*shifted, *values])
         has_left = const_vector(BIT, [int(k >= distance) for k in range(width)])
+        combined = combine_lanes(level, self.op.combine_region, [*shifted, *values], has_left)
         return [b.select(has_left, c, v) for c, v in zip(combined, values, strict=True)]

@@ -1,0 +1,169 @@
+"""Combine functions on lanes: each lane combines elements of its own.
+
+Elementwise ops are those of vectors. Both sides of a branch run, and lanes choose. A loop runs as
+long as any lane goes round in it; a lane that is through keeps what it has. Lanes that a branch or
+a loop has left out, or that hold no element, take no part in that: on arbitrary values a loop need
+not end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Op, Region, Value
+from tilewright.lowering.emit import I1, I64, Builder, LType, V, const, vector, zero
+from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.types import number_of, register_type
+from tilewright.ops import arith, control
+from tilewright.targets.cpu.evaluate import Level
+
+Env = dict[Value, V]
+Conditions = tuple[tuple[V, bool], ...]
+"""What must hold for a lane to take part, and which truth it must have."""
+
+
+def combine_lanes(
+    level: Level, region: Region, args: Sequence[V], active: V | None = None
+) -> list[V]:
+    """Run a combine region on lanes, in the block of the level; only the `active` ones matter."""
+    env: Env = dict(zip(region.args, args, strict=True))
+    run = _Run(level.b, args[0].type.lanes)
+    found = run.region(region, env, ((active, True),) if active is not None else ())
+    level.block = level.b.current
+    return found
+
+
+def lanes_type(element: LType, width: int) -> LType:
+    return vector(element, width) if width > 1 else element
+
+
+def lower(b: Builder, op: Op, args: list[V]) -> V:
+    """An elementwise op on vectors or scalars."""
+    found = lowering_of(type(op), "cpu")
+    if found is None:
+        raise NotImplementedError(f"{op.name} in a combine function, at {op.loc}")
+    return found(b, op, *args)
+
+
+class _Run:
+    def __init__(self, b: Builder, width: int) -> None:
+        self.b = b
+        self.width = width
+
+    def region(self, region: Region, env: Env, active: Conditions) -> list[V]:
+        """Run the region; the operands of its terminator."""
+        for op in region:
+            if op.terminator:
+                return [env[v] for v in op.operands]
+            match op:
+                case arith.Constant():
+                    number = number_of(ir.dtype_of(op.type), op.value)
+                    env[op.result] = const(self.lanes(op.type), number)
+                case control.If():
+                    self.branch(op, env, active)
+                case control.While():
+                    self.while_loop(op, env, self.mask(active))
+                case control.For():
+                    self.counted_loop(op, env, self.mask(active))
+                case _:
+                    env[op.result] = lower(self.b, op, [env[v] for v in op.operands])
+        raise AssertionError("a region without terminator")
+
+    def lanes(self, type: ir.Type) -> LType:
+        return lanes_type(register_type(type), self.width)
+
+    def mask(self, active: Conditions) -> V:
+        """The lanes for which all conditions hold."""
+        b, bits = self.b, lanes_type(I1, self.width)
+        found = const(bits, 1)
+        for condition, truth in active:
+            wanted = condition if truth else b.xor(condition, const(bits, 1))
+            found = b.and_(found, wanted)
+        return found
+
+    def any(self, mask: V) -> V:
+        if self.width <= 1:
+            return mask
+        return self.b.intrinsic("llvm.vector.reduce.or", I1, [mask], overloads=[mask.type])
+
+    def branch(self, op: control.If, env: Env, active: Conditions) -> None:
+        condition = env[op.condition]
+        then = self.region(op.then, dict(env), (*active, (condition, True)))
+        otherwise = self.region(op.otherwise, dict(env), (*active, (condition, False)))
+        for result, x, y in zip(op.results, then, otherwise, strict=True):
+            env[result] = self.b.select(condition, x, y)
+
+    def while_loop(self, op: control.While, env: Env, mask: V) -> None:
+        b = self.b
+        kept = [zero(self.lanes(r.type)) for r in op.results]
+        state = [env[v] for v in op.inits]
+        entry, head, body, done = b.current, b.block("turn"), b.block("go"), b.block("left")
+        b.br(head)
+        b.at(head)
+        active, *phis = [b.phi(v.type) for v in (mask, *state, *kept)]
+        carried = [p.value for p in phis]
+        inner = env | dict(zip(op.before.args, carried, strict=False))
+        condition, *passed = self.region(op.before, inner, ((active.value, True),))
+        left = [
+            b.select(active.value, new, old)
+            for new, old in zip(passed, carried[len(state) :], strict=True)
+        ]
+        go = b.and_(active.value, condition)
+        b.cond_br(self.any(go), body, done)
+        b.at(body)
+        inner = env | dict(zip(op.body.args, passed, strict=True))
+        following = self.region(op.body, inner, ((go, True),))
+        for phi, first, later in zip(
+            (active, *phis), (mask, *state, *kept), (go, *following, *left), strict=True
+        ):
+            phi.add(first, entry)
+            phi.add(later, b.current)
+        b.br(head)
+        b.at(done)
+        env.update(zip(op.results, left, strict=True))
+
+    def counted_loop(self, op: control.For, env: Env, mask: V) -> None:
+        b = self.b
+        start, stop, step = (env[v] for v in (op.start, op.stop, op.step))
+        count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
+        state = [start, const(count.type, 0), *(env[v] for v in op.inits)]
+        entry, head, body, done = b.current, b.block("turn"), b.block("go"), b.block("left")
+        b.br(head)
+        b.at(head)
+        phis = [b.phi(v.type) for v in state]
+        i, k, *carried = [p.value for p in phis]
+        go = b.and_(mask, b.icmp("slt", k, count))
+        b.cond_br(self.any(go), body, done)
+        b.at(body)
+        inner = env | dict(zip(op.body.args, (i, *carried), strict=True))
+        following = [
+            b.select(go, new, old)
+            for new, old in zip(self.region(op.body, inner, ((go, True),)), carried, strict=True)
+        ]
+        ahead = [b.add(i, at_least_one(b, step)), b.add(k, const(k.type, 1))]
+        for phi, first, later in zip(phis, state, [*ahead, *following], strict=True):
+            phi.add(first, entry)
+            phi.add(later, b.current)
+        b.br(head)
+        b.at(done)
+        env.update(zip(op.results, carried, strict=True))
+
+
+def at_least_one(b: Builder, step: V) -> V:
+    """A step below 1 counts as 1."""
+    t = step.type
+    return b.intrinsic("llvm.smax", t, [step, const(t, 1)], overloads=[t])
+
+
+def trip_count(b: Builder, element: ir.DType, start: V, stop: V, step: V) -> V:
+    """ceil((stop - start) / step) in 64 bits, 0 if negative."""
+    signed = element.is_int_signed()
+    wide = lanes_type(I64, start.type.lanes)
+    if element.primitive_bitwidth < 64:
+        extend = b.sext if signed else b.zext
+        start, stop, step = extend(start, wide), extend(stop, wide), extend(step, wide)
+    step = at_least_one(b, step)
+    less = b.icmp("slt" if signed else "ult", start, stop)
+    span = b.add(b.sub(stop, start), b.sub(step, const(wide, 1)))
+    return b.select(less, b.udiv(span, step), const(wide, 0))
