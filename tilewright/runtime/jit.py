@@ -13,7 +13,6 @@ need; finds the variant in memory, else compiles it or takes it from the disk ca
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
@@ -120,7 +120,7 @@ class JITFunction(SourceFunction, NativeInterface):
         self._hooks: list[Callable[..., Any]] = []
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
-        self._compiling: dict[Any, threading.Lock] = {}
+        self._compiling: dict[Any, Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
 
     # -- what it is -----------------------------------------------------------------------------
@@ -237,7 +237,7 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The variant for these arguments, compiled by one thread while others wait for it: a
         `CompiledKernel`; a `FutureKernel` inside an `AsyncCompileMode`; None if a hook says no."""
-        with self._compiling.setdefault(variant, threading.Lock()):
+        with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
                 kernel = self._compile(cache, variant, values, given, warmup)
