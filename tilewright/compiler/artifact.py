@@ -50,6 +50,12 @@ class Launcher(Protocol):
         """Run a kernel on arguments as a caller passes them, all of them in order."""
         ...
 
+    def launch_metadata(
+        self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]
+    ) -> Any:
+        """What hooks of such a launch are told."""
+        ...
+
 
 _launcher: Launcher | None = None
 
@@ -210,7 +216,8 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread uses, where its compiler or, once it is loaded, its device says so."""
+        """Registers a thread uses, where its compiler or, once it is loaded, its device says so; 0
+        on a device without such registers."""
         return self._resource("n_regs")
 
     @property
@@ -224,8 +231,15 @@ class CompiledKernel:
         return self._resource("n_max_threads")
 
     def _resource(self, name: str) -> int:
-        told_by_device = name not in self.metadata and hasattr(self.loaded, name)
-        return getattr(self.loaded if told_by_device else self.metadata, name)
+        if name in self.metadata or self.loaded is None:
+            return getattr(self.metadata, name)
+        return getattr(self.loaded, name, 0)
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """(num_warps, num_ctas, shared memory in bytes): what launchers of others need."""
+        known = self.metadata
+        return known.num_warps, known.num_ctas, known.get("shared", 0)
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.metadata.target.backend}: {self.asm!r}>"
@@ -244,6 +258,17 @@ class CompiledKernel:
     def function(self) -> Any:
         """The device's handle of the loaded kernel."""
         return self.run.handle
+
+    @property
+    def module(self) -> Any:
+        """The device's handle of the loaded code that the function is in; None where it has none,
+        as on the CPU."""
+        return getattr(self.run, "module", None)
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        """What the hooks of launches are told of a launch: an object whose `get()` gives a dict of
+        name, function and stream, and what the kernel's own `launch_metadata` adds."""
+        return _installed().launch_metadata(self, grid, stream, args)
 
     def _init_handles(self) -> None:
         """Load the kernel without launching it."""

@@ -85,8 +85,11 @@ def at_path(values: Any, path: Sequence[int]) -> Any:
 class LaunchMetadata:
     """What hooks are told of a launch, computed when it is asked for."""
 
-    def __init__(self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any]) -> None:
+    def __init__(
+        self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any], stream: Any = None
+    ) -> None:
         self._kernel = kernel
+        self._stream = stream
         self._grid = grid
         self._values = values
 
@@ -95,7 +98,9 @@ class LaunchMetadata:
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
         kind, _, index = kernel.device.partition(":")
-        stream = driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
+        stream = self._stream
+        if stream is None:
+            stream = driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
         found = {"name": kernel.name, "function": kernel.function, "stream": stream}
         more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
         if more is not None:
@@ -189,6 +194,11 @@ class _Launcher:
         slots = [slot_of(value) for value in args]
         if 0 not in extents:
             start_told(kernel, extents, args, slots)
+
+    def launch_metadata(
+        self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]
+    ) -> LaunchMetadata:
+        return LaunchMetadata(kernel, extents_of(grid), args, stream)
 
 
 install_launcher(_Launcher())
