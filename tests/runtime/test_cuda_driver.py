@@ -3,14 +3,17 @@ what programs ask of the driver; forks. The driver only records, and torch is a 
 
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import tilewright as tw
 from tests.runtime.fake_cuda import DEVICE, INVALID_VALUE, FakeCuda, Gpu, compiled
 from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime import _allocation
+from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device, device_count, index_of
 from tilewright.runtime.devices.cuda_torch import current_stream, scratch
@@ -90,6 +93,47 @@ def test_scratch_of_the_driver(fake: FakeCuda) -> None:
     assert passed + 600 <= address + size
     names = [n for n in fake.calls if n in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")]
     assert names == ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
+
+
+def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
+    fake.widths["k"] = [4, 8]
+    asked: list[Any] = []
+
+    class Memory:
+        def data_ptr(self) -> int:
+            return 0x7000
+
+    def allocate(size: int, alignment: int, stream: int | None) -> Memory:
+        asked.append((size, alignment, stream))
+        return Memory()
+
+    kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
+    token = _allocation._allocator.set(_allocation._NULL_ALLOCATOR)
+    try:
+        set_allocator(allocate)
+        kernel.run.start((2, 3, 1), (5,), (5,))
+    finally:
+        _allocation._allocator.reset(token)
+    assert asked == [(600, 128, None)]
+    assert fake.allocated == {}
+    assert int.from_bytes(fake.launches[0].arguments[1], "little") == 0x7000
+
+
+def test_compiled_kernels_tell_what_is_loaded(fake: FakeCuda) -> None:
+    kernel = compiled([])
+    assert kernel.module is None
+    kernel._init_handles()
+    assert kernel.module
+    assert kernel.packed_metadata == (kernel.metadata.num_warps, kernel.metadata.num_ctas, 0)
+    assert kernel.launch_metadata((2,), 0x5000) is None  # nobody listens
+    hook: Callable[[Any], None] = lambda told: None  # noqa: E731
+    tw.knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        told = kernel.launch_metadata((2,), 0x5000).get()
+    finally:
+        tw.knobs.runtime.launch_enter_hook.remove(hook)
+    assert (told["name"], told["stream"]) == ("k", 0x5000)
+    assert told["function"] == kernel.function
 
 
 def test_scratch_is_given_back_when_the_launch_fails(fake: FakeCuda) -> None:

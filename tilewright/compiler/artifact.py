@@ -62,7 +62,7 @@ class Launcher(Protocol):
         """
         ...
 
-    def told(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> Any:
+    def told(self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]) -> Any:
         """What hooks are told of such a launch; None where there are no hooks."""
         ...
 
@@ -235,10 +235,7 @@ class CompiledKernel:
         src: what it was compiled from; None when it came by pickle.
         times: how long compiling it took, of one that was not found in the disk cache.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
-        module: what the device calls the loaded code, for programs that ask: nothing.
     """
-
-    module: Any = None
 
     def __init__(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], src: Any = None
@@ -273,7 +270,8 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread uses, where its compiler or, once it is loaded, its device says so."""
+        """Registers a thread uses, where its compiler or, once it is loaded, its device says so; 0
+        on a device without such registers."""
         return self._resource("n_regs")
 
     @property
@@ -287,8 +285,15 @@ class CompiledKernel:
         return self._resource("n_max_threads")
 
     def _resource(self, name: str) -> int:
-        told_by_device = name not in self.metadata and hasattr(self.loaded, name)
-        return getattr(self.loaded if told_by_device else self.metadata, name)
+        if name in self.metadata or self.loaded is None:
+            return getattr(self.metadata, name)
+        return getattr(self.loaded, name, 0)
+
+    @property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """Warps, blocks in a cluster, and bytes of shared memory: for programs that pass it on."""
+        known = self.metadata
+        return known.get("num_warps", 0), known.get("num_ctas", 0), known.get("shared", 0)
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.metadata.target.backend}: {self.asm!r}>"
@@ -308,6 +313,18 @@ class CompiledKernel:
         """The device's handle of the loaded kernel."""
         return self.run.handle
 
+    @property
+    def module(self) -> Any:
+        """The device's handle of the loaded code that the function is in; None before it is loaded,
+        and where it has none, as on the CPU."""
+        return getattr(self.loaded, "module", None)
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
+        """What the hooks of launches are told of a launch: an object whose `get()` gives a dict of
+        name, function and stream, and what the kernel's own `launch_metadata` adds. None where
+        there are no hooks."""
+        return _installed().told(self, grid, stream, self.all_arguments(args))
+
     def _init_handles(self) -> None:
         """Load the kernel without launching it."""
         if self._failure is not None:
@@ -317,15 +334,6 @@ class CompiledKernel:
         except Exception as error:
             self._failure = error
             raise
-
-    @property
-    def packed_metadata(self) -> tuple[int, int, int]:
-        """Warps, blocks in a cluster, and bytes of shared memory: for programs that pass it on."""
-        return tuple(self.metadata.get(name, 0) for name in ("num_warps", "num_ctas", "shared"))
-
-    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What hooks are told of a launch; None where there are no hooks."""
-        return _installed().told(self, grid, self.all_arguments(args))
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with the kernel's arguments in order.

@@ -13,19 +13,20 @@ need; finds the variant in memory, else compiles it or takes it from the disk ca
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.lazy import cached_property
+from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
+from tilewright.frontend.source import KernelParam as KernelParam
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
@@ -39,7 +40,8 @@ from tilewright.runtime.recorded import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.watched import Watched
-from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper  # for who imports it here
+from tilewright.runtime.wrappers import MockTensor as MockTensor  # for who imports it here
+from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target
@@ -144,7 +146,7 @@ class JITFunction(SourceFunction, NativeInterface):
         """Begin as a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
-        self._compiling: dict[Any, threading.Lock] = {}
+        self._compiling: dict[Any, Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
 
     def _plain_state(self) -> dict[str, Any]:
@@ -212,6 +214,7 @@ class JITFunction(SourceFunction, NativeInterface):
 
         Raises:
             TypeError: an argument is missing, or of a kind that kernels do not take.
+            OverflowError: an int fits no type.
             ValueError: the tensors are not on one device that runs kernels; a wrong grid.
             KeyError: a keyword is neither a parameter nor a compile option.
             CompilationError: the kernel is wrong.
@@ -285,7 +288,7 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The variant for these arguments, compiled by one thread while others wait for it: a
         `CompiledKernel`; a `FutureKernel` inside an `AsyncCompileMode`; None if a hook says no."""
-        with self._compiling.setdefault(variant, threading.Lock()):
+        with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
                 kernel = self._compile(cache, variant, values, given, warmup)

@@ -43,14 +43,15 @@ def extents_of(grid: Any) -> Grid:
 
 
 def _checked_extents(grid: Any) -> Grid:
-    try:
-        axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
-    except TypeError:
+    is_array = isinstance(grid, np.ndarray) and grid.ndim == 1
+    is_text = isinstance(grid, str | bytes | bytearray)
+    if not is_array and (is_text or not isinstance(grid, Sequence)):
         raise TypeError(
             f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
-        ) from None
-    if not 1 <= len(axes) <= 3:
-        raise ValueError(f"a grid has one to three axes, not {len(axes)}: {grid!r}")
+        )
+    if not 1 <= len(grid) <= 3:  # also before a range of a million is read
+        raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
+    axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
     for axis, n in zip("xyz", axes, strict=False):
         if not isinstance(n, int):
             raise TypeError(f"axis {axis} of the grid is {n!r}, a {type(n).__name__}, not an int")
@@ -91,8 +92,11 @@ def _current_stream(kernel: CompiledKernel) -> int:
 class LaunchMetadata:
     """What hooks are told of a launch, computed when it is asked for."""
 
-    def __init__(self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any]) -> None:
+    def __init__(
+        self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any], stream: Any = None
+    ) -> None:
         self._kernel = kernel
+        self._stream = stream
         self._grid = grid
         self._values = values
 
@@ -100,7 +104,7 @@ class LaunchMetadata:
         """name, function and stream; then what the kernel's `launch_metadata` gives for the grid,
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
-        stream = _current_stream(kernel)
+        stream = _current_stream(kernel) if self._stream is None else self._stream
         found = {"name": kernel.name, "function": kernel.function, "stream": stream}
         more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
         if more is not None:
@@ -219,8 +223,12 @@ class _Launcher:
         else:
             run.start(extents, args, slots)
 
-    def told(self, kernel: CompiledKernel, grid: Any, args: Sequence[Any]) -> Any:
-        return LaunchMetadata(kernel, extents_of(grid), args) if knobs.launch_hooks else None
+    def told(
+        self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]
+    ) -> LaunchMetadata | None:
+        if not knobs.launch_hooks:
+            return None
+        return LaunchMetadata(kernel, extents_of(grid), args, stream)
 
 
 install_launcher(_Launcher())

@@ -176,6 +176,11 @@ class Function:
         module, self._module = self._module, 0
         self.device.api.cuModuleUnload(module)
 
+    @property
+    def module(self) -> int:
+        """The driver's handle of what has been loaded."""
+        return self._module
+
     def _find(self) -> int:
         handle = ctypes.c_void_p()
         found = self.device.api.cuModuleGetFunction(
