@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tilewright import knobs
 
-HERE = __file__
+HERE = Path(__file__).name
 
 
 @pytest.fixture(params=["cpu", "interpreter"])

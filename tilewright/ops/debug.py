@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -112,10 +113,13 @@ class Assert(Op, name="debug.assert", traits=WRITES):
 
 
 def place_of(loc: Loc | None) -> tuple[str, int, str]:
-    """File, line and function of an op, for people."""
+    """File, line and function of an op, for people.
+
+    The file is without its folder, so that compiled code does not depend on where its source lies.
+    """
     if loc is None:
         return "<unknown>", 0, "<unknown>"
-    return loc.file, loc.line, loc.function or "<unknown>"
+    return os.path.basename(loc.file), loc.line, loc.function or "<unknown>"
 
 
 def failure_text(file: str, line: int, function: str, message: str, program: Sequence[int]) -> str:
