@@ -23,6 +23,7 @@ from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ir.printer import print_function, print_module
+from tilewright.lowering.llvm_version import llvm_version
 from tilewright.runtime.specialize import Key
 from tilewright.targets import registry
 from tilewright.targets.cpu import emit
@@ -164,7 +165,7 @@ DUMPS: dict[str, Callable[[], str]] = {
     "tile_ir": lambda: print_module(passes()[0]),
     "plan": plan,
     "llvm": lambda: block_with(llvm_ir(), "load <8 x float>"),
-    "version": lambda: emit.version() + "\n",
+    "version": lambda: llvm_version() + "\n",
     "assembly": lambda: block_with(assembly(), "vfmadd"),
 }
 

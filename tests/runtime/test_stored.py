@@ -75,6 +75,7 @@ def test_what_entries_hold_is_told() -> None:
     assert describe(kernel) == About("kernel", "add", "cuda:90")
     tuned = {"autotune.json": json.dumps({"kernel": "m.add", "timings": []}).encode()}
     assert describe(tuned) == About("tuning", "m.add")
+    assert describe({"fact.json": b'["LLVM", "22.1.0"]'}) == About("fact", "LLVM")
     assert describe({"text": b""}) == About("code")
     assert describe({"metadata.json": b"{}"}) == About("code")
     assert describe({"autotune.json": b"[1"}) == About("code")

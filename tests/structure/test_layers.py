@@ -53,6 +53,8 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "ml_dtypes": NUMPY_PLACES,
     "llvmlite": (
         "lowering/emit.py",
+        "lowering/llvm_library.py",
+        "lowering/llvm_version.py",
         "targets/*/emit.py",
         "runtime/devices/cpu.py",
         "runtime/native/emit.py",

@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.remembered import install_memory
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
@@ -192,3 +193,4 @@ class _Launcher:
 
 install_launcher(_Launcher())
 install_store(disk_cache)
+install_memory(disk_cache)

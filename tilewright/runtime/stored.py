@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tilewright.base.remembered import FACT_FILE
 from tilewright.compiler.artifact import METADATA_FILE
 from tilewright.runtime.cache import SUFFIX, DiskCache, Refused, decode, read_entry
 from tilewright.runtime.tuning.results import RESULTS_FILE
@@ -62,8 +63,9 @@ class About(NamedTuple):
     """What an entry holds.
 
     Attributes:
-        kind: ``kernel``, ``tuning``, or ``code`` for what the runtime keeps for itself.
-        name: of the kernel.
+        kind: ``kernel``, ``tuning``, ``fact`` of the machine (`base/remembered.py`), or ``code``
+            that the runtime keeps for itself.
+        name: of the kernel, or what the fact is about.
         target: what it is compiled for.
     """
 
@@ -112,7 +114,9 @@ def describe(files: dict[str, bytes]) -> About:
             facts = json.loads(files[METADATA_FILE])["metadata"]
             backend, arch, _ = facts["target"]
             return About("kernel", str(facts["source_name"]), f"{backend}:{arch}".rstrip(":"))
-    except (ValueError, KeyError, TypeError):
+        if FACT_FILE in files:
+            return About("fact", str(json.loads(files[FACT_FILE])[0]))
+    except (ValueError, KeyError, IndexError, TypeError):
         pass  # of something else that has files of these names
     return About("code")
 

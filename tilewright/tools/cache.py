@@ -3,7 +3,8 @@
     python -m tilewright cache list                     what it holds, used last first
     python -m tilewright cache verify                   check every entry; --remove those refused
     python -m tilewright cache clear                    remove all; or some, as `clear --unused 30`
-    python -m tilewright cache pack kernels.twpack      write entries to a file, to ship it
+    python -m tilewright cache pack kernels.twpack      write entries to a file, to ship it; without
+                                                        facts, which hold on this machine only
     python -m tilewright cache unpack kernels.twpack    take them from there
 
 `list`, `clear` and `pack` take names of kernels, or beginnings of keys, to mean only these. The
@@ -169,7 +170,9 @@ def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
 
 
 def _pack(cache: DiskCache, args: argparse.Namespace) -> int:
-    content, count = pack(k.entry for k in _chosen(cache, args.names) if k.about)
+    content, count = pack(
+        k.entry for k in _chosen(cache, args.names) if k.about and k.about.kind != "fact"
+    )
     args.file.write_bytes(content)
     print(f"{_count(count)}, {size_text(len(content))}, in {args.file}")
     return 0

@@ -16,7 +16,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext, Verifier, run
 from tilewright.ir.verify import verify_module
 from tilewright.targets.nvidia import codegen as _codegen
-from tilewright.targets.nvidia.target import STEPS as LAYOUT_STEPS
+from tilewright.targets.nvidia.steps import STEPS as LAYOUT_STEPS
 
 # Importing this registers how ops are emitted.
 REGISTERED = _codegen.REGISTERED

@@ -15,6 +15,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import FP8E5, FP16, FP32, FP64, I8
+from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.nvidia import emit, target
 from tilewright.targets.nvidia.assemble import PTXASError, find_assembler
 from tilewright.targets.nvidia.codegen import Generated
@@ -92,7 +93,7 @@ def test_setting_overrides_the_architecture(hopper: NvidiaTarget) -> None:
 def test_key_names_what_makes_the_code(hopper: NvidiaTarget) -> None:
     assembler = find_assembler()
     maker = f"{assembler.name}-{assembler.version()}" if assembler else "driver"
-    assert hopper.key() == f"cuda llvm-{emit.version()} sm_90a ptx-81 {maker}"
+    assert hopper.key() == f"cuda llvm-{llvm_version()} sm_90a ptx-81 {maker}"
     with knobs.nvidia.scope():
         knobs.nvidia.assembler = "driver"
         assert hopper.key().endswith(" driver")

@@ -40,11 +40,6 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
     return Machine(triple, cpu or host, frozenset(found), cache or CACHE_BYTES)
 
 
-def version() -> str:
-    """LLVM's version, which changes code."""
-    return ".".join(map(str, llvm.llvm_version_info))
-
-
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
     """LLVM for a machine. Code that is not for this process (`jit`) takes what it refers to to be
     near it, as a linker puts it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.base.findings import OK, Finding
-from tilewright.targets.cpu import emit
+from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.cpu.machine import Machine
 
 _TELLING = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon", "sve")
@@ -13,7 +13,7 @@ _TELLING = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon"
 
 def examine(machine: Machine) -> Iterator[Finding]:
     """LLVM, and the processor that is compiled for."""
-    yield Finding(OK, "LLVM", emit.version())
+    yield Finding(OK, "LLVM", llvm_version())
     yield Finding(OK, "processor", f"{machine.cpu}, {machine.triple}")
     told = ", ".join(name for name in _TELLING if name in machine.features) or "no extensions"
     yield Finding(OK, "vectors", f"{8 * machine.vector_bytes} bits ({told})")

@@ -9,15 +9,19 @@ from typing import Any
 
 from tilewright.base import knobs
 from tilewright.base.findings import Finding
+from tilewright.base.late import late
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
+from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.cpu import emit
-from tilewright.targets.cpu.codegen import generate
-from tilewright.targets.cpu.debug import host_calls
-from tilewright.targets.cpu.examine import examine
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Stage, options_from
+
+# A kernel that is found in the store needs only the key.
+generate = late("tilewright.targets.cpu.codegen:generate")
+host_calls = late("tilewright.targets.cpu.debug:host_calls")
+examine = late("tilewright.targets.cpu.examine:examine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ class CpuTarget:
     def key(self) -> str:
         machine = self.machine
         named = f"{machine.triple} {machine.cpu} {machine.feature_text}"
-        return f"cpu llvm-{emit.version()} {named} {machine.cache_bytes}"
+        return f"cpu llvm-{llvm_version()} {named} {machine.cache_bytes}"
 
     def features(self) -> frozenset[str]:
         return frozenset()

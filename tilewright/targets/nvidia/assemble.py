@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from typing import Protocol
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
+from tilewright.base.remembered import file_state, remembered
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
     OUTPUT,
@@ -121,10 +123,18 @@ class Ptxas:
 
 @cache
 def _ptxas_version(path: str) -> str:
-    """The line of `ptxas --version` that names the release, such as ``V13.0.88``."""
-    told = run_program([path, "--version"], b"").stdout
-    match = re.search(r"\bV(\d+[.\d]*)", told)
-    return match[1] if match else told.strip()
+    """The release that `ptxas --version` names, such as ``13.0.88``; it is asked once."""
+
+    def ask() -> str:
+        told = run_program([path, "--version"], b"").stdout
+        match = re.search(r"\bV(\d+[.\d]*)", told)
+        return match[1] if match else told.strip()
+
+    try:
+        state = file_state(os.path.realpath(path))
+    except OSError:
+        return ask()
+    return remembered("ptxas", state, ask)
 
 
 # -- nvJitLink ------------------------------------------------------------------------------------

@@ -25,11 +25,6 @@ import llvmlite.binding as llvm
 TRIPLE = "nvptx64-nvidia-cuda"
 
 
-def version() -> str:
-    """LLVM's version, which changes code."""
-    return ".".join(map(str, llvm.llvm_version_info))
-
-
 def kernel_attributes(threads: int, maxnreg: int | None = None, cluster: int = 1) -> str:
     """The attributes of a kernel in LLVM IR, without braces.
 

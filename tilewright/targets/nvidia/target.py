@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.findings import Finding
+from tilewright.base.late import late
 from tilewright.frontend.options import DOT_PRECISIONS, FP8_TYPES, FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import DType
-from tilewright.passes.assign_layouts import assign_layouts
-from tilewright.passes.cse import merge_equal_values
-from tilewright.passes.dce import remove_dead_code
-from tilewright.passes.licm import hoist_invariants
-from tilewright.passes.pad_tiles import pad_tiles
-from tilewright.passes.pipeline_loads import pipeline_loads
-from tilewright.passes.prefetch_loads import prefetch_loads
-from tilewright.targets.nvidia import emit
+from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
-from tilewright.targets.nvidia.check import check_kernel
-from tilewright.targets.nvidia.choose_mma import choose_mma
-from tilewright.targets.nvidia.codegen import Generated, generate
-from tilewright.targets.nvidia.cubin import Resources, resources
-from tilewright.targets.nvidia.disassemble import find_disassembler, sass
-from tilewright.targets.nvidia.examine import examine
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     NEWEST_PTX,
@@ -41,9 +28,22 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
     registers_for_one_more,
 )
-from tilewright.targets.nvidia.overlap_products import overlap_products
-from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.protocol import Lowered, Stage, options_from
+
+if TYPE_CHECKING:
+    from tilewright.targets.nvidia.codegen import Generated
+    from tilewright.targets.nvidia.cubin import Resources
+
+# A kernel that is found in the store needs only the key.
+_steps = late("tilewright.targets.nvidia.steps:steps")
+generate = late("tilewright.targets.nvidia.codegen:generate")
+_compile_text = late("tilewright.targets.nvidia.emit:compile_text")
+_with_ctas = late("tilewright.targets.nvidia.emit:with_ctas")
+_thread_pool = late("concurrent.futures:ThreadPoolExecutor")
+resources = late("tilewright.targets.nvidia.cubin:resources")
+find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
+sass = late("tilewright.targets.nvidia.disassemble:sass")
+examine = late("tilewright.targets.nvidia.examine:examine")
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
@@ -98,22 +98,6 @@ SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 55
 # Spills with so few registers in use are the assembler's choice, not need.
 FEW_REGISTERS = 64
 
-STEPS = (
-    Step(pad_tiles),
-    Step(check_kernel),
-    Step(choose_mma),
-    Step(assign_layouts),
-    Step(remove_dead_code),
-    Step(merge_equal_values, optional=True),
-    Step(pipeline_loads, when="async_copy", optional=True),
-    Step(overlap_products, when="wgmma", optional=True),
-    Step(prefetch_loads, optional=True),
-    Step(schedule_products, when="wgmma", optional=True),
-    Step(merge_equal_values, optional=True),
-    Step(hoist_invariants, optional=True),
-    Step(remove_dead_code, optional=True),
-)
-
 
 class Assembled(NamedTuple):
     """What an assembler made of which PTX."""
@@ -149,7 +133,7 @@ class NvidiaTarget:
     def key(self) -> str:
         chip, assembler = self.processor, find_assembler()
         maker = f"{assembler.name}-{assembler.version()}" if assembler else "driver"
-        return f"cuda llvm-{emit.version()} {chip.llvm_cpu} ptx-{chip.ptx_version} {maker}"
+        return f"cuda llvm-{llvm_version()} {chip.llvm_cpu} ptx-{chip.ptx_version} {maker}"
 
     def features(self) -> frozenset[str]:
         return self.processor.features
@@ -198,13 +182,13 @@ class NvidiaTarget:
         )
 
     def steps(self) -> Sequence[Step]:
-        return STEPS
+        return _steps()
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
         generated = generate(module, options, chip.features)
         ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
-        llir, ptx = emit.compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
+        llir, ptx = _compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
         metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
         assembler = find_assembler()
@@ -237,7 +221,7 @@ class NvidiaTarget:
         first = _with_room(attempt, ptx, threads)
         registers = first.used.registers
         if first.used.spilled_registers:
-            return attempt(emit.with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
+            return attempt(_with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
         fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
         second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
         return first if second.used.spilled_registers else second
@@ -259,11 +243,11 @@ def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> A
     Whether it does shows only afterwards. Short kernels, of which it is most of them, are assembled
     both ways at once, so that nobody waits for the second.
     """
-    roomy = emit.with_ctas(ptx, ctas_with_room(threads))
+    roomy = _with_ctas(ptx, ctas_with_room(threads))
     if ptx.count("\n") > SHORT_PTX:
         first = attempt(ptx)
         return attempt(roomy) if first.used.registers == SQUEEZED_REGISTERS else first
-    with ThreadPoolExecutor(1) as pool:
+    with _thread_pool(1) as pool:
         second = pool.submit(attempt, roomy)
         first = attempt(ptx)
         return second.result() if first.used.registers == SQUEEZED_REGISTERS else first
