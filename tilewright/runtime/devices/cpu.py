@@ -46,6 +46,7 @@ import llvmlite.binding as llvm
 
 from tilewright.base import knobs
 from tilewright.base.amx import amx_permitted
+from tilewright.base.remembered import remembered
 
 SLICE_NS = 50_000_000
 """How long a launch stays in native code before it lets Python handle signals, in nanoseconds."""
@@ -205,14 +206,21 @@ def _pool_ir() -> str:
 
 def _compile_pool() -> LoadedCode:
     _shared_linker()  # initialises LLVM's native target
-    # For any processor of this architecture, as the pool gains nothing from a newer one; and at
-    # level 0, as it holds no loop that matters: 7 ms to make, against 20 ms at level 1.
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=0, reloc="pic")
-    module = llvm.parse_assembly(_pool_ir(), llvm.create_context())
-    module.triple = machine.triple
-    module.verify()
+    text = _pool_ir()
+
+    def make() -> str:
+        # For any processor of this architecture, as the pool gains nothing from a newer one; and at
+        # level 0, as it holds no loop that matters: 7 ms to make, against 20 ms at level 1.
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=0, reloc="pic")
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = machine.triple
+        module.verify()
+        return machine.emit_object(module).hex()
+
+    told_by = text, llvm.get_default_triple(), list(llvm.llvm_version_info)
+    code = bytes.fromhex(remembered("thread pool", told_by, make))
     names = ["pool_new", "pool_grow", "pool_launch", "pool_help", "pool_cancel"]
-    return LoadedCode(machine.emit_object(module), names)
+    return LoadedCode(code, names)
 
 
 class _PoolCode:
