@@ -69,7 +69,8 @@ def _find(
     """The shares whose loads can become copies, and what their addresses depend on."""
     shares: list[Share] = []
     for op in loop.body:
-        if isinstance(op, Share):
+        # What comes from outside of the loop is shared there, once loop invariants are hoisted.
+        if isinstance(op, Share) and op.src.region is loop.body:
             reason = _refusal(fn, loop, op, infos)
             if reason:
                 ctx.missed(NAME, reason, op.loc)
