@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 from tilewright.runtime import driver
 from tilewright.runtime.bench import do_bench_cudagraph
 from tilewright.runtime.cache import disk_cache
@@ -130,7 +131,7 @@ class Autotuner(NativeInterface):
         self.cache_results = cache_results
         self._home: Any = None
         self._tuned: dict[tuple[Any, ...], str] = {}
-        self._tuning = threading.RLock()
+        self._tuning = Lock()
         _tuners.add(self)
 
     def _check_names(self) -> None:

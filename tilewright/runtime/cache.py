@@ -39,6 +39,7 @@ from pathlib import Path
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 
 _sweep = late("tilewright.runtime.stored:sweep")
 
@@ -387,7 +388,7 @@ def _is_alive(pid: int) -> bool:
     return True
 
 
-_shared_guard = threading.Lock()
+_shared_guard = Lock()
 _shared: dict[Path | None, DiskCache] = {}
 
 

@@ -10,13 +10,12 @@ can; `run` is the same in Python.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 from tilewright.runtime.wrappers import MockTensor
 
 if TYPE_CHECKING:
@@ -135,13 +134,4 @@ class NativeInterface(KernelInterface):
         return super().bind(*args, grid=grid, **kwargs) if bound is None else bound
 
 
-_lock = threading.Lock()
-
-
-def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+_lock = Lock()

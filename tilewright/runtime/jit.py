@@ -13,7 +13,6 @@ need; finds the variant in memory, else compiles it or takes it from the disk ca
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
@@ -144,7 +144,7 @@ class JITFunction(SourceFunction, NativeInterface):
         """Begin as a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
-        self._compiling: dict[Any, threading.Lock] = {}
+        self._compiling: dict[Any, Lock] = {}
         self._preloaded: dict[str, CompiledKernel] = {}
 
     def _plain_state(self) -> dict[str, Any]:
@@ -285,7 +285,7 @@ class JITFunction(SourceFunction, NativeInterface):
     ) -> Any:
         """The variant for these arguments, compiled by one thread while others wait for it: a
         `CompiledKernel`; a `FutureKernel` inside an `AsyncCompileMode`; None if a hook says no."""
-        with self._compiling.setdefault(variant, threading.Lock()):
+        with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
                 kernel = self._compile(cache, variant, values, given, warmup)

@@ -10,12 +10,12 @@ A target outside this package registers itself as an entry point of the group
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.late import late
+from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Target
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _ARCHITECTURE = re.compile(r"([a-z]+)_?(\d+)a?")
 
 _REGISTERED: dict[str, Factory] = {}
 _INSTANCES: dict[tuple[str, int | str], Target] = {}
-_LOCK = threading.Lock()
+_LOCK = Lock()
 
 
 def register(name: str, factory: Factory) -> None:

@@ -46,6 +46,7 @@ import llvmlite.binding as llvm
 
 from tilewright.base import knobs
 from tilewright.base.amx import amx_permitted
+from tilewright.base.locks import Lock
 from tilewright.base.remembered import remembered
 
 SLICE_NS = 50_000_000
@@ -76,6 +77,11 @@ _PTHREAD_SYMBOLS = (
 # --------------------------------------------------------------------------------------------
 
 
+def _initialize_llvm() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
 class _Linker:
     """The process's in-memory linker.
 
@@ -85,12 +91,11 @@ class _Linker:
     """
 
     def __init__(self) -> None:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
+        _initialize_llvm()
         machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
         # JITLink's COFF support is young; RuntimeDyld is what LLVM uses by default on Windows.
         self.jit = llvm.create_lljit_compiler(machine, use_jit_link=sys.platform != "win32")
-        self.numbers = itertools.count()
+        self.links = 0
 
     def link(
         self, code: bytes, exports: Sequence[str], imports: Mapping[str, int]
@@ -101,20 +106,26 @@ class _Linker:
         for name, address in imports.items():
             builder.import_symbol(name, address)
         # LLVM never lets a library's name be used again, not even after it was unloaded.
-        return builder.link(self.jit, f"tilewright.{next(self.numbers)}")
+        self.links += 1
+        return builder.link(self.jit, f"tilewright.{self.links}")
 
 
-_linker_lock = threading.Lock()
+_MAX_LINKS = 64
+"""What is linked leaves 8 KB in its linker for ever; making a linker takes 2 ms. So each links so
+much, and goes away with the last of it."""
+
+_linker_lock = Lock()
 _linker: _Linker | None = None
 
 
-def _shared_linker() -> _Linker:
+def _link(
+    code: bytes, exports: Sequence[str], imports: Mapping[str, int]
+) -> tuple[_Linker, llvm.ResourceTracker]:
     global _linker
-    if _linker is None:
-        with _linker_lock:
-            if _linker is None:
-                _linker = _Linker()
-    return _linker
+    with _linker_lock:
+        if _linker is None or _linker.links >= _MAX_LINKS:
+            _linker = _Linker()
+        return _linker, _linker.link(code, exports, imports)
 
 
 class LoadedCode:
@@ -136,7 +147,8 @@ class LoadedCode:
     def __init__(
         self, code: bytes, names: Sequence[str], imports: Mapping[str, int] | None = None
     ) -> None:
-        self._tracker = _shared_linker().link(code, names, imports or {})
+        # The tracker unloads the code, for which it needs the linker.
+        self._linker, self._tracker = _link(code, names, imports or {})
         self._addresses: dict[str, int] = {name: int(self._tracker[name]) for name in names}
 
     def __getitem__(self, name: str) -> int:
@@ -205,7 +217,7 @@ def _pool_ir() -> str:
 
 
 def _compile_pool() -> LoadedCode:
-    _shared_linker()  # initialises LLVM's native target
+    _initialize_llvm()
     text = _pool_ir()
 
     def make() -> str:
@@ -495,7 +507,7 @@ def _wait_for_all(futures: Sequence[Future[None]]) -> None:
 # Launching
 # --------------------------------------------------------------------------------------------
 
-_pool_lock = threading.Lock()
+_pool_lock = Lock()
 _pool: Pool | None = None
 _pool_code: _PoolCode | None = None
 
@@ -504,7 +516,7 @@ def _make_pool() -> Pool:
     global _pool, _pool_code
     with _pool_lock:
         if _pool is None:
-            _shared_linker()
+            _initialize_llvm()
             amx_permitted()  # before any thread runs a kernel that uses it
             if all(llvm.address_of_symbol(name) for name in _PTHREAD_SYMBOLS):
                 _pool_code = _pool_code or _PoolCode()
@@ -522,10 +534,8 @@ def native_pool() -> NativePool | None:
 
 def _after_fork_in_child() -> None:
     """A forked child has the parent's memory but none of its threads: it makes its own pool."""
-    global _pool, _pool_lock, _linker_lock
+    global _pool
     _pool = None
-    _pool_lock = threading.Lock()
-    _linker_lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

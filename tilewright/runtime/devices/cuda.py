@@ -16,7 +16,6 @@ torch for streams and memory when the program has loaded it.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from functools import cached_property
 from typing import Final
 
 from tilewright.base.diagnostics import DeviceError
+from tilewright.base.locks import Lock
 from tilewright.runtime.devices.cuda_api import Api, connect
 
 # Numbers of the driver's CUdevice_attribute.
@@ -247,7 +247,7 @@ class Device:
 
 # -- the devices of this process ------------------------------------------------------------------
 
-_lock = threading.RLock()
+_lock = Lock()
 _devices: dict[int, Device] = {}
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.diagnostics import DeviceAssertionError
+from tilewright.base.locks import Lock
 from tilewright.ir.types import BY_SHORT, Pointer, Scalar, numpy_of, scalar_type
 from tilewright.ops.debug import failure_text, program_text
 
@@ -35,7 +35,7 @@ class HostCalls:
 
     def __init__(self) -> None:
         self._failures: list[BaseException] = []
-        self._launching = threading.RLock()
+        self._launching = Lock()
         self._functions = {
             "tilewright_print": _Print(self._guarded(self._print)),
             "tilewright_fail": _Fail(self._guarded(self._fail)),

@@ -11,7 +11,6 @@ import ctypes
 import os
 import sys
 import sysconfig
-import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewright.base import knobs
+from tilewright.base.locks import Lock
 from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
@@ -410,7 +410,7 @@ def _array_is_as_expected(array: Any) -> bool:
     )
 
 
-_lock = threading.Lock()
+_lock = Lock()
 
 
 @cache
@@ -431,8 +431,6 @@ def runtime() -> Runtime | None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    _lock = threading.Lock()
     if _made.cache_info().currsize and (made := _made()) is not None:
         made.after_fork()
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from tilewright.base.amx import amx_permitted
+from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
 from tilewright.targets.cpu.processor import features_of
-
-_lock = threading.Lock()
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
@@ -22,7 +21,7 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
     Raises:
         ValueError: LLVM does not know the processor.
     """
-    with _lock:
+    with LLVM:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
     host, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
@@ -54,10 +53,12 @@ def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
     )
 
 
+@cache
 def _passes() -> llvm.ModulePassManager:
     """The clean-up that our code needs: loops, vectors and hoisting are done when LLVM sees it.
 
-    LLVM's own pipelines take three to four times as long for the same code.
+    LLVM's own pipelines take three to four times as long for the same code. Kept, like what runs
+    them, as llvmlite frees neither wholly.
     """
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
@@ -70,23 +71,27 @@ def _passes() -> llvm.ModulePassManager:
     return passes
 
 
+@cache
+def _builder(machine: Machine) -> llvm.PassBuilder:
+    return llvm.create_pass_builder(target_machine(machine), llvm.create_pipeline_tuning_options())
+
+
 def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
     """Verify, optimise and generate code. Returns the optimised IR and an object file.
 
     Raises RuntimeError with LLVM's message when the text is not valid IR.
     """
-    with _lock:
+    with LLVM:
         tm = target_machine(machine)
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = machine.triple
         module.data_layout = str(tm.target_data)
         module.verify()
-        builder = llvm.create_pass_builder(tm, llvm.create_pipeline_tuning_options())
-        _passes().run(module, builder)
+        _passes().run(module, _builder(machine))
         text = str(module)
         plain = without_lone_lanes(text)
         if plain != text:
-            text, module = plain, llvm.parse_assembly(plain)
+            text, module = plain, llvm.parse_assembly(plain, llvm.create_context())
             module.verify()
         return text, tm.emit_object(module)
 
@@ -128,11 +133,12 @@ def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
 
     Raises RuntimeError with LLVM's message when a text is not valid IR.
     """
-    with _lock:
+    with LLVM:
         tm = target_machine(machine, jit=False)
-        whole = llvm.parse_assembly(texts[0])
+        context = llvm.create_context()
+        whole = llvm.parse_assembly(texts[0], context)
         for text in texts[1:]:
-            whole.link_in(llvm.parse_assembly(text))
+            whole.link_in(llvm.parse_assembly(text, context))
         whole.name = symbol
         whole.triple, whole.data_layout = machine.triple, str(tm.target_data)
         for function in whole.functions:
@@ -145,10 +151,10 @@ def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
 def assembly(text: str, machine: Machine) -> str:
     """The assembly of optimised IR. Where the IR tells source lines, so do comments in it, which
     then tell of spills too."""
-    with _lock:
+    with LLVM:
         tm = target_machine(machine)
         tm.set_asm_verbosity("!llvm.dbg.cu" in text)
-        return tm.emit_assembly(llvm.parse_assembly(text))
+        return tm.emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
 
 
 def _last_cache_bytes() -> int | None:

@@ -22,6 +22,8 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from tilewright.base.locks import LLVM
+
 TRIPLE = "nvptx64-nvidia-cuda"
 
 
@@ -52,11 +54,13 @@ def _target_machine(cpu: str, ptx_version: int) -> llvm.TargetMachine:
     return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3)
 
 
+@cache
 def _passes() -> llvm.ModulePassManager:
     """The clean-up that our code needs, after which code generation does its own share.
 
     Nothing here unrolls, vectorises or moves code between blocks: that was decided before. LLVM's
-    own pipeline takes four times as long for the same PTX (measured on a matmul kernel).
+    own pipeline takes four times as long for the same PTX (measured on a matmul kernel). Kept, like
+    what runs them, as llvmlite frees neither wholly.
     """
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
@@ -64,6 +68,12 @@ def _passes() -> llvm.ModulePassManager:
     passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
     return passes
+
+
+@cache
+def _builder(cpu: str, ptx_version: int) -> llvm.PassBuilder:
+    machine = _target_machine(cpu, ptx_version)
+    return llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
 
 
 def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
@@ -79,15 +89,14 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     Raises:
         RuntimeError: with LLVM's message, when the text is not valid IR.
     """
-    machine = _target_machine(cpu, ptx_version)
-    # A context of its own keeps types from piling up and threads apart.
-    module = llvm.parse_assembly(text, llvm.create_context())
-    module.triple = TRIPLE
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options())
-    _passes().run(module, builder)
-    with _without_strength_reduction():
+    with LLVM, _without_strength_reduction():
+        machine = _target_machine(cpu, ptx_version)
+        # A context of its own keeps types from piling up and threads apart.
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.triple = TRIPLE
+        module.data_layout = str(machine.target_data)
+        module.verify()
+        _passes().run(module, _builder(cpu, ptx_version))
         return str(module), _wrapping(machine.emit_assembly(module))
 
 

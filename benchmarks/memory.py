@@ -1,0 +1,144 @@
+"""Shows that memory stays level over many launches and many compilations.
+
+python -m benchmarks.memory                                     a million and a thousand
+python -m benchmarks.memory --launches 20000 --compiles 50      fewer
+
+For each way of launching, and for compiling kernels that are launched once and given up, it prints
+what the process holds after a warm-up, after half of the work and at the end: pages in memory, and
+blocks of Python's allocator. What is cached per kernel while the kernel lives is not counted, as
+each is given up before the next.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import linecache
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.base import knobs
+
+WARM_LAUNCHES, WARM_COMPILES = 2000, 70
+"""Before the first look. A linker serves 64 kernels: the first has to have been replaced."""
+
+_TEXT = """
+def kernel(out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(out + i) * {factor} + 1, i < n)
+"""
+
+
+class Held(NamedTuple):
+    """What the process holds: KiB of pages in memory, blocks of Python's allocator."""
+
+    kib: int
+    blocks: int
+
+
+class Growth(NamedTuple):
+    """What was held before, halfway and after."""
+
+    before: Held
+    halfway: Held
+    after: Held
+
+    @property
+    def kib(self) -> int:
+        return self.after.kib - self.before.kib
+
+    @property
+    def blocks(self) -> int:
+        return self.after.blocks - self.before.blocks
+
+
+def held() -> Held:
+    """What this process holds now (Linux)."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return Held(pages * os.sysconf("SC_PAGE_SIZE") // 1024, sys.getallocatedblocks())
+
+
+def new_kernel(number: int) -> Any:
+    """A kernel like no other with another number."""
+    text, name = _TEXT.format(factor=float(number)), f"<kernel {number % 8}>"
+    linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
+    scope: dict[str, Any] = {"tl": tl}
+    exec(compile(text, name, "exec"), scope)
+    return tw.jit(scope["kernel"])
+
+
+def compile_one(number: int) -> None:
+    """Compile a kernel, launch it once, give it up."""
+    new_kernel(number)[(1,)](np.zeros(64, np.float32), 64, BLOCK=64)
+
+
+def launches() -> dict[str, Callable[[int], Any]]:
+    """Ways of launching, by what they are."""
+    out = np.zeros(64, np.float32)
+    kernel = new_kernel(1)
+    configs = [tw.Config({"BLOCK": 64}), tw.Config({"BLOCK": 32})]
+    tuned = tw.autotune(configs, key=["n"])(new_kernel(2))
+    bound = kernel.bind(out, 64, BLOCK=64, grid=(1,))
+    return {
+        "a launch": lambda i: kernel[(1,)](out, 64, BLOCK=64),
+        "with a grid function": lambda i: kernel[lambda meta: (1,)](out, 64, BLOCK=64),
+        "of a fresh array each": lambda i: kernel[(1,)](np.zeros(64, np.float32), 64, BLOCK=64),
+        "by Python": lambda i: kernel.run(out, 64, BLOCK=64, grid=(1,)),
+        "of a tuned kernel": lambda i: tuned[(1,)](out, 64),
+        "of bound arguments": lambda i: bound(),
+    }
+
+
+def growth(work: Callable[[int], Any], warm: int, count: int) -> Growth:
+    """What some work leaves behind.
+
+    Args:
+        work: called with a number of its own each time.
+        warm: how often before the first look.
+        count: how often after it.
+    """
+    for number in range(warm):
+        work(number)
+    before = held()
+    for number in range(warm, warm + count // 2):
+        work(number)
+    halfway = held()
+    for number in range(warm + count // 2, warm + count):
+        work(number)
+    return Growth(before, halfway, held())
+
+
+def _report(what: str, count: int, found: Growth) -> None:
+    kib = " ".join(f"{each.kib:>8}" for each in found)
+    blocks = " ".join(f"{each.blocks:>8}" for each in found)
+    print(f"{count:>9,} {what:<24}{kib} KiB {blocks} blocks", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.memory",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--launches", type=int, default=1_000_000)
+    parser.add_argument("--compiles", type=int, default=1000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, knobs.cache.scope(), knobs.autotuning.scope():
+        knobs.cache.dir = folder
+        knobs.autotuning.workers = 0
+        for what, work in launches().items():
+            _report(what, args.launches, growth(work, WARM_LAUNCHES, args.launches))
+        _report("compilations", args.compiles, growth(compile_one, WARM_COMPILES, args.compiles))
+
+
+if __name__ == "__main__":
+    main()
