@@ -69,7 +69,7 @@ def held() -> Held:
 
 def new_kernel(number: int) -> Any:
     """A kernel like no other with another number."""
-    text, name = _TEXT.format(factor=float(number)), f"<kernel {number % 8}>"
+    text, name = _TEXT.format(factor=float(number)), f"<kernel {number % 64}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     scope: dict[str, Any] = {"tl": tl}
     exec(compile(text, name, "exec"), scope)

@@ -8,6 +8,7 @@ fork waits for it, as what is inside LLVM while it compiles is fit for nobody el
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from typing import Any
@@ -53,15 +54,34 @@ LLVM = Lock()
 """Held while LLVM compiles: its options are the process's, and one set of passes serves all."""
 
 
+def _llvmlite_lock() -> Any:
+    """What llvmlite holds during each call of LLVM, those of finalisers too; None when it is not
+    loaded."""
+    loaded = sys.modules.get("llvmlite.binding.ffi")
+    return getattr(getattr(loaded, "lib", None), "_lock", None)
+
+
+_held: list[Any] = []
+"""By the thread that is forking."""
+
+
+def _hold_llvm() -> None:
+    for lock in (LLVM, _llvmlite_lock()):
+        if lock is not None:
+            lock.__enter__()
+            _held.append(lock)
+
+
+def _let_go() -> None:
+    while _held:
+        _held.pop().__exit__(None, None, None)
+
+
 def _free_all() -> None:
     for lock in list(_locks):
         lock.free_in_child()
 
 
-def _let_go() -> None:
-    LLVM.__exit__()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=LLVM.__enter__, after_in_parent=_let_go, after_in_child=_let_go)
+    os.register_at_fork(before=_hold_llvm, after_in_parent=_let_go, after_in_child=_let_go)
     os.register_at_fork(after_in_child=_free_all)

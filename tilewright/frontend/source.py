@@ -11,10 +11,10 @@ import linecache
 import re
 import textwrap
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 from tilewright.base.diagnostics import CompilationError
+from tilewright.base.lazy import cached_property
 from tilewright.frontend import dependencies
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.types import canonical_name

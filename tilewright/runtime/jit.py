@@ -16,11 +16,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
 from tilewright.base.late import late
+from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
@@ -212,6 +212,7 @@ class JITFunction(SourceFunction, NativeInterface):
 
         Raises:
             TypeError: an argument is missing, or of a kind that kernels do not take.
+            OverflowError: an int fits no type.
             ValueError: the tensors are not on one device that runs kernels; a wrong grid.
             KeyError: a keyword is neither a parameter nor a compile option.
             CompilationError: the kernel is wrong.

@@ -43,14 +43,15 @@ def extents_of(grid: Any) -> Grid:
 
 
 def _checked_extents(grid: Any) -> Grid:
-    try:
-        axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
-    except TypeError:
+    is_array = isinstance(grid, np.ndarray) and grid.ndim == 1
+    is_text = isinstance(grid, str | bytes | bytearray)
+    if not is_array and (is_text or not isinstance(grid, Sequence)):
         raise TypeError(
             f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
-        ) from None
-    if not 1 <= len(axes) <= 3:
-        raise ValueError(f"a grid has one to three axes, not {len(axes)}: {grid!r}")
+        )
+    if not 1 <= len(grid) <= 3:  # also before a range of a million is read
+        raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
+    axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
     for axis, n in zip("xyz", axes, strict=False):
         if not isinstance(n, int):
             raise TypeError(f"axis {axis} of the grid is {n!r}, a {type(n).__name__}, not an int")

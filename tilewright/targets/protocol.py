@@ -153,12 +153,15 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
 
     Raises:
         KeyError: for a name that is no field of `cls`.
+        TypeError: for a value that is no int where the option is one.
         AssertionError: when `num_warps` is not a power of two.
     """
-    known = {f.name for f in fields(cls)}  # pyright: ignore[reportArgumentType]
-    for name in given:
+    known = {f.name: f.default for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    for name, value in given.items():
         if name not in known:
             raise unknown_option(name, known)
+        if type(known[name]) is int and value is not None and not hasattr(value, "__index__"):
+            raise TypeError(f"the compile option {name} is an int, not {value!r}")
     warps = given.get("num_warps")
     assert warps is None or (warps > 0 and warps & (warps - 1) == 0), (
         f"num_warps must be a power of 2, not {warps}"

@@ -19,10 +19,10 @@ import ctypes
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from tilewright.base.diagnostics import DeviceError
+from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.runtime.devices.cuda_api import Api, connect
 

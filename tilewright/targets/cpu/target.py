@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright.base import knobs
 from tilewright.base.findings import Finding
 from tilewright.base.late import late
+from tilewright.base.lazy import cached_property
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step

@@ -1,0 +1,186 @@
+"""Launches from many threads, and in processes that have forked."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright.language as tl
+from benchmarks.memory import new_kernel
+from tilewright.base import knobs
+from tilewright.runtime import jit as jit_module
+from tilewright.runtime.autotuner import autotune
+from tilewright.runtime.config import Config
+from tilewright.runtime.jit import jit
+
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def fill(out, value, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), value)
+
+
+@pytest.fixture(autouse=True)
+def compiles_anew() -> Iterator[None]:
+    with knobs.compilation.scope():
+        knobs.compilation.always_compile = True
+        yield
+
+
+def at_once(count: int, work: Callable[[int], None]) -> None:
+    """Have threads do some work at the same time."""
+    start, failures = threading.Barrier(count), list[BaseException]()
+
+    def run(number: int) -> None:
+        try:
+            start.wait()
+            work(number)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def child_succeeds(work: Callable[[], None]) -> bool:
+    """Whether some work in a forked child ends well within 30 s."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        status = 1
+        try:
+            work()
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_first_launches_of_many_threads_compile_once(
+    wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Any] = []
+    compile_source = jit_module.compile_source
+
+    def counted(*args: Any) -> Any:
+        compiled.append(threading.get_ident())
+        return compile_source(*args)
+
+    monkeypatch.setattr(jit_module, "compile_source", counted)
+    kernel: Any = jit(fill)
+    if wrapped:
+        kernel = autotune([Config({"BLOCK": 8})], key=["value"])(kernel)
+    given = {} if wrapped else {"BLOCK": 8}
+    kernels: list[Any] = []
+
+    def work(number: int) -> None:
+        out = np.zeros(8, np.int32)
+        for _ in range(20):
+            kernels.append(kernel[(1,)](out, 2 + 16 * number + 1, **given))
+            assert (out == 2 + 16 * number + 1).all()
+
+    at_once(8, work)
+    assert len(compiled) == 1
+    assert len(set(map(id, kernels))) == 1
+
+
+def test_threads_compile_different_kernels_at_once() -> None:
+    def work(number: int) -> None:
+        for i in range(4):
+            factor = 2 + 4 * number + i
+            out = np.ones(64, np.float32)
+            new_kernel(factor)[(1,)](out, 64, BLOCK=64)
+            assert (out == factor + 1).all()
+
+    at_once(4, work)
+
+
+@forks
+def test_a_child_compiles_what_a_thread_of_its_parent_was_compiling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on, parent = threading.Event(), threading.Event(), os.getpid()
+    compile_source = jit_module.compile_source
+
+    def slow(*args: Any) -> Any:
+        if os.getpid() == parent:
+            begun.set()
+            go_on.wait()
+        return compile_source(*args)
+
+    monkeypatch.setattr(jit_module, "compile_source", slow)
+    kernel = jit(fill)
+    thread = threading.Thread(target=lambda: kernel[(1,)](np.zeros(8, np.int32), 5, BLOCK=8))
+    thread.start()
+    begun.wait()
+
+    def work() -> None:
+        out = np.zeros(8, np.int32)
+        for _ in range(3):
+            kernel[(1,)](out, 7, BLOCK=8)
+        assert (out == 7).all()
+
+    good = child_succeeds(work)
+    go_on.set()
+    thread.join()
+    assert good
+
+
+@forks
+def test_children_of_a_process_whose_threads_compile_and_launch() -> None:
+    ready, end = jit(fill), threading.Event()
+    out = np.zeros(1024, np.int32)
+    ready[(1,)](out, 5, BLOCK=1024)
+
+    def compile_on(number: int) -> None:
+        while not end.is_set():
+            new_kernel(number)[(1,)](np.zeros(64, np.float32), 64, BLOCK=64)
+
+    def launch_on() -> None:
+        mine = np.zeros(1024, np.int32)
+        while not end.is_set():
+            ready[(4,)](mine, 6, BLOCK=1024)
+
+    threads = [threading.Thread(target=compile_on, args=(5,)), threading.Thread(target=launch_on)]
+    for thread in threads:
+        thread.start()
+
+    def work() -> None:
+        with knobs.runtime.scope():
+            knobs.runtime.cpu_threads = 2
+            ready[(4,)](out, 9, BLOCK=1024)
+            assert (out == 9).all()
+            other = np.ones(64, np.float32)
+            new_kernel(7)[(1,)](other, 64, BLOCK=64)
+            assert (other == 8).all()
+
+    results = [child_succeeds(work) for _ in range(6)]
+    end.set()
+    for thread in threads:
+        thread.join()
+    assert all(results)
+
+
+@forks
+def test_a_bound_launch_works_in_a_child() -> None:
+    out = np.zeros(8, np.int32)
+    again = jit(fill).bind(out, 5, BLOCK=8, grid=(1,))
+    again()
+
+    def work() -> None:
+        for _ in range(3):
+            out[:] = 0
+            again()
+            assert (out == 5).all()
+
+    assert child_succeeds(work)
