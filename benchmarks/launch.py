@@ -7,7 +7,11 @@ python -m benchmarks.launch --seconds 2         measure for longer
 The kernels do next to nothing, so that a call is all there is. `native` is `kernel[grid](...)` once
 the variant has run; `by Python` is `kernel.run(...)`, the same without native code. On CUDA the
 time is that until the call returns; `cuLaunchKernel` is the driver's function called from a native
-loop, the least that any launch costs. Run it on a machine that does nothing else.
+loop, the least that any launch costs. On the CPU `kernel alone` is the kernel on one thread, called
+from such a loop. Run it on a machine that does nothing else.
+
+Last come the bars: what a launch may cost beyond the kernel or the driver's call, what 14 arguments
+more may cost, and what was measured, as differences of medians from the same run.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 from collections.abc import Callable
+from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -28,11 +33,39 @@ from benchmarks.kernels import five_arguments_kernel
 from benchmarks.timing import medians
 from tilewright.base import knobs
 from tilewright.runtime.devices.cpu import LoadedCode
+from tilewright.runtime.launch import slot_of
+from tilewright.runtime.launchers.packing import make_packer
 
 Runs = dict[str, Callable[[], Any]]
+Times = dict[str, float]
 
-# Launches a kernel again and again, as a C program would.
-_LOOP = """
+NATIVE, CALLABLE = "native", "native, callable grid"
+DRIVER, ALONE = "cuLaunchKernel", "kernel alone"
+
+CPU_BAR = 2.0
+"""Microseconds that a launch on the CPU of up to three arrays may take beyond the kernel."""
+
+CUDA_BAR = 1.5
+"""Microseconds that a launch on a GPU may take beyond cuLaunchKernel called from native code."""
+
+GROWTH_BAR = 0.5
+"""Microseconds that 19 arguments may take beyond 5."""
+
+# Launch a kernel again and again, as a C program would: through the driver, or by calling it.
+_LOOPS = """
+define void @call(i64 %count, ptr %function, ptr %args, ptr %grid) {
+entry:
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
+  call void %function(ptr %args, ptr null, i64 0, i64 1, ptr %grid)
+  %next = add i64 %i, 1
+  %more = icmp ult i64 %next, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
+}
+
 define void @repeat(i64 %count, ptr %launch, ptr %function, i32 %threads, ptr %parameters) {
 entry:
   br label %loop
@@ -75,10 +108,16 @@ def _one(meta: dict[str, Any]) -> tuple[int]:
 def _launches(kernel: Any, args: tuple[Any, ...]) -> Runs:
     """A launch of a kernel in each of its forms."""
     handle = kernel[(1,)]
+    bound = kernel.bind(*args, BLOCK=16, grid=(1,))
+    configs = [tw.Config({"BLOCK": block}) for block in (16, 32)]
+    key = next(name for name in kernel.arg_names if name.startswith("n"))
+    tuned = tw.autotune(configs, key=[key])(kernel)
     return {
-        "native": lambda: kernel[(1,)](*args, BLOCK=16),
-        "native, callable grid": lambda: kernel[_one](*args, BLOCK=16),
+        NATIVE: lambda: kernel[(1,)](*args, BLOCK=16),
+        CALLABLE: lambda: kernel[_one](*args, BLOCK=16),
         "native, grid kept": lambda: handle(*args, BLOCK=16),
+        "native, arguments bound": bound,
+        "native, tuned": lambda: tuned[_one](*args),
         "by Python": lambda: kernel.run(*args, grid=(1,), BLOCK=16),
     }
 
@@ -89,33 +128,75 @@ def _report(title: str, times: dict[str, float], base: str) -> None:
         print(f"  {name:<34}{seconds * 1e6:>9.2f} us  {seconds / times[base]:>6.2f}")
 
 
+def _bar(what: str, measured: float, limit: float) -> None:
+    """Print a bar beside what was measured, in microseconds from seconds."""
+    verdict = "holds" if measured * 1e6 <= limit else "MISSED"
+    print(f"  {what:<62}{measured * 1e6:>7.2f} us, at most {limit:.2f}  {verdict}")
+
+
+def _bars(device: str, base: str, limit: float, few: Times, many: Times) -> None:
+    """The bars of one kind of tensors: 5 and 19 arguments, each over its own base, and growth. That
+    of the CPU is for three arrays, which only the kernel of 5 arguments has."""
+    cases = [("5", few), ("19", many)]
+    for count, times in cases[: 1 if base == ALONE else 2]:
+        for way in (NATIVE, CALLABLE):
+            what = f"{device}, {count} arguments, {way}, over {base}"
+            _bar(what, times[way] - times[base], limit)
+    for way in (NATIVE, CALLABLE):
+        growth = (many[way] - many[base]) - (few[way] - few[base])
+        _bar(f"{device}, growth from 5 to 19 arguments, {way}", growth, GROWTH_BAR)
+
+
+def _kernel_seconds(kernel: Any, args: tuple[Any, ...], count: int = 2000) -> float:
+    """Median seconds of the kernel's one program, called from native code on this thread."""
+    loaded = kernel[(1,)](*args, BLOCK=16)
+    slots = [slot_of(value) for value in (*args, 16)]
+    packed = make_packer(loaded.metadata.arguments)(slots)
+    room = ctypes.create_string_buffer(packed, len(packed) + 1)
+    grid = (ctypes.c_int32 * 3)(1, 1, 1)
+    code, call = _native_loop("call", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    samples: list[float] = []
+    for _ in range(50):
+        before = perf_counter()
+        call(count, loaded.function, ctypes.addressof(room), ctypes.addressof(grid))
+        samples.append((perf_counter() - before) / count)
+    del code
+    return median(samples)
+
+
 def _measure_cpu(seconds: float) -> None:
     arrays = [np.ones(16, np.float32) for _ in range(6)]
     tensors = [torch.from_numpy(a.copy()) for a in arrays]
     add = {"torch.add": lambda: torch.add(*tensors[:2], out=tensors[2])}
     with knobs.runtime.scope():
         knobs.runtime.cpu_threads = 1
+        measured: dict[str, list[Times]] = {}
         for title, values in (("NumPy arrays", arrays), ("torch tensors", tensors)):
-            five = _launches(five_arguments_kernel, _five(values))
-            _report(f"CPU, 5 arguments, {title}", medians({**five, **add}, seconds), "torch.add")
-            more = _launches(nineteen_arguments_kernel, _nineteen(values))
-            _report(f"CPU, 19 arguments, {title}", medians({**more, **add}, seconds), "torch.add")
+            for count, kernel, args in (
+                ("5", five_arguments_kernel, _five(values)),
+                ("19", nineteen_arguments_kernel, _nineteen(values)),
+            ):
+                times = {ALONE: _kernel_seconds(kernel, args)}
+                times |= medians({**_launches(kernel, args), **add}, seconds)
+                _report(f"CPU, {count} arguments, {title}", times, "torch.add")
+                measured.setdefault(title, []).append(times)
+    print("\nBars")
+    for title, (few, many) in measured.items():
+        _bars(f"CPU, {title}", ALONE, CPU_BAR, few, many)
 
 
 # -- CUDA -----------------------------------------------------------------------------------------
 
 
-def _native_loop() -> tuple[LoadedCode, Any]:
-    """The code of `_LOOP`, and its function."""
+def _native_loop(name: str, *kinds: Any) -> tuple[LoadedCode, Any]:
+    """The code of `_LOOPS`, and one of its functions: of a count, and of these."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
-    module = llvm.parse_assembly(_LOOP, llvm.create_context())
+    module = llvm.parse_assembly(_LOOPS, llvm.create_context())
     module.triple = machine.triple
-    code = LoadedCode(machine.emit_object(module), ["repeat"])
-    word, address = ctypes.c_int64, ctypes.c_void_p
-    kind = ctypes.CFUNCTYPE(None, word, address, address, ctypes.c_int32, address)
-    return code, kind(code["repeat"])
+    code = LoadedCode(machine.emit_object(module), [name])
+    return code, ctypes.CFUNCTYPE(None, ctypes.c_int64, *kinds)(code[name])
 
 
 def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> float:
@@ -126,7 +207,8 @@ def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> flo
     start = ctypes.addressof(words)
     pointers = (ctypes.c_void_p * len(slots))(*range(start, start + 8 * len(slots), 8))
     fields = loaded._function.native_fields()
-    code, repeat = _native_loop()
+    address = ctypes.c_void_p
+    code, repeat = _native_loop("repeat", address, address, ctypes.c_int32, address)
     samples: list[float] = []
     for _ in range(50):
         torch.cuda.synchronize()
@@ -135,7 +217,7 @@ def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> flo
         samples.append((perf_counter() - before) / count)
     torch.cuda.synchronize()
     del code
-    return sorted(samples)[len(samples) // 2]
+    return median(samples)
 
 
 def _measure_cuda(seconds: float) -> None:
@@ -145,11 +227,17 @@ def _measure_cuda(seconds: float) -> None:
         ("5", five_arguments_kernel, _five(tensors)),
         ("19", nineteen_arguments_kernel, _nineteen(tensors)),
     )
+    measured: list[Times] = []
     for count, kernel, args in cases:
-        times = {"cuLaunchKernel": _driver_seconds(kernel, args)}
-        times |= medians({**_launches(kernel, args), **add}, seconds)
+        # Before and after, as clocks of host and GPU rise while it runs.
+        before = _driver_seconds(kernel, args)
+        times = medians({**_launches(kernel, args), **add}, seconds)
         torch.cuda.synchronize()
-        _report(f"CUDA, {count} arguments", times, "cuLaunchKernel")
+        times = {DRIVER: min(before, _driver_seconds(kernel, args)), **times}
+        _report(f"CUDA, {count} arguments", times, DRIVER)
+        measured.append(times)
+    print("\nBars")
+    _bars("CUDA", DRIVER, CUDA_BAR, *measured)
 
 
 def main() -> None:
