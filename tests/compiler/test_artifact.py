@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,9 @@ def test_resources_only_where_the_target_tells_them() -> None:
     assert kernel().n_regs == 12
     with pytest.raises(AttributeError, match="n_spills"):
         kernel().n_spills  # noqa: B018
+    loaded = kernel()
+    loaded.loaded = SimpleNamespace(n_spills=3)  # pyright: ignore[reportAttributeAccessIssue]
+    assert (loaded.n_regs, loaded.n_spills, loaded.n_max_threads) == (12, 3, 0)
 
 
 @pytest.mark.parametrize("how", ["files", "pickle"])

@@ -3,13 +3,18 @@
 `tests/runtime/test_native_cuda.py` looks at the same without a GPU.
 """
 
+import threading
 from typing import Any
 
 import pytest
 import torch
 
 import tilewright.language as tl
+from tilewright.runtime.autotuner import Autotuner, autotune
+from tilewright.runtime.config import Config
+from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.jit import JITFunction, jit
+from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 pytestmark = pytest.mark.gpu
 
@@ -31,10 +36,14 @@ def vectors(where: str = "cuda") -> tuple[Any, Any, Any]:
     return x, y, torch.zeros(N, device=where)
 
 
-def ready(monkeypatch: pytest.MonkeyPatch, *devices: str) -> JITFunction:
-    """The kernel, after a launch on each device; from then on a launch by Python is a failure."""
+def require_dlpack() -> None:
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("needs a torch that describes its tensors by DLPack's C functions")
+
+
+def ready(monkeypatch: pytest.MonkeyPatch, *devices: str) -> JITFunction:
+    """The kernel, after a launch on each device; from then on a launch by Python is a failure."""
+    require_dlpack()
     kernel = jit(add)
     for device in devices or ("cuda",):
         for _ in range(2):  # the first finds torch
@@ -84,6 +93,97 @@ def test_graph_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, x + y)
+
+
+def scaled(pair, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = i < n
+    tl.store(out + i, tl.load(pair[0] + i, inside) * pair[1], inside)
+
+
+def copy_blocks(source, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK
+    tl.store(out + at + tl.arange(0, BLOCK), source.load([at]))
+
+
+def without_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a launch by Python is a failure."""
+    require_dlpack()
+    for kind in (JITFunction, Autotuner, Heuristics):
+        monkeypatch.setattr(kind, "run", None)
+
+
+@pytest.mark.parametrize("way", ["tuned", "computed", "bound"])
+def test_wrapped_and_bound_launches(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, out = vectors()
+    kernel: Any = jit(add)
+    if way == "tuned":
+        configs = [Config({"BLOCK": 128}), Config({"BLOCK": 256}, num_warps=8)]
+        kernel = autotune(configs, key=["n"])(kernel)
+    elif way == "computed":
+        kernel = heuristics({"BLOCK": lambda args: 128})(kernel)
+    launch = lambda: kernel[grid](x, y, out, N)  # noqa: E731
+    if way == "bound":
+        launch = kernel.bind(x, y, out, N, BLOCK=128, grid=grid)
+    for _ in range(4):
+        launch()
+    without_python(monkeypatch)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    for where in (torch.cuda.current_stream(), stream):
+        where.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(where):
+            out.zero_()
+            launch()
+        where.synchronize()
+        assert torch.equal(out, x + y)
+    with torch.cuda.graph(graph):
+        launch()
+    x.fill_(3)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert torch.equal(out, x + y)
+
+
+def test_arguments_with_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, _, out = vectors()
+    block = TensorDescriptor.from_tensor(torch.randn(1024, device="cuda"), [128])
+    copied = torch.zeros(1024, device="cuda")
+    first, second = jit(scaled), jit(copy_blocks)
+    for _ in range(4):
+        first[grid]((x, 2.5), out, N, BLOCK=128)
+        second[(8,)](block, copied, BLOCK=128)
+    without_python(monkeypatch)
+    out.zero_()
+    copied.zero_()
+    first[grid]((x, 2.5), out, N, BLOCK=128)
+    second[(8,)](block, copied, BLOCK=128)
+    assert torch.equal(out, x * 2.5)
+    assert torch.equal(copied, block.base)
+
+
+def test_many_threads_on_streams_of_their_own() -> None:
+    kernel, failures = jit(add), list[BaseException]()
+    start = threading.Barrier(6)
+
+    def work() -> None:
+        try:
+            x, y, out = vectors()
+            torch.cuda.synchronize()
+            start.wait()
+            with torch.cuda.stream(torch.cuda.Stream()) as _:
+                for _ in range(200):
+                    kernel[grid](x, y, out, N, BLOCK=128)
+                torch.cuda.current_stream().synchronize()
+            assert torch.equal(out, x + y)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
 
 
 def test_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from tests.runtime.fake_cuda import DEVICE, INVALID_VALUE, FakeCuda, Gpu, compiled
 from tilewright.base.diagnostics import DeviceError
+from tilewright.runtime import _allocation
+from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device, device_count, index_of
 from tilewright.runtime.devices.cuda_torch import current_stream, scratch
@@ -90,6 +92,30 @@ def test_scratch_of_the_driver(fake: FakeCuda) -> None:
     assert passed + 600 <= address + size
     names = [n for n in fake.calls if n in ("cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync")]
     assert names == ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
+
+
+def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
+    fake.widths["k"] = [4, 8]
+    asked: list[Any] = []
+
+    class Memory:
+        def data_ptr(self) -> int:
+            return 0x7000
+
+    def allocate(size: int, alignment: int, stream: int | None) -> Memory:
+        asked.append((size, alignment, stream))
+        return Memory()
+
+    kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
+    token = _allocation._allocator.set(_allocation._NULL_ALLOCATOR)
+    try:
+        set_allocator(allocate)
+        kernel.run.start((2, 3, 1), (5,), (5,))
+    finally:
+        _allocation._allocator.reset(token)
+    assert asked == [(600, 128, None)]
+    assert fake.allocated == {}
+    assert int.from_bytes(fake.launches[0].arguments[1], "little") == 0x7000
 
 
 def test_scratch_is_given_back_when_the_launch_fails(fake: FakeCuda) -> None:

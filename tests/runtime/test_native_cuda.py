@@ -177,6 +177,28 @@ def test_stream_is_asked_for_on_each_launch(
     assert [launch.stream for launch in fake.launches] == [0xFFFF_8000_0000_1000, 0x2000, 0]
 
 
+def test_bound_launches_are_the_same_on_the_stream_of_the_time(
+    fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_python: list[Any] = []
+
+    def again() -> CompiledKernel:
+        by_python.append(1)
+        return kernel.by_python((5, 6), *arguments())
+
+    bound = kernel.launcher.bound(again, lambda meta: (5, 6), arguments(), {})
+    assert bound is not None
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 0x3000 + index)
+    kernel.by_python((5, 6), *arguments())
+    bound()
+    assert fake.launches[-1] == fake.launches[-2]
+    assert not by_python
+    with device(1).current():
+        bound()
+    assert by_python
+    assert fake.launches[-1].context == 0x100
+
+
 def test_torch_that_comes_later_gives_the_stream(
     fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

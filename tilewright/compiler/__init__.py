@@ -5,12 +5,14 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource, IRSource
 from tilewright.compiler.version import compiler_key as triton_key
+from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as make_backend
 
 __all__ = [
     "ASTSource",
     "CompilationError",
     "CompiledKernel",
+    "GPUTarget",
     "IRSource",
     "InternalCompilerError",
     "compile",

@@ -273,7 +273,8 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread uses, where its compiler or, once it is loaded, its device says so."""
+        """Registers a thread uses, where its compiler or, once it is loaded, its device says so; 0
+        on a device without such registers."""
         return self._resource("n_regs")
 
     @property
@@ -287,8 +288,9 @@ class CompiledKernel:
         return self._resource("n_max_threads")
 
     def _resource(self, name: str) -> int:
-        told_by_device = name not in self.metadata and hasattr(self.loaded, name)
-        return getattr(self.loaded if told_by_device else self.metadata, name)
+        if name in self.metadata or self.loaded is None:
+            return getattr(self.metadata, name)
+        return getattr(self.loaded, name, 0)
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.metadata.target.backend}: {self.asm!r}>"

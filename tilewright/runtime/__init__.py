@@ -2,6 +2,7 @@
 
 from tilewright.base.diagnostics import InterpreterError, OutOfResources
 from tilewright.runtime import driver
+from tilewright.runtime.async_compile import FutureKernel
 from tilewright.runtime.autotuner import (
     Autotuner,
     Config,
@@ -17,6 +18,7 @@ from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 __all__ = [
     "Autotuner",
     "Config",
+    "FutureKernel",
     "Heuristics",
     "InterpreterError",
     "JITFunction",

@@ -26,6 +26,7 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
+from tilewright.frontend.source import KernelParam as KernelParam
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
@@ -39,7 +40,8 @@ from tilewright.runtime.recorded import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.watched import Watched
-from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper  # for who imports it here
+from tilewright.runtime.wrappers import MockTensor as MockTensor  # for who imports it here
+from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import GPUTarget, Target, options_dict
 from tilewright.targets.registry import target as find_target

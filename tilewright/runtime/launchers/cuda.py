@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel, Metadata
+from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import current_stream, scratch, stream_function
@@ -92,6 +93,12 @@ class CudaLaunch:
     def _start_with_scratch(self, grid: Grid, stream: int, block: _Block) -> None:
         x, y, z = grid
         size = x * y * z * self._scratch_bytes
+        allocator = chosen_allocator()
+        if allocator is not None:
+            memory = allocator(size, self._scratch_align, stream or None)
+            block.scratch.value = memory.data_ptr()
+            self._function.launch(grid, stream, block.parameters)
+            return
         with scratch(self._function.device, size, self._scratch_align, stream) as address:
             block.scratch.value = address
             self._function.launch(grid, stream, block.parameters)
