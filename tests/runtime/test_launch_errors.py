@@ -140,7 +140,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (torch.zeros(2, dtype=torch.complex64), TypeError, "no element type for torch.complex64: arg"),
     (torch.zeros(2, device="meta"), ValueError, "argument `value` is a torch.Tensor .* 'meta'"),
     *(
-        (value, OverflowError, "too large to represent: argument `value` of fill. It is beyond")
+        (value, OverflowError, "too large to represent: argument `value` of fill")
         for value in (2**64, -(2**63) - 1, 10**40, (1, 2**70))
     ),
 ]
