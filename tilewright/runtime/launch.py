@@ -43,9 +43,7 @@ def extents_of(grid: Any) -> Grid:
 
 
 def _checked_extents(grid: Any) -> Grid:
-    is_array = isinstance(grid, np.ndarray) and grid.ndim == 1
-    is_text = isinstance(grid, str | bytes | bytearray)
-    if not is_array and (is_text or not isinstance(grid, Sequence)):
+    if type(grid) not in (tuple, list) and not _is_sequence(grid):
         raise TypeError(
             f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
         )
@@ -59,6 +57,12 @@ def _checked_extents(grid: Any) -> Grid:
             raise ValueError(f"axis {axis} of the grid is {n}, which is negative")
     x, y, z = (*axes, 1, 1)[:3]
     return int(x), int(y), int(z)
+
+
+def _is_sequence(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
 
 def slot_of(value: Any) -> Any:
