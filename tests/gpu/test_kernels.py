@@ -434,25 +434,6 @@ def test_offsets_beyond_2_to_the_31() -> None:
     assert not out[:-1024].any()
 
 
-@tw.jit
-def power_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    i = tl.arange(0, BLOCK)
-    tl.store(out_ptr + i, tl.exp2(tl.load(x_ptr + i).to(tl.float32)).to(out_ptr.dtype.element_ty))
-
-
-@pytest.mark.gpu
-def test_subnormal_powers_of_two_are_kept() -> None:
-    x = torch.linspace(-152, -120, 1024, device="cuda", dtype=torch.float64).float()
-    out, flushed = torch.empty_like(x), torch.empty_like(x)
-    power_kernel[(1,)](x, out, BLOCK=1024)
-    exact = torch.exp2(x.double())
-    error = (out.double() - exact).abs() / torch.clamp(exact * 2.0**-23, min=2.0**-149)
-    assert error.max() <= 2.5  # ulp
-    power_kernel[(1,)](x, flushed, BLOCK=1024, allow_flush_denorm=True)
-    assert not flushed[x < -126].any()
-    assert torch.equal(flushed[x > -126], out[x > -126])
-
-
 @pytest.mark.gpu
 def test_strided_views_as_torch_has_them() -> None:
     whole: Any = torch.randn(70, 90, device="cuda")

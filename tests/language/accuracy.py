@@ -293,9 +293,8 @@ results of mpmath: 0.50 is correctly rounded. Written by `python -m tests.langua
 evenly strided bit patterns of fp32 and random ones of fp64, and numbers of ordinary size. Zeros of
 `lgamma` at negative numbers and of the Bessel functions are no fp64: there the error counts in ulp
 of 1, and of the size of the waves. `simt` is the code for GPU threads run on a CPU; `cuda` has
-NVIDIA's own instructions for some functions of fp32 (`targets/nvidia/arith.py`). With the option
-`allow_flush_denorm`, that of `tl.exp2` gives 0 for what would be below 2**-126. A column that was
-not measured yet has a dash.
+NVIDIA's own instructions for some functions of fp32 (`targets/nvidia/arith.py`), of which that of
+`tl.exp2` gives 0 for what would be below 2**-126. A column that was not measured yet has a dash.
 
 Functions of the language are `tl.exp` and so on; the others are those of
 `tilewright.language.extra.libdevice`. What is not in the table is exact or correctly rounded in the

@@ -78,7 +78,6 @@ class Builder(ValueBuilder):
         own_cast: the target's own conversions between floats, which `lowering.convert` prefers.
         rounds_to_bf16: whether its instruction from fp32 to bf16 rounds to nearest even and keeps
             subnormals; `lowering.convert` reads it.
-        flushes: whether a function may give 0 for what would be subnormal, where that is faster.
 
     An operand may be a Python number where another operand gives it its type.
     Integer instructions on constants fold, and so do ``x + 0``, ``x * 1`` and the like.

@@ -67,8 +67,8 @@ class ValueBuilder:
     """
 
     __slots__ = (
-        "_fast", "_lines", "current", "flag_text", "flushes", "function", "has_fma", "location",
-        "module", "own_cast", "rounds_to_bf16",
+        "_fast", "_lines", "current", "flag_text", "function", "has_fma", "location", "module",
+        "own_cast", "rounds_to_bf16",
     )  # fmt: skip
 
     def __init__(
@@ -77,14 +77,12 @@ class ValueBuilder:
         has_fma: bool = True,
         fast_flags: str = "",
         rounds_to_bf16: bool = False,
-        flushes: bool = False,
     ) -> None:
         self.function = function
         self.module = function.module
         self.has_fma = has_fma
         self.own_cast: OwnCast | None = None
         self.rounds_to_bf16 = rounds_to_bf16
-        self.flushes = flushes
         self.location: str | None = None
         self.fast_flags = fast_flags
         self._lines: list[str] = _CLOSED

@@ -67,7 +67,6 @@ class Kernel:
         attributes: str = "",
         calling: str = "",
         fast_flags: str = "",
-        flushes: bool = False,
         lines: bool = False,
         ctx: PassContext | None = None,
     ) -> None:
@@ -83,12 +82,7 @@ class Kernel:
         self.function = self.module.function(
             fn.name, VOID, params, attributes=attributes, linkage=calling
         )
-        self.b = Builder(
-            self.function,
-            fast_flags=fast_flags,
-            rounds_to_bf16=hw.rounds_to_bf16,
-            flushes=flushes,
-        )
+        self.b = Builder(self.function, fast_flags=fast_flags, rounds_to_bf16=hw.rounds_to_bf16)
         self.b.own_cast = hw.cast
         self.lines: Lines | None = None
         if lines and fn.loc is not None:

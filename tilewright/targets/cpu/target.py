@@ -30,8 +30,8 @@ examine = late("tilewright.targets.cpu.examine:examine")
 class CpuOptions:
     """Options of a kernel on the CPU.
 
-    A program is one thread here: `num_warps`, `num_stages`, `num_ctas`, `maxnreg` and
-    `allow_flush_denorm` are taken, since kernels tuned for a GPU give them, and change nothing.
+    A program is one thread here: `num_warps`, `num_stages`, `num_ctas` and `maxnreg` are taken,
+    since kernels tuned for a GPU give them, and change nothing.
 
     Attributes:
         enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
@@ -42,7 +42,6 @@ class CpuOptions:
     num_stages: int = 3
     num_ctas: int = 1
     maxnreg: int | None = None
-    allow_flush_denorm: bool = False
     debug: bool = False
     sanitize_overflow: bool = False
     enable_fp_fusion: bool = True

@@ -80,7 +80,6 @@ def generate(
         attributes=attributes,
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
-        flushes=options.allow_flush_denorm,
         lines=not knobs.compilation.disable_line_info or (ctx is not None and ctx.explain),
         ctx=ctx,
     )

@@ -63,8 +63,6 @@ class CudaOptions:
         num_ctas: CTAs of a cluster that share a program.
         maxnreg: the most registers a thread may have; None leaves it to the assembler.
         enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
-        allow_flush_denorm: whether `exp2` may give 0 for results that would be subnormal, below
-            2**-126 in fp32, which takes one instruction instead of four.
         debug: whether assertions are checked, and with `sanitize_overflow` integer overflow.
         launch_cooperative_grid: all programs are on the GPU at the same time.
         launch_pdl: the kernel may start while the one before it ends.
@@ -84,7 +82,6 @@ class CudaOptions:
     debug: bool = False
     sanitize_overflow: bool = True
     enable_fp_fusion: bool = True
-    allow_flush_denorm: bool = False
     launch_cooperative_grid: bool = False
     launch_pdl: bool = False
     default_dot_input_precision: str = "tf32"
