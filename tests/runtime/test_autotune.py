@@ -31,6 +31,7 @@ from tests.runtime.tuned import (
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources
 from tilewright.runtime.autotuner import Config
+from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 pytestmark = pytest.mark.usefixtures("tuning")
 
@@ -320,6 +321,29 @@ def test_hooks_of_configurations_run_before_each_launch() -> None:
     kernel = tuned(increment, blocks(16, 32, pre_hook=note), do_bench=Bench(2.0, 1.0))
     kernel[grid](np.zeros(SIZE, np.float32), SIZE)
     assert seen == [(SIZE, 16), (SIZE, 32), (SIZE, 32)]
+
+
+@pytest.mark.parametrize("by_keyword", [False, True])
+def test_hooks_may_shape_descriptors(by_keyword: bool) -> None:
+    """All configurations compile, each with the blocks that its hook gives."""
+
+    def double(source, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK
+        source.store([at], source.load([at]).reshape([BLOCK]) * 2)
+
+    def shape(args: dict[str, Any]) -> None:
+        args["source"].block_shape = [args["BLOCK"]]
+
+    kernel = tuned(double, blocks(16, 32, 8, pre_hook=shape), do_bench=Bench(2.0, 1.0, 3.0))
+    x = torch.arange(SIZE, dtype=torch.float32)
+    source = TensorDescriptor.from_tensor(x, [1])
+    if by_keyword:
+        kernel[grid](source=source, n=SIZE)
+    else:
+        kernel[grid](source, SIZE)
+    assert torch.equal(x, 2 * torch.arange(SIZE, dtype=torch.float32))
+    assert kernel.best_config.kwargs == {"BLOCK": 32}
+    assert all(time[0] < 4 for time in kernel.configs_timings.values())
 
 
 def test_own_hooks_replace_the_usual_ones() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import Any
 
 from tilewright.runtime.config import Config
+from tilewright.runtime.descriptors import is_descriptor
 from tilewright.runtime.placement import leaves_of
 from tilewright.runtime.tensors import find_reader
 from tilewright.runtime.tuning.protect import written_tensors
@@ -34,7 +36,23 @@ class Call:
 
     def compile(self, config: Config) -> Any:
         chosen = self._tuner.merged(self._kwargs, config)
-        return self._tuner.fn.run(*self._args, grid=self._grid, warmup=True, **chosen)
+        args = self._args
+        if config.pre_hook is not None:
+            args, chosen = self._described(config.pre_hook, chosen)
+        return self._tuner.fn.run(*args, grid=self._grid, warmup=True, **chosen)
+
+    def _described(
+        self, hook: Callable[[Any], Any], chosen: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with descriptors as a configuration's hook shapes them: copies, since
+        others may be compiled at the same time. A hook that has none to shape is not called: it
+        works on what tensors hold."""
+        own = {id(v): copy(v) for v in (*self._args, *chosen.values()) if is_descriptor(v)}
+        args = tuple(own.get(id(v), v) for v in self._args)
+        chosen = {name: own.get(id(v), v) for name, v in chosen.items()}
+        if own:
+            hook({**dict(zip(self._tuner.arg_names, args, strict=False)), **chosen})
+        return args, chosen
 
     def written(self, compiled: Any) -> list[Any]:
         """What the kernel may write; every tensor, where the kernel does not say it."""
