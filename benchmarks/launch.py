@@ -201,7 +201,7 @@ def _native_loop(name: str, *kinds: Any) -> tuple[LoadedCode, Any]:
 
 def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> float:
     """Median seconds of cuLaunchKernel with these arguments, called from native code."""
-    loaded = kernel[(1,)](*args, BLOCK=16).run
+    loaded = kernel[(1,)](*args, BLOCK=16).loaded
     slots = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
     words = (ctypes.c_uint64 * len(slots))(*slots)
     start = ctypes.addressof(words)
