@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -305,3 +309,26 @@ def test_strict_triton_refuses_fp8_of_other_makers(hopper: NvidiaTarget) -> None
         knobs.language.strict_triton = True
         assert hopper.parse_options({}).supported_fp8_dtypes == ("fp8e4nv", "fp8e5", "fp8e4b15")
         assert NvidiaTarget(80).parse_options({}).supported_fp8_dtypes == ("fp8e5", "fp8e4b15")
+
+
+FIRST_THING = """
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.compiler.source import ASTSource
+
+@tw.jit
+def kernel(x):
+    tl.store(x + tl.program_id(0), 1.0)
+
+print(tw.compile(ASTSource(kernel, {"x": "*fp32"}), target="cuda:90").asm["ptx"])
+"""
+
+
+def test_a_process_may_begin_with_compiling(tmp_path: Path) -> None:
+    """Nothing has been loaded then but what compiling itself loads."""
+    script = tmp_path / "first.py"
+    script.write_text(FIRST_THING)
+    env = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "st.global" in done.stdout
