@@ -117,7 +117,6 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "debug": False,
         "sanitize_overflow": True,
         "enable_fp_fusion": True,
-        "allow_flush_denorm": False,
         "launch_cooperative_grid": False,
         "launch_pdl": False,
         "default_dot_input_precision": "tf32",
