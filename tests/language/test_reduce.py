@@ -235,3 +235,21 @@ def test_combine_functions_may_hold_loops() -> None:
     np.testing.assert_array_equal(common, np.gcd.reduce(x, 1))
     np.testing.assert_array_equal(running, np.gcd.accumulate(x, 1))
     np.testing.assert_array_equal(bits, np.bitwise_or.reduce(y, 0))
+
+
+def test_combine_functions_may_count() -> None:
+    text = """
+    @jit
+    def plus_ten(a, b):
+        found = a + b
+        for _ in range(2):
+            found += 5
+        return found
+
+    def kernel(x, y):
+        i = tl.arange(0, 256).reshape(16, 4, 4)
+        tl.store(y + tl.arange(0, 64).reshape(16, 4), tl.reduce(tl.load(x + i), 1, plus_ten))
+    """
+    x, y = np.arange(256, dtype=np.int32), np.zeros(64, np.int32)
+    run_everywhere(text, x, y)
+    np.testing.assert_array_equal(y, (x.reshape(16, 4, 4).sum(1) + 30).ravel())

@@ -127,13 +127,15 @@ class _Run:
         b = self.b
         start, stop, step = (env[v] for v in (op.start, op.stop, op.step))
         count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
-        state = [start, const(count.type, 0), *(env[v] for v in op.inits)]
+        # The mask is carried too. LLVM 22's NewGVN would take its `and` with what the loop changes
+        # for a value known before the loop, if the mask itself is a phi of a loop around.
+        state = [mask, start, const(count.type, 0), *(env[v] for v in op.inits)]
         entry, head, body, done = b.current, b.block("turn"), b.block("go"), b.block("left")
         b.br(head)
         b.at(head)
         phis = [b.phi(v.type) for v in state]
-        i, k, *carried = [p.value for p in phis]
-        go = b.and_(mask, b.icmp("slt", k, count))
+        active, i, k, *carried = [p.value for p in phis]
+        go = b.and_(active, b.icmp("slt", k, count))
         b.cond_br(self.any(go), body, done)
         b.at(body)
         inner = env | dict(zip(op.body.args, (i, *carried), strict=True))
@@ -141,7 +143,7 @@ class _Run:
             b.select(go, new, old)
             for new, old in zip(self.region(op.body, inner, ((go, True),)), carried, strict=True)
         ]
-        ahead = [b.add(i, at_least_one(b, step)), b.add(k, const(k.type, 1))]
+        ahead = [go, b.add(i, at_least_one(b, step)), b.add(k, const(k.type, 1))]
         for phi, first, later in zip(phis, state, [*ahead, *following], strict=True):
             phi.add(first, entry)
             phi.add(later, b.current)
