@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tilewright.passes
-import tilewright.targets.nvidia.target
+import tilewright.targets.nvidia.steps
 from tests.ir_values import same_bits, same_meaning
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.analysis.axis_info import axis_info
@@ -54,7 +54,7 @@ from tilewright.passes.verify_layouts import verify_layouts
 __all__ = ["collect", "same_bits"]
 
 # Importing these registers the passes.
-REGISTERED = (tilewright.passes, tilewright.targets.nvidia.target)
+REGISTERED = (tilewright.passes, tilewright.targets.nvidia.steps)
 
 _ERROR = re.compile(r"# error\[([\w-]+)\]")
 _AXIS = re.compile(r"# axis: (.*)")

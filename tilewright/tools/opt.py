@@ -12,6 +12,7 @@ from pathlib import Path
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.passes import PASSES, Observer, PassContext, Step, Timer, Verifier, run
 from tilewright.ir.printer import print_module
+from tilewright.targets import registry
 from tilewright.tools.load import UsageError, read_ir
 from tilewright.tools.show import Narrator
 
@@ -19,7 +20,9 @@ HELP = "run passes on tile IR in a file"
 
 
 def named_steps(names: str) -> list[Step]:
-    """Steps of the passes with these names, separated by commas."""
+    """Steps of the passes with these names, separated by commas; of those of all targets too."""
+    for target in registry.names():
+        registry.target(target).steps()  # which loads what registers its passes
     steps: list[Step] = []
     for name in filter(None, (n.strip() for n in names.split(","))):
         if name not in PASSES:
