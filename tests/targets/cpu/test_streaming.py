@@ -107,6 +107,17 @@ def test_additions(dtype: Any, offset: int, n: int) -> None:
     assert "!nontemporal" in code
 
 
+@tw.jit
+def uneven_kernel(x_ptr, out_ptr):
+    at = tl.program_id(0) * 20 + tl.arange(0, 20).reshape(4, 5)
+    tl.store(out_ptr + at, tl.load(x_ptr + at) + 1)
+
+
+def test_vectors_of_no_power_of_two_can_not_be_aligned() -> None:
+    x, out = placed(np.arange(40, dtype=np.int32), 0), placed(np.zeros(40, np.int32), 0)
+    assert "!nontemporal" not in agree(uneven_kernel, 2, [x, out])
+
+
 @pytest.mark.parametrize("columns", [256, 250, 16])
 def test_rows_that_are_walked_over_again(columns: int) -> None:
     x = placed(np.random.default_rng(3).normal(size=(5, columns)).astype(np.float32), 0)

@@ -303,7 +303,7 @@ class Nest:
         start = const(I64, 0)
         whole = [s for s in self.sinks if s.mask is None or (assumed or {}).get(s.mask)]
         streamed = streamed_by(self.kernel, whole, self.lane)
-        if not streamed:
+        if not streamed or self.width & (self.width - 1):  # only such vectors can be aligned
             return self.run(level, at, start, stop, state, assumed)
         with straight(level, self.width) as child:
             coords = self.coords(at, Lanes(start, 1, child.depth))
