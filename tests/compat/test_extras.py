@@ -234,9 +234,7 @@ def test_sass_of_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     assert disasm.get_sass(b"") == text
     assert disasm.get_sass(b"", "one") == ".text.one:\n  EXIT\n"
     assert disasm.get_sass(b"", "two") == ".text.two:\n  BRA\n"
-    with pytest.raises(
-        ValueError, match=r"no kernel 'three' in this cubin; it has \['one', 'two'\]"
-    ):
+    with pytest.raises(ValueError, match="no kernel 'three' in this cubin; its kernels: one, two"):
         disasm.get_sass(b"", "three")
 
 

@@ -51,15 +51,24 @@ def test_random_scales_are_within_their_bounds() -> None:
     found = MXScaleTensor(size=(1000,)).random(low=0.25, high=8.0).to(torch.float32)
     assert set(found.tolist()) == {0.25, 0.5, 1, 2, 4, 8}
     assert MXScaleTensor(size=(1000,)).random().to(torch.float32).isfinite().all()
-    with pytest.raises(ValueError, match=r"no scale from 8\.0 to 2\.0"):
-        MXScaleTensor(size=(1,)).random(8.0, 2.0)
+    within = MXScaleTensor(size=(1000,)).random(low=0.3, high=3.0).to(torch.float32)
+    assert set(within.tolist()) == {0.5, 1, 2}
+    assert MXScaleTensor(size=(9,)).random(0, torch.inf).data.max() < 255
+
+
+@pytest.mark.parametrize(("low", "high"), [(8.0, 2.0), (3.0, 3.5), (1.0, 0.0), (1.0, -1.0)])
+def test_bounds_without_a_scale_are_refused(low: float, high: float) -> None:
+    with pytest.raises(ValueError, match=rf"no power of two from {low} to {high}"):
+        MXScaleTensor(size=(1,)).random(low, high)
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="either data or size"):
+    with pytest.raises(ValueError, match="give data, numbers to be rounded, or size"):
         MXFP4Tensor()
     with pytest.raises(TypeError, match=r"floating-point numbers, not torch\.int64"):
         MXFP4Tensor(data=torch.tensor([1]))
+    with pytest.raises(TypeError, match=r"floating-point numbers, not \[1\.0\]"):
+        MXFP4Tensor(data=[1.0])
     with pytest.raises(ValueError, match=r"torch\.float32, not as torch\.float16"):
         MXFP4Tensor(size=(1,)).to(torch.float16)
 

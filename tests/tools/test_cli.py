@@ -117,7 +117,7 @@ def test_show_prints_one_stage(
         (["{script}"], "the kernels there: scale, other"),
         (["{script}::nope"], "the kernels there: scale, other"),
         (["{script}x::scale"], "is not a Python file"),
-        (["{script}::other"], "give the types of other(x) with --signature"),
+        (["{script}::other"], "give the types of other(x), as with --signature"),
         (["{script}::scale", "-s", "x=*fp32"], "the parameter 'n' has no type"),
         (["{script}::scale", "-s", "y=*fp32"], "scale has no parameter 'y'; it has x, n, BLOCK"),
         (["{script}::scale", "-s", "x=*fp32:8,n=i32"], "Only 1 and 16 are valid hints, got 8"),

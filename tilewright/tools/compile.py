@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.runtime import driver
 from tilewright.tools.ahead import export_kernel
-from tilewright.tools.load import find_kernel
+from tilewright.tools.load import find_kernel, refusals
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, typed_source
 
 HELP = "compile a kernel ahead of time, for a program in C"
@@ -73,12 +73,10 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
         raise UsageError(f"a function in C cannot be called {base!r}: give another --out-name")
     path = Path(args.out_path or base)
     target = args.target or driver.active.get_current_target()
-    try:
+    with refusals():
         exported = export_kernel(
             typed, target, options=options, grid=args.grid, base=base, file=path.name
         )
-    except (KeyError, ValueError, AssertionError) as error:
-        raise UsageError(str(error.args[0] if error.args else error)) from error
     return exported.symbol, exported.write(path)
 
 

@@ -32,7 +32,8 @@ def get_sass(cubin: bytes, fun: str | None = None) -> str:
     for found, following in zip(starts, [*starts[1:], None], strict=True):
         if found[1] == fun:
             return text[found.start() : following.start() if following else len(text)]
-    raise ValueError(f"no kernel {fun!r} in this cubin; it has {[x[1] for x in starts]}")
+    has = ", ".join(x[1] for x in starts) or "none"
+    raise ValueError(f"there is no kernel {fun!r} in this cubin; its kernels: {has}")
 
 
 def _sass(cubin: bytes) -> str:

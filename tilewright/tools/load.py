@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterable
+import traceback
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
+from tilewright.base.diagnostics import TritonError
 from tilewright.compiler.source import ASTSource
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
@@ -19,6 +22,10 @@ from tilewright.targets.protocol import Target
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, source_of
 
 SIGNATURES = "__tilewright_signatures__"
+
+
+class ScriptError(UsageError):
+    """A script failed when it was imported for its kernels."""
 
 
 def read_ir(path: Path) -> Module:
@@ -48,6 +55,13 @@ def import_script(path: Path) -> Any:
     return module
 
 
+def failure_of(error: BaseException, path: Path) -> str:
+    """What a script ended with, and its line, as the end of a sentence."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
+    return f"{f' in line {lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
+
+
 def kernels_of(module: Any) -> dict[str, SourceFunction]:
     """The kernels that a module has, by name; wrappers such as an autotuner are looked through."""
     found: dict[str, SourceFunction] = {}
@@ -63,7 +77,12 @@ def kernels_of(module: Any) -> dict[str, SourceFunction]:
 def find_kernel(place: str) -> tuple[SourceFunction, Any]:
     """The kernel at ``FILE::KERNEL`` and the module that has it; the only one for ``FILE``."""
     file, _, name = place.partition("::")
-    module = import_script(Path(file))
+    try:
+        module = import_script(Path(file))
+    except (UsageError, TritonError):
+        raise
+    except (Exception, SystemExit) as error:  # whatever it is, it is the script's
+        raise ScriptError(f"importing {file} failed{failure_of(error, Path(file))}") from error
     kernels = kernels_of(module)
     if not name and len(kernels) == 1:
         return next(iter(kernels.values())), module
@@ -108,8 +127,9 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
         known = getattr(module, SIGNATURES, {})
         if fn.__name__ not in known:
             raise UsageError(
-                f"give the types of {fn.__name__}({', '.join(fn.arg_names)}) with --signature, or "
-                f"in the file: {SIGNATURES} = "
+                f"give the types of {fn.__name__}({', '.join(fn.arg_names)}), as with "
+                f'--signature "x=*fp32:16,n=i32" --constexpr BLOCK=128, or in the file: '
+                f"{SIGNATURES} = "
                 f'{{"{fn.__name__}": ("x=*fp32:16,n=i32", {{"BLOCK": 128}})}}'
             )
         signature, defaults = known[fn.__name__]
@@ -122,15 +142,20 @@ def parse_options(items: Iterable[str]) -> dict[str, Any]:
     return {name: parse_value(text) for name, text in parse_pairs(items, "--option").items()}
 
 
+@contextlib.contextmanager
+def refusals() -> Generator[None]:
+    """Targets and options that there are not, within: what says so is a `UsageError`."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise UsageError(str(error.args[0] if error.args else error)) from error
+
+
 def target_of(args: argparse.Namespace) -> tuple[Target, Any]:
     """The target and the compile options that the arguments of `add_target_arguments` name."""
-    try:
+    with refusals():
         target = registry.target(args.target)
         return target, target.parse_options(parse_options(args.option))
-    except KeyError as error:
-        raise UsageError(error.args[0]) from error
-    except (AssertionError, ValueError) as error:
-        raise UsageError(str(error)) from error
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from math import log2
+from math import ceil, floor, log2
 from typing import Any
 
 __all__ = ["MXFP4Tensor", "MXScaleTensor"]
@@ -23,11 +23,13 @@ E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 BIAS, NAN = 127, 255
 """A scale with the code e is 2 to the power e - BIAS; NAN is none."""
 
+SMALLEST, LARGEST = 2.0**-BIAS, 2.0 ** (NAN - 1 - BIAS)
+
 
 def _torch() -> Any:
     torch = sys.modules.get("torch")
     if torch is None:
-        raise RuntimeError("tools.mxfp is for programs that import torch")
+        raise RuntimeError("numbers of the mx formats are tensors of torch, which is not imported")
     return torch
 
 
@@ -48,16 +50,15 @@ class _Codes:
     ) -> None:
         torch = _torch()
         if data is None and size is None:
-            raise ValueError("either data or size is needed")
-        self.device = device if data is None else data.device
+            raise ValueError("give data, numbers to be rounded, or size, a shape to have codes for")
         if data is None:
             self.data = torch.zeros(tuple(size or ()), dtype=torch.uint8, device=device)
         else:
-            if not data.is_floating_point():
-                raise TypeError(
-                    f"data must be a tensor of floating-point numbers, not {data.dtype}"
-                )
+            if not (isinstance(data, torch.Tensor) and data.is_floating_point()):
+                given = data.dtype if isinstance(data, torch.Tensor) else repr(data)
+                raise TypeError(f"data must be a tensor of floating-point numbers, not {given}")
             self.data = self._encoded(data.float())
+        self.device = device if data is None else data.device
 
     @property
     def size(self) -> Any:
@@ -126,11 +127,17 @@ class MXScaleTensor(_Codes):
     not finite is NaN."""
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
-        """Fill with random powers of two from `low` to `high`, by default all there are."""
-        lowest = 0 if low is None else max(0, int(log2(low)) + BIAS)
-        highest = NAN - 1 if high is None else min(NAN - 1, max(0, int(log2(high)) + BIAS))
+        """Fill with random powers of two from `low` to `high`, by default all there are.
+
+        Raises:
+            ValueError: there is none.
+        """
+        low = SMALLEST if low is None else max(low, SMALLEST)
+        high = LARGEST if high is None else min(high, LARGEST)
+        lowest = ceil(log2(low)) + BIAS
+        highest = floor(log2(high)) + BIAS if high > 0 else -1
         if lowest > highest:
-            raise ValueError(f"there is no scale from {low} to {high}")
+            raise ValueError(f"there is no power of two from {low} to {high}")
         self.data.random_(lowest, highest + 1)
         return self
 

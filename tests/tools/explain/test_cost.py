@@ -79,6 +79,8 @@ def test_roofline_of_a_device_that_is_not_here(explain: Explain) -> None:
     assert hopper.intensity < 1 < hopper.ridge
     with pytest.raises(UsageError, match="no device 'H900' is known for this target; known: NVID"):
         roofline_of(cost, target, "H900")
+    with pytest.raises(UsageError, match="no device 'H900' is known for this target; known: none"):
+        roofline_of(None, GPUTarget("interpreter"), "H900")
     assert roofline_of(cost, GPUTarget("cuda", 87)) is None
 
 

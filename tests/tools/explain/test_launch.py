@@ -1,6 +1,8 @@
 """What a kernel is called with: seen, stated, or neither."""
 
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -46,10 +48,10 @@ def test_stated_types_where_there_is_no_launch() -> None:
     ("place", "more", "message"),
     [
         ("::strided", (), r"does not launch strided \(it exited with explaining goes no further"),
-        ("::strided", (), r'Say what it is called with: --signature "x=\*fp32:16,n=i32"'),
-        ("::strided", ("--no-run",), r"give the types of strided\(x, out, stride, BLOCK\)"),
+        ("::strided", (), r'\): give the types of strided.*--signature "x=\*fp32:16,n=i32"'),
+        ("::strided", ("--no-run",), r"^give the types of strided\(x, out, stride, BLOCK\)"),
         ("::nothing", (), "write .*::KERNEL; the kernels there: add"),
-        ("::add", ("-c", "BLOC=64"), "--constexpr: add has no parameter 'BLOC'"),
+        ("::add", ("-c", "BLOC=64"), "^--constexpr: add has no parameter 'BLOC'"),
         ("::add", ("--arg", "m=64"), "--arg: add has no parameter 'm'"),
         ("::add", ("--grid", "4,x"), "--grid: write one to three extents, as 128 or 64,8"),
         ("::add", ("--grid", "0"), "--grid: write one to three extents"),
@@ -63,9 +65,28 @@ def test_what_is_wrong_is_said(place: str, more: tuple[str, ...], message: str) 
 def test_script_that_fails(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text(
-        "import tilewright as tw\n@tw.jit\ndef k(x):\n    pass\nraise OSError('no device')\n"
+        "import tilewright as tw\n@tw.jit\ndef k(x):\n    pass\n"
+        "if __name__ == '__main__':\n    raise OSError('no device')\n"
     )
-    with pytest.raises(UsageError, match=r"does not launch k \(it failed: OSError: no device\)"):
+    message = r"not launch k \(it failed in line 6: OSError: no device\): give the types of k\(x\)"
+    with pytest.raises(UsageError, match=message):
+        launch(f"{script}::k")
+
+
+@pytest.mark.parametrize("ending", ["1 / 0", "raise SystemExit('no device')", "import k k"])
+def test_script_that_cannot_be_imported(tmp_path: Path, ending: str) -> None:
+    script = tmp_path / "broken.py"
+    script.write_text(f"import tilewright as tw\n@tw.jit\ndef k(x):\n    pass\n{ending}\n")
+    for words in ((), ("-s", "x=*fp32")):
+        with pytest.raises(UsageError, match=r"^importing .*broken.py failed.*line 5"):
+            launch(f"{script}::k", *words)
+
+
+def test_triton_that_is_there_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    script = tmp_path / "k.py"
+    script.write_text("import triton\n@triton.jit\ndef k(x):\n    pass\n")
+    with pytest.raises(UsageError, match="'triton' has already been imported"):
         launch(f"{script}::k")
 
 
@@ -75,6 +96,7 @@ def test_script_that_fails(tmp_path: Path) -> None:
         (["-t", "sm_91"], "there is no NVIDIA architecture"),
         (["-t", "vax"], "there is no target 'vax'"),
         (["-o", "num_warps=3"], "num_warps must be a power of 2"),
+        (["-o", "num_warps=four"], "num_warps is an int, not 'four'"),
         (["-o", "num_wraps=4"], "num_wraps was specified but unrecognised"),
     ],
 )

@@ -236,7 +236,8 @@ def export(
         )
     shared, limit = metadata["shared"], processor(metadata["arch"]).shared_limit
     if shared > limit:
-        raise ExportError(str(OutOfResources(shared, limit, "shared memory")))
+        why = OutOfResources(shared, limit, "shared memory")
+        raise ExportError(f"{asked.kernel} does not fit {metadata['arch']}: {why}")
     face = _interface(asked)
     header = guarded(asked.symbol, _header(face, metadata, asked))
     return {".h": header.encode(), ".c": _source(stages, metadata, asked, face).encode()}

@@ -100,7 +100,7 @@ def gather(
         passes=_in_order(steps, watcher.passes, target),
         cost=cost,
         cost_note=note,
-        roofline=roofline_of(cost, device, model) if cost is not None else None,
+        roofline=roofline_of(cost, device, model),
         assembler=str(lowered.metadata.get("assembler", "")),
     )
     return report, shapes

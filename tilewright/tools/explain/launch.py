@@ -11,12 +11,11 @@ import contextlib
 import re
 import runpy
 import sys
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from tilewright.base.diagnostics import TritonError
 from tilewright.compat.install import install_as_triton
 from tilewright.compiler.source import CONSTEXPR, ASTSource
 from tilewright.frontend.source import SourceFunction
@@ -24,7 +23,9 @@ from tilewright.runtime.jit import JITFunction, watching_launches
 from tilewright.runtime.launch import extents_of
 from tilewright.tools.load import (
     SIGNATURES,
+    ScriptError,
     UsageError,
+    failure_of,
     kernel_source,
     parse_pairs,
     parse_value,
@@ -52,6 +53,15 @@ class Launch:
     origin: str = ""
 
 
+class _Call(NamedTuple):
+    """A launch that a script makes: the kernel, its arguments by place and by name, the grid."""
+
+    kernel: JITFunction
+    given: tuple[Any, ...]
+    named: dict[str, Any]
+    grid: Any
+
+
 class _Seen(BaseException):
     """Ends a script at the launch that was waited for. No `except Exception` catches it."""
 
@@ -65,7 +75,10 @@ def launch_of(args: argparse.Namespace) -> Launch:
     Raises:
         UsageError: there is no such kernel, or nothing says its types.
     """
-    found = _stated(args) if args.signature is not None else _seen_or_stated(args)
+    if args.signature is not None:
+        found = Launch(kernel_source(args), origin="types from the command line")
+    else:
+        found = _seen_or_stated(args)
     for name, value in parse_pairs(args.arg, "--arg").items():
         if name not in found.source.fn.arg_names:
             raise UsageError(f"--arg: {found.source.name} has no parameter {name!r}")
@@ -75,42 +88,30 @@ def launch_of(args: argparse.Namespace) -> Launch:
     return found
 
 
-def _stated(args: argparse.Namespace) -> Launch:
-    try:
-        source = kernel_source(args)
-    except (UsageError, TritonError):
-        raise
-    except Exception as error:  # whatever it is, it is the script's
-        file = args.kernel.partition("::")[0]
-        raise UsageError(f"importing {file} failed: {type(error).__name__}: {error}") from error
-    origin = "types from the command line" if args.signature else f"types from {SIGNATURES}"
-    return Launch(source, origin=origin)
-
-
 def _seen_or_stated(args: argparse.Namespace) -> Launch:
     file, _, name = args.kernel.partition("::")
     path = Path(file)
-    if not path.exists():
+    if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    problem = ""
+    unseen = ""
     if not args.no_run:
-        try:
-            return _see(path, name, args)
-        except UsageError as error:
-            problem = str(error)
+        call, failure = _first_call(path, name)
+        if call is not None:
+            return _bound(path, call, args)
+        unseen = f"{path} does not launch {name or 'a kernel'}{failure}: "
     try:
-        return _stated(args)
+        return Launch(kernel_source(args), origin=f"types from {SIGNATURES}")
+    except ScriptError:
+        raise
     except UsageError as error:
-        raise UsageError(f"{problem}\n{error}" if problem else str(error)) from None
+        raise UsageError(f"{unseen}{error}") from None
 
 
-def _see(path: Path, name: str, args: argparse.Namespace) -> Launch:
-    """Run the script up to its first launch of the kernel.
-
-    Raises:
-        UsageError: it ends or fails before.
+def _first_call(path: Path, name: str) -> tuple[_Call | None, str]:
+    """Run the script up to its first launch of the kernel; where it makes none, the failure that it
+    ended with, if any.
     """
-    seen: list[tuple[JITFunction, tuple[Any, ...], dict[str, Any], Any]] = []
+    seen: list[_Call] = []
 
     def watch(
         kernel: JITFunction, given: tuple[Any, ...], named: dict[str, Any], grid: Any
@@ -118,7 +119,7 @@ def _see(path: Path, name: str, args: argparse.Namespace) -> Launch:
         if Path(kernel.fn.__code__.co_filename).resolve() != path.resolve():
             return
         if name in ("", kernel.__name__):
-            seen.append((kernel, given, named, grid))
+            seen.append(_Call(kernel, given, named, grid))
             raise _Seen
 
     print(f"running {path} up to its first launch of {name or 'a kernel'} …", file=sys.stderr)
@@ -131,13 +132,8 @@ def _see(path: Path, name: str, args: argparse.Namespace) -> Launch:
         except SystemExit as error:
             failure = f" (it exited with {error.code})" if error.code else ""
         except Exception as error:  # whatever it is, it is the script's
-            failure = f" (it failed: {type(error).__name__}: {error})"
-    if not seen:
-        raise UsageError(
-            f"{path} does not launch {name or 'a kernel'}{failure}. Say what it is called with: "
-            '--signature "x=*fp32:16,n=i32" --constexpr BLOCK=128'
-        )
-    return _bound(path, *seen[0], args)
+            failure = f" (it failed{failure_of(error, path)})"
+    return seen[0] if seen else None, failure
 
 
 @contextlib.contextmanager
@@ -158,15 +154,9 @@ def _as_main(path: Path) -> Generator[None]:
         sys.argv, sys.path[:] = argv, search
 
 
-def _bound(
-    path: Path,
-    kernel: JITFunction,
-    given: tuple[Any, ...],
-    named: Mapping[str, Any],
-    grid: Any,
-    args: argparse.Namespace,
-) -> Launch:
+def _bound(path: Path, call: _Call, args: argparse.Namespace) -> Launch:
     """The launch that was seen, with the compile-time values of the command line."""
+    kernel, given, named, grid = call
     changed = {name: parse_value(v) for name, v in parse_pairs(args.constexpr, "-c").items()}
     for name in changed:
         if name not in kernel.arg_names:

@@ -61,14 +61,15 @@ class Roofline:
     gbps: float
 
 
-def roofline_of(cost: Cost, device: GPUTarget, wanted: str = "") -> Roofline | None:
-    """The limits on the device that is wanted, or on a usual one of the target's architecture.
+def roofline_of(cost: Cost | None, device: GPUTarget, wanted: str = "") -> Roofline | None:
+    """The limits on the device that is wanted, or on a usual one of the target's architecture; None
+    where these or the cost are not known.
 
     Raises:
         UsageError: no such device is known for the target.
     """
-    peaks = _peaks_of(device, wanted)
-    if peaks is None:
+    peaks = _peaks_of(device, wanted) if wanted or cost is not None else None
+    if cost is None or peaks is None:
         return None
     limits = sorted(_limits(cost, peaks), key=lambda limit: -limit.seconds)
     work = [limit for limit in limits if limit.what != MEMORY]
@@ -89,9 +90,9 @@ def roofline_of(cost: Cost, device: GPUTarget, wanted: str = "") -> Roofline | N
 
 
 def _peaks_of(device: GPUTarget, wanted: str) -> Peaks | None:
-    if not driver.has_driver(device.backend):
-        return None
-    known = list(driver.driver_of(device.backend).known_peaks(device.arch))
+    known: list[Peaks] = []
+    if driver.has_driver(device.backend):
+        known += driver.driver_of(device.backend).known_peaks(device.arch)
     if not wanted:
         return known[0] if known else None
     found = next((p for p in known if wanted.lower() in p.device.lower()), None)

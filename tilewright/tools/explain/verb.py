@@ -26,10 +26,10 @@ from tilewright.tools.explain.page import as_page
 from tilewright.tools.explain.report import Report
 from tilewright.tools.explain.text import as_text
 from tilewright.tools.load import (
-    UsageError,
     add_kernel_arguments,
     add_target_arguments,
     parse_options,
+    refusals,
 )
 
 HELP = "a page of what the compiler made of a kernel, and why"
@@ -62,13 +62,12 @@ def report_of(args: argparse.Namespace) -> tuple[Report, list[LinearLayout]]:
         UsageError: it asks for something that is not there.
         CompilationError: the kernel is wrong.
     """
-    try:
+    with refusals():
         device = registry.described(args.target)
         target = registry.target(device)
-        launch = launch_of(args)
+    launch = launch_of(args)
+    with refusals():
         options = _options(target, launch, parse_options(args.option))
-    except (ValueError, KeyError, AssertionError) as error:
-        raise UsageError(str(error.args[0] if error.args else error)) from error
     return gather(launch, device_of(device, target), target, options, args.device)
 
 
