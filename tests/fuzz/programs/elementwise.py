@@ -262,7 +262,8 @@ def logic(w: Writer, shape: Shape, depth: int) -> Value | None:
         return Value(f"{a}.logical_{w.choose(('and', 'or'))}({b})", I1)
     if w.one_in(3):
         return Value(f"(not {a})", I1)
-    third = f" {w.choose(('and', 'or'))} {w.choose(('True', 'False', w.condition(0)))}"
+    # Not a literal that decides, which would be the value: a Python bool, known at compile time.
+    third = w.choose((" and True", " or False", f" {w.choose(('and', 'or'))} {w.condition(0)}"))
     return Value(f"({a} {w.choose(('and', 'or'))} {b}{third if w.one_in(3) else ''})", I1)
 
 
