@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch  # noqa: F401  # its element types are what the tensors here are taken to have
+import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]  # tensors here have its types
 
 from tests.runtime.fake_cuda import FakeCuda, Gpu, Launch, Tensor, compiled
 from tests.runtime.native_cases import native
