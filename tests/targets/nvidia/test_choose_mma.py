@@ -207,3 +207,21 @@ def test_computed_left_side_stays_in_registers() -> None:
     assert isinstance(found, Wgmma)
     assert isinstance(found.lhs.type, Tile)
     assert isinstance(found.rhs.type, Shared)
+
+
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("rows", [16, 64])
+def test_constants_of_fp8_are_multiplied_as_fp16(left: bool, rows: int) -> None:
+    """ptxas gets products with them wrong at times; see `rewrite_products`."""
+    lhs, rhs = ("%2", "%1") if left else ("%0", "%3")
+    module = parse_module(f"""
+        func @product(%0: {rows}x32xfp8e5, %1: 32x64xfp8e5, %9: {rows}x64xfp32) -> {rows}x64xfp32 {{
+          %2 = arith.constant value=1.0, type={rows}x32xfp8e5 : () -> {rows}x32xfp8e5
+          %3 = arith.constant value=1.0, type=32x64xfp8e5 : () -> 32x64xfp8e5
+          %4 = tile.dot {lhs}, {rhs}, %9, precision="ieee", max_imprecise=0
+            : ({rows}x32xfp8e5, 32x64xfp8e5, {rows}x64xfp32) -> {rows}x64xfp32
+          control.return [%4] : {rows}x64xfp32 -> ()
+        }}""")
+    run(module, [Step(choose_mma)], PassContext(features=processor(90).features))
+    products = [op for op in module.entry.walk() if isinstance(op, Dot)]
+    assert [dtype_of(op.lhs.type) for op in products] == [tl.float16]
