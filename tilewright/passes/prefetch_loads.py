@@ -14,11 +14,11 @@ from tilewright.ops.memory import Load
 from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
 
 NAME = "prefetch_loads"
-MAX_REGISTERS = 32  # of a thread, that loads ahead of their use may take
+MAX_BYTES = 128  # of a thread, that loads ahead of their use may bring
 ALL_REGISTERS = 65536
-"""Of a multiprocessor. Its largest programs share them by many threads, of which each then keeps at
-most a quarter for loads ahead: a loss over two rows of 32 elements a thread and 1024 threads had
-479 spilling stores otherwise."""
+"""Of a multiprocessor. The threads of a program share them, of which each keeps at most a quarter
+for loads ahead, where a narrow element has a register for itself: a loss over two rows of 32
+elements of bf16 a thread, in 512 threads, took all registers of a multiprocessor otherwise."""
 
 
 @compiler_pass(NAME)
@@ -60,12 +60,13 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]]
     loads = [op for op in loop.body if isinstance(op, Load) and _fits(fn, loop, op, ctx)]
     if not loads:
         return None
+    size = sum(map(_bytes, loads))
     needed, most = sum(map(_registers, loads)), min(map(_most_registers, loads))
-    if needed > most:
+    if size > MAX_BYTES or needed > most:
         ctx.missed(
             NAME,
-            "the tiles loaded in the loop are too large: "
-            f"{needed} registers of a thread, of which {most} may wait for the next iteration",
+            f"the tiles loaded in the loop are too large: {size} bytes in {needed} registers of a "
+            f"thread, where {MAX_BYTES} in {most} may wait for the next iteration",
             loop.loc,
         )
         return None
@@ -85,8 +86,15 @@ def _fits(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
     return True
 
 
+def _bytes(load: Load) -> int:
+    """Of the tile, in a thread."""
+    assert load.result.layout is not None
+    size = element_of(load.result.type).nbytes_in_memory
+    return load.result.layout.in_size(REGISTER) * size
+
+
 def _registers(load: Load) -> int:
-    """What the tile takes of a thread's registers, where a narrow element has one for itself."""
+    """Of a thread, that hold the tile."""
     assert load.result.layout is not None
     words = -(-element_of(load.result.type).nbytes_in_memory // 4)
     return load.result.layout.in_size(REGISTER) * words
@@ -96,7 +104,7 @@ def _most_registers(load: Load) -> int:
     layout = load.result.layout
     assert layout is not None
     threads = layout.in_size(LANE) * layout.in_size(WARP)
-    return min(MAX_REGISTERS, ALL_REGISTERS // threads // 4)
+    return ALL_REGISTERS // threads // 4
 
 
 class _Prefetch(LoopRewrite):
