@@ -1,9 +1,9 @@
 """Kernels without a runtime: made from functions or text, built, and run by the interpreter."""
 
+import hashlib
 import linecache
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,6 @@ from tilewright.ir.interpret import interpret
 from tilewright.ir.types import SCALARS, Pointer, element_of, numpy_of
 from tilewright.ir.verify import verify_module
 
-_numbers = count()
-
 
 def jit(fn: Callable[..., Any]) -> Any:
     """The decorator, less what the runtime adds to it."""
@@ -34,7 +32,8 @@ def constexpr_function(fn: Callable[..., Any]) -> Any:
 def function_from(text: str, /, **names: Any) -> Any:
     """The last function defined in a text, undecorated; `names` are its globals besides `tl`."""
     text = textwrap.dedent(text).lstrip("\n")
-    file = f"<kernel {next(_numbers)}>"
+    # Named by what it holds: this module may be loaded twice, and the lines are for all.
+    file = f"<kernel {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"tl": tl, "jit": jit, "constexpr_function": constexpr_function}
     scope |= names

@@ -15,6 +15,7 @@ from typing import Any
 
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.lazy import cached_property
+from tilewright.base.locks import Lock
 from tilewright.frontend import dependencies
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.types import canonical_name
@@ -23,6 +24,10 @@ from tilewright.language.values import const, constexpr
 NO_SOURCE = "@jit functions should be defined in a Python file"
 _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 _CONST_ANNOTATION = re.compile(r"^(\*k|const )")
+
+# CPython 3.11 counts how deep a tree is for all threads together, and fails where two make one at
+# the same time: "AST constructor recursion depth mismatch".
+_PARSING = Lock()
 
 
 class KernelParam:
@@ -211,7 +216,8 @@ class JITCallable:
     def parse(self) -> ast.Module:
         """The syntax tree of `src`: a module that holds one function. It is parsed once."""
         if self._ast is None:
-            tree = ast.parse(self.src)
+            with _PARSING:
+                tree = ast.parse(self.src)
             assert len(tree.body) == 1
             assert isinstance(tree.body[0], ast.FunctionDef)
             self._ast = tree
