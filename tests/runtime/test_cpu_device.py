@@ -287,13 +287,14 @@ def test_each_thread_has_its_own_aligned_scratch(code: cpu.LoadedCode, pool: cpu
 def test_programs_run_at_the_same_time_by_workers_awake_and_asleep(
     pause: float, code: cpu.LoadedCode, pool: cpu.Pool
 ) -> None:
+    # The pool learns what the function costs, where other code at its address was cheap before.
+    alone = np.zeros(1, np.int64)
+    cpu.launch(code["meet"], Args(3, alone.ctypes.data, 1).address, (3, 1, 1), 0, 3)
     for _ in range(20):
         arrived = np.zeros(1, np.int64)
         args = Args(3, arrived.ctypes.data, 3)
-        begin = time.perf_counter()
         cpu.launch(code["meet"], args.address, (3, 1, 1), 0, 3)
-        took = time.perf_counter() - begin
-        assert (args.counts == 1).all(), (pool.workers, took)
+        assert (args.counts == 1).all()
         time.sleep(pause)
 
 
