@@ -289,7 +289,8 @@ def test_programs_run_at_the_same_time_by_workers_awake_and_asleep(
 ) -> None:
     # The pool learns what the function costs, where other code at its address was cheap before.
     alone = np.zeros(1, np.int64)
-    cpu.launch(code["meet"], Args(3, alone.ctypes.data, 1).address, (3, 1, 1), 0, 3)
+    first = Args(3, alone.ctypes.data, 1)
+    cpu.launch(code["meet"], first.address, (3, 1, 1), 0, 3)
     for _ in range(20):
         arrived = np.zeros(1, np.int64)
         args = Args(3, arrived.ctypes.data, 3)
