@@ -317,7 +317,7 @@ def test_references_and_memory_stay_level(name: str, out: Array) -> None:
     gc.collect()
     after = [sys.getrefcount(item) for item in watched], sys.getallocatedblocks()
     assert all(abs(a - b) <= 20 for a, b in zip(before[0], after[0], strict=True))
-    assert abs(after[1] - before[1]) < 300
+    assert after[1] - before[1] < 300  # what other tests left may go meanwhile
 
 
 def test_threads_launch_while_what_was_found_comes_and_goes() -> None:
