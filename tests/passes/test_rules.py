@@ -58,29 +58,42 @@ def test_file_of_cases_covers_one_file_of_rules() -> None:
     assert rules <= cases
 
 
-NO_INTEGERS = frozenset({"dot", "math", "random"})  # files whose cases fix their types
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
+FLOATS = ("fp64", "fp32", "fp16", "bf16", "fp8e5", "fp8e4nv", "fp8e5b16", "fp8e4b8", "fp8e4b15")
 _INTEGER = re.compile(r"\b[iu](8|16|32|64)\b|(?<=x)[iu](8|16|32|64)\b")
+_FLOAT = re.compile(r"\b(fp64|fp32|fp16|bf16|fp8\w+)\b|(?<=x)(fp64|fp32|fp16|bf16|fp8\w+)\b")
+FIXED = {  # files whose cases fix their types
+    _INTEGER: frozenset({"dot", "dot_float", "math", "random"}),
+    _FLOAT: frozenset({"control", "dot"}),
+}
 
 
-def _retyped(text: str, type: str) -> Module | None:
-    """The module with every integer of this type; None if that is not a valid one."""
+def _retyped(text: str, kind: re.Pattern[str], type: str) -> Module | None:
+    """The module with every number of a kind of this type; None if that is not a valid one."""
     try:
-        module = parse_module(_INTEGER.sub(type, text))
+        module = parse_module(kind.sub(type, text))
         verify_module(module)
     except (IRError, OverflowError):
         return None
     return module
 
 
+@pytest.mark.parametrize(("kind", "types"), [(_INTEGER, INTEGERS), (_FLOAT, FLOATS)])
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ir")), ids=lambda path: path.stem)
-def test_rules_keep_the_meaning_for_every_type_of_integer(path: Path) -> None:
-    """A rule that is right for the type its case has may be wrong for others: |-u| is not |u|."""
+def test_rules_keep_the_meaning_for_every_type(
+    path: Path, kind: re.Pattern[str], types: tuple[str, ...]
+) -> None:
+    """A rule that is right for the type its case has may be wrong for others.
+
+    |-u| is not |u| of an unsigned u, and x * 1.0 not x of an infinite fp8e5.
+    """
     head, cases = read_cases(path.read_text("utf-8"))
     tried = 0
     for case in cases:
-        for type in INTEGERS:
-            module = _retyped(case.text, type)
+        if not kind.search(case.text):
+            continue
+        for type in types:
+            module = _retyped(case.text, kind, type)
             if module is None:
                 continue
             before = module.clone()
@@ -90,7 +103,7 @@ def test_rules_keep_the_meaning_for_every_type_of_integer(path: Path) -> None:
             problem = same_meaning(before, module, close=head.close)
             assert not problem, f"{case.name} with {type}: {problem}"
             tried += 1
-    assert tried or path.stem in NO_INTEGERS
+    assert tried or path.stem in FIXED[kind]
 
 
 TEXT = """

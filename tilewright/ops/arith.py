@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
-from tilewright.ir.numbers import array_of
+from tilewright.ir.numbers import array_of, first_number
 from tilewright.ir.traits import COMMUTATIVE, ELEMENTWISE
 from tilewright.ir.types import (
     FP8E4B8,
@@ -63,7 +63,7 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
                 bounds.get_int_min_value() <= self.value <= bounds.get_int_max_value()
             )
         else:
-            ok = isinstance(self.value, float)
+            ok = isinstance(self.value, float) and self._is_exact(self.value)
         require(
             ok,
             self,
@@ -72,6 +72,11 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
             value=self.value,
             type=text_of(element),
         )
+
+    def _is_exact(self, value: float) -> bool:
+        with np.errstate(over="ignore"):
+            held = first_number(array_of(value, self.type), self.type)
+        return held == value or value != value
 
     def evaluate(self) -> Array:
         return np.full(shape_of(self.type), array_of(self.value, self.type))

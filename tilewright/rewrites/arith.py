@@ -12,7 +12,8 @@ The measure that falls: the cost of the ops (division, product, sum), then their
 constants on the left.
 
 Of floats, only what holds for -0.0, infinities and NaN too: x + 0.0 is not x (-0.0 + 0.0 = 0.0),
-x - x is not 0. A NaN is any NaN: its sign and payload carry no meaning.
+x - x is not 0, and an infinite fp8e5 times 1.0 is its largest number. A NaN is any NaN: its sign
+and payload carry no meaning.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import math
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
-from tilewright.ir.types import DType, dtype_of, element_of, is_int
+from tilewright.ir.types import FP8E4B15, DType, dtype_of, element_of, is_int
 from tilewright.ops.arith import (
     Abs,
     Add,
@@ -47,6 +48,7 @@ from tilewright.rewrites.patterns import (
     constant,
     is_float_of,
     is_int_of,
+    is_neutral_float,
     known,
     like,
 )
@@ -93,7 +95,7 @@ for _op_class in (Add, Mul, And, Or, Xor, Min, Max):
 @rewrite(Add)
 def add_of_zero(op: Add, rw: Rewriter) -> Value | None:
     """x + 0 = x for integers; x + -0.0 = x for floats"""
-    return op.lhs if is_int_of(op.rhs, 0) or is_float_of(op.rhs, -0.0) else None
+    return op.lhs if is_int_of(op.rhs, 0) or is_neutral_float(op.rhs, -0.0) else None
 
 
 @rewrite(Add)
@@ -111,7 +113,7 @@ def add_of_negative(op: Add, rw: Rewriter) -> Value | None:
 @rewrite(Sub)
 def sub_of_zero(op: Sub, rw: Rewriter) -> Value | None:
     """x - 0.0 = x for floats; of an integer constant: sub_of_constant"""
-    return op.lhs if is_float_of(op.rhs, 0.0) else None
+    return op.lhs if is_neutral_float(op.rhs, 0.0) else None
 
 
 @rewrite(Sub)
@@ -156,7 +158,7 @@ def sub_of_negative(op: Sub, rw: Rewriter) -> Value | None:
 @rewrite(Sub)
 def sub_from_zero(op: Sub, rw: Rewriter) -> Value | None:
     """0 - x = -x for integers; -0.0 - x = -x for floats"""
-    if is_int_of(op.lhs, 0) or is_float_of(op.lhs, -0.0):
+    if is_int_of(op.lhs, 0) or is_neutral_float(op.lhs, -0.0):
         return rw.insert(Neg(op.rhs))
     return None
 
@@ -199,13 +201,13 @@ def _is_signed(value: Value) -> bool:
 @rewrite(Mul)
 def mul_of_one(op: Mul, rw: Rewriter) -> Value | None:
     """x * 1 = x; x * 1.0 = x"""
-    return op.lhs if is_int_of(op.rhs, 1) or is_float_of(op.rhs, 1.0) else None
+    return op.lhs if is_int_of(op.rhs, 1) or is_neutral_float(op.rhs, 1.0) else None
 
 
 @rewrite(Mul)
 def mul_of_minus_one(op: Mul, rw: Rewriter) -> Value | None:
     """x * -1 = -x; x * -1.0 = -x"""
-    if is_int_of(op.rhs, -1) or is_float_of(op.rhs, -1.0):
+    if is_int_of(op.rhs, -1) or is_neutral_float(op.rhs, -1.0):
         return rw.insert(Neg(op.lhs))
     return None
 
@@ -230,9 +232,14 @@ def fma_of_unit(op: Fma, rw: Rewriter) -> Value | None:
 
 @rewrite(Div)
 def div_by_power_of_two(op: Div, rw: Rewriter) -> Value | None:
-    """x / 2^k = x * 2^-k for floats, where both powers are normal numbers"""
-    number = known(op.rhs)
-    if not isinstance(number, float) or number == 0.0 or not math.isfinite(number):
+    """x / 2^k = x * 2^-k for floats, where both powers are normal numbers
+
+    No two of fp8e4b15 are: it ends at 1.875.
+    """
+    number, element = known(op.rhs), element_of(op.rhs.type)
+    if not isinstance(number, float) or element is FP8E4B15:
+        return None
+    if number == 0.0 or not math.isfinite(number):
         return None
     bias = dtype_of(op.rhs.type).exponent_bias
     mantissa, exponent = math.frexp(number)

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
-from tilewright.ir.types import is_int
+from tilewright.ir.types import FP8E4B15, element_of, is_int
 from tilewright.ops.arith import Abs, Cast, Neg
 from tilewright.ops.math import ROUNDINGS, Cos
 
 
 def round_of_whole(op: Op, rw: Rewriter) -> Value | None:
-    """floor(w) = w, and so with the other roundings, where w is of them or made from an integer"""
+    """floor(w) = w, and so with the other roundings, where w is of them or made from an integer
+
+    Not of fp8e4b15: there a whole number too large becomes 1.875.
+    """
     source = op.operands[0]
+    if element_of(source.type) is FP8E4B15:
+        return None
     if isinstance(source.op, ROUNDINGS):
         return source
     match source.op:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter
-from tilewright.ir.types import DType, Type, element_of, with_shape
+from tilewright.ir.types import FP8E5, DType, Type, element_of, with_shape
 from tilewright.ops.arith import Constant
 from tilewright.ops.shape import Splat
 
@@ -35,6 +35,14 @@ def is_float_of(value: Value, number: float) -> bool:
         and found == number
         and math.copysign(1.0, found) == math.copysign(1.0, number)
     )
+
+
+def is_neutral_float(value: Value, number: float) -> bool:
+    """Whether the value is this float constant, in a type whose arithmetic can return an operand.
+
+    fp8e5 is none: its results saturate, so the sum of an infinity and zero is its largest number.
+    """
+    return element_of(value.type) is not FP8E5 and is_float_of(value, number)
 
 
 def wrap(number: int, type: Type) -> bool | int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -13,6 +12,7 @@ from tilewright.base.amx import amx_permitted
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
 from tilewright.targets.cpu.processor import features_of
+from tilewright.targets.cpu.repairs import repair
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
@@ -89,43 +89,11 @@ def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
         module.verify()
         _passes().run(module, _builder(machine))
         text = str(module)
-        plain = without_lone_lanes(text)
-        if plain != text:
-            text, module = plain, llvm.parse_assembly(plain, llvm.create_context())
+        repaired = repair(text, machine)
+        if repaired != text:
+            text, module = repaired, llvm.parse_assembly(repaired, llvm.create_context())
             module.verify()
         return text, tm.emit_object(module)
-
-
-_MASKED_STORE = re.compile(
-    r"""^(?P<indent>\s*)(?:tail\ )?call\ void\ @llvm\.masked\.store\.[\w.]+\(
-        (?P<type><\d+\ x\ (?P<element>\w+)>)\ (?P<value>%[\w.]+),\ ptr\ (?:align\ (?P<align>\d+)\ )?
-        (?P<ptr>%[\w.]+),\ <\d+\ x\ i1>\ <(?P<mask>i1\ \w+(?:,\ i1\ \w+)*)>\).*$""",
-    re.MULTILINE | re.VERBOSE,
-)
-
-
-def without_lone_lanes(text: str) -> str:
-    """The IR with stores of one element in place of masked stores whose mask has one lane set.
-
-    LLVM 22 stores too much there, where the value was narrowed from 32 bits: its back end for
-    AVX-512 joins the narrowing with the store, and then stores the lane without narrowing it. Such
-    masks appear when constants are folded, so they are looked for after that.
-    """
-    return _MASKED_STORE.sub(_lone_lane, text)
-
-
-def _lone_lane(found: re.Match[str]) -> str:
-    lanes = [word == "true" for word in found["mask"].replace("i1 ", "").split(", ")]
-    if sum(lanes) != 1:
-        return found[0]
-    lane, indent, element = lanes.index(True), found["indent"], found["element"]
-    name = f"%lone.{found.start()}"  # of its own, as places in the text are
-    align = f", align {found['align']}" if found["align"] else ""
-    return (
-        f"{indent}{name} = extractelement {found['type']} {found['value']}, i64 {lane}\n"
-        f"{indent}{name}.at = getelementptr {element}, ptr {found['ptr']}, i64 {lane}\n"
-        f"{indent}store {element} {name}, ptr {name}.at{align}"
-    )
 
 
 def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:

@@ -1,0 +1,87 @@
+"""What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.targets.cpu.harness import PLAIN_AVX2, host
+from tilewright.runtime.devices import cpu as device
+from tilewright.targets.cpu import emit, repairs
+
+STORE = """
+declare void @llvm.masked.store.v{n}{t}.p0(<{n} x {t}>, ptr, <{n} x i1>)
+
+define void @f(ptr %p, ptr %q) {{
+  %w = load <{n} x {wide}>, ptr %q, align 1
+  %t = {narrow} <{n} x {wide}> %w to <{n} x {t}>
+  call void @llvm.masked.store.v{n}{t}.p0(<{n} x {t}> %t, ptr align 1 %p, <{n} x i1> <{mask}>)
+  ret void
+}}
+"""
+
+
+@pytest.mark.parametrize("n", [4, 8, 16])
+@pytest.mark.parametrize(("t", "bits"), [("i8", 8), ("i16", 16)])
+def test_one_lane_of_narrowed_integers(t: str, bits: int, n: int) -> None:
+    """As LLVM 22 has it, four bytes were written."""
+    for lane in range(n):
+        mask = ", ".join(f"i1 {str(i == lane).lower()}" for i in range(n))
+        text = STORE.format(n=n, t=t, wide="i32", narrow="trunc", mask=mask)
+        _, code = emit.compile_text(text, host())
+        loaded: Any = device.LoadedCode(code, ["f"])
+        wide = np.arange(n, dtype=np.uint32) + 0x01020304
+        out = np.full(n + 8, 0x55, f"u{bits // 8}")
+        expected = out.copy()
+        expected[lane] = wide[lane] & ((1 << bits) - 1)
+        ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded["f"])(
+            out.ctypes.data, wide.ctypes.data
+        )
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_other_masks_are_left() -> None:
+    for mask in ("i1 true, i1 true, i1 false, i1 false", "i1 false, i1 false, i1 false, i1 false"):
+        text = STORE.format(n=4, t="i16", wide="i32", narrow="trunc", mask=mask)
+        assert repairs.without_lone_lanes(text) == text
+
+
+LOAD = """
+declare <{n} x {t}> @llvm.masked.load.v{n}{m}.p0(ptr, <{n} x i1>, <{n} x {t}>)
+
+define void @f(ptr %p, ptr %q, i32 %a) {{
+  %c = icmp ult i32 %a, 4
+  %i = insertelement <{n} x i1> poison, i1 %c, i64 0
+  %s = shufflevector <{n} x i1> %i, <{n} x i1> poison, <{n} x i32> zeroinitializer
+  %m = and <{n} x i1> %s, <{mask}>
+  %w = call <{n} x {t}> @llvm.masked.load.v{n}{m}.p0(ptr align 4 %p, <{n} x i1> %m, <{n} x {t}> zeroinitializer)
+  store <{n} x {t}> %w, ptr %q, align 4
+  ret void
+}}
+"""  # noqa: E501
+TYPES = {"i32": "i32", "i64": "i64", "float": "f32", "double": "f64", "ptr": "p0", "i16": "i16"}
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 9, 12, 16, 32])
+@pytest.mark.parametrize("t", TYPES)
+@pytest.mark.parametrize("features", [PLAIN_AVX2, PLAIN_AVX2.replace("avx2,", ""), None])
+def test_loads_of_registers_without_lanes(t: str, n: int, features: str | None) -> None:
+    """As LLVM 22 has it for AVX, a register of which no lane is ever set was read whole."""
+    if "avx2" not in host().features:
+        pytest.skip("needs AVX2")
+    machine = host(features)
+    size = {"i32": 4, "float": 4, "i16": 2}.get(t, 8)
+    for count in range(n):
+        mask = ", ".join(f"i1 {str(i < count).lower()}" for i in range(n))
+        text = LOAD.format(n=n, t=t, m=TYPES[t], mask=mask)
+        _, code = emit.compile_text(text, machine)
+        loaded: Any = device.LoadedCode(code, ["f"])
+        source, out = np.arange(1, n + 1, dtype=f"i{size}"), np.full(n, -1, f"i{size}")
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(loaded["f"])
+        call(source.ctypes.data, out.ctypes.data, 0)
+        np.testing.assert_array_equal(out, np.where(np.arange(n) < count, source, 0))
+        call(source.ctypes.data, out.ctypes.data, 4)
+        np.testing.assert_array_equal(out, np.zeros(n))

@@ -1,0 +1,94 @@
+"""IR rewritten where LLVM's back ends are known to compile it wrongly.
+
+What goes wrong appears when constants are folded, so this comes after optimisation, on the text.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tilewright.targets.cpu.machine import Machine
+
+
+def repair(text: str, machine: Machine) -> str:
+    """Optimised IR, as the back end for the machine compiles it rightly."""
+    text = without_lone_lanes(text)
+    if "avx" in machine.features and "avx512f" not in machine.features:
+        text = with_opaque_masks(text)
+    return text
+
+
+_MASKED_STORE = re.compile(
+    r"""^(?P<indent>\s*)(?:tail\ )?call\ void\ @llvm\.masked\.store\.[\w.]+\(
+        (?P<type><\d+\ x\ (?P<element>\w+)>)\ (?P<value>%[\w.]+),\ ptr\ (?:align\ (?P<align>\d+)\ )?
+        (?P<ptr>%[\w.]+),\ <\d+\ x\ i1>\ <(?P<mask>i1\ \w+(?:,\ i1\ \w+)*)>\).*$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def without_lone_lanes(text: str) -> str:
+    """The IR with stores of one element in place of masked stores whose mask has one lane set.
+
+    LLVM 22 stores too much there, where the value was narrowed from 32 bits: its back end for
+    AVX-512 joins the narrowing with the store, and then stores the lane without narrowing it. Such
+    masks appear when constants are folded, so they are looked for after that.
+    """
+    return _MASKED_STORE.sub(_lone_lane, text)
+
+
+def _lone_lane(found: re.Match[str]) -> str:
+    lanes = [word == "true" for word in found["mask"].replace("i1 ", "").split(", ")]
+    if sum(lanes) != 1:
+        return found[0]
+    lane, indent, element = lanes.index(True), found["indent"], found["element"]
+    name = f"%lone.{found.start()}"  # of its own, as places in the text are
+    align = f", align {found['align']}" if found["align"] else ""
+    return (
+        f"{indent}{name} = extractelement {found['type']} {found['value']}, i64 {lane}\n"
+        f"{indent}{name}.at = getelementptr {element}, ptr {found['ptr']}, i64 {lane}\n"
+        f"{indent}store {element} {name}, ptr {name}.at{align}"
+    )
+
+
+_MASKED_LOAD = re.compile(
+    r"""^(?P<indent>\s*)
+        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@]*
+        @llvm\.masked\.load\.v(?P<lanes>\d+)(?:[if](?P<bits>32|64)|p0)\.p0\(
+        [^<]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),""",
+    re.MULTILINE | re.VERBOSE,
+)
+_REGISTER = 128, 256  # bits of the vectors that may be operands of assembly
+
+
+def with_opaque_masks(text: str) -> str:
+    """The IR with masks of loads of which the back end knows nothing.
+
+    LLVM 22's for AVX keeps a mask as the upper bits of integers. When it finds that no lane of a
+    register is ever set, it makes a constant of them whose lower bits are not zero, takes that for
+    a mask with all lanes set, and reads the whole register: past the end of what may be read. So
+    the mask goes through an empty piece of assembly.
+    """
+    return _MASKED_LOAD.sub(_opaque, text)
+
+
+def _opaque(found: re.Match[str]) -> str:
+    lanes, indent = int(found["lanes"]), found["indent"]
+    full = 1 << (lanes - 1).bit_length()
+    least, most = (bits // full for bits in _REGISTER)
+    wide = f"<{full} x i{max(least, min(most, int(found['bits'] or 64)))}>"
+    name = f"%mask.{found.start()}"  # of its own, as places in the text are
+    return (
+        f"{indent}{name}.full = {_resized(found['mask'], lanes, full)}\n"
+        f"{indent}{name}.wide = sext <{full} x i1> {name}.full to {wide}\n"
+        f'{indent}{name}.same = call {wide} asm "", "=x,0"({wide} {name}.wide)\n'
+        f"{indent}{name}.set = icmp slt {wide} {name}.same, zeroinitializer\n"
+        f"{indent}{name} = {_resized(name + '.set', full, lanes)}\n"
+        f"{indent}{found['call']} {name},"
+    )
+
+
+def _resized(mask: str, lanes: int, to: int) -> str:
+    """The first lanes of a mask, and others not set."""
+    picked = ", ".join(f"i32 {min(k, lanes)}" for k in range(to))
+    old = f"<{lanes} x i1>"
+    return f"shufflevector {old} {mask}, {old} zeroinitializer, <{to} x i32> <{picked}>"
