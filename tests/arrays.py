@@ -1,4 +1,4 @@
-"""Arrays for tests of blocks: aligned ones, and blocks cut out by loops."""
+"""Arrays for tests: aligned ones, and blocks cut out by loops."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 from tilewright.ir.types import FP8E4B15
 
 
-def aligned(array: Any) -> Any:
-    """A copy that begins at a multiple of 64 bytes, as tensor descriptors want it."""
-    room = np.zeros(array.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
+def aligned(array: Any, offset: int = 0) -> Any:
+    """A copy that begins so many bytes behind a multiple of 64; tensor descriptors want none."""
+    room = np.zeros(array.nbytes + 64 + offset, np.uint8)
+    start = -room.ctypes.data % 64 + offset
     found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     found[...] = array
     return found

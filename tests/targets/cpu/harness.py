@@ -62,10 +62,24 @@ def run_compiled(
     """Compile for the CPU, run, and return the optimised LLVM IR."""
     target = machine or host()
     text, scratch = generate(module, target, fp_fusion=fp_fusion)
-    optimised, code = emit.compile_text(text, target)
-    loaded = device.LoadedCode(code, [module.entry.name])
+    return run_text(text, module.entry.name, scratch, grid, args, machine=target, threads=threads)
+
+
+def run_text(
+    text: str,
+    name: str,
+    scratch: int,
+    grid: tuple[int, int, int],
+    args: Sequence[Any],
+    *,
+    machine: Machine,
+    threads: int = 1,
+) -> str:
+    """Run what `generate` made, or what a test made of it; returns the optimised LLVM IR."""
+    optimised, code = emit.compile_text(text, machine)
+    loaded = device.LoadedCode(code, [name])
     packed = slots(args)
-    device.launch(loaded[module.entry.name], ctypes.addressof(packed), grid, scratch, threads)
+    device.launch(loaded[name], ctypes.addressof(packed), grid, scratch, threads)
     return optimised
 
 

@@ -29,6 +29,15 @@ def ir_of(
     return parse_module(tw.compile(source, target="interpreter").asm["ttir"])
 
 
+def module_of(
+    fn: Any, args: list[Any], types: str = "", disjoint: bool = True, **constexprs: Any
+) -> Any:
+    """The kernel's tile IR after all passes, for arguments (of `types`, where given)."""
+    names = [p for p in fn.arg_names if p not in constexprs]
+    kinds = types.split() if types else map(_kind, args)
+    return ir_of(fn, dict(zip(names, kinds, strict=True)), constexprs, disjoint)
+
+
 def same(
     fn: Any,
     args: list[Any],
@@ -39,9 +48,7 @@ def same(
     **constexprs: Any,
 ) -> None:
     """The kernel leaves the same bits (or numbers within a relative tolerance) under both."""
-    names = [p for p in fn.arg_names if p not in constexprs]
-    kinds = types.split() if types else [_kind(a) for a in args]
-    module = ir_of(fn, dict(zip(names, kinds, strict=True)), constexprs, disjoint)
+    module = module_of(fn, args, types, disjoint, **constexprs)
     x, y, z = (*grid, 1, 1)[:3]
     full = x, y, z
     for machine in (host(), host(PLAIN_AVX2)) if "avx2" in host().features else (host(),):

@@ -14,10 +14,9 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.targets.cpu.harness import host, slots
-from tests.targets.cpu.test_kernels import _kind, ir_of
-from tilewright.runtime.devices import cpu as device
-from tilewright.targets.cpu import emit
+from tests.arrays import aligned
+from tests.targets.cpu.harness import host, run_text
+from tests.targets.cpu.test_kernels import module_of
 from tilewright.targets.cpu.codegen import generate
 
 CALL = re.compile(r"call void @llvm\.prefetch\.p0\(([^)]*)\)")
@@ -26,32 +25,24 @@ REQUEST = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ct
 
 def requests(fn: Any, programs: int, args: list[Any], **constexprs: Any) -> list[tuple[int, int]]:
     """(address, whether it is for writing) of all requests of a launch, in order."""
-    names = [p for p in fn.arg_names if p not in constexprs]
-    kinds = [_kind(a) for a in args]
-    module = ir_of(fn, dict(zip(names, kinds, strict=True)), constexprs)
+    module = module_of(fn, args, **constexprs)
     seen: list[tuple[int, int]] = []
 
     def request(address: int, write: int, locality: int, data: int) -> None:
         seen.append((address, write))
 
     called = REQUEST(request)
-    address = ctypes.cast(called, ctypes.c_void_p).value
+    function = ctypes.cast(called, ctypes.c_void_p).value
     text, scratch = generate(module, host(), fp_fusion=False)
     lines = [line for line in text.splitlines() if "declare void @llvm.prefetch" not in line]
-    text = CALL.sub(rf"call void inttoptr (i64 {address} to ptr)(\1)", "\n".join(lines))
-    _, code = emit.compile_text(text, host())
-    loaded = device.LoadedCode(code, [module.entry.name])
-    packed = slots(args)
-    device.launch(loaded[module.entry.name], ctypes.addressof(packed), (programs, 1, 1), scratch, 1)
+    text = CALL.sub(rf"call void inttoptr (i64 {function} to ptr)(\1)", "\n".join(lines))
+    run_text(text, module.entry.name, scratch, (programs, 1, 1), args, machine=host())
     return seen
 
 
 def floats(*shape: int) -> Any:
     """Ones that begin with a cache line."""
-    size = int(np.prod(shape))
-    memory = np.ones(size + 16, np.float32)
-    skip = -memory.ctypes.data % 64 // 4
-    return memory[skip : skip + size].reshape(shape)
+    return aligned(np.ones(shape, np.float32))
 
 
 def lines_of(array: np.ndarray) -> set[int]:

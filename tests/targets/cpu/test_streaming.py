@@ -5,7 +5,6 @@ A machine with a cache of one byte makes every launch a large one.
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +13,10 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from tests.targets.cpu.harness import both, host, slots
-from tests.targets.cpu.test_kernels import _kind, ir_of
+from tests.arrays import aligned
+from tests.targets.cpu.harness import both, host, run_text
+from tests.targets.cpu.test_kernels import module_of
 from tests.targets.cpu.test_prefetch import floats
-from tilewright.runtime.devices import cpu as device
-from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 
 TINY = replace(host(), cache_bytes=1)
@@ -67,11 +65,6 @@ def kept_kernel(x_ptr, BLOCK: tl.constexpr):
     tl.store(x_ptr + at, at.to(tl.float32), eviction_policy="evict_last")
 
 
-def module_of(fn: Any, args: list[Any], **constexprs: Any) -> Any:
-    names = [p for p in fn.arg_names if p not in constexprs]
-    return ir_of(fn, dict(zip(names, map(_kind, args), strict=True)), constexprs)
-
-
 def agree(fn: Any, programs: int, args: list[Any], **constexprs: Any) -> str:
     """Run on the tiny machine and interpreted; the code."""
     module = module_of(fn, args, **constexprs)
@@ -89,11 +82,7 @@ class Placed(np.ndarray):
 
 
 def placed(values: np.ndarray, offset: int) -> Placed:
-    memory = np.zeros(values.nbytes + 128, np.uint8)
-    skip = -memory.ctypes.data % 64 + offset
-    found = memory[skip : skip + values.nbytes].view(values.dtype).reshape(values.shape)
-    found[...] = values
-    return found.view(Placed)
+    return aligned(values, offset).view(Placed)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.int32])
@@ -155,10 +144,8 @@ def _streams(cache_bytes: int, programs: int) -> bool:
         line for line in text.splitlines() if not (", !nontemporal" in line and "store" in line)
     ]
     assert len(kept) < len(text.splitlines())
-    _, code = emit.compile_text("\n".join(kept), machine)
-    loaded = device.LoadedCode(code, [module.entry.name])
-    packed = slots(args)
-    device.launch(loaded[module.entry.name], ctypes.addressof(packed), (programs, 1, 1), scratch, 1)
+    name, grid = module.entry.name, (programs, 1, 1)
+    run_text("\n".join(kept), name, scratch, grid, args, machine=machine)
     return not out.any()
 
 
