@@ -4,6 +4,8 @@ Errors of fp32 in units of the last place, the largest over all of its numbers, 
 
     exp     1.94    ex2.approx of the fraction, times a power of two
     exp2    2.06    ex2.approx.ftz: what is below 2**-126 is 0
+    log     1.05    a polynomial; lg2.approx of subnormal numbers and what is none
+    log2    1.97    the same
     tanh    2.02    a polynomial near 0, by ex2.approx and rcp.approx beyond
     rsqrt   1.52    rsqrt.approx
     sqrt    0.95    sqrt.approx, unless it must be exact
@@ -130,6 +132,62 @@ def lower_exp2(b: Builder, op: math.Exp2, src: V) -> V:
     if element == ir.FP64:
         return common.lower_math(b, op, src)
     return _in_f32(b, element, exp2_f32, src)
+
+
+# -- logarithms -----------------------------------------------------------------------------------
+
+# (log(1+f) - f) / f**2 on -1/3 .. 1/3, a minimax polynomial: 2**-25.2 of log(1+f).
+_LOG = (
+    -0.49999937415122986,
+    0.33333197236061096,
+    -0.2500782012939453,
+    0.20011168718338013,
+    -0.1641596108675003,
+    0.13995806872844696,
+    -0.1538853943347931,
+    0.14026358723640442,
+)
+_TWO_THIRDS = 0x3F2AAAAB  # the bits of 2/3
+_UNIT = 2.0**-23  # an exponent in its place is so much of itself as an integer
+
+# log 2 in a base, and 1/log of the base, both in two parts.
+_BASES: dict[type[arith.Op], tuple[tuple[float, float], tuple[float, float]]] = {
+    math.Log: ((0.6931471824645996, 0.0), (1.0, 0.0)),  # its second part, -2e-9, does not show
+    math.Log2: ((1.0, 0.0), FORMAT_F32.log2e),
+    math.Log10: ((0.3010300099849701, -1.4320988897517637e-08), FORMAT_F32.log10e),
+}
+
+
+def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
+    """log(2**e * (1+f)) with f in -1/3 .. 1/3; of subnormal numbers and what has no logarithm or
+    no end, lg2.approx of x * 2**126, which has the right infinities and NaN."""
+    (of_two, of_two_low), (unit, unit_low) = _BASES[base]
+    bits = b.bitcast(x, I32)
+    exponent = b.and_(b.sub(bits, _TWO_THIRDS), -(1 << 23))
+    steps = b.sitofp(exponent, F32)
+    f = b.fsub(b.bitcast(b.sub(bits, exponent), F32), 1.0)
+    rest, square = polynomial(b, f, _LOG), b.fmul(f, f)
+    if unit == 1.0:
+        head = b.fma(square, rest, f)
+    else:
+        low = b.fma(b.fmul(square, rest), unit, b.fmul(f, unit_low))
+        if of_two_low:
+            low = b.fma(steps, of_two_low * _UNIT, low)
+        head = b.fma(f, unit, low)
+    usual = b.fma(steps, of_two * _UNIT, head)
+    l2 = instruction(b, "lg2.approx.ftz.f32", b.fmul(x, 2.0**126))
+    unusual = b.fma(l2, of_two, const(F32, -126.0 * of_two))
+    # Positive and normal. As two comparisons of floats, LLVM makes four instructions of it.
+    normal = b.icmp("ult", b.sub(bits, 0x00800000), 0x7F000000)
+    return b.select(normal, usual, unusual)
+
+
+@lowers(math.Log, math.Log2, math.Log10, target="cuda")
+def lower_log(b: Builder, op: math.Log | math.Log2 | math.Log10, src: V) -> V:
+    element = _element(op)
+    if element == ir.FP64:
+        return common.lower_math(b, op, src)
+    return _in_f32(b, element, lambda b, x: log_f32(b, x, type(op)), src)
 
 
 def tanh_f32(b: Builder, x: V) -> V:
