@@ -63,6 +63,13 @@ def assign_layouts(fn: Function, ctx: PassContext) -> bool:
     return True
 
 
+def _size_behind(pointer: Value) -> int:
+    """Bytes of an element that a pointer points to."""
+    element = element_of(pointer.type)
+    assert isinstance(element, Pointer)
+    return element.element_ty.nbytes_in_memory
+
+
 class _Assignment:
     def __init__(self, fn: Function, ctx: PassContext) -> None:
         self.fn = fn
@@ -91,9 +98,7 @@ class _Assignment:
         order = tuple(
             sorted(row_major(len(extents)), key=lambda axis: -info.contiguity[axis])
         )  # stable: the last axis is the fastest where nothing is known
-        element = element_of(pointer.type)
-        assert isinstance(element, Pointer)
-        size = element.element_ty.nbytes_in_memory
+        size = _size_behind(pointer)
         vector = min(info.vector_length(order[0], size), VECTOR_BYTES // size)
         return extents, order, vector
 
@@ -101,16 +106,22 @@ class _Assignment:
         """Elements along the fastest axis that a thread holds, by shape and order.
 
         Accesses of one shape share a layout, the one with the most elements a thread, so that
-        values of different element types meet without a conversion.
+        values of different element types meet without a conversion. But what is written is never
+        more than one vector: a warp's write would leave half of each sector to the next, and
+        memory take each sector twice. (What is read twice comes from the nearest cache.)
         """
-        found: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        longest: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
+        whole: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
         for op in self.fn.walk():
             if isinstance(op, Load | Store | AnyAtomic) and is_tile(op.ptr):
                 extents, order, vector = self._access(op.ptr)
-                vector = min(vector, per_thread(extents, self.lanes, self.warps))
                 key = extents, order
-                found[key] = max(found.get(key, 1), vector)
-        return found
+                size = _size_behind(op.ptr)
+                if not isinstance(op, Load | Reading) and vector * size == VECTOR_BYTES:
+                    whole[key] = min(whole.get(key, vector), vector)
+                vector = min(vector, per_thread(extents, self.lanes, self.warps))
+                longest[key] = max(longest.get(key, 1), vector)
+        return {key: min(vector, whole.get(key, vector)) for key, vector in longest.items()}
 
     def _memory_layout(self, pointer: Value) -> LinearLayout:
         extents, order, _ = self._access(pointer)
