@@ -30,9 +30,16 @@ def widen(b: Builder, x: V, element: ir.DType) -> V:
     if element == ir.FP16:
         return b.fpext(x, F32)
     if element == ir.BF16:
-        wide = b.shl(b.zext(x, I32), 16)
-        return b.bitcast(wide, like(F32, x.type))
+        return b.bitcast(_upper_half(b, x), like(F32, x.type))
     return _widen_fp8(b, x, element)
+
+
+def _upper_half(b: Builder, x: V) -> V:
+    """16 bits as the upper ones of 32, the others 0."""
+    if x.part is None:
+        return b.shl(b.zext(x, I32), 16)
+    word, place = x.part  # by one instruction, where the upper half would take two
+    return b.and_(word, 0xFFFF0000) if place else b.shl(word, 16)
 
 
 def narrow(b: Builder, x: V, element: ir.DType) -> V:

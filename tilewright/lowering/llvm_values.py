@@ -127,14 +127,18 @@ class V:
 
     `number` is the value of an integer constant, or of each lane of a splat of one (signed,
     within the type; a bool is 0 or 1), and None for everything else. Folding reads it.
+
+    `part` tells of a value that was taken out of a word of 32 bits the word, and the bit of it at
+    which the value begins.
     """
 
-    __slots__ = ("number", "text", "type")
+    __slots__ = ("number", "part", "text", "type")
 
     def __init__(self, text: str, type: LType, number: int | None = None) -> None:
         self.text = text
         self.type = type
         self.number = number
+        self.part: tuple[V, int] | None = None
 
     def __repr__(self) -> str:
         return f"{self.type.text} {self.text}"

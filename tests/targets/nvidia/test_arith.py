@@ -81,6 +81,20 @@ def test_exp_takes_few_instructions() -> None:
     assert len(found) <= 8, found
 
 
+@pytest.mark.parametrize(("make", "most"), [(math.Log, 23), (math.Log2, 25), (math.Log10, 25)])
+def test_logarithms_take_few_instructions(make: Make, most: int) -> None:
+    found = instructions([make], 1, ir.FP32)
+    assert found.count("lg2.approx.ftz.f32") == 1
+    assert len(found) <= most, found
+
+
+def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
+    text = ptx_of(applied([lambda x: arith.Cast(x, ir.FP32, "rtne")], 1, ir.BF16, size=1024))
+    assert len(re.findall(r"and\.b32 .*, -65536;", text)) == 4
+    assert len(re.findall(r"shl\.b32 .*, 16;", text)) == 4
+    assert not re.search(r"%rs\d", text)
+
+
 @pytest.mark.parametrize(("make", "element", "name"), [
     (math.Exp2, ir.FP32, "ex2.approx.ftz.f32"),
     (math.Tanh, ir.BF16, "tanh.approx.f32"),

@@ -105,3 +105,36 @@ def test_volatile_loads_are_neither_merged_nor_moved() -> None:
     place = found.index("ld.global.cv")
     (target,) = re.findall(r"bra(?:\.uni)? \s*(\$L__BB\d+_\d+);", found[place:])[-1:]
     assert found.index(f"{target}:") < place, "the loop's condition is in the loop"
+
+
+def test_what_is_written_wider_than_read_fills_its_sectors() -> None:
+    """Eight numbers of bf16 are one vector, but as fp32 two, that would be written by halves."""
+    text = """
+    def kernel(x, y):
+        i = tl.program_id(0) * 1024 + tl.arange(0, 1024)
+        tl.store(y + i, tl.load(x + i).to(tl.float32))
+    """
+    module = build(kernel_from(text), {"x": "*bf16", "y": "*fp32"})
+    for facts in module.entry.arg_attrs:
+        facts["divisibility"] = 16
+    found = ptx_of(module, 90, num_warps=1)
+    assert len(re.findall(r"ld\.global\.v2\.b32", found)) == 8
+    places = re.findall(r"st\.global\.v4\.b32\s*\[%rd\d+(?:\+(\d+))?\]", found)
+    assert [int(place or 0) for place in places] == [512 * k for k in range(8)]
+
+
+def test_loops_carry_words_not_halves() -> None:
+    text = """
+    def kernel(x, y, n):
+        i = tl.arange(0, 256)
+        total = tl.zeros((256,), tl.float32)
+        for k in range(n):
+            total += tl.load(x + k * 256 + i).to(tl.float32)
+        tl.store(y + i, total)
+    """
+    module = build(kernel_from(text), {"x": "*bf16", "y": "*fp32", "n": "i32"})
+    for facts in module.entry.arg_attrs[:2]:
+        facts["divisibility"] = 16
+    found = ptx_of(module, 90, num_warps=1, num_stages=2)
+    assert found.count("ld.global") == 4  # one iteration ahead: two vectors before, two in it
+    assert not re.search(r"%rs\d", found)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.lowering.emit import V, const
-from tilewright.lowering.simt.kernel import Kernel, Registers, emits, register_count
+from tilewright.lowering.emit import Block, V, const
+from tilewright.lowering.simt.kernel import Kernel, emits, register_count
+from tilewright.lowering.simt.words import Words, whole_words
 from tilewright.ops import control
 
 
@@ -26,24 +27,44 @@ def emit_barrier(kernel: Kernel, op: control.Barrier) -> None:
     kernel.hw.barrier(kernel.b)
 
 
-def _flat(kernel: Kernel, values: Sequence[Value]) -> list[V]:
-    return [v for value in values for v in kernel.env[value]]
+class _Passage:
+    """How values pass from block to block: by words where they come so, else by registers.
 
+    A narrow element that was loaded is a part of a word. Passed on by itself it would take a
+    register, and an instruction to be taken out.
+    """
 
-def _split(registers: Sequence[V], values: Sequence[Value]) -> list[Registers]:
-    """Registers, taken apart by the values that they belong to."""
-    found: list[Registers] = []
-    start = 0
-    for value in values:
-        count = register_count(value)
-        found.append(list(registers[start : start + count]))
-        start += count
-    return found
+    def __init__(self, kernel: Kernel, *sources: Sequence[Value]) -> None:
+        """Of values that come from any of several sources."""
+        self.kernel = kernel
+        self.types = [value.type for value in sources[0]]
+        self.by_words = [
+            all(whole_words(kernel.env[value]) for value in values)
+            for values in zip(*sources, strict=True)
+        ]
 
+    def take(self, values: Sequence[Value]) -> list[V]:
+        """What is passed on for the values."""
+        found: list[V] = []
+        for value, type, by_words in zip(values, self.types, self.by_words, strict=True):
+            registers = self.kernel.env[value]
+            if by_words:
+                registers = Words(self.kernel.b, type, len(registers)).pack(registers)
+            found += registers
+        return found
 
-def _bind_all(kernel: Kernel, values: Sequence[Value], registers: Sequence[V]) -> None:
-    for value, part in zip(values, _split(registers, values), strict=True):
-        kernel.env[value] = part
+    def give(self, values: Sequence[Value], passed: Sequence[V]) -> None:
+        """Bind values to what was passed on for them."""
+        start = 0
+        for value, type, by_words in zip(values, self.types, self.by_words, strict=True):
+            count = register_count(value)
+            if by_words:
+                access = Words(self.kernel.b, type, count)
+                self.kernel.env[value] = access.unpack(passed[start : start + access.count])
+                start += access.count
+            else:
+                self.kernel.env[value] = list(passed[start : start + count])
+                start += count
 
 
 @emits(control.For)
@@ -56,7 +77,8 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     b = kernel.b
     start, stop = kernel.scalar(op.start), kernel.scalar(op.stop)
     step = _at_least_one(kernel, kernel.scalar(op.step))
-    inits = _flat(kernel, op.inits)
+    passage = _Passage(kernel, op.inits)
+    inits = passage.take(op.inits)
     before, body, after = b.current, b.block("for"), b.block("endfor")
     signed = ir.dtype_of(op.start.type).is_int_signed()
     b.cond_br(b.icmp("slt" if signed else "ult", start, stop), body, after)
@@ -64,9 +86,9 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     phis = [b.phi(v.type) for v in (start, *inits)]
     index, *carried = [phi.value for phi in phis]
     kernel.env[op.body.args[0]] = [index]
-    _bind_all(kernel, op.body.args[1:], carried)
+    passage.give(op.body.args[1:], carried)
     kernel.region(op.body)
-    yielded = _flat(kernel, op.body.terminator.operands)
+    yielded = passage.take(op.body.terminator.operands)
     again = b.icmp("ugt", b.sub(stop, index), step)
     following = b.add(index, step)
     latch = b.current
@@ -81,7 +103,7 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
         merged.add(first, before)
         merged.add(later, latch)
         results.append(merged.value)
-    _bind_all(kernel, op.results, results)
+    passage.give(op.results, results)
 
 
 def _at_least_one(kernel: Kernel, step: V) -> V:
@@ -94,7 +116,8 @@ def _at_least_one(kernel: Kernel, step: V) -> V:
 @emits(control.While)
 def emit_while(kernel: Kernel, op: control.While) -> None:
     b = kernel.b
-    inits = _flat(kernel, op.inits)
+    passage = _Passage(kernel, op.inits)
+    inits = passage.take(op.inits)
     before, body, after = b.block("while"), b.block("body"), b.block("done")
     entered = b.current
     b.br(before)
@@ -102,18 +125,23 @@ def emit_while(kernel: Kernel, op: control.While) -> None:
     phis = [b.phi(v.type) for v in inits]
     for phi, value in zip(phis, inits, strict=True):
         phi.add(value, entered)
-    _bind_all(kernel, op.before.args, [phi.value for phi in phis])
+    passage.give(op.before.args, [phi.value for phi in phis])
     kernel.region(op.before)
     condition, *passed = op.before.terminator.operands
     b.cond_br(kernel.scalar(condition), body, after)
     b.at(body)
-    _bind_all(kernel, op.body.args, _flat(kernel, passed))
+    _pass_on(kernel, passed, op.body.args)
     kernel.region(op.body)
-    for phi, value in zip(phis, _flat(kernel, op.body.terminator.operands), strict=True):
+    for phi, value in zip(phis, passage.take(op.body.terminator.operands), strict=True):
         phi.add(value, b.current)
     b.br(before)
     b.at(after)
-    _bind_all(kernel, op.results, _flat(kernel, passed))
+    _pass_on(kernel, passed, op.results)
+
+
+def _pass_on(kernel: Kernel, values: Sequence[Value], to: Sequence[Value]) -> None:
+    for old, new in zip(values, to, strict=True):
+        kernel.env[new] = kernel.env[old]
 
 
 @emits(control.If)
@@ -122,17 +150,19 @@ def emit_if(kernel: Kernel, op: control.If) -> None:
     branches = [b.block("then"), b.block("else")]
     after = b.block("endif")
     b.cond_br(kernel.scalar(op.condition), branches[0], branches[1])
-    ends = []
+    ends: list[Block] = []
     for block, region in zip(branches, op.regions, strict=True):
         b.at(block)
         kernel.region(region)
-        ends.append((b.current, _flat(kernel, region.terminator.operands)))
+        ends.append(b.current)
         b.br(after)
     b.at(after)
+    yields = [region.terminator.operands for region in op.regions]
+    passage = _Passage(kernel, *yields)
     merged: list[V] = []
-    for values in zip(*(registers for _, registers in ends), strict=True):
+    for values in zip(*map(passage.take, yields), strict=True):
         phi = b.phi(values[0].type)
-        for (block, _), value in zip(ends, values, strict=True):
+        for block, value in zip(ends, values, strict=True):
             phi.add(value, block)
         merged.append(phi.value)
-    _bind_all(kernel, op.results, merged)
+    passage.give(op.results, merged)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
-from tilewright.lowering.emit import I64, V, const, int_type, poison, vector
+from tilewright.lowering.emit import I64, V, const, int_type
 from tilewright.lowering.simt.access_report import VECTOR_BYTES, tell_access
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.lowering.simt.words import words
-from tilewright.lowering.types import memory_type, register_type
+from tilewright.lowering.simt.words import Words
 from tilewright.ops import memory
-
-WORD_BITS = 32
 
 
 @emits(memory.AddPtr)
@@ -61,57 +58,12 @@ def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
     return (r for r in range(0, count, length) if not r & copies)
 
 
-class Words:
-    """Elements of one access as integers: words of 32 bits, or 64 if the elements have as many.
-
-    One that is narrower than a word is an integer of its size.
-    """
-
-    def __init__(self, kernel: Kernel, type: ir.Type, length: int) -> None:
-        self.b = kernel.b
-        self.type = type
-        self.register = register_type(type)
-        self.element = memory_type(type)
-        self.length = length
-        bits = self.element.bits * length
-        self.bits = min(bits, max(WORD_BITS, self.element.bits))
-        self.count = bits // self.bits
-
-    def pack(self, values: Sequence[V]) -> list[V]:
-        """Elements as words."""
-        return words(self.b, values, self.type, self.bits)
-
-    def unpack(self, words: Sequence[V]) -> list[V]:
-        """Words as elements."""
-        b = self.b
-        if self.length == 1:
-            return [self._to_register(words[0])]
-        bits = int_type(self.element.bits)
-        if len(words) == 1:
-            elements = b.bitcast(words[0], vector(bits, self.length))
-        else:
-            packed = poison(vector(words[0].type, len(words)))
-            for i, word in enumerate(words):
-                packed = b.insert(packed, word, i)
-            elements = (
-                packed if bits is words[0].type else b.bitcast(packed, vector(bits, self.length))
-            )
-        return [self._to_register(b.extract(elements, i)) for i in range(self.length)]
-
-    def _to_register(self, value: V) -> V:
-        if self.register.is_ptr:
-            return self.b.inttoptr(value)
-        if self.register.bits == 1:
-            return self.b.icmp("ne", value, 0)
-        return self.b.bitcast(value, self.register)
-
-
 @emits(memory.Load)
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
     if kernel.ctx.explain:
         tell_access(kernel, op, length)
-    access = Words(kernel, op.result.type, length)
+    access = Words(kernel.b, op.result.type, length)
     policy = CachePolicy(op.cache, op.evict, op.volatile)
     pointers = kernel.env[op.ptr]
     masks = kernel.env[op.mask] if op.mask is not None else None
@@ -132,7 +84,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
     if kernel.ctx.explain:
         tell_access(kernel, op, length)
-    access = Words(kernel, op.value.type, length)
+    access = Words(kernel.b, op.value.type, length)
     policy = CachePolicy(op.cache, op.evict)
     pointers, values = kernel.env[op.ptr], kernel.env[op.value]
     masks = kernel.env[op.mask] if op.mask is not None else None

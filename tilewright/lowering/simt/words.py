@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import BF16, I8, Builder, V, int_type, poison, vector
+from tilewright.lowering.types import memory_type, register_type
+
+WORD_BITS = 32
 
 
 def row(b: Builder, values: Sequence[V], type: ir.Type) -> V:
@@ -40,3 +43,69 @@ def words(b: Builder, values: Sequence[V], type: ir.Type, bits: int = 32) -> lis
     count = total // bits
     whole = b.bitcast(joined, vector(word, count))
     return [b.extract(whole, i) for i in range(count)]
+
+
+class Words:
+    """Elements of one access as integers: words of 32 bits, or 64 if the elements have as many.
+
+    One that is narrower than a word is an integer of its size.
+    """
+
+    def __init__(self, b: Builder, type: ir.Type, length: int) -> None:
+        self.b = b
+        self.type = type
+        self.register = register_type(type)
+        self.element = memory_type(type)
+        self.length = length
+        bits = self.element.bits * length
+        self.bits = min(bits, max(WORD_BITS, self.element.bits))
+        self.count = bits // self.bits
+
+    def pack(self, values: Sequence[V]) -> list[V]:
+        """Elements as words."""
+        return whole_words(values) or words(self.b, values, self.type, self.bits)
+
+    def unpack(self, words: Sequence[V]) -> list[V]:
+        """Words as elements."""
+        b = self.b
+        if self.length == 1:
+            return [self._to_register(words[0])]
+        bits = self.element.bits
+        if len(words) == 1:
+            elements = b.bitcast(words[0], vector(int_type(bits), self.length))
+        else:
+            packed = poison(vector(words[0].type, len(words)))
+            for i, word in enumerate(words):
+                packed = b.insert(packed, word, i)
+            elements = packed
+            if bits != self.bits:
+                elements = b.bitcast(packed, vector(int_type(bits), self.length))
+        found = [self._to_register(b.extract(elements, i)) for i in range(self.length)]
+        if bits < self.bits == WORD_BITS:
+            for i, value in enumerate(found):
+                place = i * bits
+                value.part = words[place // WORD_BITS], place % WORD_BITS
+        return found
+
+    def _to_register(self, value: V) -> V:
+        if self.register.is_ptr:
+            return self.b.inttoptr(value)
+        if self.register.bits == 1:
+            return self.b.icmp("ne", value, 0)
+        return self.b.bitcast(value, self.register)
+
+
+def whole_words(values: Sequence[V]) -> list[V] | None:
+    """The words that the values are all the parts of, in order; None if they are not."""
+    found: list[V] = []
+    place = 0
+    for value in values:
+        if value.part is None or value.part[1] != place:
+            return None
+        word = value.part[0]
+        if place == 0:
+            found.append(word)
+        elif word is not found[-1]:
+            return None
+        place = (place + value.type.bits) % WORD_BITS
+    return found if place == 0 else None
