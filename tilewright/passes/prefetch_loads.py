@@ -17,8 +17,9 @@ NAME = "prefetch_loads"
 MAX_BYTES = 128  # of a thread, that loads ahead of their use may bring
 ALL_REGISTERS = 65536
 """Of a multiprocessor. The threads of a program share them, of which each keeps at most a quarter
-for loads ahead, where a narrow element has a register for itself: a loss over two rows of 32
-elements of bf16 a thread, in 512 threads, took all registers of a multiprocessor otherwise."""
+for loads ahead, where a narrow element counts as a register, which it takes when it is used: a loss
+over two rows of 32 elements of bf16 a thread, in 512 threads, left room for one program on a
+multiprocessor otherwise, instead of two."""
 
 
 @compiler_pass(NAME)
