@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.rewriter import Rewriter, rewrite
-from tilewright.ir.types import Tile, is_float
+from tilewright.ir.types import Tile, is_float, shape_of
 from tilewright.ops.arith import Constant, Select
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.memory import AddPtr, Load, Store
-from tilewright.ops.shape import Splat
+from tilewright.ops.shape import Reshape, Splat
 from tilewright.rewrites.patterns import constant, is_float_of, is_int_of, known
+from tilewright.rewrites.shape import without_dropped_axes
 
 
 @rewrite(AddPtr)
@@ -52,6 +53,25 @@ def load_of_splat(op: Load, rw: Rewriter) -> Value | None:
             return rw.insert(Splat(one, op.result.type.shape))
         case _:
             return None
+
+
+@rewrite(Reshape)
+def reshape_of_load(op: Reshape, rw: Rewriter) -> Value | None:
+    """reshape(load(p, m, o)) = load(reshape(p), reshape(m), reshape(o)) where it drops axes of
+    length 1, and the load has one use"""
+    load = op.src.op
+    if not isinstance(load, Load) or load.volatile or len(op.src.users) != 1:
+        return None
+    if without_dropped_axes(op, shape_of(op.src.type)) is None:
+        return None
+
+    def dropped(value: Value | None) -> Value | None:
+        return value and rw.insert(Reshape(value, op.shape))
+
+    with rw.before(load):  # where memory is what the load saw
+        ptr = rw.insert(Reshape(load.ptr, op.shape))
+        mask, other = dropped(load.mask), dropped(load.other)
+        return rw.insert(Load(ptr, mask, other, load.cache, load.evict, False))
 
 
 @rewrite(Select)

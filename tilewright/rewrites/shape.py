@@ -1,16 +1,20 @@
 """Shape changes.
 
 Canonical form: at most one of each kind in a row, `broadcast` outermost, then `expand_dims`; a
-reshape that only inserts one axis is an `expand_dims`; a uniform tile is one splat or constant.
+reshape that only inserts one axis is an `expand_dims`; axes of length 1 are dropped from indices
+and from what is loaded, not afterwards; a uniform tile is one splat or constant.
 The measure that falls: elements moved, then number of ops, then depth of a broadcast.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.ir.core import Op, Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import shape_of
-from tilewright.ops.arith import Constant
+from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Max, Min, Mul, Or, Sub
+from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import (
     Arange,
     Broadcast,
@@ -22,7 +26,7 @@ from tilewright.ops.shape import (
     Splat,
     Split,
 )
-from tilewright.rewrites.patterns import constant, uniform, with_shape_of
+from tilewright.rewrites.patterns import constant, like, uniform, with_shape_of
 
 
 @rewrite(Splat)
@@ -84,6 +88,51 @@ def reshape_again(op: Reshape, rw: Rewriter) -> Value | None:
             return rw.insert(Reshape(x, op.shape))
         case _:
             return None
+
+
+def without_dropped_axes(op: Reshape, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Another shape of as many axes as the source, without the axes that the reshape drops.
+
+    None where it does anything but drop axes of length 1, or drops all.
+    """
+    source, left = shape_of(op.src.type), list(op.shape)
+    kept: list[int] = []
+    for axis in reversed(range(len(source))):
+        if left and left[-1] == source[axis]:
+            left.pop()
+            kept.append(shape[axis])
+        elif source[axis] != 1:
+            return None
+    return None if left or not kept or len(kept) == len(source) else tuple(reversed(kept))
+
+
+@rewrite(Reshape)
+def reshape_of_broadcast(op: Reshape, rw: Rewriter) -> Value | None:
+    """reshape(broadcast(x)) = broadcast(reshape(x)) where it drops axes of length 1"""
+    match op.src.op:
+        case Broadcast(x):
+            shape = without_dropped_axes(op, shape_of(x.type))
+            if shape is None:
+                return None
+            return rw.insert(Broadcast(rw.insert(Reshape(x, shape)), op.shape))
+        case _:
+            return None
+
+
+# What addresses and masks are made of.
+_INDEXING = (AddPtr, Add, Sub, Mul, Min, Max, And, Or, Cmp, Cast)
+
+
+@rewrite(Reshape)
+def reshape_of_index(op: Reshape, rw: Rewriter) -> Value | None:
+    """reshape(f(x, y)) = f(reshape(x), reshape(y)) where it drops axes of length 1, of what has
+    one use: so that a load without these axes has its address in the usual form"""
+    source = op.src.op
+    if not isinstance(source, _INDEXING) or len(op.src.users) != 1:
+        return None
+    if without_dropped_axes(op, shape_of(op.src.type)) is None:
+        return None
+    return rw.insert(like(source, [rw.insert(Reshape(v, op.shape)) for v in source.operands]))
 
 
 @rewrite(Reshape)
