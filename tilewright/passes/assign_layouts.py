@@ -11,6 +11,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import LinearLayout
+from tilewright.ops.arith import Cast
 from tilewright.ops.atomic import AnyAtomic, AtomicStore, Reading
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import ConvertLayout
@@ -63,11 +64,21 @@ def assign_layouts(fn: Function, ctx: PassContext) -> bool:
     return True
 
 
+def _size_of(value: Value) -> int:
+    """Bytes of an element."""
+    return element_of(value.type).nbytes_in_memory
+
+
 def _size_behind(pointer: Value) -> int:
     """Bytes of an element that a pointer points to."""
     element = element_of(pointer.type)
     assert isinstance(element, Pointer)
     return element.element_ty.nbytes_in_memory
+
+
+def _widens(op: Op) -> bool:
+    """Whether less is to be moved before the op than after it."""
+    return isinstance(op, Cast) and _size_of(op.src) < _size_of(op.result)
 
 
 class _Assignment:
@@ -140,7 +151,7 @@ class _Assignment:
         if home is None:
             return best
         _, order, vector = self._access(op.ptr)
-        size = element_of(op.value.type).nbytes_in_memory
+        size = _size_of(op.value)
         wanted = min(SECTOR_BYTES, size * run_of_a_warp(best, order, vector))
         return home.layout if size * run_of_a_warp(home.layout, order, vector) >= wanted else best
 
@@ -315,7 +326,7 @@ class _Assignment:
         found = self.made.get((value, layout))
         if found is None:
             op = value.op
-            remake = op is not None and follows(op) and value not in self.homes
+            remake = op is not None and follows(op) and (value not in self.homes or _widens(op))
             found = self._remade(op, layout) if op and remake else self._converted(value, layout)
             self.made[value, layout] = found
         return found
