@@ -123,7 +123,7 @@ no:
 }
 
 ; Whether there is room for the words of one more argument.
-define internal i1 @has_room(ptr %frame) nounwind {
+define internal i1 @has_room(ptr %frame) nounwind alwaysinline {
   %count = get i64 Frame.word_count of %frame
   %room = icmp ult i64 %count, $WORDS_LIMIT
   ret i1 %room
@@ -131,7 +131,7 @@ define internal i1 @has_room(ptr %frame) nounwind {
 
 ; One argument, by its exact type; `%i` is its slot.
 define internal i1 @read(ptr %rt, ptr %frame, ptr %param, ptr %value,
-                         i64 %i) nounwind "frame-pointer"="all" {
+                         i64 %i) nounwind alwaysinline "frame-pointer"="all" {
 entry:
   %flags = get i64 Param.flags of %param
   %type = get ptr Object.type of %value
@@ -221,7 +221,7 @@ no:
 }
 
 define internal i1 @read_float(ptr %rt, ptr %frame, i64 %flags, ptr %value,
-                               i64 %i) nounwind "frame-pointer"="all" {
+                               i64 %i) nounwind alwaysinline "frame-pointer"="all" {
 entry:
   %masked = and i64 %flags, $TAKES_FLOAT
   %takes = icmp ne i64 %masked, 0
@@ -239,7 +239,7 @@ no:
 ; An int: $INT, the class of its type (0 for the value 1, then int32, int64, uint64) and whether 16
 ; divides it.
 define internal i1 @read_int(ptr %rt, ptr %frame, ptr %param, ptr %value,
-                             i64 %i) nounwind "frame-pointer"="all" {
+                             i64 %i) nounwind alwaysinline "frame-pointer"="all" {
 entry:
   %overflow = alloca i32
   %flags = get i64 Param.flags of %param
@@ -299,7 +299,7 @@ no:
 }
 
 ; $ALIGNED when alignment counts for the parameter and 16 divides the number.
-define internal i64 @alignment(i64 %flags, i64 %number) nounwind {
+define internal i64 @alignment(i64 %flags, i64 %number) nounwind alwaysinline {
   %masked = and i64 %flags, $BY_ALIGNMENT
   %counts = icmp ne i64 %masked, 0
   %rest = and i64 %number, 15
@@ -309,7 +309,7 @@ define internal i64 @alignment(i64 %flags, i64 %number) nounwind {
   ret i64 %bit
 }
 
-define internal void @put_slot(ptr %frame, i64 %i, i64 %bits) nounwind {
+define internal void @put_slot(ptr %frame, i64 %i, i64 %bits) nounwind alwaysinline {
   %slots = at Frame.slots of %frame
   %at = getelementptr i64, ptr %slots, i64 %i
   store i64 %bits, ptr %at

@@ -44,11 +44,16 @@ def assemble(text: str, names: tuple[str, ...], triple: str = "") -> Code:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(triple or llvm.get_process_triple())
-    # Level 0 takes 15 ms, level 1 70; the code gains little, as it mostly calls Python.
-    machine = target.create_target_machine(opt=0, reloc="pic", codemodel="default")
+    # Level 1 takes 100 ms, once for a machine; at level 0 a launch of many arguments takes a third
+    # more. Nothing else is optimised: passes may put in calls of the C library.
+    machine = target.create_target_machine(opt=1, reloc="pic", codemodel="default")
     module = llvm.parse_assembly(expand(text), llvm.create_context())
     module.triple = machine.triple
     module.verify()
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
+    options = llvm.create_pipeline_tuning_options(speed_level=0)
+    passes.run(module, llvm.create_pass_builder(machine, options))
     return extract(machine.emit_object(module), names)
 
 

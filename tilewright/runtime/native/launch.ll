@@ -592,7 +592,7 @@ done:
 
 ; -- small things -------------------------------------------------------------------------------
 
-define internal i1 @equal(ptr %a, ptr %b, i64 %count) nounwind {
+define internal i1 @equal(ptr %a, ptr %b, i64 %count) nounwind alwaysinline {
 entry:
   br label %test
 test:
@@ -615,7 +615,7 @@ no:
   ret i1 false
 }
 
-define internal void @copy(ptr %to, ptr %from, i64 %count) nounwind {
+define internal void @copy(ptr %to, ptr %from, i64 %count) nounwind alwaysinline {
 entry:
   br label %test
 test:
@@ -634,7 +634,7 @@ done:
 }
 
 ; How many items a tuple has; none when it is null.
-define internal i64 @size_of(ptr %tuple) nounwind {
+define internal i64 @size_of(ptr %tuple) nounwind alwaysinline {
 entry:
   %none = icmp eq ptr %tuple, null
   br i1 %none, label %zero, label %read
@@ -646,14 +646,14 @@ zero:
 }
 
 ; An item of a tuple, borrowed.
-define internal ptr @item(ptr %tuple, i64 %index) nounwind {
+define internal ptr @item(ptr %tuple, i64 %index) nounwind alwaysinline {
   %items = getelementptr i8, ptr %tuple, i64 $TUPLE_ITEMS
   %at = getelementptr ptr, ptr %items, i64 %index
   %object = load ptr, ptr %at
   ret ptr %object
 }
 
-define internal ptr @param(ptr %state, i64 %index) nounwind {
+define internal ptr @param(ptr %state, i64 %index) nounwind alwaysinline {
   %all = get ptr State.params of %state
   %offset = mul i64 %index, $Param.size
   %param = getelementptr i8, ptr %all, i64 %offset
@@ -661,7 +661,7 @@ define internal ptr @param(ptr %state, i64 %index) nounwind {
 }
 
 ; One more word of the key.
-define internal void @push(ptr %frame, i64 %word) nounwind {
+define internal void @push(ptr %frame, i64 %word) nounwind alwaysinline {
   %count = get i64 Frame.word_count of %frame
   %words = at Frame.words of %frame
   %at = getelementptr i64, ptr %words, i64 %count
@@ -672,7 +672,7 @@ define internal void @push(ptr %frame, i64 %word) nounwind {
 }
 
 ; An object's address as a word of the key; the object will be kept with it.
-define internal void @push_object(ptr %frame, ptr %object) nounwind {
+define internal void @push_object(ptr %frame, ptr %object) nounwind alwaysinline {
   %word = ptrtoint ptr %object to i64
   call void @push(ptr %frame, i64 %word)
   %count = get i64 Frame.object_count of %frame

@@ -82,7 +82,7 @@ no:
 
 ; A bit for each earlier tensor of the call that overlaps this one, which is noted for later ones.
 ; Off the CPU extents are not known, and all tensors are taken to overlap anyway.
-define internal i64 @overlaps(ptr %frame, i64 %device, i64 %low, i64 %high) nounwind {
+define internal i64 @overlaps(ptr %frame, i64 %device, i64 %low, i64 %high) nounwind alwaysinline {
 entry:
   %count = get i64 Frame.tensor_count of %frame
   %lows = at Frame.lows of %frame
@@ -120,7 +120,7 @@ none:
 }
 
 ; The number kept for a key in a table of $BUCKETS pairs; 0 when there is none.
-define internal i64 @lookup(ptr %table, i64 %key) nounwind {
+define internal i64 @lookup(ptr %table, i64 %key) nounwind alwaysinline {
 entry:
   %spread = mul i64 %key, $HASH_FACTOR
   %start = lshr i64 %spread, $HASH_SHIFT
@@ -196,7 +196,7 @@ no:
 }
 
 ; An array's element type and, above the lowest byte, the element's size; 0 for other types.
-define internal i64 @element_of(ptr %rt, ptr %array) nounwind {
+define internal i64 @element_of(ptr %rt, ptr %array) nounwind alwaysinline {
   %type = get i64 Array.descr of %array
   %table = at Runtime.elements of %rt
   %element = call i64 @lookup(ptr %table, i64 %type)
