@@ -12,8 +12,10 @@ import torch
 import tilewright.language as tl
 from tilewright.runtime.autotuner import Autotuner, autotune
 from tilewright.runtime.config import Config
+from tilewright.runtime.devices.cuda_torch import checked_stream_function
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.jit import JITFunction, jit
+from tilewright.runtime.native.runtime import runtime
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 pytestmark = pytest.mark.gpu
@@ -80,6 +82,17 @@ def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
         stream.synchronize()
         assert torch.equal(out, x + y)
         assert torch.equal(total, out.sum())
+
+
+def test_c_function_of_torch_tells_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each launch asks Python, which is right too, and slower."""
+    ready(monkeypatch)
+    found = runtime()
+    assert found is not None
+    for index in range(torch.cuda.device_count()):
+        before = torch.cuda.current_stream(index)
+        assert checked_stream_function(found.torch_stream, index) == found.torch_stream != 0
+        assert torch.cuda.current_stream(index) == before
 
 
 def test_graph_capture(monkeypatch: pytest.MonkeyPatch) -> None:

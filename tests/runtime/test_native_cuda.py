@@ -3,7 +3,9 @@
 import ctypes
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -178,6 +180,83 @@ def test_stream_is_asked_for_on_each_launch(
     assert [launch.stream for launch in fake.launches] == [0xFFFF_8000_0000_1000, 0x2000, 0]
 
 
+class StreamsOfTorch:
+    """torch's current stream, told to Python and by a C function as DLPack has it.
+
+    Attributes:
+        current: the handle.
+        asked: how often Python has asked.
+        lies: what the C function says instead, if anything.
+        status: what it gives.
+    """
+
+    def __init__(self, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.current, self.asked = 0x5000, 0
+        self.lies: int | None = None
+        self.status = 0
+        fake.modules["torch"] = SimpleNamespace(
+            version=SimpleNamespace(cuda="13.0"),
+            _C=SimpleNamespace(_cuda_getCurrentRawStream=self.ask),
+            cuda=SimpleNamespace(stream=self.using, ExternalStream=lambda handle, device: handle),
+        )
+        kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)
+        self._function = kind(self.tell)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        monkeypatch.setattr(native(), "torch_stream", address)
+
+    @contextmanager
+    def using(self, handle: int) -> Generator[None]:
+        before, self.current = self.current, handle
+        yield
+        self.current = before
+
+    def ask(self, index: int) -> int:
+        self.asked += 1
+        return self.current + index
+
+    def tell(self, kind: int, index: int, out: int) -> int:
+        assert kind == 2
+        told = self.current + index if self.lies is None else self.lies
+        ctypes.c_uint64.from_address(out).value = told
+        return self.status
+
+
+def test_stream_is_told_by_torchs_c_function(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = StreamsOfTorch(fake, monkeypatch)
+    fake.widths["k"] = WIDTHS
+    kernel = Kernel()
+    kernel((1,), *arguments())
+    asked = streams.asked
+    for handle in (0xFFFF_8000_0000_1000, 0):
+        streams.current = handle
+        kernel((1,), *arguments())
+        assert kernel.natively
+        assert fake.launches[-1].stream == handle
+    assert streams.asked == asked
+    streams.status, streams.current = -1, 0x7000
+    kernel((1,), *arguments())
+    assert kernel.natively
+    assert streams.asked == asked + 1
+    assert fake.launches[-1].stream == 0x7000
+
+
+@pytest.mark.parametrize("lie", [0, 0x5000])
+def test_c_function_that_knows_no_streams_is_not_asked(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, lie: int
+) -> None:
+    streams = StreamsOfTorch(fake, monkeypatch)
+    streams.lies = lie
+    fake.widths["k"] = WIDTHS
+    kernel = Kernel()
+    kernel((1,), *arguments())
+    streams.current = 0x6000
+    kernel((1,), *arguments())
+    assert kernel.natively
+    assert fake.launches[-1].stream == 0x6000
+
+
 def test_bound_launches_are_the_same_on_the_stream_of_the_time(
     fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,10 +315,14 @@ def test_refused_launches_have_the_same_words(
 
 
 def test_last_kernel_is_noted(kernel: Kernel) -> None:
-    device(0).last_kernel = "another"
-    kernel((1,), *arguments())
-    assert kernel.natively
-    assert device(0).last_kernel == "k"
+    for name in ("another", "größer", ""):
+        device(0).last_kernel = name
+        assert device(0).last_kernel == name
+    for _ in range(2):
+        kernel((1,), *arguments())
+        assert kernel.natively
+        assert device(0).last_kernel == "k"
+        assert device(1).last_kernel == ""
 
 
 def test_empty_and_oversized_grids(fake: FakeCuda, kernel: Kernel) -> None:

@@ -19,7 +19,7 @@ import ctypes
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy import cached_property
@@ -92,14 +92,17 @@ class Device:
         index, name: 0 and ``"cuda:0"``.
         handle: the driver's handle of the device.
         context: the driver's handle of the primary context.
-        last_kernel: name of the kernel launched last, "" before the first.
+        last_kernel_at: address of the word that has the address of `last_kernel` as C text. Native
+            code writes there what `kept_name` gives.
     """
 
     def __init__(self, api: Api, index: int) -> None:
         self.api = api
         self.index = index
         self.name = f"cuda:{index}"
-        self.last_kernel = ""
+        self._last_kernel = ctypes.c_uint64()
+        self._names: dict[str, Any] = {}
+        self.last_kernel_at = ctypes.addressof(self._last_kernel)
         count = device_count()
         if not 0 <= index < count:
             raise DeviceError(f"there is no device {self.name}: the driver sees {count}")
@@ -112,6 +115,23 @@ class Device:
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
+
+    @property
+    def last_kernel(self) -> str:
+        """Name of the kernel launched last, "" before the first."""
+        address = self._last_kernel.value
+        return ctypes.string_at(address).decode() if address else ""
+
+    @last_kernel.setter
+    def last_kernel(self, name: str) -> None:
+        self._last_kernel.value = self.kept_name(name)
+
+    def kept_name(self, name: str) -> int:
+        """Address of a kernel's name as C text, which stays there."""
+        text = self._names.get(name)
+        if text is None:
+            text = self._names.setdefault(name, ctypes.create_string_buffer(name.encode()))
+        return ctypes.addressof(text)
 
     # -- what it is -----------------------------------------------------------------------------
 

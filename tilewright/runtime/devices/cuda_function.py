@@ -271,6 +271,8 @@ class Function:
             "attributes": ctypes.addressof(self._attributes),
             "attribute_count": len(self._attributes),
             "context": self.device.context,
+            "last_kernel": self.device.last_kernel_at,
+            "name": self.device.kept_name(self.name),
             "get_current": _address(api.cuCtxGetCurrent),
             "launch": _address(launch),
         }

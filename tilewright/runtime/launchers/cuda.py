@@ -14,7 +14,12 @@ from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
-from tilewright.runtime.devices.cuda_torch import current_stream, scratch, stream_function
+from tilewright.runtime.devices.cuda_torch import (
+    checked_stream_function,
+    current_stream,
+    scratch,
+    stream_function,
+)
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.launcher import Start, slots_of
@@ -118,11 +123,15 @@ class CudaLaunch:
         objects = {
             "stream_of": stream_function(),
             "device_index": self._index,
-            "device": function.device,
-            "name": function.name,
             "refuse": function.refuse,
         }
-        return Start({"kind": CUDA, **function.native_fields()}, objects, slots)
+        fields = {
+            "kind": CUDA,
+            "device_number": self._index,
+            "work_stream": checked_stream_function(runtime.torch_stream, self._index),
+            **function.native_fields(),
+        }
+        return Start(fields, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:

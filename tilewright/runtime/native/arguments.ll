@@ -11,16 +11,17 @@ define internal i1 @read_new(ptr %rt, ptr %state, ptr %frame) nounwind "frame-po
 entry:
   %count = get i64 State.count of %state
   %values = at Frame.values of %frame
+  %before = get i64 Frame.read_params of %frame
   br label %test
 test:
   %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %done = phi i64 [ %before, %entry ], [ %all, %next ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %look, label %options
 look:
   %at = getelementptr ptr, ptr %values, i64 %i
   %value = load ptr, ptr %at
   %absent = icmp eq ptr %value, null
-  %done = get i64 Frame.read_params of %frame
   %bit = shl i64 1, %i
   %masked = and i64 %done, %bit
   %known = icmp ne i64 %masked, 0
@@ -32,7 +33,6 @@ read:
   br i1 %ok, label %mark, label %no
 mark:
   %done2 = or i64 %done, %bit
-  set i64 %done2 in Frame.read_params of %frame
   %flags = get i64 Param.flags of %param
   %by_value = and i64 %flags, $BY_EVERY_VALUE
   %free = icmp eq i64 %by_value, 0
@@ -41,9 +41,11 @@ whole:
   %told = call i1 @read_constant(ptr %rt, ptr %frame, ptr %value)
   br i1 %told, label %next, label %no
 next:
+  %all = phi i64 [ %done, %look ], [ %done2, %mark ], [ %done2, %whole ]
   %i2 = add i64 %i, 1
   br label %test
 options:
+  set i64 %done in Frame.read_params of %frame
   %good = call i1 @read_options(ptr %rt, ptr %frame)
   br i1 %good, label %wrapped, label %no
 wrapped:
@@ -51,9 +53,8 @@ wrapped:
   %plain = icmp eq i64 %stages, 0
   br i1 %plain, label %yes, label %tell
 tell:
-  %all = get i64 Frame.read_params of %frame
   call void @push(ptr %frame, i64 $PARAMS)
-  call void @push(ptr %frame, i64 %all)
+  call void @push(ptr %frame, i64 %done)
   br label %yes
 yes:
   ret i1 true

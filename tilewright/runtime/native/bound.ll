@@ -5,10 +5,8 @@
 define ptr @freeze(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
   %frame = alloca [$Frame.size x i8], align 16
-  %box = call ptr @item(ptr %self, i64 0)
   %grid = call ptr @item(ptr %self, i64 1)
-  %statep = getelementptr i8, ptr %box, i64 $BYTES_DATA
-  %state = load ptr, ptr %statep
+  %state = call ptr @state_in(ptr %self)
   %rt = get ptr State.runtime of %state
   set ptr null in Frame.grid_object of %frame
   br label %read

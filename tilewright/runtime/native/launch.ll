@@ -17,26 +17,16 @@
 
 ; -- what Python calls --------------------------------------------------------------------------
 
-; kernel[grid]: `self` is (box, owner); gives the builtin @launch with (box, grid, owner) as self.
+; kernel[grid]: `self` is (box, owner); gives the builtin @launch with (self, grid) as self.
 define ptr @bind(ptr %self, ptr %grid) nounwind "frame-pointer"="all" {
 entry:
-  %items = getelementptr i8, ptr %self, i64 $TUPLE_ITEMS
-  %box = load ptr, ptr %items
-  %ownerp = getelementptr i8, ptr %items, i64 8
-  %owner = load ptr, ptr %ownerp
-  %statep = getelementptr i8, ptr %box, i64 $BYTES_DATA
-  %state = load ptr, ptr %statep
+  %state = call ptr @state_in(ptr %self)
   %rt = get ptr State.runtime of %state
-  %own = api ptr PyTuple_New(i64 3)
+  %pack = get ptr Runtime.PyTuple_Pack of %rt
+  %own = call ptr (i64, ...) %pack(i64 2, ptr %self, ptr %grid)
   %failed = icmp eq ptr %own, null
-  br i1 %failed, label %fail, label %fill
-fill:
-  api void Py_IncRef(ptr %box)
-  api void Py_IncRef(ptr %grid)
-  api void Py_IncRef(ptr %owner)
-  %r0 = api i32 PyTuple_SetItem(ptr %own, i64 0, ptr %box)
-  %r1 = api i32 PyTuple_SetItem(ptr %own, i64 1, ptr %grid)
-  %r2 = api i32 PyTuple_SetItem(ptr %own, i64 2, ptr %owner)
+  br i1 %failed, label %fail, label %make
+make:
   %method = get ptr Runtime.launch_method of %rt
   %made = api ptr PyCFunction_NewEx(ptr %method, ptr %own, ptr null)
   api void Py_DecRef(ptr %own)
@@ -49,10 +39,9 @@ fail:
 define ptr @launch(ptr %self, ptr %args, i64 %nargs, ptr %kwnames) nounwind "frame-pointer"="all" {
 entry:
   %frame = alloca [$Frame.size x i8], align 16
-  %box = call ptr @item(ptr %self, i64 0)
+  %bind_self = call ptr @item(ptr %self, i64 0)
   %grid = call ptr @item(ptr %self, i64 1)
-  %statep = getelementptr i8, ptr %box, i64 $BYTES_DATA
-  %state = load ptr, ptr %statep
+  %state = call ptr @state_in(ptr %bind_self)
   %rt = get ptr State.runtime of %state
   %found = call i32 @prepare(ptr %rt, ptr %state, ptr %frame, ptr %args, i64 %nargs, ptr %kwnames)
   switch i32 %found, label %fail [ i32 $READY, label %run
@@ -78,6 +67,14 @@ done:
   %result = phi ptr [ %ran, %run ], [ %made, %miss ], [ %left, %slow ], [ null, %fail ]
   call void @drop_held(ptr %rt, ptr %frame)
   ret ptr %result
+}
+
+; The State whose address is in the box, bytes, that is first in a tuple.
+define internal ptr @state_in(ptr %tuple) nounwind alwaysinline {
+  %box = call ptr @item(ptr %tuple, i64 0)
+  %at = getelementptr i8, ptr %box, i64 $BYTES_DATA
+  %state = load ptr, ptr %at
+  ret ptr %state
 }
 
 ; Reads a call. $READY: Frame.recent is the variant. $MISSED: Frame.stage is what has not met such a
@@ -113,7 +110,7 @@ read:
 stop:
   ret i32 %staged
 defaults:
-  %full = call i1 @fill_defaults(ptr %state, ptr %frame)
+  %full = call i1 @fill_defaults(ptr %state, ptr %frame, i64 %nargs)
   br i1 %full, label %rest, label %slow
 rest:
   %readable = call i1 @read_new(ptr %rt, ptr %state, ptr %frame)
@@ -355,14 +352,14 @@ wrong:
   ret i1 false
 }
 
-; Gives the parameters without an argument their defaults; false when one has none.
-define internal i1 @fill_defaults(ptr %state, ptr %frame) nounwind {
+; Gives the parameters from a number on that have no argument their defaults; false when one has none.
+define internal i1 @fill_defaults(ptr %state, ptr %frame, i64 %from) nounwind {
 entry:
   %count = get i64 State.count of %state
   %values = at Frame.values of %frame
   br label %test
 test:
-  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %i = phi i64 [ %from, %entry ], [ %i2, %next ]
   %more = icmp ult i64 %i, %count
   br i1 %more, label %look, label %full
 look:

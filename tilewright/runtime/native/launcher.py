@@ -353,6 +353,7 @@ class Launcher:
         reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
         state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
+        state.put_words("numbers", [id(None)] * len(names))
         state.put_object("fallback", partial(self._by_python, fallback))
         state.put_object("adopt", self._adopt)
         state.put_object("hooks", kernel.pre_run_hooks)

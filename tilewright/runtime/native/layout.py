@@ -26,7 +26,7 @@ FUNCTIONS: Final = (
     *("PyEval_SaveThread", "PyEval_RestoreThread", "PyMem_RawMalloc", "PyMem_RawFree"),
     *("PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong"),
     *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble", "PyType_GetFlags"),
-    *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_SetItem", "PyList_Size"),
+    *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_Pack", "PyTuple_SetItem", "PyList_Size"),
     *("PyList_GetItem", "PySequence_Size", "PySequence_GetItem"),
     *(
         "PyDict_Copy",
@@ -53,7 +53,7 @@ _RUNTIME = {
     **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
     **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_view"), 1),
     **dict.fromkeys(("untyped_storage", "storage_data_ptr", "storage_nbytes"), 1),
-    **dict.fromkeys(("value_name", "dtype_name", "last_kernel_name"), 1),
+    **dict.fromkeys(("value_name", "dtype_name"), 1),
     **dict.fromkeys(("launch_method", "freeze_method", "extents_of", "environ", "cuda_usable"), 1),
     **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
     **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
@@ -70,13 +70,15 @@ _STATE = {
     **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn"), 1),
     **dict.fromkeys(("global_count", "globals", "stage_count", "stages"), 1),
     "recents": 4 * RECENTS,
+    "numbers": MAX_PARAMS,  # the values in `names`
 }
 _RECORD = {
     **dict.fromkeys(("kind", "kernel", "count", "function", "threads"), 1),
     **dict.fromkeys(("all_threads", "scratch"), 1),  # the CPU's
     **dict.fromkeys(("shared", "ctas", "attributes", "attribute_count", "context"), 1),
-    **dict.fromkeys(("get_current", "launch", "stream_of", "device_index"), 1),
-    **dict.fromkeys(("device", "name", "refuse"), 1),
+    **dict.fromkeys(("get_current", "launch", "work_stream", "device_number"), 1),
+    **dict.fromkeys(("stream_of", "device_index"), 1),
+    **dict.fromkeys(("last_kernel", "name", "refuse"), 1),
     "slots": MAX_SLOTS,
 }
 _FRAME = {

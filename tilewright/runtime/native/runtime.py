@@ -36,6 +36,7 @@ from tilewright.runtime.native.layout import (
     LEAF,
     NUMBERS,
     OFFSETS,
+    WORD,
     table_of,
 )
 from tilewright.runtime.native.structure import Structure
@@ -57,10 +58,11 @@ DEVICES = {name: number for number, name in enumerate((CPU_NAME, *CUDA_NAMES))}
 """What words of a key have for a device."""
 
 _CONSTANT_TYPES = (bool, str, DType)
-_ATTRIBUTES = ("value", "dtype", "last_kernel", "best_config")
+_ATTRIBUTES = ("value", "dtype", "best_config")
 _PARTS = ("base", "shape", "strides", "block_shape", "padding")
 _DLPACK_MAJOR = 1
-_VIEW_FUNCTION = 5  # of DLPackExchangeAPI, in words: dltensor_from_py_object_no_sync
+# Of DLPackExchangeAPI, in words: dltensor_from_py_object_no_sync and current_work_stream.
+_VIEW_FUNCTION, _STREAM_FUNCTION = 5, 6
 
 
 class MethodDef(ctypes.Structure):
@@ -110,6 +112,7 @@ class Runtime:
     Attributes:
         code: the machine code.
         address: of the structure.
+        torch_stream: address of torch's DLPackCurrentWorkStream; 0 where none is known.
     """
 
     def __init__(self, code: Code) -> None:
@@ -124,6 +127,7 @@ class Runtime:
         )
         self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._torch_sought = False
+        self.torch_stream = 0
         self._fill()
 
     def _fill(self) -> None:
@@ -229,9 +233,10 @@ class Runtime:
         if self._torch_sought or not hasattr(torch, "nn"):  # or another thread is importing it
             return
         self._torch_sought = True
-        view = _view_function(torch.Tensor)
-        if view is None:
+        functions = _exchange_functions(torch.Tensor)
+        if functions is None:
             return
+        view, self.torch_stream = functions
         dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
         named = {dtype: ELEMENTS[short] for dtype in dtypes if (short := _short(dtype))}
         numbers = _dlpack_numbers(torch, view, filter(_is_simple, dtypes))
@@ -292,8 +297,9 @@ def _numpy_elements() -> dict[int, int]:
 # -- torch's side ---------------------------------------------------------------------------------
 
 
-def _view_function(tensor_type: Any) -> int | None:
-    """Address of the function that describes a tensor, as DLPack 1.2 and later have it; None."""
+def _exchange_functions(tensor_type: Any) -> tuple[int, int] | None:
+    """Addresses of the functions that describe a tensor and tell the current stream, 0 for none of
+    these, as DLPack 1.2 and later have them; None without them."""
     capsule = getattr(tensor_type, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return None
@@ -302,7 +308,8 @@ def _view_function(tensor_type: Any) -> int | None:
     api: int = get(capsule, b"dlpack_exchange_api")
     if ctypes.c_uint32.from_address(api).value != _DLPACK_MAJOR:
         return None
-    return ctypes.c_uint64.from_address(api + 8 * _VIEW_FUNCTION).value or None
+    view, stream = (_word_at(api + WORD * i) for i in (_VIEW_FUNCTION, _STREAM_FUNCTION))
+    return (view, stream) if view else None
 
 
 def _short(dtype: Any) -> str:

@@ -106,31 +106,83 @@ fail:
   ret i32 $FAILED
 }
 
-; The arguments by name, for a grid function.
+; The arguments by name, for a grid function: a new dictionary. It is copied from one that has the
+; names and the last launch's numbers, so that none grows and few entries are set.
 define internal ptr @arguments_by_name(ptr %rt, ptr %state,
                                        ptr %frame) nounwind "frame-pointer"="all" {
 entry:
-  ; A copy of a dictionary with the right keys, so that none grows.
   %template = get ptr State.names of %state
   %count = get i64 State.count of %state
+  %noted = at State.numbers of %state
   %values = at Frame.values of %frame
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %any = icmp ult i64 %i, %count
+  br i1 %any, label %compare, label %copy
+compare:
+  %at = getelementptr ptr, ptr %values, i64 %i
+  %value = load ptr, ptr %at
+  %noted_at = getelementptr ptr, ptr %noted, i64 %i
+  %before = load ptr, ptr %noted_at
+  %same = icmp eq ptr %value, %before
+  br i1 %same, label %next, label %classify
+classify:
+  %plain = call i1 @is_plain(ptr %rt, ptr %value)
+  br i1 %plain, label %note, label %next
+note:
+  %number_param = call ptr @param(ptr %state, i64 %i)
+  %number_name = get ptr Param.name of %number_param
+  %r0 = api i32 PyDict_SetItem(ptr %template, ptr %number_name, ptr %value)
+  %held = icmp eq i32 %r0, 0
+  br i1 %held, label %keep, label %fail
+keep:
+  store ptr %value, ptr %noted_at
+  br label %next
+next:
+  %i2 = add i64 %i, 1
+  br label %look
+copy:
   %named = api ptr PyDict_Copy(ptr %template)
   %failed = icmp eq ptr %named, null
   br i1 %failed, label %done, label %test
 test:
-  %i = phi i64 [ 0, %entry ], [ %i2, %put ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %put, label %done
+  %k = phi i64 [ 0, %copy ], [ %k2, %on ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %check, label %done
+check:
+  %given_at = getelementptr ptr, ptr %values, i64 %k
+  %given = load ptr, ptr %given_at
+  %there_at = getelementptr ptr, ptr %noted, i64 %k
+  %there = load ptr, ptr %there_at
+  %right = icmp eq ptr %given, %there
+  br i1 %right, label %on, label %put
 put:
-  %param = call ptr @param(ptr %state, i64 %i)
+  %param = call ptr @param(ptr %state, i64 %k)
   %name = get ptr Param.name of %param
-  %at = getelementptr ptr, ptr %values, i64 %i
-  %value = load ptr, ptr %at
-  %rc = api i32 PyDict_SetItem(ptr %named, ptr %name, ptr %value)
-  %i2 = add i64 %i, 1
+  %r1 = api i32 PyDict_SetItem(ptr %named, ptr %name, ptr %given)
+  br label %on
+on:
+  %k2 = add i64 %k, 1
   br label %test
 done:
   ret ptr %named
+fail:
+  ret ptr null
+}
+
+; Whether an object is a number that may be kept for as long as its kernel.
+define internal i1 @is_plain(ptr %rt, ptr %object) nounwind alwaysinline {
+  %type = get ptr Object.type of %object
+  %int = get ptr Runtime.int of %rt
+  %float = get ptr Runtime.float of %rt
+  %bool = get ptr Runtime.bool of %rt
+  %is_int = icmp eq ptr %type, %int
+  %is_float = icmp eq ptr %type, %float
+  %is_bool = icmp eq ptr %type, %bool
+  %either = or i1 %is_int, %is_float
+  %plain = or i1 %either, %is_bool
+  ret i1 %plain
 }
 
 ; The extents that a grid which is no function gives; Python has the last word on unusual ones.
@@ -253,14 +305,16 @@ fail:
 
 ; -- arguments ----------------------------------------------------------------------------------
 
-; The slots that the kernel has arguments for, in its order, into Frame.packed. A float becomes an
-; fp32 where the kernel takes one; everything else is already what a slot holds.
+; The slots that the kernel has arguments for, in its order, into Frame.packed, and their addresses
+; into Frame.pointers, by which the driver reads them. A float becomes an fp32 where the kernel takes
+; one; everything else is already what a slot holds.
 define internal void @pack(ptr %frame, ptr %record) nounwind {
 entry:
   %count = get i64 Record.count of %record
   %plan = at Record.slots of %record
   %slots = at Frame.slots of %frame
   %packed = at Frame.packed of %frame
+  %pointers = at Frame.pointers of %frame
   br label %test
 test:
   %i = phi i64 [ 0, %entry ], [ %i2, %put ]
@@ -285,6 +339,8 @@ put:
   %value = phi i64 [ %bits, %load ], [ %wide, %round ]
   %to = getelementptr i64, ptr %packed, i64 %i
   store i64 %value, ptr %to
+  %at = getelementptr ptr, ptr %pointers, i64 %i
+  store ptr %to, ptr %at
   %i2 = add i64 %i, 1
   br label %test
 done:
@@ -456,7 +512,6 @@ done:
 define internal i32 @start_cuda(ptr %rt, ptr %frame, ptr %record) nounwind "frame-pointer"="all" {
 entry:
   %current = alloca ptr
-  %argument = alloca ptr
   %usable = get i64 Runtime.cuda_usable of %rt
   %gone = icmp eq i64 %usable, 0
   br i1 %gone, label %left, label %context
@@ -482,32 +537,20 @@ size:
   %small = icmp ult i64 %or1, $EXTENT_LIMIT
   br i1 %small, label %queue, label %left
 queue:
-  %device = get ptr Record.device_index of %record
-  %stream_of = get ptr Record.stream_of of %record
-  store ptr %device, ptr %argument
-  %handle = api ptr PyObject_Vectorcall(ptr %stream_of, ptr %argument, i64 1, ptr null)
-  %no_stream = icmp eq ptr %handle, null
-  br i1 %no_stream, label %fail, label %read
-read:
-  %stream = api ptr PyLong_AsVoidPtr(ptr %handle)
-  api void Py_DecRef(ptr %handle)
-  %problem = api ptr PyErr_Occurred()
-  %sound = icmp eq ptr %problem, null
-  br i1 %sound, label %launch, label %fail
+  %found_stream = call i1 @find_stream(ptr %rt, ptr %record, ptr %current)
+  br i1 %found_stream, label %launch, label %fail
 launch:
+  %stream = load ptr, ptr %current
   call void @pack(ptr %frame, ptr %record)
-  call void @point(ptr %frame, ptr %record)
   %status = call i32 @launch_cuda(ptr %rt, ptr %frame, ptr %record, ptr %stream)
   %good = icmp eq i32 %status, 0
   br i1 %good, label %note, label %refused
 note:
   ; So that the error of a kernel that fails later can name it.
-  %device_object = get ptr Record.device of %record
-  %attribute = get ptr Runtime.last_kernel_name of %rt
+  %last_kernel = get ptr Record.last_kernel of %record
   %name = get ptr Record.name of %record
-  %rc = api i32 PyObject_SetAttr(ptr %device_object, ptr %attribute, ptr %name)
-  %noted = icmp eq i32 %rc, 0
-  br i1 %noted, label %started, label %fail
+  store ptr %name, ptr %last_kernel
+  br label %started
 refused:
   call void @raise_refusal(ptr %rt, ptr %frame, ptr %record, i32 %status)
   br label %fail
@@ -519,25 +562,41 @@ fail:
   ret i32 $FAILED
 }
 
-; Frame.pointers: the address of each packed slot, as the driver reads arguments.
-define internal void @point(ptr %frame, ptr %record) nounwind {
+; Puts the current stream of the record's device in `%out`; false with an exception set. A function of
+; torch tells, by DLPack's interface where it can, else one of Python.
+define internal i1 @find_stream(ptr %rt, ptr %record, ptr %out) nounwind "frame-pointer"="all" {
 entry:
-  %count = get i64 Record.count of %record
-  %packed = at Frame.packed of %frame
-  %pointers = at Frame.pointers of %frame
-  br label %test
-test:
-  %i = phi i64 [ 0, %entry ], [ %i2, %put ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %put, label %done
-put:
-  %slot = getelementptr i64, ptr %packed, i64 %i
-  %at = getelementptr ptr, ptr %pointers, i64 %i
-  store ptr %slot, ptr %at
-  %i2 = add i64 %i, 1
-  br label %test
+  %argument = alloca ptr
+  %work_stream = get ptr Record.work_stream of %record
+  %number = get i32 Record.device_number of %record
+  %absent = icmp eq ptr %work_stream, null
+  br i1 %absent, label %ask, label %native
+native:
+  %status = call i32 %work_stream(i32 $DL_CUDA, i32 %number, ptr %out)
+  %told = icmp eq i32 %status, 0
+  br i1 %told, label %done, label %clear
+clear:
+  ; Python knows what is wrong.
+  api void PyErr_Clear()
+  br label %ask
+ask:
+  %device = get ptr Record.device_index of %record
+  %stream_of = get ptr Record.stream_of of %record
+  store ptr %device, ptr %argument
+  %handle = api ptr PyObject_Vectorcall(ptr %stream_of, ptr %argument, i64 1, ptr null)
+  %no_stream = icmp eq ptr %handle, null
+  br i1 %no_stream, label %fail, label %read
+read:
+  %stream = api ptr PyLong_AsVoidPtr(ptr %handle)
+  api void Py_DecRef(ptr %handle)
+  store ptr %stream, ptr %out
+  %problem = api ptr PyErr_Occurred()
+  %sound = icmp eq ptr %problem, null
+  br i1 %sound, label %done, label %fail
 done:
-  ret void
+  ret i1 true
+fail:
+  ret i1 false
 }
 
 ; The driver's call without the GIL, for it waits when the queue is full; its status.

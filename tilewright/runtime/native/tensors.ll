@@ -48,7 +48,7 @@ left:
 ; stored to and $UNKNOWN if nobody can say which memory it may share, and device; then
 ; a bit for each earlier tensor that it may overlap, as the classes of `alias_classes` follow from.
 define internal i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
-                               i64 %device, i64 %marks, i64 %low, i64 %high) nounwind {
+                               i64 %device, i64 %marks, i64 %low, i64 %high) nounwind alwaysinline {
 entry:
   %masked = and i64 %flags, $TAKES_TENSOR
   %takes = icmp ne i64 %masked, 0
@@ -234,7 +234,7 @@ no:
 
 ; A torch tensor, by the C functions that DLPack has libraries offer for this.
 define internal i1 @read_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value,
-                                i64 %i) nounwind "frame-pointer"="all" {
+                                i64 %i) nounwind alwaysinline "frame-pointer"="all" {
 entry:
   %view = alloca [$DLTensor.size x i8], align 8
   %function = get ptr Runtime.torch_view of %rt
