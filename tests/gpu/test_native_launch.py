@@ -3,13 +3,13 @@
 `tests/runtime/test_native_cuda.py` looks at the same without a GPU.
 """
 
-import threading
 from typing import Any
 
 import pytest
 import torch
 
 import tilewright.language as tl
+from tests.threads import in_threads
 from tilewright.runtime.autotuner import Autotuner, autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.devices.cuda_torch import checked_stream_function
@@ -175,28 +175,19 @@ def test_arguments_with_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_many_threads_on_streams_of_their_own() -> None:
-    kernel, failures = jit(add), list[BaseException]()
-    start = threading.Barrier(6)
+    kernel = jit(add)
+    given = [vectors() for _ in range(6)]
+    torch.cuda.synchronize()
 
-    def work() -> None:
-        try:
-            x, y, out = vectors()
-            torch.cuda.synchronize()
-            start.wait()
-            with torch.cuda.stream(torch.cuda.Stream()) as _:
-                for _ in range(200):
-                    kernel[grid](x, y, out, N, BLOCK=128)
-                torch.cuda.current_stream().synchronize()
-            assert torch.equal(out, x + y)
-        except BaseException as error:
-            failures.append(error)
+    def work(number: int) -> None:
+        x, y, out = given[number]
+        with torch.cuda.stream(torch.cuda.Stream()) as _:
+            for _ in range(200):
+                kernel[grid](x, y, out, N, BLOCK=128)
+            torch.cuda.current_stream().synchronize()
+        assert torch.equal(out, x + y)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, len(given))
 
 
 def test_two_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,6 +148,16 @@ def test_unknown_names_are_refused(argument: str) -> None:
         tw.autotune(blocks(16, 32), **how)(tw.jit(add_one))
 
 
+def test_key_without_a_hash_is_refused(launcher: str) -> None:
+    kernel, x = tuned(add_one, blocks(16, 32), key=["n", "out"]), np.zeros(SIZE, np.float32)
+    for _ in range(2):
+        with pytest.raises(
+            TypeError, match="key` of autotune names `out`, but a value of type nda"
+        ):
+            kernel[grid](x, x, SIZE)
+    assert not kernel.cache
+
+
 def test_warmup_compiles_all_configurations() -> None:
     kernel = tuned(add_one, blocks(16, 32))
     compiled = kernel.warmup(tl.float32, tl.float32, SIZE, grid=grid)

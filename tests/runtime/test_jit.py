@@ -4,7 +4,6 @@ Kernels here are as small as they can be: what operations compute is tested else
 """
 
 import pickle
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 
 import tilewright
 import tilewright.language as tl
+from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.compiler import build as making
 from tilewright.compiler import driver
@@ -504,23 +504,14 @@ def test_threads_compile_a_variant_once(
     make: Callable[..., JITFunction], cache_dir: Path, builds: list[str]
 ) -> None:
     knobs.compilation.always_compile = True  # so that the disk cache does not hide a second time
-    kernel, start, failures = make(add_one), threading.Barrier(8), []
+    kernel = make(add_one)
     outs = [np.zeros(64, np.float32) for _ in range(8)]
 
-    def work(out: Array) -> None:
-        start.wait()
-        try:
-            for _ in range(20):
-                kernel[(4,)](out, out, 64, BLOCK=16)
-        except BaseException as error:
-            failures.append(error)
+    def work(number: int) -> None:
+        for _ in range(20):
+            kernel[(4,)](outs[number], outs[number], 64, BLOCK=16)
 
-    threads = [threading.Thread(target=work, args=(out,)) for out in outs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, len(outs))
     assert builds == ["add_one"]
     assert all((out == 20).all() for out in outs)
 

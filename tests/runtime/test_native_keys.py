@@ -256,6 +256,63 @@ def test_usual_launches_are_native_the_second_time(args: list[Any], constant: An
     assert twin.natively
 
 
+SHARED = torch.zeros(512)
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "other memory": lambda t: t.set_(torch.zeros(64)),
+    "memory of another": lambda t: t.set_(SHARED.untyped_storage(), 16, (32,)),
+    "unaligned memory": lambda t: t.set_(SHARED.untyped_storage(), 3, (32,)),
+    "more memory": lambda t: t.resize_(100_000),
+    "no memory": lambda t: t.set_(torch.zeros(0)),
+    "data of another": lambda t: setattr(t, "data", SHARED[1:9]),
+    "another type": lambda t: setattr(t, "data", torch.zeros(9, dtype=torch.float64)),
+    "a swap": lambda t: torch.utils.swap_tensors(t, torch.zeros(7, dtype=torch.int16)),
+    "a gradient": lambda t: t.requires_grad_(),
+    "a transposition": lambda t: t.unsqueeze_(0).t_(),
+    "a negation": lambda t: setattr(t, "data", torch.complex(SHARED, SHARED).conj().imag),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_tensor_is_read_on_each_launch(change: str) -> None:
+    """What was known of the same object at the launch before says nothing."""
+    twin, keep = Twin(plain), SHARED[256:]
+    for _ in range(2):
+        tensor = torch.ones(48)
+        for step in (lambda t: None, CHANGES[change], lambda t: None):
+            step(tensor)
+            twin.launch(tensor, keep, 5)
+    assert twin.natively
+
+
+def test_tensor_at_the_address_of_a_freed_one() -> None:
+    twin, seen = Twin(plain), set[int]()
+    for i in range(60):
+        dtype, offset = (torch.float32, torch.int8, torch.float64)[i % 3], i % 2
+        tensor = torch.zeros(64, dtype=dtype)[offset:]
+        twin.launch(tensor, 2, 2)
+        seen.add(id(tensor))
+        del tensor
+    assert len(seen) < 60
+    assert twin.natively
+
+
+class Derived(torch.Tensor):
+    """Reads like any tensor; native code does not know its type."""
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [torch.zeros(8).as_subclass(Derived), torch.zeros(8, device="meta"), torch.zeros(3, 0)],
+    ids=["derived", "meta", "empty"],
+)
+def test_unusual_tensors_are_as_from_python(tensor: torch.Tensor) -> None:
+    twin = Twin(plain)
+    for _ in range(3):
+        expected = outcome(twin.bind, tensor, FIXED, 5)
+        got = outcome(twin.launcher.bind((1,)), tensor, FIXED, 5)
+        assert got == (expected if isinstance(expected[0], type) else expected[2])
+
+
 def test_a_call_may_name_its_arguments_with_other_strings() -> None:
     twin, name = Twin(plain), "".join(["b", ""])
     computed = "".join(chr(code) for code in (ord("K"),)) + ""

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 
 import tilewright.language as tl
 from tests.runtime.native_cases import native, outcome
+from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.jit import JITFunction, jit
@@ -370,28 +370,39 @@ def test_unused_kernels_are_freed(out: Array) -> None:
 
 
 def test_threads_launch_while_variants_come_and_go(kernel: JITFunction) -> None:
-    failures: list[BaseException] = []
-    start = threading.Barrier(4)
-
     def work(number: int) -> None:
         out = np.zeros(2, np.int32)
-        try:
-            start.wait()
-            for i in range(1500):
-                kernel[(2,)](out, i + 2, BLOCK=i % 7)
-                assert out.tolist() == [i + 2] * 2
-                if number == 0 and i % 100 == 0:
-                    assert kernel._launcher is not None
-                    kernel._launcher.forget()
-        except BaseException as error:
-            failures.append(error)
+        for i in range(1500):
+            kernel[(2,)](out, i + 2, BLOCK=i % 7)
+            assert out.tolist() == [i + 2] * 2
+            if number == 0 and i % 100 == 0:
+                assert kernel._launcher is not None
+                kernel._launcher.forget()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, 4)
+
+
+def test_grid_function_gets_a_dictionary_of_its_own(kernel: JITFunction, out: Array) -> None:
+    """Whatever it does with one, later launches have theirs; and arguments are not kept."""
+    ready(kernel, out, 5)
+    seen: list[dict[str, Any]] = []
+
+    def grid(meta: dict[str, Any]) -> Any:
+        seen.append(dict(meta))
+        meta.clear()
+        meta["n"] = "changed"
+        return (2,)
+
+    before = sys.getrefcount(out)
+    values = [5, 123456789, True, 5, 2**40, 0, 5]
+    for value in values:
+        kernel[grid](out, value)
+    names = list(kernel.arg_names)
+    assert [list(meta) for meta in seen] == [names] * len(values)
+    assert [meta[names[1]] for meta in seen] == values
+    assert all(meta[names[0]] is out for meta in seen)
+    seen.clear()
+    assert sys.getrefcount(out) == before
 
 
 class LaunchesWhenFreed:

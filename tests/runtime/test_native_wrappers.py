@@ -2,7 +2,6 @@
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 import tilewright.language as tl
 from tests.runtime.native_cases import outcome
+from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.runtime.autotuner import Autotuner, autotune
 from tilewright.runtime.config import Config
@@ -322,27 +322,18 @@ def test_references_and_memory_stay_level(name: str, out: Array) -> None:
 
 def test_threads_launch_while_what_was_found_comes_and_goes() -> None:
     kernel = WRAPPED["computed inside"]()
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         mine = np.zeros(4, np.int32)
-        try:
-            for i in range(600):
-                n = 32 + i % 5
-                kernel[grid](mine, i, n)
-                assert mine[0] == i, mine
-                assert mine[3] == (n % mine[2] == 0)
-                if number == 0 and i % 50 == 0:
-                    kernel.cache.clear()
-        except BaseException as error:
-            failures.append(error)
+        for i in range(600):
+            n = 32 + i % 5
+            kernel[grid](mine, i, n)
+            assert mine[0] == i, mine
+            assert mine[3] == (n % mine[2] == 0)
+            if number == 0 and i % 50 == 0:
+                kernel.cache.clear()
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    in_threads(work, 4)
 
 
 # -- launches bound to their arguments ------------------------------------------------------------

@@ -236,7 +236,21 @@ class Autotuner(NativeInterface):
                 self._home = device
             else:
                 key.append(str(device))
+        self._require_hashes(named)
         return tuple(key)
+
+    def _require_hashes(self, named: Mapping[str, Any]) -> None:
+        for name in self.keys:
+            value = named.get(name)
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(
+                    f"`key` of autotune names `{name}`, but a value of type "
+                    f"{type(value).__qualname__} cannot be part of a key: it has no hash. Name "
+                    "what decides about the best configuration instead, such as an extent that is "
+                    "an argument of its own; element types of arrays are part of every key."
+                ) from None
 
     @staticmethod
     def merged(kwargs: Mapping[str, Any], config: Config) -> dict[str, Any]:
