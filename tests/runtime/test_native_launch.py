@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -403,6 +404,60 @@ def test_grid_function_gets_a_dictionary_of_its_own(kernel: JITFunction, out: Ar
     assert all(meta[names[0]] is out for meta in seen)
     seen.clear()
     assert sys.getrefcount(out) == before
+
+
+def one_program(meta: dict[str, Any]) -> Any:
+    return (1,)
+
+
+@pytest.mark.parametrize("grid", [(1,), one_program])
+def test_launchers_on_one_grid_are_apart(kernel: JITFunction, out: Array, grid: Any) -> None:
+    ready(kernel, out, 5)
+    first = id(kernel[grid])
+    assert id(kernel[grid]) == first  # nobody had it
+    held = [kernel[grid] for _ in range(3)]
+    assert len({id(launcher) for launcher in held}) == 3
+    other = kernel[(2,)]
+    for launcher, programs in ((held[0], 1), (other, 2), (held[1], 1)):
+        out[:] = 0
+        launcher(out, 6)
+        assert out.tolist() == [6] * programs + [0] * (4 - programs)
+
+
+def test_what_a_grid_holds_is_freed(kernel: JITFunction, out: Array) -> None:
+    class Held:
+        pass
+
+    class Extent(int):
+        pass
+
+    def enclosing(held: Held) -> Any:
+        return lambda meta: (1 if held else 2,)
+
+    def defaulting(held: Held) -> Any:
+        def grid(meta: dict[str, Any], held: Held = held) -> Any:
+            return (1,)
+
+        return grid
+
+    def naming(held: Held) -> Any:
+        def grid(meta: dict[str, Any], *, held: Held = held) -> Any:
+            return (1,)
+
+        return grid
+
+    def extents(held: Held) -> Any:
+        extent = Extent(1)
+        extent.held = held  # pyright: ignore[reportAttributeAccessIssue]
+        return (extent,)
+
+    ready(kernel, out, 5)
+    for make in (enclosing, defaulting, naming, extents):
+        held = Held()
+        gone = weakref.ref(held)
+        kernel[make(held)](out, 5)
+        del held
+        assert gone() is None, make
 
 
 class LaunchesWhenFreed:

@@ -17,11 +17,32 @@
 
 ; -- what Python calls --------------------------------------------------------------------------
 
-; kernel[grid]: `self` is (box, owner); gives the builtin @launch with (self, grid) as self.
+; kernel[grid]: `self` is (box, owner); gives the builtin @launch with (self, grid) as self. State.spare
+; is a list of the last one, which serves again when nobody has it and the grid is the same object.
 define ptr @bind(ptr %self, ptr %grid) nounwind "frame-pointer"="all" {
 entry:
   %state = call ptr @state_in(ptr %self)
   %rt = get ptr State.runtime of %state
+  %spare = get ptr State.spare of %state
+  %kept = api ptr PyList_GetItem(ptr %spare, i64 0)
+  %collected = icmp eq ptr %kept, null
+  br i1 %collected, label %clear, label %count
+clear:
+  ; The kernel is garbage, and what its end calls launches it once more.
+  api void PyErr_Clear()
+  br label %new
+count:
+  %free = call i1 @is_held_once(ptr %kept)
+  br i1 %free, label %look, label %new
+look:
+  %its_own = api ptr PyCFunction_GetSelf(ptr %kept)
+  %its_grid = call ptr @item(ptr %its_own, i64 1)
+  %same = icmp eq ptr %its_grid, %grid
+  br i1 %same, label %take, label %new
+take:
+  api void Py_IncRef(ptr %kept)
+  ret ptr %kept
+new:
   %pack = get ptr Runtime.PyTuple_Pack of %rt
   %own = call ptr (i64, ...) %pack(i64 2, ptr %self, ptr %grid)
   %failed = icmp eq ptr %own, null
@@ -30,9 +51,71 @@ make:
   %method = get ptr Runtime.launch_method of %rt
   %made = api ptr PyCFunction_NewEx(ptr %method, ptr %own, ptr null)
   api void Py_DecRef(ptr %own)
+  %lost = icmp eq ptr %made, null
+  br i1 %lost, label %fail, label %weigh
+weigh:
+  %light = call i1 @holds_nothing(ptr %rt, ptr %grid)
+  br i1 %light, label %keep, label %done
+keep:
+  br i1 %collected, label %done, label %replace
+replace:
+  api void Py_IncRef(ptr %made)
+  %r0 = api i32 PyList_SetItem(ptr %spare, i64 0, ptr %made)
+  br label %done
+done:
   ret ptr %made
 fail:
   ret ptr null
+}
+
+; Whether an object has one owner, who alone can reach it then.
+define internal i1 @is_held_once(ptr %object) nounwind alwaysinline {
+  %count = get i32 Object.references of %object
+  %one = icmp eq i32 %count, 1
+  ret i1 %one
+}
+
+; Whether a grid may be kept after its launch: tuples of ints, and functions with neither closure nor
+; defaults. Any other may hold tensors, or whatever else someone waits to see freed.
+define internal i1 @holds_nothing(ptr %rt, ptr %grid) nounwind "frame-pointer"="all" {
+entry:
+  %type = get ptr Object.type of %grid
+  %tuple_type = get ptr Runtime.tuple of %rt
+  %function_type = get ptr Runtime.function of %rt
+  %int_type = get ptr Runtime.int of %rt
+  %is_tuple = icmp eq ptr %type, %tuple_type
+  br i1 %is_tuple, label %measure, label %other
+measure:
+  %count = call i64 @size_of(ptr %grid)
+  %few = icmp ule i64 %count, 3
+  br i1 %few, label %test, label %no
+test:
+  %i = phi i64 [ 0, %measure ], [ %i2, %look ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %look, label %yes
+look:
+  %object = call ptr @item(ptr %grid, i64 %i)
+  %object_type = get ptr Object.type of %object
+  %is_int = icmp eq ptr %object_type, %int_type
+  %i2 = add i64 %i, 1
+  br i1 %is_int, label %test, label %no
+other:
+  %is_function = icmp eq ptr %type, %function_type
+  br i1 %is_function, label %open, label %no
+open:
+  %closure = api ptr PyFunction_GetClosure(ptr %grid)
+  %defaults = api ptr PyFunction_GetDefaults(ptr %grid)
+  %named = api ptr PyFunction_GetKwDefaults(ptr %grid)
+  %c0 = icmp eq ptr %closure, null
+  %c1 = icmp eq ptr %defaults, null
+  %c2 = icmp eq ptr %named, null
+  %c01 = and i1 %c0, %c1
+  %c = and i1 %c01, %c2
+  br i1 %c, label %yes, label %no
+yes:
+  ret i1 true
+no:
+  ret i1 false
 }
 
 ; kernel[grid](*args, **kwargs): gives the compiled kernel that ran.

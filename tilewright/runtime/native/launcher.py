@@ -358,6 +358,7 @@ class Launcher:
         state.put_object("adopt", self._adopt)
         state.put_object("hooks", kernel.pre_run_hooks)
         state.put_object("entries", self.entries)
+        state.put_object("spare", [None])
         stages = Structure("Stage", len(self._stages))
         for i, stage in enumerate(self._stages):
             stage.fill(stages, i)

@@ -27,7 +27,16 @@ FUNCTIONS: Final = (
     *("PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong"),
     *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble", "PyType_GetFlags"),
     *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_Pack", "PyTuple_SetItem", "PyList_Size"),
-    *("PyList_GetItem", "PySequence_Size", "PySequence_GetItem"),
+    *(
+        "PyList_GetItem",
+        "PyList_SetItem",
+        "PyCFunction_GetSelf",
+        "PyFunction_GetClosure",
+        "PyFunction_GetDefaults",
+        "PyFunction_GetKwDefaults",
+        "PySequence_Size",
+        "PySequence_GetItem",
+    ),
     *(
         "PyDict_Copy",
         "PyDict_GetItemWithError",
@@ -37,7 +46,7 @@ FUNCTIONS: Final = (
         "PyDict_New",
     ),
 )
-"""Python's C functions that the code calls; all of the stable ABI (3.12)."""
+"""Python's C functions that the code calls: of the stable ABI (3.12), but for PyFunction's."""
 
 CONSTANT_TYPES: Final = 3
 
@@ -47,7 +56,7 @@ _KNOB_WORDS = len(_KNOB)
 _RUNTIME = {
     **dict.fromkeys(FUNCTIONS, 1),
     **dict.fromkeys(("none", "true", "false", "int", "float", "bool", "tuple", "ndarray"), 1),
-    **dict.fromkeys(("float64", "constexpr", "readers", "descriptors", "home"), 1),
+    **dict.fromkeys(("function", "float64", "constexpr", "readers", "descriptors", "home"), 1),
     **dict.fromkeys(("element_numbers", "device_numbers"), 1),
     **dict.fromkeys(("base_name", "shape_name", "strides_name", "block_shape_name"), 1),
     **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
@@ -67,7 +76,7 @@ _RUNTIME = {
 }
 _STATE = {
     **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
-    **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn"), 1),
+    **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn", "spare"), 1),
     **dict.fromkeys(("global_count", "globals", "stage_count", "stages"), 1),
     "recents": 4 * RECENTS,
     "numbers": MAX_PARAMS,  # the values in `names`
@@ -136,7 +145,7 @@ OFFSETS: Final[dict[str, dict[str, int]]] = {
         "ticket",
     ),
     # CPython's objects, checked by `runtime.py` before the code is used.
-    "Object": {"type": _HEAD - WORD},
+    "Object": {"references": 0, "type": _HEAD - WORD},
     "Tuple": {"size": _HEAD},
     # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), checked likewise.
     "Array": {

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from functools import cache
+from types import FunctionType
 from typing import Any, Protocol
 
 import numpy as np
@@ -138,6 +139,7 @@ class Runtime:
             put_object(name, value)
         for kind in (int, float, bool, tuple, np.ndarray):
             put_object(kind.__name__, kind)
+        put_object("function", FunctionType)
         put_object("float64", np.float64)
         put_object("constexpr", constexpr)
         for attribute in (*_ATTRIBUTES, *_PARTS):
@@ -387,10 +389,20 @@ def _objects_are_as_expected() -> bool:
     )
     return (
         types
+        and _references_are_counted()
         and _word_at(id(pair) + OFFSETS["Tuple"]["size"]) == 2
         and [_word_at(id(pair) + items + 8 * i) for i in (0, 1)] == [id(first), id(second)]
         and ctypes.string_at(id(text) + data, len(text)) == text
     )
+
+
+def _references_are_counted() -> bool:
+    """Whether an object begins with the number of references to it, in 32 bits."""
+    owners: list[object] = [object()]
+    at = id(owners[0]) + OFFSETS["Object"]["references"]
+    alone = ctypes.c_uint32.from_address(at).value
+    owners.append(owners[0])
+    return (alone, ctypes.c_uint32.from_address(at).value) == (1, 2)
 
 
 def _arrays_are_as_expected() -> bool:
