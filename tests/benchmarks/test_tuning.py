@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+import tilewright as tw
 from benchmarks import tuning
 from benchmarks.gpu import dialect
-import tilewright as tw
 from tilewright.base import knobs
 
 

@@ -591,7 +591,8 @@ class Autotuning(Group):
         -1,
         _names("AUTOTUNING_WORKERS", False),
         _parse_int,
-        "Processes that compile configurations; 0 or 1: this one does; -1: one for each core.",
+        "Other processes that compile configurations; 0 or 1: only this one does; -1: at most one "
+        "for each further core, where it pays, and this one too.",
     )
     listener = Hook(
         "Called when a configuration has been chosen, with keywords: fn, key, best_config, "
