@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from tilewright.targets.protocol import GPUTarget, Stage
@@ -235,6 +236,7 @@ class CompiledKernel:
         src: what it was compiled from; None when it came by pickle.
         times: how long compiling it took, of one that was not found in the disk cache.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
+        stored_at: the file that the disk cache has for it; None where it is not to be kept.
     """
 
     def __init__(
@@ -250,6 +252,7 @@ class CompiledKernel:
         self._binary = list(stages)[-1]
         self.times: Times | None = None
         self.loaded: Launch | None = None
+        self.stored_at: Path | None = None
         self._failure: Exception | None = None
 
     # -- what it is -----------------------------------------------------------------------------
@@ -267,6 +270,13 @@ class CompiledKernel:
     def kernel(self) -> Any:
         """The last stage that the target made: what is loaded."""
         return self.asm[self._binary]
+
+    @property
+    def metadata_group(self) -> dict[str, str]:
+        """Names and paths of the files that the disk cache has for it: one, with all stages in it
+        (`python -m tilewright cache` reads it), or none."""
+        path = self.stored_at
+        return {path.name: str(path)} if path is not None and path.exists() else {}
 
     @property
     def n_regs(self) -> int:
