@@ -426,7 +426,8 @@ class Compilation(Group):
     )
     cpu_features = _text(
         "CPU_FEATURES",
-        "Processor features added or removed, such as `+avx2,-avx512f`.",
+        "Features added to those of the processor or removed from them, with what needs them, by "
+        "LLVM's names, such as `+avx2,-avx512f`.",
         keyed=True,
     )
     listener = Hook(
