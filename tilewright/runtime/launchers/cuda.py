@@ -14,7 +14,7 @@ from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
-from tilewright.runtime.devices.cuda_torch import current_stream, scratch, stream_function
+from tilewright.runtime.devices.cuda_torch import chosen, current_stream, scratch, stream_function
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.launcher import Start, slots_of
@@ -100,7 +100,8 @@ class CudaLaunch:
         size = x * y * z * self._scratch_bytes
         allocator = chosen_allocator()
         if allocator is not None:
-            memory = allocator(size, self._scratch_align, stream or None)
+            with chosen(self._function.device):
+                memory = allocator(size, self._scratch_align, stream or None)
             block.scratch.value = memory.data_ptr()
             self._function.launch(grid, stream, block.parameters)
             return
