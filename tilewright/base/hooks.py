@@ -56,9 +56,11 @@ class HookChain:
 
     def remove(self, func: Callable[..., Any]) -> None:
         """Undo `add`; nothing for a function that is not there."""
-        if func in self.calls:
+        try:
             self.calls.remove(func)
-            self._counted.remove(func)
+        except ValueError:
+            return
+        self._counted.remove(func)
 
     def clear(self) -> None:
         """Remove all functions."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
 from tilewright.targets.registry import target as find_target
 
@@ -336,14 +337,17 @@ class CompiledKernel:
         return _installed().told(self, grid, stream, self.all_arguments(args))
 
     def _init_handles(self) -> None:
-        """Load the kernel without launching it."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            self.loaded = _installed().load(self)
-        except Exception as error:
-            self._failure = error
-            raise
+        """Load the kernel without launching it; once, whoever asks at the same time."""
+        with vars(self).setdefault("_loading", Lock()):
+            if self._failure is not None:
+                raise self._failure
+            if self.loaded is not None:
+                return
+            try:
+                self.loaded = _installed().load(self)
+            except Exception as error:
+                self._failure = error
+                raise
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with the kernel's arguments in order.
