@@ -338,7 +338,7 @@ class CompiledKernel:
 
     def _init_handles(self) -> None:
         """Load the kernel without launching it; once, whoever asks at the same time."""
-        with vars(self).setdefault("_loading", Lock()):
+        with self._lock():
             if self._failure is not None:
                 raise self._failure
             if self.loaded is not None:
@@ -348,6 +348,16 @@ class CompiledKernel:
             except Exception as error:
                 self._failure = error
                 raise
+
+    def _lock(self) -> Lock:
+        return vars(self).setdefault("_loading", Lock())
+
+    def settle(self, device: str) -> str:
+        """Have it loaded on a device, by name, if nobody has said where; gives where it is."""
+        if not self.device:
+            with self._lock():
+                self.device = self.device or device
+        return self.device
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with the kernel's arguments in order.

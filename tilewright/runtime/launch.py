@@ -187,12 +187,11 @@ def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
         return
     if device.partition(":")[0] != backend:
         raise ValueError(f"{kernel.name} is compiled for {backend!r}; its tensors are on {device}")
-    if kernel.device not in ("", device):
+    if kernel.settle(device) != device:
         raise ValueError(
             f"{kernel.name} is loaded on {kernel.device}; its tensors are on {device}. Compile it "
             "again for that device, or launch the kernel that it was compiled from."
         )
-    kernel.device = device
 
 
 def _require_current(kernel: CompiledKernel, stream: int) -> None:
