@@ -7,6 +7,7 @@ is the runtime's business, which registers itself with `install_launcher`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -277,7 +278,8 @@ class CompiledKernel:
         """Names and paths of the files that the disk cache has for it: one, with all stages in it
         (`python -m tilewright cache` reads it), or none."""
         path = self.stored_at
-        return {path.name: str(path)} if path is not None and path.exists() else {}
+        # Not path.exists(), which raises where the folder may not be looked into.
+        return {path.name: str(path)} if path is not None and os.path.exists(path) else {}
 
     @property
     def n_regs(self) -> int:
