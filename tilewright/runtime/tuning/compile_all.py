@@ -67,6 +67,11 @@ class Compiling:
         for thread in self._threads:
             thread.join()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether threads of this process are at work for it."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def __iter__(self) -> Iterator[Done]:
         for _ in range(self._count):
             yield self._next()

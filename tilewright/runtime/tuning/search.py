@@ -23,6 +23,9 @@ QUANTILES = (0.5, 0.2, 0.8)
 CONTENDER = 1.05
 """What is slower than the best by no more than this is measured again, for longer."""
 MAX_CONTENDERS = 4
+DISTURBED = 1.5
+"""What was measured while others compiled, and whose fastest runs were no slower than the best by
+this, is measured again when they have done."""
 
 Times = list[float]
 
@@ -128,6 +131,7 @@ class Search:
         self._tell = tell
         self._uncompiled: dict[Config, Exception] = {}
         self._clock: Clock | None = None
+        self._not_alone: list[Config] = []
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
         """Compile and measure all of them, and the best ones again."""
@@ -137,11 +141,21 @@ class Search:
             for done, config in enumerate(kept.enter_context(self._compiled(configs, progress))):
                 progress.show("measured", done, self._leader())
                 self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
+            for config in self._disturbed():
+                self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
             timings = self.outcome.timings = {c: self.outcome.timings[c] for c in configs}
             for done, config in enumerate(self._contenders()):
                 progress.show("compared", done, self._leader())
                 timings[config] = self.trial(config, self._effort, inf)
         return self.outcome
+
+    def _disturbed(self) -> list[Config]:
+        """Those whose times may be those of the threads that compiled meanwhile: a launch that has
+        to wait for Python's lock comes late. Their fastest runs were not so far from the best."""
+        timings, limit = self.outcome.timings, DISTURBED * self._limit()
+        return [
+            c for c in self._not_alone if not isinstance(t := timings[c], float) and t[1] < limit
+        ]
 
     def _leader(self) -> str:
         """The best so far, for people."""
@@ -160,11 +174,17 @@ class Search:
         with Compiling(configs, self._subject.compile, early=early) as compiling:
             arriving = self._noting_errors(compiling)
             if early:
-                yield arriving
+                yield self._noting_company(arriving, compiling)
                 return
             for done, _ in enumerate(arriving, 1):
                 progress.show("compiled", done)
         yield iter(configs)
+
+    def _noting_company(self, arriving: Iterator[Config], compiling: Compiling) -> Iterator[Config]:
+        for config in arriving:
+            if compiling.is_busy:
+                self._not_alone.append(config)
+            yield config
 
     def _noting_errors(self, compiling: Compiling) -> Iterator[Config]:
         for config, error in compiling:
