@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilewright.base import knobs
+from tilewright.base import knobs as settings
 
 VARIABLES = sorted(
     {name for group in knobs.GROUPS.values() for k in group.table().values() for name in k.names}
@@ -193,3 +195,45 @@ def test_hooks_are_no_settings() -> None:
         knobs.runtime.reset()
         assert knobs.runtime.jit_cache_hook is None
         assert not knobs.runtime.launch_exit_hook.calls
+
+
+# -- names of Triton's ----------------------------------------------------------------------------
+
+
+def test_names_that_change_nothing_are_accepted() -> None:
+    knobs: Any = settings
+    assert knobs.nvidia.libdevice_path is None
+    with knobs.nvidia.scope():
+        knobs.nvidia.libdevice_path = "/lib"
+        assert knobs.nvidia.libdevice_path == "/lib"
+    assert knobs.nvidia.libdevice_path is None
+    knobs.amd.use_async_copy = True
+    assert knobs.amd.use_async_copy is True
+    knobs.amd.use_async_copy = knobs.env
+    assert knobs.amd.use_async_copy is None
+    assert knobs.amd.knobs == {}
+
+
+def test_what_is_not_there_can_be_asked_for_but_not_had() -> None:
+    knobs: Any = settings
+    assert knobs.compilation.enable_asan is False
+    knobs.compilation.enable_asan = False
+    with pytest.raises(ValueError, match=r"compilation\.enable_asan can't be True"):
+        knobs.compilation.enable_asan = True
+
+
+def test_unknown_names_are_still_refused() -> None:
+    knobs: Any = settings
+    with pytest.raises(AttributeError, match="did you mean opt_level"):
+        knobs.nvidia.opt_levl  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no setting amd\.nonsense"):
+        knobs.amd.nonsense = 1
+    with pytest.raises(AttributeError, match="has no attribute 'intel'"):
+        knobs.intel  # noqa: B018
+
+
+def test_alias_is_the_same_setting() -> None:
+    knobs.compilation.dump_ir = True
+    assert knobs.compilation.dump is True
+    del knobs.compilation.dump_ir
+    assert knobs.compilation.dump_ir is False

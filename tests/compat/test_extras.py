@@ -297,3 +297,17 @@ def test_keys_of_libraries_differ() -> None:
         for flag in (True, False)
     }
     assert len(keys) == 4
+
+
+class Kept(managers.FileCacheManager):
+    """A manager of a program's own."""
+
+
+def test_setting_names_the_manager(folder: Path) -> None:
+    with knobs.cache.scope():
+        knobs.cache.manager_class = f"{__name__}:Kept"
+        assert type(managers.get_cache_manager(KEY)) is Kept
+        for wrong, why in (("Kept", "must be as `module:Class`"), ("os:Nothing", "Nothing")):
+            knobs.cache.manager_class = wrong
+            with pytest.raises(ValueError, match=why):
+                managers.get_cache_manager(KEY)

@@ -185,6 +185,18 @@ def test_deprecated_arguments_warn() -> None:
     assert (kernel.num_warmups, kernel.num_reps) == (1, 2)
 
 
+def test_results_on_disk_are_for_all_devices_of_a_kind() -> None:
+    kernel = tuned(increment, blocks(16, 32))
+    calls = [
+        {"x": SimpleNamespace(dtype="float32", device=device), "n": 5}
+        for device in ("cuda:1", "cuda:0", "cuda:1")
+    ]
+    first, other, again = map(kernel._tuning_key, calls)
+    assert first == again == (5, "float32")
+    assert other == (5, "float32", "cuda:0")
+    assert len({kernel._general_key(call)[0] for call in calls}) == 1
+
+
 # -- compiling many at once -----------------------------------------------------------------------
 
 

@@ -264,10 +264,12 @@ def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
     for kernel in launches:
         kernel.run  # noqa: B018
     launches[1].run.start((1, 1, 1), (), ())
-    assert fake.stack == [0x101]  # the thread had none
+    assert fake.stack == []  # the thread has none, which stands for device 0
     launches[0].run.start((1, 1, 1), (), ())
-    assert fake.stack == [0x101]
-    assert [launch.context for launch in fake.launches] == [0x101, 0x100]
+    assert fake.stack == [0x100]
+    launches[1].run.start((1, 1, 1), (), ())
+    assert fake.stack == [0x100]
+    assert [launch.context for launch in fake.launches] == [0x101, 0x100, 0x101]
 
 
 def test_threads_launch_at_the_same_time(fake: FakeCuda) -> None:

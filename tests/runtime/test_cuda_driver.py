@@ -15,7 +15,7 @@ from tilewright.base.diagnostics import DeviceError
 from tilewright.runtime import _allocation
 from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.devices import cuda_api, cuda_torch
-from tilewright.runtime.devices.cuda import device, device_count, index_of
+from tilewright.runtime.devices.cuda import current_index, device, device_count, index_of
 from tilewright.runtime.devices.cuda_torch import current_stream, scratch
 from tilewright.runtime.drivers.cuda import CudaDriver
 from tilewright.runtime.launchers.cuda import CudaLaunch
@@ -104,17 +104,17 @@ def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
             return 0x7000
 
     def allocate(size: int, alignment: int, stream: int | None) -> Memory:
-        asked.append((size, alignment, stream))
+        asked.append((size, alignment, stream, current_index()))
         return Memory()
 
-    kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
+    kernel = compiled([((0,), "i32")], "cuda:1", global_scratch_size=100, global_scratch_align=128)
     token = _allocation._allocator.set(_allocation._NULL_ALLOCATOR)
     try:
         set_allocator(allocate)
         kernel.run.start((2, 3, 1), (5,), (5,))
     finally:
         _allocation._allocator.reset(token)
-    assert asked == [(600, 128, None)]
+    assert asked == [(600, 128, None, 1)]
     assert fake.allocated == {}
     assert int.from_bytes(fake.launches[0].arguments[1], "little") == 0x7000
 

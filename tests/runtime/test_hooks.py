@@ -1,6 +1,7 @@
 """What programs may hear of and stop: hooks around launches and compilations, listeners, recorded
 variants, compiling in threads."""
 
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -129,6 +130,33 @@ def test_load_hooks_surround_loading() -> None:
         (None, "fill", compiled.hash),
         (compiled.function, "fill", compiled.hash),
     ]
+
+
+def test_load_hooks_name_the_file_of_the_kernel(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    knobs.runtime.kernel_load_end_hook.add(lambda *told: heard.append(told))
+    with knobs.cache.scope():
+        knobs.cache.dir = str(tmp_path)
+        compiled = jit(fill)[(1,)](array(), 1.0, N=8)
+        ((name, path),) = heard[0][3].items()
+        assert Path(path).is_relative_to(tmp_path)
+        assert Path(path).name == name
+        assert compiled.metadata_group == {name: path}
+        Path(path).unlink()
+        assert compiled.metadata_group == {}
+
+
+def test_unload_hooks_hear_of_kernels_that_go() -> None:
+    heard: list[Any] = []
+    kernel = jit(fill)
+    kernel[(1,)](array(), 1.0, N=8)
+    knobs.runtime.kernel_unload_hook.add(lambda *told: heard.append(told[2]))
+    other = jit(fill)
+    other[(1,)](array(), 1.0, N=8)
+    assert heard == []
+    del kernel, other
+    gc.collect()
+    assert heard == ["fill"]
 
 
 def test_pre_run_hooks_see_the_arguments() -> None:

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 import tilewright.language as tl
 from benchmarks.memory import new_kernel
 from tilewright.base import knobs
+from tilewright.frontend import dependencies
 from tilewright.runtime import jit as jit_module
+from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
 from tilewright.runtime.jit import jit
@@ -184,3 +188,132 @@ def test_a_bound_launch_works_in_a_child() -> None:
             assert (out == 5).all()
 
     assert child_succeeds(work)
+
+
+# -- what nothing but locks keeps apart -----------------------------------------------------------
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads change places as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@jit
+def first(x, depth: tl.constexpr):
+    if depth > 0:
+        return second(x, depth - 1)
+    return x
+
+
+@jit
+def second(x, depth: tl.constexpr):
+    if depth > 0:
+        return first(x, depth - 1)
+    return x
+
+
+def test_no_thread_sees_a_key_that_is_being_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, started, go_on = jit(fill), threading.Event(), threading.Event()
+    compute = dependencies.cache_key
+
+    def slowly(function: Any) -> str:
+        started.set()
+        assert go_on.wait(20)
+        return compute(function)
+
+    monkeypatch.setattr(dependencies, "cache_key", slowly)
+    keys: list[str] = []
+    one = threading.Thread(target=lambda: keys.append(kernel.cache_key))
+    other = threading.Thread(target=lambda: keys.append(kernel.cache_key))
+    one.start()
+    assert started.wait(20)
+    other.start()
+    other.join(0.05)
+    assert keys == []  # it waits
+    go_on.set()
+    one.join()
+    other.join()
+    assert keys == [kernel.cache_key] * 2
+    assert not keys[0].startswith("recursion")
+
+
+@pytest.mark.usefixtures("hasty")
+def test_keys_are_the_same_in_all_threads() -> None:
+    for _ in range(5):
+        kernel, keys = new_kernel(7), list[str]()
+        at_once(8, lambda number, kernel=kernel, keys=keys: keys.append(kernel.cache_key))
+        assert len(set(keys)) == 1
+    assert len(first.cache_key) == len(second.cache_key) == 64  # they reach each other
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_load_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+    knobs_hook = knobs.runtime.kernel_load_start_hook
+    with knobs.runtime.scope():
+        knobs_hook.add(lambda *told: loads.append(told[2]))
+        for number in range(5):
+            kernel = new_kernel(number)
+            compiled = kernel.warmup(np.zeros(64, np.float32), 64, BLOCK=64, grid=(1,))
+            loaded: list[Any] = []
+            at_once(8, lambda _, c=compiled, found=loaded: found.append(c.run.handle))
+            assert len(set(loaded)) == 1
+    assert len(loads) == 5
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_that_wait_for_a_future_kernel_finish_it_once() -> None:
+    done: list[Any] = []
+    with ThreadPoolExecutor(2) as executor:
+        for _ in range(20):
+            finished: list[Any] = []
+            future = FutureKernel(executor.submit(lambda: "kernel"), finished.append)
+            at_once(6, lambda _, f=future: done.append(f.result()))
+            assert finished == ["kernel"]
+    assert set(done) == {"kernel"}
+
+
+@pytest.mark.usefixtures("hasty")
+def test_kernels_of_one_text_are_compiled_once_in_a_mode() -> None:
+    submitted: list[Any] = []
+
+    class Executor(ThreadPoolExecutor):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            submitted.append(args)
+            return super().submit(*args, **kwargs)
+
+    with Executor(2) as executor:
+        mode = AsyncCompileMode(executor)
+
+        def submit(number: int) -> None:
+            mode.submit("key", lambda: "kernel", lambda kernel: None)
+
+        at_once(8, submit)
+    assert len(submitted) == 1
+
+
+@pytest.mark.usefixtures("hasty")
+def test_threads_launch_tune_and_bind_while_kernels_are_given_up() -> None:
+    """All of it at once: results are right, and nothing raises."""
+    shared = jit(fill)
+    tuned = autotune([Config({"BLOCK": size}) for size in (8, 16)], ["value"])(jit(fill))
+
+    def work(number: int) -> None:
+        out = np.zeros(16, np.float32)
+        for step in range(15):
+            own = shared if step % 3 else jit(fill)
+            own[(1,)](out, float(number), BLOCK=16)
+            assert (out == number).all()
+            shared.run(out, float(step), BLOCK=8, grid=(2,))
+            again = shared.bind(out, number, BLOCK=16, grid=(1,))
+            again()
+            assert (out == number).all()
+            tuned[(2,)](out, step % 2)
+            if number == 0:
+                shared.device_caches.clear()
+
+    at_once(4, work)

@@ -75,7 +75,7 @@ LATE_IMPORTS = (
 # at its top (base/late.py, which alone may compute the name).
 HIDDEN_IMPORTS = ("import_module", "__import__", "resolve_name")
 DECLARED_LATE = "late"
-COMPUTED_PLACES = ("base/late.py", "compat/names.py")
+COMPUTED_PLACES = ("base/late.py", "compat/managers.py", "compat/names.py")
 
 # What names the built-in targets, to load one when it is asked for.
 REGISTRIES = ("targets/registry.py",)

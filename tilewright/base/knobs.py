@@ -19,11 +19,17 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
+from tilewright.base.hooks import Alias, Chain, Hook
+from tilewright.base.hooks import HookChain as HookChain
 from tilewright.base.late import late
 
 get_close_matches = late("difflib:get_close_matches")
+_default_of_other = late("tilewright.base.other_knobs:default")
+_other_group = late("tilewright.base.other_knobs:group")
+_other_may_be_set = late("tilewright.base.other_knobs:may_be_set")
+_render_others = late("tilewright.base.other_knobs:render")
 
 T = TypeVar("T")
 
@@ -153,96 +159,6 @@ class Knob(Generic[T]):
         group.__dict__.pop(self.name, None)
 
 
-class Hook:
-    """A function that a program wants called, None for none: on a group, as settings are, but with
-    no variable, and no part of the table."""
-
-    def __init__(self, doc: str) -> None:
-        self.__doc__ = doc
-        self.name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, group: Group | None, owner: type) -> Any:
-        return self if group is None else group.__dict__.get(self.name)
-
-    def __set__(self, group: Group, value: Callable[..., Any] | _Environment | None) -> None:
-        if value is None or isinstance(value, _Environment):
-            self.__delete__(group)
-        else:
-            group.__dict__[self.name] = value
-
-    def __delete__(self, group: Group) -> None:
-        group.__dict__.pop(self.name, None)
-
-
-class HookChain:
-    """Functions that are called one after the other, such as those of profilers.
-
-    Args:
-        reversed: call what was added last first.
-        counted: a list that holds one item for each function of this and other chains: who looks
-            whether there are any, looks there.
-
-    Attributes:
-        calls: the functions.
-    """
-
-    def __init__(self, reversed: bool = False, counted: list[Any] | None = None) -> None:
-        self.calls: list[Callable[..., Any]] = []
-        self.reversed = reversed
-        self._counted: list[Any] = [] if counted is None else counted
-
-    def add(self, func: Callable[..., Any]) -> None:
-        """Have a function called, too; one that is there already only once."""
-        if func not in self.calls:
-            self.calls.append(func)
-            self._counted.append(func)
-
-    def remove(self, func: Callable[..., Any]) -> None:
-        """Undo `add`; nothing for a function that is not there."""
-        if func in self.calls:
-            self.calls.remove(func)
-            self._counted.remove(func)
-
-    def clear(self) -> None:
-        """Remove all functions."""
-        for func in list(self.calls):
-            self.remove(func)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        for func in self.calls[::-1] if self.reversed else list(self.calls):
-            func(*args, **kwargs)
-
-
-class Chain:
-    """A `HookChain` on a group: always the same one. What is assigned takes the place of its
-    functions; None, or `env`, leaves none."""
-
-    def __init__(self, doc: str, reversed: bool = False, counted: list[Any] | None = None) -> None:
-        self.__doc__ = doc
-        self._chain = HookChain(reversed, counted)
-
-    @overload
-    def __get__(self, group: None, owner: type) -> Chain: ...
-    @overload
-    def __get__(self, group: Group, owner: type) -> HookChain: ...
-    def __get__(self, group: Group | None, owner: type) -> Chain | HookChain:
-        return self if group is None else self._chain
-
-    def __set__(self, group: Group, value: Any) -> None:
-        if value is self._chain:
-            return
-        self._chain.clear()
-        added = value.calls if isinstance(value, HookChain) else [value] if callable(value) else []
-        for func in added:
-            self._chain.add(func)
-
-    def __delete__(self, group: Group) -> None:
-        self._chain.clear()
-
-
 launch_hooks: Final[list[Any]] = []
 """One item for each function that wants to hear of launches: usually none."""
 
@@ -343,12 +259,29 @@ class Group:
             if propagate_env:
                 _restore_variables(variables)
 
+    if not TYPE_CHECKING:  # our own code uses no names but those above
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return _default_of_other(type(self).__name__.lower(), name)
+            except KeyError:
+                raise self._unknown(name) from None
+
     def __setattr__(self, name: str, value: Any) -> None:
-        if not isinstance(getattr(type(self), name, None), Knob | Hook | Chain):
-            near = get_close_matches(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}{hint}")
-        object.__setattr__(self, name, value)
+        known = isinstance(getattr(type(self), name, None), Knob | Hook | Chain | Alias)
+        if known:
+            object.__setattr__(self, name, value)
+        elif not _other_may_be_set(type(self).__name__.lower(), name, value):
+            raise self._unknown(name)
+        elif value is env:
+            self.__dict__.pop(name, None)
+        else:
+            self.__dict__[name] = value
+
+    def _unknown(self, name: str) -> AttributeError:
+        near = get_close_matches(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}{hint}")
 
 
 class Runtime(Group):
@@ -388,10 +321,14 @@ class Runtime(Group):
         "Called likewise after each launch.", reversed=True, counted=launch_hooks
     )
     kernel_load_start_hook = Chain(
-        "Called before a kernel is loaded: module, function (both None), name, metadata, hash."
+        "Called before a kernel is loaded: module, function (both None), name, metadata_group, "
+        "hash."
     )
     kernel_load_end_hook = Chain(
         "Called likewise when it is loaded, with the device's handle as function."
+    )
+    kernel_unload_hook = Chain(
+        "Called likewise when a kernel is unloaded that was loaded while this had functions."
     )
 
 
@@ -418,6 +355,12 @@ class Cache(Group):
         "MiB that the folder of compiled kernels takes, more or less: what was used longest ago is "
         "removed; 0: any number.",
         check=_check_not_negative,
+    )
+    manager_class = _text(
+        "CACHE_MANAGER",
+        "`module:Class` of what keeps files that programs put beside kernels "
+        "(`runtime.cache.get_cache_manager`).",
+        triton=True,
     )
     xdg_cache_home: Knob[str | None] = Knob(
         None,
@@ -451,11 +394,13 @@ class Compilation(Group):
         "STORE_BINARY_ONLY", "Keep only the last stage on disk.", triton=True
     )
     dump = _switch(
-        "KERNEL_DUMP", "Write the stages of compiled kernels to `cache.dump_dir`.", triton=True
+        "KERNEL_DUMP", "Write the stages of kernels to folders in `cache.dump_dir`.", triton=True
     )
+    dump_ir = Alias("dump")
     override = _switch(
         "KERNEL_OVERRIDE",
-        "Take stages from `cache.override_dir` where it has them.",
+        "Take stages of kernels from `cache.override_dir`, where it has folders as `dump` makes "
+        "them; what is made of a stage is made anew.",
         keyed=True,
         triton=True,
     )
@@ -481,7 +426,8 @@ class Compilation(Group):
     )
     cpu_features = _text(
         "CPU_FEATURES",
-        "Processor features added or removed, such as `+avx2,-avx512f`.",
+        "Features added to those of the processor or removed from them, with what needs them, by "
+        "LLVM's names, such as `+avx2,-avx512f`.",
         keyed=True,
     )
     listener = Hook(
@@ -563,6 +509,14 @@ class Nvidia(Group):
         keyed=True,
         check=_check_level,
     )
+    disable_ptxas_opt: Knob[bool] = Knob(
+        False, ("DISABLE_PTXAS_OPT",), _parse_bool, "As `opt_level` 0.", keyed=True
+    )
+    libcuda_path = _text(
+        "LIBCUDA_PATH",
+        "Folder of the driver's library, where the system does not find it.",
+        triton=True,
+    )
     nvjitlink_path = _text("NVJITLINK_PATH", "The library `libnvJitLink`.")
     nvdisasm_path = _text("NVDISASM_PATH", "The disassembler `nvdisasm`.", triton=True)
     cuda_home: Knob[str | None] = Knob(
@@ -591,7 +545,8 @@ class Autotuning(Group):
         -1,
         _names("AUTOTUNING_WORKERS", False),
         _parse_int,
-        "Processes that compile configurations; 0 or 1: this one does; -1: one for each core.",
+        "Other processes that compile configurations; 0 or 1: only this one does; -1: at most one "
+        "for each further core, where it pays, and this one too.",
     )
     listener = Hook(
         "Called when a configuration has been chosen, with keywords: fn, key, best_config, "
@@ -662,4 +617,11 @@ def render_docs() -> str:
             variables = ", ".join(f"`{variable}`" for variable in knob.names)
             keyed = "yes" if knob.keyed else ""
             lines.append(f"| `{name}` | {variables} | `{knob.default!r}` | {keyed} | {knob.doc} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_render_others()]) + "\n"
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Groups of settings that only other compilers have."""
+        return _other_group(name)

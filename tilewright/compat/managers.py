@@ -9,10 +9,12 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from tilewright.base import knobs
@@ -126,8 +128,24 @@ def _group_name(filename: str) -> str:
 
 
 def get_cache_manager(key: str) -> CacheManager:
-    """The manager of a folder for a key, hexadecimal digits, in the cache's folder."""
-    return FileCacheManager(base32(key))
+    """The manager of a folder for a key, hexadecimal digits, in the cache's folder; of the class
+    that the knob `cache.manager_class` names.
+
+    Raises:
+        ValueError: the setting is not as ``module:Class``, or there is no such class.
+    """
+    name = knobs.cache.manager_class
+    return (_class_of(name) if name else FileCacheManager)(base32(key))
+
+
+def _class_of(name: str) -> Callable[[str], CacheManager]:
+    wrong = f"the setting cache.manager_class = {name!r}"
+    if not re.fullmatch(r"[\w.]+:[\w.]+", name):
+        raise ValueError(f"{wrong} must be as `module:Class`")
+    try:
+        return resolve_name(name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{wrong}: {error}") from None
 
 
 def get_override_manager(key: str) -> CacheManager:

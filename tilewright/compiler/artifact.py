@@ -7,10 +7,13 @@ is the runtime's business, which registers itself with `install_launcher`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
+from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
 from tilewright.targets.registry import target as find_target
 
@@ -235,6 +238,7 @@ class CompiledKernel:
         src: what it was compiled from; None when it came by pickle.
         times: how long compiling it took, of one that was not found in the disk cache.
         loaded: the kernel made ready to run; None until that is first needed, see `run`.
+        stored_at: the file that the disk cache has for it; None where it is not to be kept.
     """
 
     def __init__(
@@ -250,6 +254,7 @@ class CompiledKernel:
         self._binary = list(stages)[-1]
         self.times: Times | None = None
         self.loaded: Launch | None = None
+        self.stored_at: Path | None = None
         self._failure: Exception | None = None
 
     # -- what it is -----------------------------------------------------------------------------
@@ -267,6 +272,14 @@ class CompiledKernel:
     def kernel(self) -> Any:
         """The last stage that the target made: what is loaded."""
         return self.asm[self._binary]
+
+    @property
+    def metadata_group(self) -> dict[str, str]:
+        """Names and paths of the files that the disk cache has for it: one, with all stages in it
+        (`python -m tilewright cache` reads it), or none."""
+        path = self.stored_at
+        # Not path.exists(), which raises where the folder may not be looked into.
+        return {path.name: str(path)} if path is not None and os.path.exists(path) else {}
 
     @property
     def n_regs(self) -> int:
@@ -326,14 +339,27 @@ class CompiledKernel:
         return _installed().told(self, grid, stream, self.all_arguments(args))
 
     def _init_handles(self) -> None:
-        """Load the kernel without launching it."""
-        if self._failure is not None:
-            raise self._failure
-        try:
-            self.loaded = _installed().load(self)
-        except Exception as error:
-            self._failure = error
-            raise
+        """Load the kernel without launching it; once, whoever asks at the same time."""
+        with self._lock():
+            if self._failure is not None:
+                raise self._failure
+            if self.loaded is not None:
+                return
+            try:
+                self.loaded = _installed().load(self)
+            except Exception as error:
+                self._failure = error
+                raise
+
+    def _lock(self) -> Lock:
+        return vars(self).setdefault("_loading", Lock())
+
+    def settle(self, device: str) -> str:
+        """Have it loaded on a device, by name, if nobody has said where; gives where it is."""
+        if not self.device:
+            with self._lock():
+                self.device = self.device or device
+        return self.device
 
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with the kernel's arguments in order.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
 from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.pipeline import pipeline
+from tilewright.compiler.replaced import ReplacedStageError
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
 from tilewright.ir.analysis.pointers import base_of
 from tilewright.ir.core import Function, Module
+from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Pointer, Tile, Type
@@ -52,8 +54,14 @@ class Elsewhere(threading.local):
 elsewhere = Elsewhere()
 
 
-def build(source: Source, device: GPUTarget, options: Any, key: str) -> CompiledKernel:
-    """Compile a source. The key names the kernel."""
+def build(
+    source: Source,
+    device: GPUTarget,
+    options: Any,
+    key: str,
+    replaced: Mapping[str, bytes] | None = None,
+) -> CompiledKernel:
+    """Compile a source. The key names the kernel; `replaced` is what takes the place of stages."""
     target = find_target(device)
     begin = time.perf_counter()
     module = source.make_ir(target.frontend_options(options))
@@ -62,7 +70,10 @@ def build(source: Source, device: GPUTarget, options: Any, key: str) -> Compiled
         verify_module(module)
     progress = _Progress()
     try:
-        lowered = elsewhere.lower and elsewhere.lower(module, device, options)
+        if replaced:
+            lowered = _with_replaced(module, target, options, replaced)
+        else:
+            lowered = elsewhere.lower and elsewhere.lower(module, device, options)
         if not lowered:
             lowered = lower(module, target, options, pipeline(target), [progress])
     except Exception as error:
@@ -74,9 +85,37 @@ def build(source: Source, device: GPUTarget, options: Any, key: str) -> Compiled
     kernel = CompiledKernel({"source": source.text, **lowered.stages}, metadata, source)
     stage = list(lowered.stages)[-1]
     kernel.times = Times(int(1e6 * (parsed - begin)), [(stage, int(1e6 * (made - parsed)))])
-    if knobs.compilation.dump:
-        dump(kernel)
     return kernel
+
+
+def _with_replaced(
+    module: Module, target: Target, options: Any, replaced: Mapping[str, bytes]
+) -> Lowered:
+    """The same with what a user puts in the place of stages: what goes wrong is told to him.
+
+    Raises:
+        ReplacedStageError: it does not compile, or is in the place of nothing.
+    """
+    ctx = context_for(target, options)
+    ctx.replaced = replaced
+    name, given = module.entry.name, ", ".join(sorted(replaced))
+    try:
+        lowered = lower(module, target, options, pipeline(target), ctx=ctx)
+    except Exception as error:
+        raise ReplacedStageError(
+            f"{name} does not compile with the stages that compilation.override replaces ({given}):"
+            f" {type(error).__name__}: {error}"
+        ) from error
+    # Stages that are made of others for readers only may lie beside them, copied with the rest.
+    for stage in replaced.keys() - ctx.taken:
+        try:
+            target.derive(stage, lowered.stages, lowered.metadata)
+        except KeyError:
+            raise ReplacedStageError(
+                f"compilation.override replaces the stage {stage!r} of {name}, which "
+                f"{target.name} does not make; its stages are {', '.join(lowered.stages)}"
+            ) from None
+    return lowered
 
 
 def lower(
@@ -99,7 +138,10 @@ def lower(
     if knobs.compilation.verify:
         checks = [Verifier(), LayoutVerifier(ctx)]
     run(module, steps, ctx, [*observers, *checks])
-    stages: dict[str, Stage] = {"ttir": print_module(module)}
+    text = ctx.replaced_text("ttir")
+    if text is not None:
+        module = replaced_module(text, module, "ttir")
+    stages: dict[str, Stage] = {"ttir": text or print_module(module)}
     entry = module.entry
     facts = {
         "arg_names": entry.arg_names,
@@ -108,6 +150,18 @@ def lower(
     }
     lowered = target.compile(module, ctx, options)
     return Lowered(stages | lowered.stages, facts | lowered.metadata)
+
+
+def replaced_module(text: str, module: Module, stage: str) -> Module:
+    """The module of a text that replaces one.
+
+    Raises:
+        IRError: it is no valid tile IR.
+    """
+    found = parse_module(text, stage)
+    verify_module(found)
+    found.entry.arg_names = module.entry.arg_names
+    return found
 
 
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
@@ -142,17 +196,6 @@ def maybe_written_arguments(fn: Function) -> list[int]:
 
 def _points(type: Type) -> bool:
     return isinstance(type.element if isinstance(type, Tile) else type, Pointer)
-
-
-def dump(kernel: CompiledKernel) -> Path:
-    """Write the stages of a kernel to a folder of its own below the knob `cache.dump_dir`."""
-    root = knobs.cache.dump_dir
-    folder = (Path(root) if root else knobs.cache.folder() / "dump") / kernel.hash
-    folder.mkdir(parents=True, exist_ok=True)
-    for stage, content in kernel.asm.items():
-        path = folder / f"{kernel.metadata.source_name}.{stage}"
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return folder
 
 
 def _metadata(

@@ -18,6 +18,8 @@ from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
 build = late("tilewright.compiler.build:build")
+dump = late("tilewright.compiler.replaced:dump")
+replaced_stages = late("tilewright.compiler.replaced:replaced_stages")
 
 
 class KernelStore(Protocol):
@@ -25,6 +27,10 @@ class KernelStore(Protocol):
 
     def get(self, key: str) -> dict[str, bytes] | None: ...
     def put(self, key: str, files: dict[str, bytes]) -> None: ...
+    def path(self, key: str) -> Path | None:
+        """The file of a key, whether or not it exists; None where files are not kept."""
+        ...
+
     def compiling(self, key: str) -> AbstractContextManager[Any]:
         """Held while a kernel is made, so that others wait for it instead of making it too."""
         ...
@@ -38,6 +44,9 @@ class NoStore:
 
     def put(self, key: str, files: dict[str, bytes]) -> None:
         pass
+
+    def path(self, key: str) -> Path | None:
+        return None
 
     def compiling(self, key: str) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -94,12 +103,14 @@ def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledK
     """Like `compile`, with options that the target has parsed."""
     begin = time.perf_counter()
     kernel, cache_hit = _found_or_built(source, device, options)
+    if knobs.compilation.dump:
+        dump(kernel, source, device, options)
     listener = knobs.compilation.listener
     if listener is not None:
         listener(
             src=source,
             metadata=dict(kernel.metadata),
-            metadata_group={},
+            metadata_group=kernel.metadata_group,
             times=kernel.times or Times.of_cache_hit(time.perf_counter() - begin),
             cache_hit=cache_hit,
         )
@@ -109,8 +120,9 @@ def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledK
 def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[CompiledKernel, bool]:
     """The kernel, and whether it comes from the store."""
     key = cache_key(source, device, options)
-    if not source.cacheable():
-        return build(source, device, options, key), False
+    replaced = replaced_stages(source, device, options) if knobs.compilation.override else {}
+    if replaced or not source.cacheable():
+        return build(source, device, options, key, replaced), False
     store = _store_of()
     found = None if knobs.compilation.always_compile else _load(store, key, source)
     if found is not None:
@@ -122,6 +134,7 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
             return found, True
         found = build(source, device, options, key)
         store.put(key, found.files(binary_only=knobs.compilation.store_binary_only))
+        found.stored_at = store.path(key)
     return found, False
 
 
@@ -138,6 +151,8 @@ def _load(store: KernelStore, key: str, source: Source) -> CompiledKernel | None
     if files is None:
         return None
     try:
-        return CompiledKernel.from_files(files, source)
+        found = CompiledKernel.from_files(files, source)
     except (ValueError, KeyError, TypeError):
         return None  # written by something else; it will be replaced
+    found.stored_at = store.path(key)
+    return found

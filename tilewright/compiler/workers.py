@@ -19,7 +19,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from tilewright.base.diagnostics import TritonError
 from tilewright.compiler.build import elsewhere
@@ -30,6 +30,12 @@ from tilewright.targets.protocol import GPUTarget, Lowered
 from tilewright.targets.registry import is_built_in
 
 _BOOT = "import sys; sys.path[:] = {path!r}; from tilewright.compiler.worker import serve; serve()"
+
+_NOTHING = """
+func @nothing() {
+  control.return [] : () -> ()
+}
+"""
 
 # Ends of a process that the compiled code is to blame for: doing the same here would end this one.
 _CRASHES = frozenset(
@@ -132,6 +138,27 @@ class Pool:
             if worker.alive:
                 self._idle.append(worker)
 
+    @property
+    def idle(self) -> int:
+        """How many workers have nothing to do."""
+        return len(self._idle)
+
+    def start(self, device: GPUTarget, options: Any) -> None:
+        """Start a worker and have it load all that compiling for a target needs, so that its first
+        job takes no longer than others. Returns when it has; does nothing where none can start."""
+        if not self._usable or not is_built_in(device.backend):
+            return
+        try:
+            worker = Worker()
+        except Lost:
+            self._usable = False
+            return
+        # Whatever is wrong here will be found by a job that matters.
+        with suppress(Lost, RuntimeError, TritonError):
+            worker.lower(Job(_NOTHING, [], device, options, settings()))
+        if worker.alive:
+            self._idle.append(worker)
+
     def _take(self) -> Worker:
         while True:
             try:
@@ -168,8 +195,16 @@ def may_start_processes() -> bool:
     return not multiprocessing.current_process().daemon
 
 
+class Lowering(Protocol):
+    """What may compile a module in place of this thread."""
+
+    def lower(self, module: Module, device: GPUTarget, options: Any) -> Lowered | None:
+        """What becomes of a module; None where this thread has to compile it."""
+        ...
+
+
 @contextmanager
-def compiling_elsewhere(pool: Pool) -> Generator[None]:
+def compiling_elsewhere(pool: Lowering) -> Generator[None]:
     """Have what this thread compiles inside the block compiled by workers."""
     before, elsewhere.lower = elsewhere.lower, pool.lower
     try:

@@ -28,6 +28,7 @@ _CONST_ANNOTATION = re.compile(r"^(\*k|const )")
 # CPython 3.11 counts how deep a tree is for all threads together, and fails where two make one at
 # the same time: "AST constructor recursion depth mismatch".
 _PARSING = Lock()
+_HASHING = Lock()
 
 
 class KernelParam:
@@ -155,6 +156,8 @@ def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
 class JITCallable:
     """A Python function that takes part in kernels, with its source and its cache key."""
 
+    _is_being_hashed = False
+
     def __init__(self, fn: Callable[..., Any]) -> None:
         _check_has_source(fn)
         self.fn: Any = fn
@@ -250,15 +253,22 @@ class JITCallable:
     @property
     def cache_key(self) -> str:
         """SHA-256 of the source and of all that it reaches: functions and constexpr globals."""
-        if self._hash is None:
-            # A function that reaches itself finds this in place of its key.
-            self._hash = f"recursion:{self.__module__}.{self.__qualname__}"
-            try:
-                self._hash = dependencies.cache_key(self)
-            except Exception:
-                self._hash = None
-                raise
-        return self._hash
+        found = self._hash
+        return self._hashed() if found is None else found
+
+    def _hashed(self) -> str:
+        with _HASHING:
+            if self._is_being_hashed:
+                # A function that reaches itself has this in place of its key. Only the thread that
+                # computes the key may see it, and the lock keeps out all others.
+                return f"recursion:{self.__module__}.{self.__qualname__}"
+            if self._hash is None:
+                self._is_being_hashed = True
+                try:
+                    self._hash = dependencies.cache_key(self)
+                finally:
+                    self._is_being_hashed = False
+            return self._hash
 
     @property
     def hash(self) -> str:

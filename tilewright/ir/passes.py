@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -44,6 +44,8 @@ class PassContext:
         remarks: what was done, and what was refused and why, in the order in which it was decided.
         explain: whether somebody will read how the code came about: then reasons may take time to
             find, and each instruction keeps the source line that it comes from.
+        replaced: what takes the place of stages, by their names; see `replacement`.
+        taken: the names of those that did.
     """
 
     features: frozenset[str] = frozenset()
@@ -52,6 +54,21 @@ class PassContext:
     remarks: list[Remark] = field(default_factory=lambda: list[Remark]())
     explain: bool = False
     module: Module | None = None
+    replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
+    taken: set[str] = field(default_factory=set[str])
+
+    def replacement(self, stage: str) -> bytes | None:
+        """What a user has put in the place of a stage: who makes the stage goes on with that. None
+        for all but a few that somebody is examining by hand."""
+        found = self.replaced.get(stage)
+        if found is not None:
+            self.taken.add(stage)
+        return found
+
+    def replaced_text(self, stage: str) -> str | None:
+        """The same for a stage that is text."""
+        found = self.replacement(stage)
+        return None if found is None else found.decode()
 
     def count(self, what: str, by: int = 1) -> None:
         self.counts[what] += by

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.locks import Lock
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
@@ -31,6 +33,7 @@ class FutureKernel:
     def __init__(self, future: Future[Any], finish: Callable[[Any], Any]) -> None:
         self._future = future
         self._finish: Callable[[Any], Any] | None = finish
+        self._finishing = Lock()
 
     def result(self, ignore_errors: bool = False) -> Any:
         """The kernel, when it is compiled.
@@ -47,9 +50,10 @@ class FutureKernel:
             if ignore_errors:
                 return None
             raise
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish(kernel)
+        with self._finishing:
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish(kernel)
         return kernel
 
     def __getattr__(self, name: str) -> Any:
@@ -75,6 +79,7 @@ class AsyncCompileMode:
         self.ignore_errors = ignore_errors
         self.future_kernels: dict[Any, FutureKernel] = {}
         self.raw_futures: list[Future[Any]] = []
+        self._submitting = Lock()
         self._token: Token[AsyncCompileMode | None] | None = None
 
     def submit(
@@ -87,12 +92,13 @@ class AsyncCompileMode:
             compile: compiles it, in a thread of the executor.
             finish: called with the kernel once it is asked for, or at the block's end.
         """
-        found = self.future_kernels.get(key)
-        if found is None:
-            future = self.executor.submit(compile)
-            self.raw_futures.append(future)
-            found = self.future_kernels[key] = FutureKernel(future, finish)
-        return found
+        with self._submitting:
+            found = self.future_kernels.get(key)
+            if found is None:
+                future = self.executor.submit(compile)
+                self.raw_futures.append(future)
+                found = self.future_kernels[key] = FutureKernel(future, finish)
+            return found
 
     def __enter__(self) -> AsyncCompileMode:
         if _active.get() is not None:
@@ -103,7 +109,7 @@ class AsyncCompileMode:
     def __exit__(self, *error: object) -> None:
         assert self._token is not None
         _active.reset(self._token)
-        for kernel in self.future_kernels.values():
+        for kernel in list(self.future_kernels.values()):
             kernel.result(self.ignore_errors)
 
 

@@ -129,8 +129,8 @@ class Autotuner(NativeInterface):
         self.use_cuda_graph = use_cuda_graph
         self._do_bench = do_bench or self._deprecated_bench()
         self.cache_results = cache_results
-        self._home: Any = None
-        self._tuned: dict[tuple[Any, ...], str] = {}
+        self._home: list[Any] = []
+        self._tuned: dict[tuple[Any, ...], tuple[tuple[Any, ...], str]] = {}
         self._tuning = Lock()
         _tuners.add(self)
 
@@ -224,6 +224,17 @@ class Autotuner(NativeInterface):
         return found
 
     def _tuning_key(self, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        key, device = self._general_key(named)
+        if device is None:
+            return key
+        if not self._home:
+            with self._tuning:
+                if not self._home:
+                    self._home.append(device)
+        return key if device == self._home[0] else (*key, str(device))
+
+    def _general_key(self, named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
+        """The tuning key whatever device the tensors are on, and that device."""
         key = [named[name] for name in self.keys if name in named]
         device = None
         for name, value in named.items():
@@ -231,13 +242,8 @@ class Autotuner(NativeInterface):
             if dtype is not None and name in self._known_names:
                 key.append(_name_of(dtype))
                 device = getattr(value, "device", "cpu") if device is None else device
-        if device is not None and device != self._home:
-            if self._home is None:
-                self._home = device
-            else:
-                key.append(str(device))
         self._require_hashes(named)
-        return tuple(key)
+        return tuple(key), device
 
     def _require_hashes(self, named: Mapping[str, Any]) -> None:
         for name in self.keys:
@@ -326,12 +332,14 @@ class Autotuner(NativeInterface):
         if len(configs) == 1:
             return configs[0]
         device = self._device(nargs, kwargs)
-        self._tuned[key] = device.kind
-        shipped = results.shipped(self._full_name(), device.kind, key, configs)
+        # What is found holds for all devices of a kind.
+        general, _ = self._general_key({**nargs, **kwargs})
+        self._tuned[key] = general, device.kind
+        shipped = results.shipped(self._full_name(), device.kind, general, configs)
         if shipped is not None:
             self._notify(key, shipped, cache_hit=True)
             return shipped
-        stored = self._store_key(key, device, configs)
+        stored = self._store_key(general, device, configs)
         call = Call(self, device.name, args, kwargs)
         # Another process may be measuring the same: its result is worth a wait.
         with disk_cache().compiling(stored) if stored else nullcontext():
@@ -490,8 +498,8 @@ class Autotuner(NativeInterface):
     def results(self) -> list[dict[str, Any]]:
         """What has been found so far, in the form in which it is shipped."""
         return [
-            results.entry(self._full_name(), device, key, self.cache[key])
-            for key, device in self._tuned.items()
+            results.entry(self._full_name(), kind, general, self.cache[key])
+            for key, (general, kind) in self._tuned.items()
             if key in self.cache
         ]
 

@@ -121,7 +121,9 @@ class NativeInterface(KernelInterface):
         inner: Any = self
         while not hasattr(inner, "launchers"):
             inner = inner.fn
-        for launcher in list(inner.launchers):
+        with _lock:
+            launchers = list(inner.launchers)
+        for launcher in launchers:
             launcher.forget()
 
     def bind(self, *args: Any, grid: Any, **kwargs: Any) -> Callable[[], Any]:

@@ -7,6 +7,7 @@ those of compile-time parameters among them, and picks what it needs.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -154,11 +155,15 @@ def load(kernel: CompiledKernel) -> Launch:
             f"those for {', '.join(sorted(LOADERS))} can"
         )
     start, end = knobs.runtime.kernel_load_start_hook, knobs.runtime.kernel_load_end_hook
-    if not start.calls and not end.calls:
+    gone = knobs.runtime.kernel_unload_hook
+    if not (start.calls or end.calls or gone.calls):
         return loader(kernel)
-    start(None, None, kernel.name, kernel.metadata, kernel.hash)
+    about = kernel.name, kernel.metadata_group, kernel.hash
+    start(None, None, *about)
     loaded = loader(kernel)
-    end(None, loaded.handle, kernel.name, kernel.metadata, kernel.hash)
+    end(None, loaded.handle, *about)
+    if gone.calls:
+        weakref.finalize(loaded, gone, None, loaded.handle, *about).atexit = False
     return loaded
 
 
@@ -182,12 +187,11 @@ def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
         return
     if device.partition(":")[0] != backend:
         raise ValueError(f"{kernel.name} is compiled for {backend!r}; its tensors are on {device}")
-    if kernel.device not in ("", device):
+    if kernel.settle(device) != device:
         raise ValueError(
             f"{kernel.name} is loaded on {kernel.device}; its tensors are on {device}. Compile it "
             "again for that device, or launch the kernel that it was compiled from."
         )
-    kernel.device = device
 
 
 def _require_current(kernel: CompiledKernel, stream: int) -> None:

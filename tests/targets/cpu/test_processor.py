@@ -5,7 +5,8 @@ import platform
 import pytest
 
 from tilewright.targets import registry
-from tilewright.targets.cpu.processor import features_of
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.processor import changed, features_of
 from tilewright.targets.protocol import GPUTarget
 
 TRIPLE = "x86_64-unknown-linux-gnu"
@@ -45,3 +46,57 @@ def test_unknown_processor_is_an_error(cpu: str) -> None:
     target = registry.target(GPUTarget("cpu", cpu))
     with pytest.raises(ValueError, match=f"LLVM knows no processor '{cpu}' of x86_64"):
         target.key()
+
+
+# -- features by hand -----------------------------------------------------------------------------
+
+HOST = {"sse", "sse2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512bf16", "bmi"}
+
+
+@pytest.mark.parametrize(
+    ("text", "gone", "new"),
+    [
+        ("", "", ""),
+        ("-bmi", "bmi", ""),
+        ("-avx512f", "avx512f avx512bw avx512bf16", ""),
+        (" -avx2 , +bmi2", "avx2 avx512f avx512bw avx512bf16", "bmi2"),
+        ("avx512vbmi", "", "avx512vbmi sse3 ssse3 sse4.1 sse4.2"),
+        ("-fma,+fma", "avx512f avx512bw avx512bf16", "sse3 ssse3 sse4.1 sse4.2"),
+    ],
+)
+def test_features_are_added_and_removed(text: str, gone: str, new: str) -> None:
+    on, off = changed(HOST, text, ())
+    assert on == (HOST - set(gone.split())) | set(new.split())
+    assert off == set(gone.split()) - on
+
+
+@on_x86
+def test_removed_feature_is_not_in_the_code() -> None:
+    """Though the processor's name stands for it."""
+    text = """
+define void @f(ptr %p) {
+  %a = load <16 x float>, ptr %p
+  %b = fadd <16 x float> %a, %a
+  store <16 x float> %b, ptr %p
+  ret void
+}
+"""
+    wide = emit.host_machine("skylake-avx512")
+    narrow = emit.host_machine("skylake-avx512", "-avx512f")
+    assert (wide.vector_bytes, narrow.vector_bytes) == (64, 32)
+    assert "zmm" in emit.assembly(text, wide)
+    assert "zmm" not in emit.assembly(text, narrow)
+    assert "ymm" in emit.assembly(text, narrow)
+
+
+@on_x86
+def test_present_processor_keeps_its_other_features() -> None:
+    host = emit.host_machine()
+    assert emit.host_machine(None, "-rdseed").features == host.features - {"rdseed"}
+    assert emit.host_machine(None, "+sse2").features == host.features
+
+
+@on_x86
+def test_unknown_feature_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"'avx512g'.*did you mean avx512f"):
+        emit.host_machine(None, "-avx512g")

@@ -324,6 +324,7 @@ class NativePool:
         self._tickets = itertools.count(1)
         self._workers = ctypes.c_int64(0)  # where native code reads it, too
         self._growing = threading.Lock()
+        self._counting = Lock()  # next() of a count is not atomic in every Python
 
     @property
     def workers(self) -> int:
@@ -358,9 +359,9 @@ class NativePool:
             workers = self._grow(workers)
         # `memory` stays bound, as a signal handler's own launch may replace the thread's scratch.
         scratch, memory = _scratch.reserve(scratch_bytes) if scratch_bytes else (0, None)
-        self._run(
-            Job(function, args, x, y, z, 0, scratch, scratch_bytes, workers, next(self._tickets))
-        )
+        with self._counting:
+            ticket = next(self._tickets)
+        self._run(Job(function, args, x, y, z, 0, scratch, scratch_bytes, workers, ticket))
         del memory
 
     def resume(self, job: int) -> None:
@@ -451,7 +452,7 @@ class PythonPool:
         total = grid[0] * grid[1] * grid[2]
         threads = min(threads, total)
         step = max(1, total // (threads * self.CHUNKS_PER_THREAD))
-        chunks = iter(range(0, total, step))  # advancing a range is atomic under the GIL
+        chunks = iter(range(0, total, step))
         taking = threading.Lock()
         cancelled = threading.Event()
 

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from tilewright.base import knobs
 from tilewright.base.diagnostics import DeviceError
 
 _INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
@@ -178,7 +179,8 @@ def _open_library() -> Any:
     Raises:
         OSError: there is none.
     """
-    return ctypes.CDLL(library_name())
+    folder = knobs.nvidia.libcuda_path
+    return ctypes.CDLL(os.path.join(folder, library_name()) if folder else library_name())
 
 
 def connect() -> Api:

@@ -29,6 +29,8 @@ class CudaClock:
         stream_of: gives the driver's handle of the stream that launches go to now.
     """
 
+    is_devices_own = True
+
     def __init__(self, gpu: Device, stream_of: Callable[[], int]) -> None:
         self._gpu = gpu
         self._stream_of = stream_of

@@ -225,9 +225,10 @@ class Function:
         """
         device, current = self.device, ctypes.c_void_p()
         status = device.api.cuCtxGetCurrent(ctypes.byref(current))
-        if status == 0 and current.value in (None, device.context):
-            if current.value is None:  # CUDA's runtime gives such a thread this context, too
-                device.make_current()
+        if status == 0 and current.value is None and device.index == 0:
+            device.make_current()  # CUDA's runtime gives such a thread this context, too
+            current.value = device.context
+        if status == 0 and current.value == device.context:
             status = self._launch(grid, stream, parameters)
         elif status == 0:
             with device.current():

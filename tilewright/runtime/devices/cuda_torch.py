@@ -92,6 +92,14 @@ def _default_stream(index: int) -> int:
 
 
 @contextmanager
+def chosen(device: Device) -> Generator[None]:
+    """Have the program's own code find a device to be the current one inside the block."""
+    torch = cuda_torch()
+    with device.current() if torch is None else torch.cuda.device(device.index):
+        yield
+
+
+@contextmanager
 def scratch(device: Device, size: int, alignment: int, stream: int) -> Generator[int]:
     """Memory on a device for what is started on a stream inside the block: its address.
 

@@ -16,6 +16,7 @@ from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import (
     checked_stream_function,
+    chosen,
     current_stream,
     scratch,
     stream_function,
@@ -105,7 +106,8 @@ class CudaLaunch:
         size = x * y * z * self._scratch_bytes
         allocator = chosen_allocator()
         if allocator is not None:
-            memory = allocator(size, self._scratch_align, stream or None)
+            with chosen(self._function.device):
+                memory = allocator(size, self._scratch_align, stream or None)
             block.scratch.value = memory.data_ptr()
             self._function.launch(grid, stream, block.parameters)
             return

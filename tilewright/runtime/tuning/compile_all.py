@@ -1,86 +1,156 @@
-"""Compiling the configurations of a kernel before they are measured, many at once where it pays."""
+"""Compiling the configurations of a kernel, many at once where it pays.
+
+    with Compiling(configs, compile, early=True) as compiling:
+        for config, error in compiling:         # in the order in which they are done
+            ...
+
+This process compiles one configuration after the other. Where others are set to work, they take
+configurations from the same list as soon as they have started, and this process goes on with its
+own while there is nothing to be had from them: whoever is free does the next.
+"""
 
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.runtime.config import Config
 
-LOADING_SECONDS = 0.3
-"""What the first compilation of a process takes more than the next: loading the compiler."""
-WORTH_SECONDS = 3.0
+EARLY_CONFIGS = 6
+"""So many configurations that each take long have processes started for them at once."""
+WORTH_SECONDS = 2.0
 """Compiling that takes less in all is nearly over before other processes have started."""
-WORKER_SECONDS = 1.0
-"""The least work that another process is started for."""
 
-_thread_pool = late("concurrent.futures:ThreadPoolExecutor")
-_as_completed = late("concurrent.futures:as_completed")
-_shared_pool = late("tilewright.compiler.workers:shared_pool")
 _compiling_elsewhere = late("tilewright.compiler.workers:compiling_elsewhere")
 _may_start_processes = late("tilewright.compiler.workers:may_start_processes")
+_shared_pool = late("tilewright.compiler.workers:shared_pool")
+
+Done = tuple[Config, Exception | None]
 
 
-def compile_all(
-    configs: Sequence[Config],
-    compile: Callable[[Config], Any],
-    done: Callable[[int], Any],
-) -> dict[Config, Exception]:
-    """Compile for all of the configurations; gives the errors.
+class Compiling:
+    """Compiles for all configurations; a loop over it gives each with its error, if it has one.
 
-    The first is compiled here, and tells how long the others will take: only where that is long
-    are others processes set to work. What they make is in the kernel's memory when it is asked for.
+    What other processes make is in the kernel's memory when it is asked for.
 
     Args:
-        compile: compiles one, in any thread.
-        done: called with how many are compiled, in this thread.
+        compile: compiles for one, in any thread.
+        early: whether compiling is known to take long. Processes are then started when the first
+            configuration turns out to need compiling, else when one, which did not have to load
+            the compiler first, took long.
     """
-    errors: dict[Config, Exception] = {}
 
-    def attempt(config: Config) -> None:
+    def __init__(
+        self, configs: Sequence[Config], compile: Callable[[Config], Any], *, early: bool
+    ) -> None:
+        self._count = len(configs)
+        self._waiting = deque(configs)
+        self._done: deque[Done] = deque()
+        self._more = threading.Condition()
+        self._compile = compile
+        self._early = early
+        self._threads: list[threading.Thread] = []
+        self._wanted = knobs.autotuning.workers if _may_start_processes() else 0
+        self._lowered = 0
+
+    def __enter__(self) -> Compiling:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._waiting.clear()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether threads of this process are at work for it."""
+        return any(thread.is_alive() for thread in self._threads)
+
+    def __iter__(self) -> Iterator[Done]:
+        for _ in range(self._count):
+            yield self._next()
+
+    def _next(self) -> Done:
+        if self._done:
+            return self._done.popleft()
+        # Where a number of processes is asked for, they compile all but the first.
+        if not self._threads or self._wanted < 0:
+            config = self._take()
+            if config is not None:
+                return self._here(config)
+        with self._more:
+            self._more.wait_for(lambda: self._done)
+        return self._done.popleft()
+
+    def _take(self) -> Config | None:
         try:
-            compile(config)
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def _attempt(self, config: Config) -> Done:
+        try:
+            self._compile(config)
         except Exception as error:
-            errors[config] = error
+            return config, error
+        return config, None
 
-    begin = time.perf_counter()
-    attempt(configs[0])
-    seconds = time.perf_counter() - begin
-    rest = configs[1:]
-    count = _workers(len(rest), seconds)
-    if count < 2:
-        for number, config in enumerate(rest, 1):
-            done(number)
-            attempt(config)
-        return errors
+    def _here(self, config: Config) -> Done:
+        if self._threads or self._wanted in (0, 1):
+            return self._attempt(config)
+        begin, lowered = time.perf_counter(), self._lowered
+        with _compiling_elsewhere(self):
+            done = self._attempt(config)
+        # The first loads the compiler: it tells nothing of the others.
+        seconds = (time.perf_counter() - begin) if lowered and self._lowered > lowered else 0.0
+        if seconds * len(self._waiting) > WORTH_SECONDS:
+            self._start(*self._example)
+        return done
 
-    pool = _shared_pool()
+    # -- other processes ------------------------------------------------------------------------
 
-    def attempt_elsewhere(config: Config) -> None:
-        with _compiling_elsewhere(pool):
-            attempt(config)
+    def lower(self, module: Any, device: Any, options: Any) -> None:
+        """Told of a module that is about to be compiled in this process."""
+        self._lowered += 1
+        self._example = device, options
+        if self._wanted > 1 or (self._early and self._count >= EARLY_CONFIGS):
+            self._start(device, options)
 
-    with _thread_pool(count, "tilewright-compile") as threads:
-        started = [threads.submit(attempt_elsewhere, config) for config in rest]
-        for number, _ in enumerate(_as_completed(started), 1):
-            done(number)
-    return errors
+    def _start(self, device: Any, options: Any) -> None:
+        """Have threads, each with a process, take what is waiting; once."""
+        if self._threads:
+            return
+        waiting = len(self._waiting)
+        # One core is this process's. A process that gets one configuration is not worth its start.
+        count = min(_cores() - 1, (waiting + 1) // 2) if self._wanted < 0 else self._wanted
+        pool = _shared_pool()
+        idle = pool.idle
+        for number in range(min(count, waiting)):
+            prepare = number >= idle
+            work = (pool, (device, options) if prepare else None)
+            thread = threading.Thread(target=self._work, args=work, name="tilewright-compile")
+            thread.daemon = True
+            try:
+                thread.start()
+            except RuntimeError:  # there are too many: those that have started will do
+                break
+            self._threads.append(thread)
 
-
-def _workers(remaining: int, seconds: float) -> int:
-    """How many processes compile so many configurations that take so long each; less than two
-    where this one does it."""
-    wanted = knobs.autotuning.workers
-    if not _may_start_processes():
-        return 0
-    if wanted >= 0:
-        return min(wanted, remaining)
-    work = max(seconds - LOADING_SECONDS, 0.0) * remaining
-    return min(_cores(), remaining, int(work / WORKER_SECONDS)) if work > WORTH_SECONDS else 0
+    def _work(self, pool: Any, prepare: tuple[Any, Any] | None) -> None:
+        if prepare is not None and self._waiting:
+            pool.start(*prepare)
+        while (config := self._take()) is not None:
+            with _compiling_elsewhere(pool):
+                done = self._attempt(config)
+            with self._more:
+                self._done.append(done)
+                self._more.notify()
 
 
 def _cores() -> int:

@@ -6,7 +6,8 @@ One that is hopelessly slower than the best so far is given up after a few runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from tilewright.base.diagnostics import DeviceError, InterpreterError, IRError, TritonError
 from tilewright.runtime.bench import Clock, clock_of, measure, summarize
 from tilewright.runtime.config import Config
-from tilewright.runtime.tuning.compile_all import compile_all
+from tilewright.runtime.tuning.compile_all import Compiling
 from tilewright.runtime.tuning.protect import Protection
 from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
 
@@ -22,6 +23,9 @@ QUANTILES = (0.5, 0.2, 0.8)
 CONTENDER = 1.05
 """What is slower than the best by no more than this is measured again, for longer."""
 MAX_CONTENDERS = 4
+DISTURBED = 1.5
+"""What was measured while others compiled, and whose fastest runs were no slower than the best by
+this, is measured again when they have done."""
 
 Times = list[float]
 
@@ -126,24 +130,67 @@ class Search:
         self._protection = protection
         self._tell = tell
         self._uncompiled: dict[Config, Exception] = {}
+        self._clock: Clock | None = None
+        self._not_alone: list[Config] = []
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
         """Compile and measure all of them, and the best ones again."""
-        timings = self.outcome.timings
-        self._uncompiled = compile_all(
-            configs, self._subject.compile, lambda done: progress.show("compiled", done)
-        )
-        best = ""
-        for done, config in enumerate(configs):
-            progress.show("measured", done, best)
-            timings[config] = self.trial(config, self._screen(), self._limit())
-            leader = self.outcome.best
-            best = f"{milliseconds(median_of(timings[leader]))} ({leader})"
-        contenders = self._contenders()
-        for done, config in enumerate(contenders):
-            progress.show("compared", done, best)
-            timings[config] = self.trial(config, self._effort, inf)
+        with ExitStack() as kept:
+            if self._bench is None:
+                self._clock = kept.enter_context(clock_of(self._subject.device))
+            for done, config in enumerate(kept.enter_context(self._compiled(configs, progress))):
+                progress.show("measured", done, self._leader())
+                self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
+            for config in self._disturbed():
+                self.outcome.timings[config] = self.trial(config, self._screen(), self._limit())
+            timings = self.outcome.timings = {c: self.outcome.timings[c] for c in configs}
+            for done, config in enumerate(self._contenders()):
+                progress.show("compared", done, self._leader())
+                timings[config] = self.trial(config, self._effort, inf)
         return self.outcome
+
+    def _disturbed(self) -> list[Config]:
+        """Those whose times may be those of the threads that compiled meanwhile: a launch that has
+        to wait for Python's lock comes late. Their fastest runs were not so far from the best."""
+        timings, limit = self.outcome.timings, DISTURBED * self._limit()
+        return [
+            c for c in self._not_alone if not isinstance(t := timings[c], float) and t[1] < limit
+        ]
+
+    def _leader(self) -> str:
+        """The best so far, for people."""
+        if not self.outcome.timings:
+            return ""
+        leader = self.outcome.best
+        return f"{milliseconds(median_of(self.outcome.timings[leader]))} ({leader})"
+
+    @contextmanager
+    def _compiled(
+        self, configs: Sequence[Config], progress: Progress
+    ) -> Generator[Iterator[Config]]:
+        """The configurations, each when it is compiled. On a device with a clock of its own, what
+        is compiled meanwhile does not show in the times; elsewhere all are compiled first."""
+        early = self._clock is not None and self._clock.is_devices_own
+        with Compiling(configs, self._subject.compile, early=early) as compiling:
+            arriving = self._noting_errors(compiling)
+            if early:
+                yield self._noting_company(arriving, compiling)
+                return
+            for done, _ in enumerate(arriving, 1):
+                progress.show("compiled", done)
+        yield iter(configs)
+
+    def _noting_company(self, arriving: Iterator[Config], compiling: Compiling) -> Iterator[Config]:
+        for config in arriving:
+            if compiling.is_busy:
+                self._not_alone.append(config)
+            yield config
+
+    def _noting_errors(self, compiling: Compiling) -> Iterator[Config]:
+        for config, error in compiling:
+            if error is not None:
+                self._uncompiled[config] = error
+            yield config
 
     def _screen(self) -> Effort:
         warmup, rep = self._effort
@@ -193,8 +240,7 @@ class Search:
     def _measure(self, run: Callable[[], Any], effort: Effort, limit: float) -> Any:
         if self._bench is not None:
             return self._bench(run, quantiles=QUANTILES)
-        clock: Clock
-        with clock_of(self._subject.device) as clock:
+        with nullcontext(self._clock) if self._clock else clock_of(self._subject.device) as clock:
             return summarize(measure(run, clock, *effort, limit=limit), QUANTILES)
 
 

@@ -11,32 +11,30 @@ import llvmlite.binding as llvm
 from tilewright.base.amx import amx_permitted
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
-from tilewright.targets.cpu.processor import features_of
+from tilewright.targets.cpu.processor import changed, features_of
 from tilewright.targets.cpu.repairs import repair
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
-    """This machine, or the one that `cpu` and `features` (LLVM's text) describe instead.
+    """This machine, or the one that LLVM calls `cpu`, with features added and removed.
 
     Raises:
-        ValueError: LLVM does not know the processor.
+        ValueError: LLVM does not know the processor, or a feature.
     """
     with LLVM:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
     host, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
     named = frozenset[str]() if cpu in (None, host) else features_of(cpu, triple)
-    if features is not None:
-        found = {f.strip().lstrip("+") for f in features.split(",") if f.strip()}
-        found = {f for f in found if not f.startswith("-")}
-    elif cpu in (None, host):
-        found = {k for k, on in llvm.get_host_cpu_features().items() if on}
+    if cpu in (None, host):
+        named = frozenset(k for k, on in llvm.get_host_cpu_features().items() if on)
         if not amx_permitted():
-            found = {f for f in found if not f.startswith("amx-")}
-    else:
-        found = named
+            named = frozenset(f for f in named if not f.startswith("amx-"))
+    found, without = named, frozenset[str]()
+    if features is not None:
+        found, without = changed(named, features, llvm.get_host_cpu_features())
     cache = None if cpu else _last_cache_bytes()
-    return Machine(triple, cpu or host, frozenset(found), cache or CACHE_BYTES)
+    return Machine(triple, cpu or host, found, cache or CACHE_BYTES, without)
 
 
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:

@@ -16,16 +16,19 @@ class Machine:
         cpu: LLVM's name of the CPU.
         features: LLVM features that are on, such as ``avx512f``.
         cache_bytes: what the last level of its caches holds.
+        without: LLVM features that are off, though LLVM takes a CPU of this name to have them.
     """
 
     triple: str
     cpu: str
     features: frozenset[str]
     cache_bytes: int = CACHE_BYTES
+    without: frozenset[str] = frozenset()
 
     @property
     def feature_text(self) -> str:
-        return ",".join(f"+{f}" for f in sorted(self.features))
+        on = [f"+{feature}" for feature in sorted(self.features)]
+        return ",".join(on + [f"-{feature}" for feature in sorted(self.without)])
 
     @property
     def vector_bytes(self) -> int:

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection, Iterable
 from functools import cache
+
+from tilewright.base.late import late
+
+get_close_matches = late("difflib:get_close_matches")
 
 # Of the x86-64 psABI's levels, what the code generator asks for.
 _LEVELS: dict[str, tuple[str, ...]] = {
@@ -51,7 +56,7 @@ def features_of(cpu: str, triple: str) -> frozenset[str]:
     """Those of a processor's features, as LLVM names them, that the code generator asks for.
 
     Of instructions for narrow matrix products nothing is found out; the setting
-    `compilation.cpu_features` names those that there are.
+    `compilation.cpu_features` adds those that there are.
 
     Args:
         cpu: LLVM's name of the processor.
@@ -87,3 +92,82 @@ def _seen_in(assembly: str, triple: str) -> list[str]:
         "fma": "vfmadd" in assembly,
     }
     return [feature for feature, seen in tests.items() if seen]
+
+
+# -- features by hand -----------------------------------------------------------------------------
+
+_NEEDS: dict[str, tuple[str, ...]] = {
+    "amx-bf16": ("amx-tile",),
+    "amx-complex": ("amx-tile",),
+    "amx-fp16": ("amx-tile",),
+    "amx-int8": ("amx-tile",),
+    "avx": ("sse4.2",),
+    "avx2": ("avx",),
+    "avx512bitalg": ("avx512bw",),
+    "avx512bf16": ("avx512bw",),
+    "avx512f": ("avx2", "f16c", "fma"),
+    "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
+    "avx512vbmi": ("avx512bw",),
+    "avx512vbmi2": ("avx512bw",),
+    "avxifma": ("avx2",),
+    "avxneconvert": ("avx2",),
+    "avxvnni": ("avx2",),
+    "avxvnniint16": ("avx2",),
+    "avxvnniint8": ("avx2",),
+    "f16c": ("avx",),
+    "fma": ("avx",),
+    "sse2": ("sse",),
+    "sse3": ("sse2",),
+    "sse4.1": ("ssse3",),
+    "sse4.2": ("sse4.1",),
+    "ssse3": ("sse3",),
+    "vaes": ("aes", "avx2"),
+    "vpclmulqdq": ("avx", "pclmul"),
+}
+"""What an x86 feature has to have beside it, as LLVM names them (X86.td)."""
+
+
+def _needs(feature: str) -> tuple[str, ...]:
+    default = ("avx512f",) if feature.startswith("avx512") else ()
+    return _NEEDS.get(feature, default)
+
+
+def _with_needs(feature: str) -> frozenset[str]:
+    return frozenset([feature]).union(*map(_with_needs, _needs(feature)))
+
+
+def changed(
+    features: Iterable[str], text: str, known: Collection[str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Features with some added and others removed: those that are on then, and those that must be
+    off, whatever the processor has.
+
+    What is added brings what it needs, and what is removed takes with it what needs it.
+
+    >>> on, off = changed({"avx2", "avx", "fma"}, "-avx2,+avxvnni,-fma", ())
+    >>> sorted(on & {"avx", "avx2", "avxvnni", "fma"}), sorted(off)
+    (['avx', 'avx2', 'avxvnni'], ['fma'])
+
+    Args:
+        text: such as ``+avx512f,-fma``, in the order in which it is done; a name alone is added.
+        known: all names that there are; none where that is not known.
+
+    Raises:
+        ValueError: there is no feature of a name.
+    """
+    on, off = set(features), set[str]()
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name = item.lstrip("+-")
+        if known and name not in known:
+            near = get_close_matches(name, known, 3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise ValueError(
+                f"the setting compilation.cpu_features names the feature {name!r}, which this "
+                f"kind of processor does not have{hint}"
+            )
+        if item.startswith("-"):
+            gone = {f for f in {name, *on} if name in _with_needs(f)}
+            on, off = on - gone, off | gone
+        else:
+            on, off = on | _with_needs(name), off - _with_needs(name)
+    return frozenset(on), frozenset(off)

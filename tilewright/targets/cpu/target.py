@@ -92,7 +92,8 @@ class CpuTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion, ctx=ctx)
-        optimised, code = emit.compile_text(text, self.machine)
+        optimised, code = emit.compile_text(ctx.replaced_text("llir") or text, self.machine)
+        code = ctx.replacement("obj") or code
         metadata = {
             "name": module.entry.name,
             "scratch_bytes": scratch,

@@ -80,7 +80,8 @@ class InterpreterTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: InterpreterOptions) -> Lowered:
         """The module's text with locations, so that errors name lines of the source."""
-        return Lowered({CODE: print_module(module, locations=True)}, {"name": module.entry.name})
+        text = ctx.replaced_text(CODE) or print_module(module, locations=True)
+        return Lowered({CODE: text}, {"name": module.entry.name})
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         raise KeyError(stage)

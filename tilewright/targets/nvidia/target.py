@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _steps = late("tilewright.targets.nvidia.steps:steps")
 generate = late("tilewright.targets.nvidia.codegen:generate")
 _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
+_parse_module = late("tilewright.ir.parser:parse_module")
 _with_ctas = late("tilewright.targets.nvidia.emit:with_ctas")
 _thread_pool = late("concurrent.futures:ThreadPoolExecutor")
 resources = late("tilewright.targets.nvidia.cubin:resources")
@@ -188,16 +189,25 @@ class NvidiaTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
+        laid_out = ctx.replaced_text("ttgir")
+        if laid_out is not None:
+            module = _parse_module(laid_out, "ttgir")
         generated = generate(module, options, chip.features, ctx)
         ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
-        llir, ptx = _compile_text(generated.llvm, chip.llvm_cpu, ptx_version)
+        llvm = ctx.replaced_text("llir") or generated.llvm
+        llir, ptx = _compile_text(llvm, chip.llvm_cpu, ptx_version)
+        own_ptx = ctx.replaced_text("ptx")
+        ptx = own_ptx or ptx
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
         metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
+        made = ctx.replacement("cubin")
+        if made is not None:
+            return Lowered({**stages, "cubin": made}, metadata | {"assembler": "replaced"})
         assembler = find_assembler()
         if assembler is None:
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
-        best = self._assembled(assembler, ptx, options, generated)
+        best = self._assembled(assembler, ptx, options, generated, as_it_is=own_ptx is not None)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
@@ -207,7 +217,13 @@ class NvidiaTarget(BaseBackend):
         return Lowered({**stages, "cubin": cubin}, metadata)
 
     def _assembled(
-        self, assembler: Assembler, ptx: str, options: CudaOptions, generated: Generated
+        self,
+        assembler: Assembler,
+        ptx: str,
+        options: CudaOptions,
+        generated: Generated,
+        *,
+        as_it_is: bool = False,
     ) -> Assembled:
         """The cubin; made again where the assembler's choice of registers can be bettered."""
         chip, name = self.processor, generated.name
@@ -217,7 +233,7 @@ class NvidiaTarget(BaseBackend):
             cubin = assembler.assemble(ptx, replace(request, extra=(*request.extra, *more)))
             return Assembled(ptx, cubin, resources(cubin, name))
 
-        if options.maxnreg is not None:
+        if options.maxnreg is not None or as_it_is:
             return attempt(ptx)
         threads = options.num_warps * WARP_SIZE
         first = _with_room(attempt, ptx, threads)
@@ -280,9 +296,8 @@ def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
 def assembly_request(options: CudaOptions, chip: Processor) -> Request:
     """How the PTX of a kernel with these options is to be assembled."""
     extra = f"{knobs.nvidia.ptxas_options or ''} {options.ptx_options or ''}"
-    return Request(
-        chip.llvm_cpu, options.enable_fp_fusion, knobs.nvidia.opt_level, tuple(extra.split())
-    )
+    level = 0 if knobs.nvidia.disable_ptxas_opt else knobs.nvidia.opt_level
+    return Request(chip.llvm_cpu, options.enable_fp_fusion, level, tuple(extra.split()))
 
 
 def min_dot_size(lhs: DType, rhs: DType) -> tuple[int, int, int]:

@@ -1,0 +1,142 @@
+"""Settings that programs written for Triton name, and that change nothing here.
+
+`ACCEPTED` are paths of tools that are not used, and choices inside another compiler: a program may
+set them as it likes. `ABSENT` ask for something that would show: a program may look at them, but
+setting one is an error. Loaded when a name is asked for that `knobs.py` does not have.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tilewright.base import knobs
+
+ACCEPTED: Final[dict[str, dict[str, Any]]] = {
+    "amd": {
+        "buffer_ops_analyze_small_tensor_range": False,
+        "dump_amdgcn": False,
+        "dump_mir": None,
+        "libhip_path": None,
+        "lld_path": None,
+        "scalarize_packed_fops": False,
+        "swap_mir": None,
+        "use_async_copy": None,
+        "use_block_pingpong": None,
+        "use_buffer_atomics": True,
+        "use_buffer_ops": True,
+        "use_in_thread_transpose": False,
+    },
+    "build": {"cc": None, "cudacrt_path": None, "cudart_path": None},
+    "compilation": {"dump_ir_extract_di_local_variables": False, "use_ir_loc": None},
+    "nvidia": {
+        "cuobjdump_path": None,
+        "dump_nvptx": False,
+        "dump_ptxas_log": False,
+        "libdevice_path": None,
+        "mock_ptx_version": None,
+        "ptxas_blackwell_path": None,
+    },
+    "proton": {
+        "cupti_lib_blackwell_dir": None,
+        "cupti_lib_dir": None,
+        "disable": False,
+        "enable_nvtx": True,
+        "profile_buffer_size": None,
+    },
+    "redis": {"host": "localhost", "key_format": "triton:{key}:{filename}", "port": 6379},
+}
+
+ABSENT: Final[dict[str, dict[str, Any]]] = {
+    "cache": {"remote_manager_class": None},
+    "compilation": {
+        "enable_asan": False,
+        "enable_experimental_consan": False,
+        "fpsan_homomorphic_casts": False,
+        "instrumentation_mode": "",
+    },
+    "runtime": {"add_stages_inspection_hook": None},
+}
+
+
+class Amd(knobs.Group):
+    """Names of the compiler for AMD's GPUs."""
+
+
+class Build(knobs.Group):
+    """Names of what builds C code, which nothing here does."""
+
+
+class Proton(knobs.Group):
+    """Names of a profiler."""
+
+
+class Redis(knobs.Group):
+    """Names of a cache on a server."""
+
+
+_groups: Final[dict[str, knobs.Group]] = {
+    "amd": Amd(),
+    "build": Build(),
+    "proton": Proton(),
+    "redis": Redis(),
+}
+
+
+def group(name: str) -> knobs.Group:
+    """A group of which all names are accepted.
+
+    Raises:
+        AttributeError: there is none of the name.
+    """
+    if name not in _groups:
+        raise AttributeError(f"module {knobs.__name__!r} has no attribute {name!r}")
+    return _groups[name]
+
+
+def default(group: str, name: str) -> Any:
+    """The value of a name that nobody has set.
+
+    Raises:
+        KeyError: the name is not known.
+    """
+    for table in (ACCEPTED, ABSENT):
+        if name in table.get(group, ()):
+            return table[group][name]
+    raise KeyError(name)
+
+
+def may_be_set(group: str, name: str, value: Any) -> bool:
+    """Whether the name is one of these.
+
+    Raises:
+        ValueError: what the value asks for is not there.
+    """
+    absent = ABSENT.get(group, {})
+    if name in absent and value != absent[name]:
+        raise ValueError(
+            f"the setting {group}.{name} can't be {value!r}: there is no such thing here"
+        )
+    return name in absent or name in ACCEPTED.get(group, ())
+
+
+def render() -> list[str]:
+    """Lines of docs/knobs.md."""
+    lines = [
+        "",
+        "## Names of Triton's",
+        "",
+        "Programs written for Triton may read and set these; they change nothing.",
+        "",
+        "| group | names |",
+        "|---|---|",
+    ]
+    lines += [f"| `{g}` | {', '.join(f'`{n}`' for n in names)} |" for g, names in ACCEPTED.items()]
+    lines += [
+        "",
+        "These may be read. Setting one is an error, as what it asks for is not there.",
+        "",
+        "| group | names |",
+        "|---|---|",
+    ]
+    lines += [f"| `{g}` | {', '.join(f'`{n}`' for n in names)} |" for g, names in ABSENT.items()]
+    return lines
