@@ -58,9 +58,10 @@ def _staged(name: str) -> dict[str, float]:
     """Milliseconds of each part of a first compile."""
     from tilewright.targets.cpu import emit
     from tilewright.targets.cpu.codegen import generate
+    from tilewright.targets.cpu.host import host_machine
 
     source, target = _source(name), registry.target("cpu")
-    options, machine = target.parse_options({}), emit.host_machine()
+    options, machine = target.parse_options({}), host_machine()
     times, start = {}, perf_counter()
 
     def lap(part: str) -> None:

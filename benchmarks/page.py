@@ -49,11 +49,11 @@ def processor() -> str:
 
 def machine() -> dict[str, str]:
     """What the numbers depend on, besides the code."""
-    from tilewright.lowering.llvm_version import llvm_version
-    from tilewright.targets.cpu import emit
+    from tilewright.base.llvm_version import llvm_version
+    from tilewright.targets.cpu.host import host_machine
 
     return {
-        "processor": f"{processor()} ({emit.host_machine().cpu}), {os.cpu_count()} cores",
+        "processor": f"{processor()} ({host_machine().cpu}), {os.cpu_count()} cores",
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "versions": f"tilewright {__version__}, torch {torch.__version__}, "
         f"NumPy {np.__version__}, LLVM {llvm_version()}",

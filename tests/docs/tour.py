@@ -18,12 +18,12 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tests.docs import tour_kernel
+from tilewright.base.llvm_version import llvm_version
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ir.printer import print_function, print_module
-from tilewright.lowering.llvm_version import llvm_version
 from tilewright.runtime.specialize import Key
 from tilewright.targets import registry
 from tilewright.targets.cpu import emit

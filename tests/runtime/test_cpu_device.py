@@ -18,6 +18,7 @@ import pytest
 
 from tilewright.base import knobs
 from tilewright.runtime.devices import cpu
+from tilewright.runtime.devices.cpu_pool import LAYOUT
 
 ROOT = Path(__file__).parents[2]
 
@@ -304,6 +305,56 @@ def test_launches_that_were_cheap_and_no_longer_are(code: cpu.LoadedCode) -> Non
         args = Args(16, turns)
         cpu.launch(code["spin"], args.address, (16, 1, 1), 0, 2)
         assert (args.counts == 1).all()
+
+
+def test_cost_of_unloaded_code_is_forgotten() -> None:
+    """Another kernel may get the address, and must not be thought as cheap."""
+
+    def addresses_with_a_cost(pool: cpu.NativePool) -> list[int]:
+        costs = (ctypes.c_uint64 * (2 * 512)).from_address(pool.state + LAYOUT["COSTS"])
+        return [address for address in costs[::2] if address]
+
+    loaded, args = cpu.LoadedCode(_object(KERNELS), NAMES), Args(16)
+    address, pool = loaded["count"], cpu.native_pool()
+    assert pool is not None
+    cpu.launch(address, args.address, (16, 1, 1), 0, 2)
+    assert address in addresses_with_a_cost(pool)
+    del loaded
+    gc.collect()
+    assert address not in addresses_with_a_cost(pool)
+
+
+def test_code_is_loaded_and_unloaded_by_many_threads_and_after_a_fork() -> None:
+    text = _object(KERNELS)
+    faults: list[object] = []
+
+    def work() -> None:
+        try:
+            for _ in range(30):
+                args, loaded = Args(16), cpu.LoadedCode(text, NAMES)
+                cpu.launch(loaded["count"], args.address, (16, 1, 1), 0, 2)
+                if not (args.counts == 1).all():
+                    faults.append(args.counts)
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    mine, args = cpu.LoadedCode(text, NAMES), Args(16)
+    for thread in threads:
+        thread.start()
+    child = os.fork()
+    if child == 0:
+        work()
+        del mine  # the parent's goes on
+        os._exit(1 if faults else 0)
+    _, status = os.waitpid(child, 0)
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert status == 0
+    assert faults == []
+    cpu.launch(mine["count"], args.address, (16, 1, 1), 0, 2)
+    assert (args.counts == 1).all()
 
 
 def test_launches_from_several_threads_at_once(code: cpu.LoadedCode, pool: cpu.Pool) -> None:

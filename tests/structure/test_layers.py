@@ -52,12 +52,10 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "numpy": NUMPY_PLACES,
     "ml_dtypes": NUMPY_PLACES,
     "llvmlite": (
+        "base/llvm_library.py",
         "lowering/emit.py",
-        "lowering/llvm_library.py",
-        "lowering/llvm_version.py",
         "targets/*/emit.py",
-        "runtime/devices/cpu.py",
-        "runtime/native/emit.py",
+        "runtime/devices/llvm.py",
     ),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
@@ -263,7 +261,8 @@ SOUND = {
     "targets/cpu/emit.py": "import llvmlite.binding as llvm\n",
     "targets/nvidia/__init__.py": "from ..protocol import Target\n",
     "runtime/jit.py": "from .devices import cpu\n",
-    "runtime/devices/cpu.py": "import llvmlite\nfrom tilewright.base import knobs\n",
+    "runtime/devices/cpu.py": "from tilewright.base import knobs\nfrom . import llvm\n",
+    "runtime/devices/llvm.py": "import llvmlite\n",
     "interop/torch.py": "def late():\n    from tilewright.runtime import jit\n",
 }
 

@@ -13,9 +13,10 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 FACT_FILE = "fact.json"
+_BYTES_FILE = "bytes"
 
 
 class Memory(Protocol):
@@ -24,6 +25,8 @@ class Memory(Protocol):
     def get(self, key: str) -> dict[str, bytes] | None: ...
     def put(self, key: str, files: dict[str, bytes]) -> None: ...
 
+
+T = TypeVar("T")
 
 _memory_of: Callable[[], Memory] | None = None
 
@@ -41,6 +44,33 @@ def remembered(what: str, told_by: tuple[Any, ...], find: Callable[[], str]) -> 
         what: names the fact.
         told_by: the circumstances: plain values, on which alone it depends.
     """
+
+    def read(files: dict[str, bytes]) -> str | None:
+        fact = json.loads(files[FACT_FILE])[1]
+        return fact if isinstance(fact, str) else None
+
+    def files_of(fact: str) -> dict[str, bytes]:
+        return {FACT_FILE: json.dumps([what, fact]).encode()}
+
+    return _recalled(what, told_by, find, read, files_of)
+
+
+def remembered_bytes(what: str, told_by: tuple[Any, ...], make: Callable[[], bytes]) -> bytes:
+    """Like `remembered`, for bytes that are made, such as machine code."""
+
+    def files_of(made: bytes) -> dict[str, bytes]:
+        return {FACT_FILE: json.dumps([what]).encode(), _BYTES_FILE: made}
+
+    return _recalled(what, told_by, make, lambda files: files[_BYTES_FILE], files_of)
+
+
+def _recalled(
+    what: str,
+    told_by: tuple[Any, ...],
+    find: Callable[[], T],
+    read: Callable[[dict[str, bytes]], T | None],
+    files_of: Callable[[T], dict[str, bytes]],
+) -> T:
     if _memory_of is None:
         return find()
     name = json.dumps(["fact", what, *told_by])
@@ -48,14 +78,14 @@ def remembered(what: str, told_by: tuple[Any, ...], find: Callable[[], str]) -> 
     files = memory.get(key)
     if files is not None:
         try:
-            fact = json.loads(files[FACT_FILE])[1]
-            if isinstance(fact, str):
-                return fact
+            found = read(files)
+            if found is not None:
+                return found
         except (ValueError, KeyError, IndexError, TypeError):
             pass  # written by something else; it will be replaced
-    fact = find()
-    memory.put(key, {FACT_FILE: json.dumps([what, fact]).encode()})
-    return fact
+    found = find()
+    memory.put(key, files_of(found))
+    return found
 
 
 def file_state(path: str) -> tuple[str, int, int, int]:

@@ -46,7 +46,7 @@ from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.shared_memory import ALIGN
 from tilewright.lowering.types import memory_type
 from tilewright.runtime.devices.cpu import LoadedCode
-from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.host import host_machine
 
 MAX_THREADS = 256
 CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
@@ -147,8 +147,10 @@ _runtime = cache(_Runtime)
 @cache
 def _machine() -> llvm.TargetMachine:
     """Code generation for this processor, quick rather than good."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for inline assembly
-    host = emit.host_machine()
+    host = host_machine()
     target = llvm.Target.from_triple(host.triple)
     return target.create_target_machine(
         cpu=host.cpu, features=host.feature_text, opt=0, reloc="pic", jit=True

@@ -17,6 +17,7 @@ from tilewright.ir.verify import verify_module
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
+from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.machine import Machine
 
 PLAIN_AVX2 = (
@@ -33,8 +34,8 @@ PLAIN_SSE2 = "sse,sse2,cx8,fxsr,64bit,cmov"
 def host(features: str | None = None) -> Machine:
     """This machine, or one with fewer features that this machine can run."""
     if features is None:
-        return emit.host_machine()
-    return emit.host_machine("x86-64", features)
+        return host_machine()
+    return host_machine("x86-64", features)
 
 
 def slots(args: Sequence[Any]) -> ctypes.Array[Any]:

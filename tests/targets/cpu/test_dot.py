@@ -15,9 +15,11 @@ from tests.targets.cpu.amx_emulation import emulated
 from tests.targets.cpu.dot_cases import KINDS, LAYOUTS, Extents, arrays, dot_module, dot_of
 from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, both, host, slots
 from tilewright.base.amx import amx_permitted
+from tilewright.base.host import Host
 from tilewright.ir.interpret import interpret
 from tilewright.runtime.devices import cpu as device
 from tilewright.targets.cpu import emit
+from tilewright.targets.cpu import host as cpu_host
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.dot.schemes import SCHEMES, scheme_of
 from tilewright.targets.cpu.machine import Machine
@@ -215,10 +217,10 @@ def test_amx(layout: str, kind: str) -> None:
 def test_amx_is_a_feature_only_with_permission(
     permitted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = dict.fromkeys([*AMX, "avx2"], True)
-    monkeypatch.setattr(emit.llvm, "get_host_cpu_features", lambda: found)
-    monkeypatch.setattr(emit, "amx_permitted", lambda: permitted)
-    assert emit.host_machine().features == (AMX if permitted else set()) | {"avx2"}
+    found = Host("x86_64-unknown-linux-gnu", "sapphirerapids", frozenset([*AMX, "avx2"]))
+    monkeypatch.setattr(cpu_host, "host", lambda: found)
+    monkeypatch.setattr(cpu_host, "amx_permitted", lambda: permitted)
+    assert cpu_host.host_machine().features == (AMX if permitted else set()) | {"avx2"}
 
 
 @pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="asks Linux what there is")

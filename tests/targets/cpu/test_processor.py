@@ -6,6 +6,7 @@ import pytest
 
 from tilewright.targets import registry
 from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.processor import changed, features_of
 from tilewright.targets.protocol import GPUTarget
 
@@ -81,8 +82,8 @@ define void @f(ptr %p) {
   ret void
 }
 """
-    wide = emit.host_machine("skylake-avx512")
-    narrow = emit.host_machine("skylake-avx512", "-avx512f")
+    wide = host_machine("skylake-avx512")
+    narrow = host_machine("skylake-avx512", "-avx512f")
     assert (wide.vector_bytes, narrow.vector_bytes) == (64, 32)
     assert "zmm" in emit.assembly(text, wide)
     assert "zmm" not in emit.assembly(text, narrow)
@@ -91,12 +92,12 @@ define void @f(ptr %p) {
 
 @on_x86
 def test_present_processor_keeps_its_other_features() -> None:
-    host = emit.host_machine()
-    assert emit.host_machine(None, "-rdseed").features == host.features - {"rdseed"}
-    assert emit.host_machine(None, "+sse2").features == host.features
+    host = host_machine()
+    assert host_machine(None, "-rdseed").features == host.features - {"rdseed"}
+    assert host_machine(None, "+sse2").features == host.features
 
 
 @on_x86
 def test_unknown_feature_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"'avx512g'.*did you mean avx512f"):
-        emit.host_machine(None, "-avx512g")
+        host_machine(None, "-avx512g")

@@ -14,12 +14,12 @@ import pytest
 
 from tests.targets.nvidia.modules import many_values, scaled_add
 from tilewright.base import knobs
+from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.options import FP8_TYPES
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import FP8E5, FP16, FP32, FP64, I8
-from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.nvidia import emit, target
 from tilewright.targets.nvidia.assemble import PTXASError, find_assembler
 from tilewright.targets.nvidia.codegen import Generated

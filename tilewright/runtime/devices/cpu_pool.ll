@@ -1,5 +1,5 @@
-; The thread pool of the CPU device; cpu.py tells how it works, and fills in the names between two @:
-; offsets into the pool (its table _LAYOUT) and what differs between platforms.
+; The thread pool of the CPU device; cpu.py tells how it works; cpu_pool.py fills in the names between @:
+; offsets into the pool (its table LAYOUT) and what differs between platforms.
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
@@ -143,6 +143,13 @@ put:
   store atomic ptr %fn, ptr %slot monotonic, align 8
   br label %end
 end:
+  ret void
+}
+
+; Makes the cost of `fn` unknown, as the address will be another function's.
+define void @pool_forget(ptr %pool, ptr %fn) {
+  %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
+  %swap = cmpxchg ptr %slot, ptr %fn, ptr null monotonic monotonic
   ret void
 }
 

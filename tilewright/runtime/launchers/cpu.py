@@ -1,4 +1,4 @@
-"""Launching for the target `cpu`. Loads LLVM, whose JIT holds the code."""
+"""Launching for the target `cpu`."""
 
 from __future__ import annotations
 

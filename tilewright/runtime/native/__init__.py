@@ -4,7 +4,7 @@ The `.ll` files are the code, one routine for all kernels, driven by tables: `la
 a call, `stages` what wrappers add to it; `arguments`, `tensors` and `parts` read it, `start` runs
 it, `bound` runs what has been read before.
 `layout.py` has the structures that it shares with Python, and `structure.py` fills them in.
-`emit.py` assembles the text, once for a machine, and `code.py` loads what it made.
+`expand.py` makes LLVM IR of them, and `code.py` loads the code that LLVM makes, once for a machine.
 `runtime.py` is what one process has of everything, `launcher.py` what each kernel has.
 
 A kernel that takes this way is launched by builtin functions: ``kernel[grid]`` gives one, which may

@@ -22,12 +22,14 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.locks import Lock
+from tilewright.base.machine_code import can_hold_code
 from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.descriptors import DESCRIPTORS
+from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.launch import extents_of
-from tilewright.runtime.native.code import Code, can_load, load
+from tilewright.runtime.native.code import load
 from tilewright.runtime.native.layout import (
     AMBIGUOUS,
     DLPACK_KEY,
@@ -116,7 +118,7 @@ class Runtime:
         torch_stream: address of torch's DLPackCurrentWorkStream; 0 where none is known.
     """
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: LoadedCode) -> None:
         self.code = code
         self._all = Structure("Runtime")
         self.address = self._all.address
@@ -369,7 +371,7 @@ def _is_possible() -> bool:
         and not sysconfig.get_config_var("Py_TRACE_REFS")
         and _environment() is not None
         and all(hasattr(ctypes.pythonapi, name) for name in FUNCTIONS)
-        and can_load()
+        and can_hold_code()
         and _objects_are_as_expected()
         and _arrays_are_as_expected()
     )
@@ -438,7 +440,7 @@ def _made() -> Runtime | None:
         return None
     try:
         return Runtime(load())
-    except (OSError, ValueError, RuntimeError) as error:
+    except RuntimeError as error:
         warnings.warn(f"kernels are launched by Python: {error}", RuntimeWarning, stacklevel=2)
         return None
 

@@ -4,42 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from tilewright.base.amx import amx_permitted
 from tilewright.base.locks import LLVM
-from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
-from tilewright.targets.cpu.processor import changed, features_of
+from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
-
-
-def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
-    """This machine, or the one that LLVM calls `cpu`, with features added and removed.
-
-    Raises:
-        ValueError: LLVM does not know the processor, or a feature.
-    """
-    with LLVM:
-        llvm.initialize_native_target()
-        llvm.initialize_native_asmprinter()
-    host, triple = llvm.get_host_cpu_name(), llvm.get_process_triple()
-    named = frozenset[str]() if cpu in (None, host) else features_of(cpu, triple)
-    if cpu in (None, host):
-        named = frozenset(k for k, on in llvm.get_host_cpu_features().items() if on)
-        if not amx_permitted():
-            named = frozenset(f for f in named if not f.startswith("amx-"))
-    found, without = named, frozenset[str]()
-    if features is not None:
-        found, without = changed(named, features, llvm.get_host_cpu_features())
-    cache = None if cpu else _last_cache_bytes()
-    return Machine(triple, cpu or host, found, cache or CACHE_BYTES, without)
 
 
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
     """LLVM for a machine. Code that is not for this process (`jit`) takes what it refers to to be
     near it, as a linker puts it."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(machine.triple)
     return target.create_target_machine(
         cpu=machine.cpu,
@@ -121,17 +98,3 @@ def assembly(text: str, machine: Machine) -> str:
         tm = target_machine(machine)
         tm.set_asm_verbosity("!llvm.dbg.cu" in text)
         return tm.emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
-
-
-def _last_cache_bytes() -> int | None:
-    """What the last level of this machine's caches holds, where the system says so."""
-    levels = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
-    found: dict[int, int] = {}
-    for index in levels:
-        try:
-            level = int((index / "level").read_text())
-            size = (index / "size").read_text().strip()
-            found[level] = int(size.removesuffix("K")) << 10
-        except (OSError, ValueError):
-            continue
-    return found[max(found)] if found else None

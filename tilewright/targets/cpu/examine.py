@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.base.findings import OK, Finding
-from tilewright.lowering.llvm_version import llvm_version
+from tilewright.base.llvm_version import llvm_version
 from tilewright.targets.cpu.machine import Machine
 
 _TELLING = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon", "sve")

@@ -10,20 +10,22 @@ from tilewright.base import knobs
 from tilewright.base.findings import Finding
 from tilewright.base.late import late
 from tilewright.base.lazy import cached_property
+from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
-from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.asked import BaseBackend
-from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.resources import resources_of
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 # A kernel that is found in the store needs only the key.
+assembly = late("tilewright.targets.cpu.emit:assembly")
+compile_text = late("tilewright.targets.cpu.emit:compile_text")
 generate = late("tilewright.targets.cpu.codegen:generate")
 host_calls = late("tilewright.targets.cpu.debug:host_calls")
 examine = late("tilewright.targets.cpu.examine:examine")
+resources_of = late("tilewright.targets.cpu.resources:resources_of")
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -63,7 +65,7 @@ class CpuTarget(BaseBackend):
     @cached_property
     def machine(self) -> Machine:
         cpu = self.arch or knobs.compilation.cpu_name
-        return emit.host_machine(cpu or None, knobs.compilation.cpu_features or None)
+        return host_machine(cpu or None, knobs.compilation.cpu_features or None)
 
     def key(self) -> str:
         machine = self.machine
@@ -92,7 +94,7 @@ class CpuTarget(BaseBackend):
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
         text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion, ctx=ctx)
-        optimised, code = emit.compile_text(ctx.replaced_text("llir") or text, self.machine)
+        optimised, code = compile_text(ctx.replaced_text("llir") or text, self.machine)
         code = ctx.replacement("obj") or code
         metadata = {
             "name": module.entry.name,
@@ -105,7 +107,7 @@ class CpuTarget(BaseBackend):
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         if stage != "asm":
             raise KeyError(stage)
-        return emit.assembly(str(stages["llir"]), self.machine)
+        return assembly(str(stages["llir"]), self.machine)
 
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""

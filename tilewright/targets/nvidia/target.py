@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright.base import knobs
 from tilewright.base.findings import Finding
 from tilewright.base.late import late
+from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.options import DOT_PRECISIONS, FP8_TYPES, FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.types import DType
-from tilewright.lowering.llvm_version import llvm_version
 from tilewright.targets.asked import BaseBackend
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
 from tilewright.targets.nvidia.features import (

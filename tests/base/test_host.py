@@ -1,0 +1,145 @@
+"""What is known of this machine's processor without LLVM is what LLVM says."""
+
+import json
+import os
+import platform
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import pytest
+
+from tilewright.base import host as module
+from tilewright.base import llvm_library
+from tilewright.base import remembered as memory_module
+from tilewright.base.host import Host, host, processor_identity
+
+ARM = """\
+processor	: 0
+BogoMIPS	: 50.00
+Features	: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics
+CPU implementer	: 0x41
+CPU part	: 0xd0c
+
+processor	: 1
+BogoMIPS	: 50.00
+Features	: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics
+CPU implementer	: 0x41
+CPU part	: 0xd0c
+"""
+
+
+class Memory:
+    """Keeps facts, and counts how often LLVM was asked."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, bytes]] = {}
+        self.asked = 0
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        return self.kept.get(key)
+
+    def put(self, key: str, files: dict[str, bytes]) -> None:
+        self.kept[key] = files
+
+    def ask(self) -> list[str]:
+        self.asked += 1
+        return llvm_library.host_facts()
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
+    made = Memory()
+    monkeypatch.setattr(memory_module, "_memory_of", lambda: made)
+    monkeypatch.setattr(module, "_ask", made.ask)
+    host.cache_clear()
+    yield made
+    host.cache_clear()
+
+
+def _again() -> Host:
+    host.cache_clear()
+    return host()
+
+
+def test_llvm_is_asked_once_for_a_processor(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features = llvm.get_host_cpu_features().items()
+    on, off = (
+        frozenset(name for name, has in features if has is wanted) for wanted in (True, False)
+    )
+    expected = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), on, off)
+    assert _again() == _again() == expected
+    assert memory.asked == (1 if processor_identity() else 2)
+    monkeypatch.setattr(module, "processor_identity", lambda: [[1, 2, 3, 4]])
+    assert _again() == _again() == expected
+    assert memory.asked == 2  # of a processor that it was not asked of
+    monkeypatch.setattr(module, "library_state", lambda: ("other.so", 1, 2, 3))
+    _again()
+    assert memory.asked == 3
+
+
+def test_a_processor_that_tells_nothing_is_asked_for_each_time(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "processor_identity", lambda: None)
+    assert _again() == _again()
+    assert memory.asked == 2
+    assert memory.kept == {}
+
+
+def test_every_core_tells_the_same() -> None:
+    """What differs from core to core, such as its number, would have LLVM asked again and again."""
+    told: list[Any] = []
+
+    def ask(core: int) -> None:
+        os.sched_setaffinity(0, {core})  # of this thread alone
+        told.append(processor_identity())
+
+    for core in sorted(os.sched_getaffinity(0))[:16]:
+        thread = threading.Thread(target=ask, args=(core,))
+        thread.start()
+        thread.join()
+    assert told
+    assert all(answer == told[0] for answer in told)
+    assert json.loads(json.dumps(told[0])) == told[0]
+
+
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
+    reason="compares what x86-64 says with what Linux says",
+)
+def test_instruction_tells_what_linux_tells() -> None:
+    told = processor_identity()
+    assert told is not None
+    leaf0, leaf1 = told[:2]
+    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
+    vendor = b"".join(leaf0[i].to_bytes(4, "little") for i in (1, 3, 2))
+    assert vendor.decode() == facts["vendor_id"]
+    signature = leaf1[0]
+    family = (signature >> 8 & 15) + (signature >> 20 & 255 if signature >> 8 & 15 == 15 else 0)
+    assert family == int(facts["cpu family"])
+    assert signature & 15 == int(facts["stepping"])
+    flags = facts["flags"].split()
+    assert bool(leaf1[2] >> 28 & 1) == ("avx" in flags)
+    assert bool(told[2][1] >> 16 & 1) == ("avx512f" in flags)
+    assert leaf1[1] == 0  # the number of the core that was asked
+    if "avx" in flags:
+        assert told[-1] & 0b110 == 0b110  # the system saves vector registers
+
+
+def test_lines_of_the_processor_file(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(ARM)
+    assert module._processor_file(str(file)) == [
+        "CPU implementer\t: 0x41",
+        "CPU part\t: 0xd0c",
+        "Features\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics",
+    ]
+    file.write_text("")
+    assert module._processor_file(str(file)) is None
+    assert module._processor_file(str(tmp_path / "absent")) is None

@@ -1,0 +1,147 @@
+"""The processor of this machine, as LLVM describes it.
+
+Loading LLVM takes longer than all else that a launch of a stored kernel needs, so its answer is
+kept (`remembered`), by what it depends on: the library, and what the processor says of itself to
+whoever asks. On x86-64 that is what LLVM itself asks, by the instruction `cpuid`, so a folder that
+machines share, a container, or an emulator never gives another processor's answer. Elsewhere Linux
+tells it (`/proc/cpuinfo`); where neither works, LLVM is asked in each process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import platform
+import sys
+from functools import cache
+from typing import Any, NamedTuple
+
+from tilewright.base.late import late
+from tilewright.base.llvm_version import library_state
+from tilewright.base.machine_code import MachineCode, can_hold_code
+from tilewright.base.remembered import remembered
+
+_ask = late("tilewright.base.llvm_library:host_facts")
+
+
+class Host(NamedTuple):
+    """A processor.
+
+    triple: LLVM's name of the platform.
+    cpu: LLVM's name of the processor: ``znver4``.
+    features: its features that can be used here, as LLVM names them.
+    lacks: those that such processors may have, and this one has not.
+    """
+
+    triple: str
+    cpu: str
+    features: frozenset[str]
+    lacks: frozenset[str] = frozenset()
+
+
+@cache
+def host() -> Host:
+    """This machine's processor."""
+    library, told = library_state(), processor_identity()
+    if library is None or told is None:
+        triple, cpu, *features = _ask()
+    else:
+        circumstances = (*library, sys.platform, platform.machine(), *told)
+        answer = remembered("processor", circumstances, lambda: json.dumps(_ask()))
+        triple, cpu, *features = json.loads(answer)
+    on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")
+    return Host(triple, cpu, on, off)
+
+
+def processor_identity() -> list[Any] | None:
+    """What a processor, or the system, says of it, equal in each process on the same machine; None
+    where there is no way to ask."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return _ask_x86() if can_hold_code() else None
+    return _processor_file("/proc/cpuinfo")
+
+
+# -- x86-64 ---------------------------------------------------------------------------------------
+
+# void ask(uint32_t leaf, uint32_t subleaf, uint32_t answer[4]), by the System V ABI
+_CPUID = bytes.fromhex(
+    "53"  # push rbx
+    "4989d0"  # mov r8, rdx
+    "89f8 89f1"  # mov eax, edi; mov ecx, esi
+    "0fa2"  # cpuid
+    "418900 41895804"  # mov [r8], eax; mov [r8 + 4], ebx
+    "41894808 4189500c"  # mov [r8 + 8], ecx; mov [r8 + 12], edx
+    "5b c3"  # pop rbx; ret
+)
+# uint64_t states(): which registers the system saves, in XCR0
+_XGETBV = bytes.fromhex(
+    "31c9"  # xor ecx, ecx
+    "0f01d0"  # xgetbv
+    "48c1e220 4809d0"  # shl rdx, 32; or rax, rdx
+    "c3"
+)
+_STATES_AT = 32
+
+# Leaf, subleaf, and which of eax, ebx, ecx and edx (bits 0 to 3) tell of the processor. Left out is
+# what tells of the core that asks: its number, in ebx of leaf 1.
+_ALL = 0b1111
+_LEAVES = (
+    (0, 0, _ALL),
+    (1, 0, 0b1101),
+    (7, 0, _ALL),
+    (7, 1, _ALL),
+    (7, 2, _ALL),
+    (0xD, 1, 0b0001),
+    (0x14, 0, 0b0010),
+    (0x19, 0, 0b0010),
+    (0x1E, 1, 0b0001),
+    (0x24, 0, 0b0010),
+    (0x80000000, 0, 0b0001),
+    (0x80000001, 0, 0b1100),
+    *((leaf, 0, _ALL) for leaf in (0x80000002, 0x80000003, 0x80000004)),
+    (0x80000008, 0, 0b0010),
+    (0x80000021, 0, 0b0001),
+)
+_SAVES_STATES = 1 << 27  # OSXSAVE, of ecx of leaf 1: there is XCR0
+
+
+def _ask_x86() -> list[Any] | None:
+    text = _CPUID.ljust(_STATES_AT, b"\x90") + _XGETBV
+    try:
+        code = MachineCode(len(text), lambda _: text)
+    except OSError:
+        return None
+    words = ctypes.c_uint32 * 4
+    ask = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, words)(code.address)
+    states = ctypes.CFUNCTYPE(ctypes.c_uint64)(code.address + _STATES_AT)
+    found: list[Any] = []
+    most = {0: 0, 0x80000000: 0x80000000}  # the last leaf of each range
+    saves_states = False
+    for leaf, subleaf, telling in _LEAVES:
+        start = leaf & 0x80000000
+        if leaf > most[start]:
+            continue
+        answer = words()
+        ask(leaf, subleaf, answer)
+        if leaf == start:
+            most[start] = answer[0]
+        if leaf == 1:
+            saves_states = bool(answer[2] & _SAVES_STATES)
+        found.append([answer[i] if telling >> i & 1 else 0 for i in range(4)])
+    return [*found, states() if saves_states else 0]
+
+
+# -- others ---------------------------------------------------------------------------------------
+
+_OF_ONE_CORE = ("processor", "bogomips", "cpu mhz")
+
+
+def _processor_file(path: str) -> list[Any] | None:
+    """The lines of a file such as /proc/cpuinfo that do not differ from core to core or from time
+    to time, each once."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = {line.strip() for line in file}
+    except OSError:
+        return None
+    return sorted(x for x in lines if x and not x.lower().startswith(_OF_ONE_CORE)) or None

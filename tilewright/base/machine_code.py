@@ -1,0 +1,89 @@
+"""Memory that holds machine code, for as long as an object lives.
+
+    code = MachineCode(len(image), lambda address: image)
+    ctypes.CFUNCTYPE(ctypes.c_int)(code.address)()
+
+The memory is a file without a name, mapped for reading and executing, and its bytes come through
+the file: nothing is ever both writable and executable, and where a processor does not see by itself
+that code was written, the system takes care of it as it does for programs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+# Of sys/mman.h, where there is memfd_create.
+_READ_AND_EXECUTE = 1 | 4
+_SHARED = 1
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def can_hold_code() -> bool:
+    """Whether this system maps files of code as they are mapped here."""
+    return hasattr(os, "memfd_create") and sys.maxsize > 1 << 32 and sys.byteorder == "little"
+
+
+@cache
+def _process() -> Any:
+    """What this process's libraries export."""
+    process = ctypes.CDLL(None, use_errno=True)
+    word, number = ctypes.c_size_t, ctypes.c_int
+    process.mmap.restype = ctypes.c_void_p
+    process.mmap.argtypes = (ctypes.c_void_p, word, number, number, number, ctypes.c_long)
+    process.munmap.argtypes = (ctypes.c_void_p, word)
+    return process
+
+
+class MachineCode:
+    """Machine code in this process.
+
+    Args:
+        size: how many bytes, at least 1.
+        make: gives them for the address at which they will lie, which a page begins at.
+
+    Attributes:
+        address: where they lie.
+
+    Raises:
+        OSError: the system gives no such memory.
+
+    When the process ends, the code stays: native threads may be running it.
+    """
+
+    __slots__ = ("__weakref__", "address")
+
+    def __init__(self, size: int, make: Callable[[int], bytes]) -> None:
+        file = os.memfd_create("tilewright", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(file, size)
+            self.address = _map(file, size)
+            weakref.finalize(self, _process().munmap, self.address, size).atexit = False
+            if os.write(file, make(self.address)) != size:
+                raise OSError(f"the system took less than {size} bytes of machine code")
+        finally:
+            os.close(file)
+
+
+def _map(file: int, size: int) -> int:
+    process = _process()
+    address: int = process.mmap(None, size, _READ_AND_EXECUTE, _SHARED, file, 0)
+    if address == _FAILED:
+        number = ctypes.get_errno()
+        raise OSError(number, f"no memory for machine code: {os.strerror(number)}")
+    return address
+
+
+def symbol_of_process(name: str) -> int | None:
+    """The address of a function or variable that this process's libraries export, if one does."""
+    if os.name != "posix":
+        return None
+    try:
+        return ctypes.cast(_process()[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None

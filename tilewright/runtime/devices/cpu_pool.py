@@ -1,0 +1,127 @@
+"""The native code of the CPU's thread pool: `cpu_pool.ll`, assembled once for a machine."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tilewright.base.late import late
+from tilewright.base.llvm_version import library_state
+from tilewright.base.machine_code import symbol_of_process
+from tilewright.base.remembered import remembered_bytes
+from tilewright.runtime.devices.code import LoadedCode
+
+_assemble = late("tilewright.runtime.devices.llvm:assemble")
+
+_WORKER_STACK_BYTES = 8 << 20
+
+_PTHREAD_SYMBOLS = (
+    "pthread_create",
+    "pthread_attr_init",
+    "pthread_attr_setdetachstate",
+    "pthread_attr_setstacksize",
+    "pthread_mutex_init",
+    "pthread_mutex_lock",
+    "pthread_mutex_unlock",
+    "pthread_cond_init",
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_signal",
+    "posix_memalign",
+    "clock_gettime",
+)
+
+# Offsets into the pool, in bytes. Each thing that several threads write has its own cache lines
+# (two of 64 bytes, for processors that fetch lines in pairs). The blocks for pthread objects are
+# larger than any known platform's.
+LAYOUT = {
+    "MUTEX": 0,
+    "WORK": 128,
+    "DONE": 256,
+    "ATTR": 384,
+    "STATE": 512,
+    "NEXT": 640,
+    "SLEEPERS": 768,
+    "WAITING": 772,
+    "OWNER": 896,
+    "FN": 1024,
+    "ARGS": 1032,
+    "GRID": 1040,
+    "TOTAL": 1056,
+    "SCRATCH": 1064,
+    "PARTS": 1072,
+    "COSTS": 1152,
+    "SIZE": 1152 + 512 * 16,
+}
+
+
+_PAUSES = {
+    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+}
+_MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
+
+# About 20 to 60 µs, by the processor's pause: longer than the gap between launches in a loop,
+# short enough that an idle pool costs nothing.
+_SPINS = 1500
+
+
+def _pool_ir() -> str:
+    """The pool's LLVM IR for this platform."""
+    machine = platform.machine().lower()
+    declaration, pause = _PAUSES.get(_MACHINE_NAMES.get(machine, machine), ("", ""))
+    values: dict[str, object] = {
+        **LAYOUT,
+        "PAUSE_DECLARATION": declaration,
+        "PAUSE": pause,
+        "SPINS": _SPINS,
+        "STACK": _WORKER_STACK_BYTES,
+        # PTHREAD_CREATE_DETACHED and the clocks have other numbers on Darwin.
+        "DETACHED": 2 if sys.platform == "darwin" else 1,
+        "MONOTONIC": time.CLOCK_MONOTONIC,
+        "REALTIME": time.CLOCK_REALTIME,
+    }
+    text = Path(__file__).with_name("cpu_pool.ll").read_text("utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", str(value))
+    return text
+
+
+def _compile_pool() -> LoadedCode:
+    text = _pool_ir()
+    told_by = text, sys.platform, platform.machine(), library_state()
+    code = remembered_bytes("thread pool", told_by, lambda: _assemble(text, 0))
+    names = ["new", "grow", "launch", "help", "cancel", "forget"]
+    return LoadedCode(code, [f"pool_{name}" for name in names])
+
+
+def has_threads() -> bool:
+    """Whether this process has what the pool is made with."""
+    return all(map(symbol_of_process, _PTHREAD_SYMBOLS))
+
+
+class PoolCode:
+    """The pool's native functions as callables that run without the GIL."""
+
+    def __init__(self) -> None:
+        self._code = _compile_pool()
+        word, address = ctypes.c_int64, ctypes.c_void_p
+        self.new = self._function("pool_new", address)
+        self.grow = self._function("pool_grow", ctypes.c_int32, address)
+        self.help = self._function("pool_help", word, address, word, address, word)
+        self.cancel = self._function("pool_cancel", None, address, word)
+        self.forget = self._function("pool_forget", None, address, address)
+        self.launch = self._function(
+            "pool_launch", word, *[address] * 3, *[word] * 4, address, *[word] * 4
+        )
+
+    def address_of(self, name: str) -> int:
+        """Address of a function by its name in cpu_pool.ll."""
+        return self._code[name]
+
+    def _function(self, name: str, result: Any, *arguments: Any) -> Any:
+        return ctypes.CFUNCTYPE(result, *arguments)(self._code[name])

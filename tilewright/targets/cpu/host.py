@@ -1,0 +1,52 @@
+"""The machine that code is compiled for: this one, or one that is named.
+
+For this one no LLVM is needed, so that a kernel in the store is found without."""
+
+from __future__ import annotations
+
+from tilewright.base.amx import amx_permitted
+from tilewright.base.host import host
+from tilewright.base.late import late
+from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
+
+_changed = late("tilewright.targets.cpu.processor:changed")
+_features_of = late("tilewright.targets.cpu.processor:features_of")
+
+
+def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
+    """This machine, or the one that LLVM calls `cpu`, with features added and removed.
+
+    Raises:
+        ValueError: LLVM does not know the processor, or a feature.
+    """
+    here = host()
+    if cpu in (None, here.cpu):
+        named = here.features
+        if not amx_permitted():
+            named = frozenset(f for f in named if not f.startswith("amx-"))
+    else:
+        named = _features_of(cpu, here.triple)
+    found, without = named, frozenset[str]()
+    if features is not None:
+        found, without = _changed(named, features, here.features | here.lacks)
+    cache = None if cpu else _last_cache_bytes()
+    return Machine(here.triple, cpu or here.cpu, found, cache or CACHE_BYTES, without)
+
+
+def _last_cache_bytes() -> int | None:
+    """What the last level of this machine's caches holds, where the system says so."""
+    found: dict[int, int] = {}
+    for index in range(10):  # in the order of the system's numbers, of which there are four or so
+        try:
+            level, size = (_cache_fact(index, fact) for fact in ("level", "size"))
+            found[int(level)] = int(size.removesuffix("K")) << 10
+        except FileNotFoundError:
+            break
+        except (OSError, ValueError):
+            continue
+    return found[max(found)] if found else None
+
+
+def _cache_fact(index: int, fact: str) -> str:
+    with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/{fact}", encoding="ascii") as file:
+        return file.read().strip()
