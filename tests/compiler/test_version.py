@@ -1,9 +1,14 @@
 """The compiler's own identity, which is part of every cache key."""
 
+import os
 import time
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from tilewright.base import remembered
+from tilewright.compiler import version
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key, hash_tree
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +45,44 @@ def test_other_files_do_not_count(tmp_path: Path) -> None:
     alone = tree(tmp_path / "alone", FILES)
     cached = {**FILES, "__pycache__/a.pyc": "code", "notes.txt": "text"}
     assert tree(tmp_path / "more", cached) == alone
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, bytes]] = {}
+
+    def get(self, key: str) -> dict[str, bytes] | None:
+        return self.kept.get(key)
+
+    def put(self, key: str, files: dict[str, bytes]) -> None:
+        self.kept[key] = files
+
+
+def test_files_are_read_when_their_states_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when a program sets back the times that it can set."""
+    read: list[Path] = []
+    now = time.time
+    memory = Memory()
+    monkeypatch.setattr(remembered, "_memory_of", lambda: memory)
+    monkeypatch.setattr(version, "hash_tree", lambda root: (read.append(root), hash_tree(root))[1])
+    expected = tree(tmp_path, FILES)
+    assert version.hash_of_tree(tmp_path) == expected
+    assert memory.kept == {}  # so new that another change may not show
+    monkeypatch.setattr(time, "time", lambda: now() + 10)
+    assert [version.hash_of_tree(tmp_path) for _ in range(3)] == [expected] * 3
+    assert len(read) == 2
+    file = tmp_path / "a.py"
+    before = file.stat()
+    time.sleep(0.05)  # a step of the clock that the system takes times from
+    file.write_text("x = 2\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    changed = hash_tree(tmp_path)
+    assert changed != expected
+    assert version.hash_of_tree(tmp_path) == changed
+    (tmp_path / "sub" / "c.py").write_text("")
+    assert version.hash_of_tree(tmp_path) == hash_tree(tmp_path) != changed
 
 
 def test_key_is_made_once() -> None:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base import knobs
+from tilewright.frontend.choices import DOT_PRECISIONS, FP8_TYPES
 from tilewright.language.semantic.context import MinDotSize
-
-DOT_PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-
-# All are taken on every target, as what the hardware lacks is done in software; `strict_triton`
-# leaves those that it has.
-FP8_TYPES = ("fp8e5", "fp8e5b16", "fp8e4nv", "fp8e4b8", "fp8e4b15")
 
 
 @dataclass(frozen=True)

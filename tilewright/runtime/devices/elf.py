@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.runtime.devices.relocations import MACHINES, Kind, Refused, Way, put_word
+from tilewright.runtime.devices.relocations import MACHINES, Kind, Refused, put_word
 
 Find = Callable[[str], int | None]
 
@@ -240,8 +240,8 @@ class _Linker:
     def _make_stubs(self, found: list[tuple[int, Kind, int, int]]) -> None:
         """Make a stub for each outer symbol that is called, and a slot for each that needs one."""
         stub = self._file.machine.stub
-        called = [s for s, kind, _, _ in found if kind.way is Way.CALL and self._is_outer(s)]
-        slotted = [s for s, kind, _, _ in found if kind.way is Way.SLOT]
+        called = [s for s, kind, _, _ in found if kind.way == "call" and self._is_outer(s)]
+        slotted = [s for s, kind, _, _ in found if kind.way == "slot"]
         self._align(16)
         for symbol in dict.fromkeys(called):
             self._stubs[symbol] = len(self._content)
@@ -258,12 +258,12 @@ class _Linker:
         return self._file.symbols[symbol].section == 0
 
     def _refer(self, symbol: int, kind: Kind, at: int, addend: int) -> None:
-        if kind.way is Way.ADDRESS:
+        if kind.way == "address":
             self._put_address(at, symbol, addend)
             return
-        if kind.way is Way.SLOT:
+        if kind.way == "slot":
             target = self._slots[symbol]
-        elif kind.way is Way.CALL and self._is_outer(symbol):
+        elif kind.way == "call" and self._is_outer(symbol):
             target = self._stubs[symbol]
         else:
             target = self._inner(symbol)

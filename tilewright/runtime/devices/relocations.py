@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 Put = Callable[[bytearray, int, int], None]
 """Fills in a reference: the code, P, and S + A."""
@@ -27,13 +26,9 @@ class Refused(Exception):
     """A reference cannot be as the file tells it."""
 
 
-class Way(Enum):
-    """What of the symbol a reference means."""
-
-    PLACE = "where it is, which is within the code"
-    CALL = "where it is, or a stub that jumps there"
-    SLOT = "the slot that holds its address"
-    ADDRESS = "its address, as a word of 8 bytes"
+Way = Literal["place", "call", "slot", "address"]
+"""What of the symbol a reference means: where it is, which is within the code; where it is, or a
+stub that jumps there; the slot that holds its address; its address, as a word of 8 bytes."""
 
 
 class Kind(NamedTuple):
@@ -85,13 +80,13 @@ def _put_x86_stub(content: bytearray, at: int, slot: int) -> None:
 _X86_64 = Machine(
     62,
     {
-        1: Kind(Way.ADDRESS),  # R_X86_64_64
-        2: Kind(Way.PLACE, _put_relative),  # R_X86_64_PC32
-        4: Kind(Way.CALL, _put_relative),  # R_X86_64_PLT32
-        9: Kind(Way.SLOT, _put_relative),  # R_X86_64_GOTPCREL
-        24: Kind(Way.PLACE, partial(_put_relative, format="<q")),  # R_X86_64_PC64
-        41: Kind(Way.SLOT, _put_relative),  # R_X86_64_GOTPCRELX
-        42: Kind(Way.SLOT, _put_relative),  # R_X86_64_REX_GOTPCRELX
+        1: Kind("address"),  # R_X86_64_64
+        2: Kind("place", _put_relative),  # R_X86_64_PC32
+        4: Kind("call", _put_relative),  # R_X86_64_PLT32
+        9: Kind("slot", _put_relative),  # R_X86_64_GOTPCREL
+        24: Kind("place", partial(_put_relative, format="<q")),  # R_X86_64_PC64
+        41: Kind("slot", _put_relative),  # R_X86_64_GOTPCRELX
+        42: Kind("slot", _put_relative),  # R_X86_64_REX_GOTPCRELX
     },
     Stub(8, _put_x86_stub),
 )
@@ -137,20 +132,20 @@ def _put_arm_stub(content: bytearray, at: int, slot: int) -> None:
 _AARCH64 = Machine(
     183,
     {
-        257: Kind(Way.ADDRESS),  # R_AARCH64_ABS64
-        260: Kind(Way.PLACE, partial(_put_relative, format="<q")),  # R_AARCH64_PREL64
-        261: Kind(Way.PLACE, _put_relative),  # R_AARCH64_PREL32
-        275: Kind(Way.PLACE, _put_page),  # R_AARCH64_ADR_PREL_PG_HI21
-        277: Kind(Way.PLACE, _put_in_page),  # R_AARCH64_ADD_ABS_LO12_NC
-        278: Kind(Way.PLACE, _put_in_page),  # R_AARCH64_LDST8_ABS_LO12_NC
-        282: Kind(Way.CALL, _put_branch),  # R_AARCH64_JUMP26
-        283: Kind(Way.CALL, _put_branch),  # R_AARCH64_CALL26
-        284: Kind(Way.PLACE, partial(_put_in_page, shift=1)),  # R_AARCH64_LDST16_ABS_LO12_NC
-        285: Kind(Way.PLACE, partial(_put_in_page, shift=2)),  # R_AARCH64_LDST32_ABS_LO12_NC
-        286: Kind(Way.PLACE, partial(_put_in_page, shift=3)),  # R_AARCH64_LDST64_ABS_LO12_NC
-        299: Kind(Way.PLACE, partial(_put_in_page, shift=4)),  # R_AARCH64_LDST128_ABS_LO12_NC
-        311: Kind(Way.SLOT, _put_page),  # R_AARCH64_ADR_GOT_PAGE
-        312: Kind(Way.SLOT, partial(_put_in_page, shift=3)),  # R_AARCH64_LD64_GOT_LO12_NC
+        257: Kind("address"),  # R_AARCH64_ABS64
+        260: Kind("place", partial(_put_relative, format="<q")),  # R_AARCH64_PREL64
+        261: Kind("place", _put_relative),  # R_AARCH64_PREL32
+        275: Kind("place", _put_page),  # R_AARCH64_ADR_PREL_PG_HI21
+        277: Kind("place", _put_in_page),  # R_AARCH64_ADD_ABS_LO12_NC
+        278: Kind("place", _put_in_page),  # R_AARCH64_LDST8_ABS_LO12_NC
+        282: Kind("call", _put_branch),  # R_AARCH64_JUMP26
+        283: Kind("call", _put_branch),  # R_AARCH64_CALL26
+        284: Kind("place", partial(_put_in_page, shift=1)),  # R_AARCH64_LDST16_ABS_LO12_NC
+        285: Kind("place", partial(_put_in_page, shift=2)),  # R_AARCH64_LDST32_ABS_LO12_NC
+        286: Kind("place", partial(_put_in_page, shift=3)),  # R_AARCH64_LDST64_ABS_LO12_NC
+        299: Kind("place", partial(_put_in_page, shift=4)),  # R_AARCH64_LDST128_ABS_LO12_NC
+        311: Kind("slot", _put_page),  # R_AARCH64_ADR_GOT_PAGE
+        312: Kind("slot", partial(_put_in_page, shift=3)),  # R_AARCH64_LD64_GOT_LO12_NC
     },
     Stub(12, _put_arm_stub),
 )

@@ -6,9 +6,10 @@ code["launch"]          # the address of a function
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
-from pathlib import Path
+from hashlib import sha256
 
 from tilewright.base.late import late
 from tilewright.base.llvm_version import library_state
@@ -25,10 +26,14 @@ _assemble = late("tilewright.runtime.devices.llvm:assemble")
 _expand = late("tilewright.runtime.native.expand:expand")
 
 
-def source() -> str:
+def source() -> bytes:
     """The code's own text, before it is expanded."""
-    folder = Path(__file__).parent
-    return "".join((folder / name).read_text("utf-8") for name in FILES)
+    folder = os.path.dirname(__file__)
+    parts: list[bytes] = []
+    for name in FILES:
+        with open(f"{folder}/{name}", "rb", buffering=0) as file:
+            parts.append(file.readall())
+    return b"".join(parts)
 
 
 def load() -> LoadedCode:
@@ -38,9 +43,9 @@ def load() -> LoadedCode:
         RuntimeError: LLVM cannot make it for this machine.
     """
     text = source()
+    meaning = sha256(text + repr((NUMBERS, OFFSETS)).encode()).hexdigest()
+    told_by = meaning, sys.platform, platform.machine(), library_state()
     # Level 1 takes 0.17 s in all, once for a machine; level 0 a fifth of that, but then a launch of
     # many arguments takes a third more.
-    told_by = text, [NUMBERS, OFFSETS], sys.platform, platform.machine(), library_state()
-    return LoadedCode(
-        remembered_bytes("launch", told_by, lambda: _assemble(_expand(text), 1)), ENTRIES
-    )
+    code = remembered_bytes("launch", told_by, lambda: _assemble(_expand(text.decode()), 1))
+    return LoadedCode(code, ENTRIES)

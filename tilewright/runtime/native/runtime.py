@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import sysconfig
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
@@ -367,8 +366,8 @@ def _is_possible() -> bool:
     """Whether this Python is one that the code was written for."""
     return (
         sys.implementation.name == "cpython"
-        and not sysconfig.get_config_var("Py_GIL_DISABLED")
-        and not sysconfig.get_config_var("Py_TRACE_REFS")
+        and "t" not in getattr(sys, "abiflags", "")  # of free-threaded ones
+        and not hasattr(sys, "getobjects")  # of those with Py_TRACE_REFS
         and _environment() is not None
         and all(hasattr(ctypes.pythonapi, name) for name in FUNCTIONS)
         and can_hold_code()

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.findings import Finding
 from tilewright.base.late import late
 from tilewright.base.lazy import cached_property
 from tilewright.base.llvm_version import llvm_version
-from tilewright.frontend.options import FrontendOptions
-from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, Step
 from tilewright.targets.asked import BaseBackend
 from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
+if TYPE_CHECKING:
+    from tilewright.base.findings import Finding
+    from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir.core import Module
+    from tilewright.ir.passes import PassContext, Step
+
 # A kernel that is found in the store needs only the key.
 assembly = late("tilewright.targets.cpu.emit:assembly")
 compile_text = late("tilewright.targets.cpu.emit:compile_text")
+_frontend_options = late("tilewright.frontend.options:FrontendOptions")
 generate = late("tilewright.targets.cpu.codegen:generate")
 host_calls = late("tilewright.targets.cpu.debug:host_calls")
 examine = late("tilewright.targets.cpu.examine:examine")
@@ -79,7 +82,7 @@ class CpuTarget(BaseBackend):
         return options_from(CpuOptions, given)
 
     def frontend_options(self, options: CpuOptions) -> FrontendOptions:
-        return FrontendOptions(
+        return _frontend_options(
             backend_name=self.name,
             default_dot_input_precision="ieee",
             debug=options.debug,

@@ -8,13 +8,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.base.findings import Finding
 from tilewright.base.late import late
 from tilewright.base.llvm_version import llvm_version
-from tilewright.frontend.options import DOT_PRECISIONS, FP8_TYPES, FrontendOptions
-from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, Step
-from tilewright.ir.types import DType
+from tilewright.frontend.choices import DOT_PRECISIONS, FP8_TYPES
 from tilewright.targets.asked import BaseBackend
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
 from tilewright.targets.nvidia.features import (
@@ -32,10 +28,16 @@ from tilewright.targets.nvidia.occupancy import (
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:
+    from tilewright.base.findings import Finding
+    from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir.core import Module
+    from tilewright.ir.passes import PassContext, Step
+    from tilewright.ir.types import DType
     from tilewright.targets.nvidia.codegen import Generated
     from tilewright.targets.nvidia.cubin import Resources
 
 # A kernel that is found in the store needs only the key.
+_frontend_options = late("tilewright.frontend.options:FrontendOptions")
 _steps = late("tilewright.targets.nvidia.steps:steps")
 generate = late("tilewright.targets.nvidia.codegen:generate")
 _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
@@ -167,7 +169,7 @@ class NvidiaTarget(BaseBackend):
         return options
 
     def frontend_options(self, options: CudaOptions) -> FrontendOptions:
-        return FrontendOptions(
+        return _frontend_options(
             supported_fp8_dtypes=options.supported_fp8_dtypes,
             deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
             default_dot_input_precision=options.default_dot_input_precision,
