@@ -62,6 +62,23 @@ assert [launch.grid for launch in fake.launches] == [(8, 1, 1)] * 3
 assert not fake.faults
 """
 
+ONCE_AND_AGAIN = """
+from tilewright.runtime.jit import JITFunction
+native = "tilewright.runtime.native.launcher"
+x, out = np.zeros(1000, np.float32), np.zeros(1000, np.float32)
+launch = powers[(8,)]
+launch(x, out, 1000, BLOCK=128)
+assert native not in sys.modules
+launch(x, n=1000, out=out, BLOCK=128)
+assert native in sys.modules
+seen = []
+JITFunction.run = lambda *args, **kwargs: seen.append(args)
+out[:] = 0
+launch(x, n=1000, out=out, BLOCK=128)
+assert (out == 1).all()
+assert not seen
+"""
+
 TELL = """
 print(json.dumps([hits, sorted(sys.modules)]))
 """
@@ -87,3 +104,11 @@ def test_hit_in_a_new_process_loads_no_compiler(device: str, tmp_path: Path) -> 
     hits, loaded = _run(program, tmp_path / "cache")
     assert hits == [True]
     assert not loaded.intersection(IDLE)
+
+
+def test_native_code_is_loaded_by_the_second_launch(tmp_path: Path) -> None:
+    """And what the first launch was made with then launches natively."""
+    program = tmp_path / "program.py"
+    program.write_text(COMMON + ONCE_AND_AGAIN + TELL)
+    hits, _ = _run(program, tmp_path / "cache")
+    assert hits == [False]

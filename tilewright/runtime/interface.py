@@ -88,6 +88,10 @@ class NativeInterface(KernelInterface):
 
     def _bind(self, grid: Any) -> Callable[..., Any]:
         """Find out how launches are made, then as `__getitem__`; `_prepare` takes its place."""
+        global _nothing_launched
+        if _nothing_launched:
+            _nothing_launched = False
+            return _First(self, grid)
         return self._prepare()(grid)
 
     def _prepare(self) -> Callable[[Any], Callable[..., Any]]:
@@ -96,7 +100,7 @@ class NativeInterface(KernelInterface):
                 chain = self.native_chain()
                 if chain is not None:
                     self._launcher = make_launcher(
-                        chain.kernel, self._fall_back, chain.stages, self._warm
+                        chain.kernel, self.fall_back, chain.stages, self._warm
                     )
                 if self._launcher is not None and chain is not None:
                     chain.kernel.launchers.add(self._launcher)
@@ -105,7 +109,7 @@ class NativeInterface(KernelInterface):
             vars(self)["_bind"] = bind
             return bind
 
-    def _fall_back(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
+    def fall_back(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """A launch that native code leaves to Python."""
         return self.run(*args, **{"grid": grid, **kwargs})
 
@@ -136,4 +140,26 @@ class NativeInterface(KernelInterface):
         return super().bind(*args, grid=grid, **kwargs) if bound is None else bound
 
 
+class _First:
+    """The first launch of a process. It goes through Python, as each variant's first does, and so
+    does not wait for native code, which a process that launches once does not need."""
+
+    __slots__ = ("_called", "_grid", "_interface", "_launch")
+
+    def __init__(self, interface: NativeInterface, grid: Any) -> None:
+        self._interface, self._grid = interface, grid
+        self._called = False
+        self._launch: Callable[..., Any] | None = None
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if not self._called:
+            self._called = True
+            return self._interface.fall_back(self._grid, *args, **kwargs)
+        if self._launch is None:
+            self._launch = self._interface[self._grid]
+        return self._launch(*args, **kwargs)
+
+
 _lock = Lock()
+_nothing_launched = True
+"""In this process."""

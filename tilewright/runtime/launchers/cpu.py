@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.late import late
@@ -11,9 +11,15 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cpu as device
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
-from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import CPU
-from tilewright.runtime.native.runtime import Runtime
+
+if TYPE_CHECKING:
+    from tilewright.runtime.native.launcher import Start
+    from tilewright.runtime.native.runtime import Runtime
+
+# The first launch of a process does without native code.
+make_start = late("tilewright.runtime.native.launcher:Start")
+slots_of = late("tilewright.runtime.native.launcher:slots_of")
 
 make_host_calls = late("tilewright.runtime.launchers.host_calls:HostCalls")
 PRINT = "tilewright_print"  # what a kernel calls to print
@@ -68,4 +74,4 @@ class CpuLaunch:
             "all_threads": self._all_threads,
             "scratch": self._scratch_bytes,
         }
-        return Start(fields, {}, slots)
+        return make_start(fields, {}, slots)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
@@ -23,9 +24,15 @@ from tilewright.runtime.devices.cuda_torch import (
 )
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
-from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import CUDA
-from tilewright.runtime.native.runtime import Runtime
+
+if TYPE_CHECKING:
+    from tilewright.runtime.native.launcher import Start
+    from tilewright.runtime.native.runtime import Runtime
+
+# The first launch of a process does without native code.
+make_start = late("tilewright.runtime.native.launcher:Start")
+slots_of = late("tilewright.runtime.native.launcher:slots_of")
 
 SLOT_BYTES = 8
 
@@ -133,7 +140,7 @@ class CudaLaunch:
             "work_stream": checked_stream_function(runtime.torch_stream, self._index),
             **function.native_fields(),
         }
-        return Start(fields, objects, slots)
+        return make_start(fields, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:
