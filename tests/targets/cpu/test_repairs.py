@@ -1,4 +1,5 @@
-"""What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane."""
+"""What LLVM's back ends get wrong when left alone: stores of one lane, loads of no lane, extrema of
+numbers and NaN."""
 
 from __future__ import annotations
 
@@ -85,3 +86,36 @@ def test_loads_of_registers_without_lanes(t: str, n: int, features: str | None) 
         np.testing.assert_array_equal(out, np.where(np.arange(n) < count, source, 0))
         call(source.ctypes.data, out.ctypes.data, 4)
         np.testing.assert_array_equal(out, np.zeros(n))
+
+
+EXTREMUM = """
+declare {t} @llvm.{name}.{m}({t}, {t})
+
+define void @f(ptr %p, ptr %q, i32 %a) {{
+  %x = load {t}, ptr %p, align 4
+  %n = sitofp i32 %a to {t}
+  %r = call {t} @llvm.{name}.{m}({t} {operands})
+  store {t} %r, ptr %q, align 4
+  ret void
+}}
+"""
+
+
+@pytest.mark.parametrize("name", ["minimumnum", "maximumnum"])
+@pytest.mark.parametrize("t", ["float", "double"])
+@pytest.mark.parametrize("features", [PLAIN_AVX2, None])
+def test_extrema_of_numbers_and_nan(t: str, name: str, features: str | None) -> None:
+    """As LLVM 22 has it for AVX-512, that of a converted integer and NaN was NaN."""
+    if features is not None and "avx2" not in host().features:
+        pytest.skip("needs AVX2")
+    dtype = np.float32 if t == "float" else np.float64
+    for operands in (f"%x, {t} %n", f"%n, {t} %x"):
+        text = EXTREMUM.format(t=t, m=TYPES[t], name=name, operands=operands)
+        _, code = emit.compile_text(text, host(features))
+        loaded: Any = device.LoadedCode(code, ["f"])
+        call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)(loaded["f"])
+        for x in (np.nan, 2.5, -np.inf):
+            source, out = np.full(1, x, dtype), np.zeros(1, dtype)
+            call(source.ctypes.data, out.ctypes.data, 2)
+            choose = np.fmin if name == "minimumnum" else np.fmax
+            np.testing.assert_array_equal(out, choose(source, dtype(2)))

@@ -13,8 +13,10 @@ from tilewright.targets.cpu.machine import Machine
 def repair(text: str, machine: Machine) -> str:
     """Optimised IR, as the back end for the machine compiles it rightly."""
     text = without_lone_lanes(text)
-    if "avx" in machine.features and "avx512f" not in machine.features:
-        text = with_opaque_masks(text)
+    if "avx512f" in machine.features:
+        return with_opaque_extrema(text)
+    if "avx" in machine.features:
+        return with_opaque_masks(text)
     return text
 
 
@@ -92,3 +94,30 @@ def _resized(mask: str, lanes: int, to: int) -> str:
     picked = ", ".join(f"i32 {min(k, lanes)}" for k in range(to))
     old = f"<{lanes} x i1>"
     return f"shufflevector {old} {mask}, {old} zeroinitializer, <{to} x i32> <{picked}>"
+
+
+_EXTREMUM = re.compile(
+    r"""^(?P<indent>\s*)
+        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@]*@llvm\.(?:minimum|maximum)num\.f(?:32|64))
+        \((?P<type>float|double)\ (?P<lhs>%[\w.]+),\ (?:float|double)\ (?P<rhs>%[\w.]+)\)""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+
+def with_opaque_extrema(text: str) -> str:
+    """The IR with scalar extrema of whose operands the back end knows nothing.
+
+    Where LLVM 22's for AVX-512 knows that one operand is a number, such as a converted integer, it
+    gives the other one back though that is NaN.
+    """
+    return _EXTREMUM.sub(_opaque_operand, text)
+
+
+def _opaque_operand(found: re.Match[str]) -> str:
+    indent, type = found["indent"], found["type"]
+    name = f"%extremum.{found.start()}"  # of its own, as places in the text are
+    return (
+        f'{indent}{name}.lhs = call {type} asm "", "=x,0"({type} {found["lhs"]})\n'
+        f'{indent}{name}.rhs = call {type} asm "", "=x,0"({type} {found["rhs"]})\n'
+        f"{indent}{found['call']}({type} {name}.lhs, {type} {name}.rhs)"
+    )
