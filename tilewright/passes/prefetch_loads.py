@@ -61,6 +61,9 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]]
     loads = [op for op in loop.body if isinstance(op, Load) and _fits(fn, loop, op, ctx)]
     if not loads:
         return None
+    if _warps(loads[0]) == 1:
+        ctx.missed(NAME, "programs of one warp wait for memory in turns", loop.loc)
+        return None
     size = sum(map(_bytes, loads))
     needed, most = sum(map(_registers, loads)), min(map(_most_registers, loads))
     if size > MAX_BYTES or needed > most:
@@ -85,6 +88,13 @@ def _fits(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
         ctx.missed(NAME, "the loop writes what may be the same memory", load.loc)
         return False
     return True
+
+
+def _warps(load: Load) -> int:
+    """Of the program. A multiprocessor holds up to 32 programs of one warp, which hide the loads of
+    each other: a loop over 2048 numbers with an exponential of each loses 4 % by loads ahead."""
+    assert load.result.layout is not None
+    return load.result.layout.in_size(WARP)
 
 
 def _bytes(load: Load) -> int:

@@ -126,15 +126,17 @@ def test_what_is_written_wider_than_read_fills_its_sectors() -> None:
 def test_loops_carry_words_not_halves() -> None:
     text = """
     def kernel(x, y, n):
-        i = tl.arange(0, 256)
-        total = tl.zeros((256,), tl.float32)
+        i = tl.arange(0, 512)
+        total = tl.zeros((512,), tl.float32)
         for k in range(n):
-            total += tl.load(x + k * 256 + i).to(tl.float32)
+            total += tl.load(x + k * 512 + i).to(tl.float32)
         tl.store(y + i, total)
     """
     module = build(kernel_from(text), {"x": "*bf16", "y": "*fp32", "n": "i32"})
     for facts in module.entry.arg_attrs[:2]:
         facts["divisibility"] = 16
-    found = ptx_of(module, 90, num_warps=1, num_stages=2)
+    found = ptx_of(module, 90, num_warps=2, num_stages=2)
     assert found.count("ld.global") == 4  # one iteration ahead: two vectors before, two in it
     assert not re.search(r"%rs\d", found)
+    alone = ptx_of(module, 90, num_warps=1, num_stages=2)
+    assert alone.count("ld.global") == 4  # programs of one warp hide each other's loads
