@@ -3,10 +3,12 @@
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -570,3 +572,30 @@ def test_forked_child_launches(kernel: JITFunction) -> None:
         assert os.waitpid(child, 0)[1] == 0
         kernel[(64,)](out, 7)
     assert (out == 7).all()
+
+
+BOUND_FIRST = """
+import torch
+import tilewright as tw
+import tilewright.language as tl
+
+@tw.jit
+def fill(out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, n, mask=i < n)
+
+out = torch.zeros(16, dtype=torch.int32)
+launch = fill.bind(out, 9, BLOCK=16, grid=(1,))
+launch()
+assert out.tolist() == [9] * 9 + [0] * 7
+print(type(launch).__name__)
+"""
+
+
+def test_bound_launch_of_tensors_is_native_though_nothing_was_launched(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(BOUND_FIRST)
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == "builtin_function_or_method"

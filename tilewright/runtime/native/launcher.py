@@ -385,6 +385,7 @@ class Launcher:
         Args:
             fallback: launches them by Python.
         """
+        self._runtime.look_for_torch()
         found = self._runtime.new_freeze(self._box, grid, self)(*args, **kwargs)
         if found is None:
             return None
