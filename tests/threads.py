@@ -13,8 +13,8 @@ def in_threads(work: Callable[[int], None], count: int) -> None:
     start = threading.Barrier(count)
 
     def guarded(number: int) -> None:
-        start.wait()
         try:
+            start.wait(30)
             work(number)
         except BaseException as error:
             failures.append(error)

@@ -11,6 +11,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import pytest
 
+from tests.memory import Memory
 from tilewright.base import host as module
 from tilewright.base import llvm_library
 from tilewright.base import remembered as memory_module
@@ -31,18 +32,10 @@ CPU part	: 0xd0c
 """
 
 
-class Memory:
-    """Keeps facts, and counts how often LLVM was asked."""
+class CountingMemory(Memory):
+    """Counts how often LLVM was asked, too."""
 
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[str, bytes]] = {}
-        self.asked = 0
-
-    def get(self, key: str) -> dict[str, bytes] | None:
-        return self.kept.get(key)
-
-    def put(self, key: str, files: dict[str, bytes]) -> None:
-        self.kept[key] = files
+    asked = 0
 
     def ask(self) -> list[str]:
         self.asked += 1
@@ -50,8 +43,8 @@ class Memory:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Memory]:
-    made = Memory()
+def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingMemory]:
+    made = CountingMemory()
     monkeypatch.setattr(memory_module, "_memory_of", lambda: made)
     monkeypatch.setattr(module, "_ask", made.ask)
     host.cache_clear()
@@ -65,7 +58,7 @@ def _again() -> Host:
 
 
 def test_llvm_is_asked_once_for_a_processor(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: CountingMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = llvm.get_host_cpu_features().items()
     on, off = (
@@ -83,7 +76,7 @@ def test_llvm_is_asked_once_for_a_processor(
 
 
 def test_a_processor_that_tells_nothing_is_asked_for_each_time(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    memory: CountingMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "processor_identity", lambda: None)
     assert _again() == _again()

@@ -5,19 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory import Memory
 from tilewright.base import remembered as module
 from tilewright.base.remembered import file_state, install_memory, remembered
-
-
-class Memory:
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[str, bytes]] = {}
-
-    def get(self, key: str) -> dict[str, bytes] | None:
-        return self.kept.get(key)
-
-    def put(self, key: str, files: dict[str, bytes]) -> None:
-        self.kept[key] = files
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.memory import Memory
 from tilewright.base import remembered
 from tilewright.compiler import version
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key, hash_tree
@@ -45,17 +46,6 @@ def test_other_files_do_not_count(tmp_path: Path) -> None:
     alone = tree(tmp_path / "alone", FILES)
     cached = {**FILES, "__pycache__/a.pyc": "code", "notes.txt": "text"}
     assert tree(tmp_path / "more", cached) == alone
-
-
-class Memory:
-    def __init__(self) -> None:
-        self.kept: dict[str, dict[str, bytes]] = {}
-
-    def get(self, key: str) -> dict[str, bytes] | None:
-        return self.kept.get(key)
-
-    def put(self, key: str, files: dict[str, bytes]) -> None:
-        self.kept[key] = files
 
 
 def test_files_are_read_when_their_states_change(

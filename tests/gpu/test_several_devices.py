@@ -4,7 +4,6 @@ All of it needs two GPUs; `tests/runtime/test_native_cuda.py` and `test_cuda_dev
 the driver is asked for without any.
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 import tilewright as tw
 import tilewright.language as tl
 from tests.gpu.kernels import kernel as by_hand
+from tests.threads import in_threads
 from tilewright import testing
 from tilewright.base import knobs
 from tilewright.runtime import _allocation, driver
@@ -303,26 +303,6 @@ def test_graphs(where: str) -> None:
 # -- threads --------------------------------------------------------------------------------------
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run `work(number)` in so many threads at once; raises what one of them raised."""
-    faults, start = list[BaseException](), threading.Barrier(count)
-
-    def guarded(number: int) -> None:
-        try:
-            start.wait(30)
-            work(number)
-        except BaseException as error:
-            faults.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for fault in faults:
-        raise fault
-
-
 def test_new_thread_keeps_the_first_device() -> None:
     """A launch elsewhere does not choose a device for a thread that has chosen none."""
     kernel = tw.jit(add)
@@ -335,7 +315,7 @@ def test_new_thread_keeps_the_first_device() -> None:
             kernel[grid](x, y, out, N, BLOCK=128)
         seen.append(torch.cuda.current_device())
 
-    in_threads(1, work)
+    in_threads(work, 1)
     torch.cuda.synchronize(OTHER)
     assert torch.equal(out, x + y)
     assert seen == [0]
@@ -357,7 +337,7 @@ def test_threads_with_a_device_each(chooses: bool) -> None:
             assert bool((out == 2 * number).all()), f"thread {number}, step {step}"
         assert torch.cuda.current_device() == (where if chooses else 0)
 
-    in_threads(4, work)
+    in_threads(work, 4)
 
 
 def test_threads_tune_on_a_device_each() -> None:
@@ -371,5 +351,5 @@ def test_threads_tune_on_a_device_each() -> None:
         torch.cuda.synchronize(x.device)
         assert bool(x.eq(5).all())
 
-    in_threads(4, work)
+    in_threads(work, 4)
     assert len(tuned.cache) == 2

@@ -13,6 +13,7 @@ import pytest
 
 import tilewright.language as tl
 from benchmarks.memory import new_kernel
+from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.frontend import dependencies
 from tilewright.runtime import jit as jit_module
@@ -34,25 +35,6 @@ def compiles_anew() -> Iterator[None]:
     with knobs.compilation.scope():
         knobs.compilation.always_compile = True
         yield
-
-
-def at_once(count: int, work: Callable[[int], None]) -> None:
-    """Have threads do some work at the same time."""
-    start, failures = threading.Barrier(count), list[BaseException]()
-
-    def run(number: int) -> None:
-        try:
-            start.wait()
-            work(number)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
 
 
 def child_succeeds(work: Callable[[], None]) -> bool:
@@ -93,7 +75,7 @@ def test_the_first_launches_of_many_threads_compile_once(
             kernels.append(kernel[(1,)](out, 2 + 16 * number + 1, **given))
             assert (out == 2 + 16 * number + 1).all()
 
-    at_once(8, work)
+    in_threads(work, 8)
     assert len(compiled) == 1
     assert len(set(map(id, kernels))) == 1
 
@@ -106,7 +88,7 @@ def test_threads_compile_different_kernels_at_once() -> None:
             new_kernel(factor)[(1,)](out, 64, BLOCK=64)
             assert (out == factor + 1).all()
 
-    at_once(4, work)
+    in_threads(work, 4)
 
 
 @forks
@@ -245,7 +227,7 @@ def test_no_thread_sees_a_key_that_is_being_computed(monkeypatch: pytest.MonkeyP
 def test_keys_are_the_same_in_all_threads() -> None:
     for _ in range(5):
         kernel, keys = new_kernel(7), list[str]()
-        at_once(8, lambda number, kernel=kernel, keys=keys: keys.append(kernel.cache_key))
+        in_threads(lambda number, kernel=kernel, keys=keys: keys.append(kernel.cache_key), 8)
         assert len(set(keys)) == 1
     assert len(first.cache_key) == len(second.cache_key) == 64  # they reach each other
 
@@ -260,7 +242,7 @@ def test_threads_load_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
             kernel = new_kernel(number)
             compiled = kernel.warmup(np.zeros(64, np.float32), 64, BLOCK=64, grid=(1,))
             loaded: list[Any] = []
-            at_once(8, lambda _, c=compiled, found=loaded: found.append(c.run.handle))
+            in_threads(lambda _, c=compiled, found=loaded: found.append(c.run.handle), 8)
             assert len(set(loaded)) == 1
     assert len(loads) == 5
 
@@ -272,7 +254,7 @@ def test_threads_that_wait_for_a_future_kernel_finish_it_once() -> None:
         for _ in range(20):
             finished: list[Any] = []
             future = FutureKernel(executor.submit(lambda: "kernel"), finished.append)
-            at_once(6, lambda _, f=future: done.append(f.result()))
+            in_threads(lambda _, f=future: done.append(f.result()), 6)
             assert finished == ["kernel"]
     assert set(done) == {"kernel"}
 
@@ -292,7 +274,7 @@ def test_kernels_of_one_text_are_compiled_once_in_a_mode() -> None:
         def submit(number: int) -> None:
             mode.submit("key", lambda: "kernel", lambda kernel: None)
 
-        at_once(8, submit)
+        in_threads(submit, 8)
     assert len(submitted) == 1
 
 
@@ -316,4 +298,4 @@ def test_threads_launch_tune_and_bind_while_kernels_are_given_up() -> None:
             if number == 0:
                 shared.device_caches.clear()
 
-    at_once(4, work)
+    in_threads(work, 4)
