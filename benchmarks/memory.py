@@ -2,11 +2,12 @@
 
 python -m benchmarks.memory                                     a million and a thousand
 python -m benchmarks.memory --launches 20000 --compiles 50      fewer
+python -m benchmarks.memory --device cuda                       on a GPU
 
 For each way of launching, and for compiling kernels that are launched once and given up, it prints
-what the process holds after a warm-up, after half of the work and at the end: pages in memory, and
-blocks of Python's allocator. What is cached per kernel while the kernel lives is not counted, as
-each is given up before the next.
+what the process holds after a warm-up, after half of the work and at the end: pages in memory,
+blocks of Python's allocator, and what is in use of a GPU's memory (by all processes). What is
+cached per kernel while the kernel lives is not counted, as each is given up before the next.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ def kernel(out, n, BLOCK: tl.constexpr):
 
 
 class Held(NamedTuple):
-    """What the process holds: KiB of pages in memory, blocks of Python's allocator."""
+    """What the process holds: KiB of pages in memory, blocks of Python's allocator, KiB of GPU."""
 
     kib: int
     blocks: int
+    gpu_kib: int
 
 
 class Growth(NamedTuple):
@@ -60,11 +62,30 @@ class Growth(NamedTuple):
         return self.after.blocks - self.before.blocks
 
 
+Make = Callable[[], Any]
+"""Makes 64 zeros of fp32 where the kernels are to run."""
+
+
+def numpy_zeros() -> Any:
+    return np.zeros(64, np.float32)
+
+
+def cuda_zeros() -> Any:
+    import torch
+
+    return torch.zeros(64, device="cuda")
+
+
 def held() -> Held:
     """What this process holds now (Linux)."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return Held(pages * os.sysconf("SC_PAGE_SIZE") // 1024, sys.getallocatedblocks())
+    gpu = 0
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+        free, total = torch.cuda.mem_get_info()
+        gpu = (total - free) // 1024
+    return Held(pages * os.sysconf("SC_PAGE_SIZE") // 1024, sys.getallocatedblocks(), gpu)
 
 
 def new_kernel(number: int) -> Any:
@@ -76,14 +97,14 @@ def new_kernel(number: int) -> Any:
     return tw.jit(scope["kernel"])
 
 
-def compile_one(number: int) -> None:
+def compile_one(number: int, make: Make = numpy_zeros) -> None:
     """Compile a kernel, launch it once, give it up."""
-    new_kernel(number)[(1,)](np.zeros(64, np.float32), 64, BLOCK=64)
+    new_kernel(number)[(1,)](make(), 64, BLOCK=64)
 
 
-def launches() -> dict[str, Callable[[int], Any]]:
+def launches(make: Make = numpy_zeros) -> dict[str, Callable[[int], Any]]:
     """Ways of launching, by what they are."""
-    out = np.zeros(64, np.float32)
+    out = make()
     kernel = new_kernel(1)
     configs = [tw.Config({"BLOCK": 64}), tw.Config({"BLOCK": 32})]
     tuned = tw.autotune(configs, key=["n"])(new_kernel(2))
@@ -91,7 +112,7 @@ def launches() -> dict[str, Callable[[int], Any]]:
     return {
         "a launch": lambda i: kernel[(1,)](out, 64, BLOCK=64),
         "with a grid function": lambda i: kernel[lambda meta: (1,)](out, 64, BLOCK=64),
-        "of a fresh array each": lambda i: kernel[(1,)](np.zeros(64, np.float32), 64, BLOCK=64),
+        "of a fresh array each": lambda i: kernel[(1,)](make(), 64, BLOCK=64),
         "by Python": lambda i: kernel.run(out, 64, BLOCK=64, grid=(1,)),
         "of a tuned kernel": lambda i: tuned[(1,)](out, 64),
         "of bound arguments": lambda i: bound(),
@@ -120,7 +141,8 @@ def growth(work: Callable[[int], Any], warm: int, count: int) -> Growth:
 def _report(what: str, count: int, found: Growth) -> None:
     kib = " ".join(f"{each.kib:>8}" for each in found)
     blocks = " ".join(f"{each.blocks:>8}" for each in found)
-    print(f"{count:>9,} {what:<24}{kib} KiB {blocks} blocks", flush=True)
+    gpu = " ".join(f"{each.gpu_kib:>8}" for each in found)
+    print(f"{count:>9,} {what:<24}{kib} KiB {blocks} blocks {gpu} KiB of GPU", flush=True)
 
 
 def main() -> None:
@@ -131,13 +153,16 @@ def main() -> None:
     )
     parser.add_argument("--launches", type=int, default=1_000_000)
     parser.add_argument("--compiles", type=int, default=1000)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default cpu")
     args = parser.parse_args()
+    make = {"cpu": numpy_zeros, "cuda": cuda_zeros}[args.device]
     with tempfile.TemporaryDirectory() as folder, knobs.cache.scope(), knobs.autotuning.scope():
         knobs.cache.dir = folder
         knobs.autotuning.workers = 0
-        for what, work in launches().items():
+        for what, work in launches(make).items():
             _report(what, args.launches, growth(work, WARM_LAUNCHES, args.launches))
-        _report("compilations", args.compiles, growth(compile_one, WARM_COMPILES, args.compiles))
+        compiled = growth(lambda number: compile_one(number, make), WARM_COMPILES, args.compiles)
+        _report("compilations", args.compiles, compiled)
 
 
 if __name__ == "__main__":
