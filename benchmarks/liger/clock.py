@@ -17,9 +17,11 @@ PARTS = ("forward", "backward", "both")
 FLUSH = 4
 """A flush writes so many times the size of the L2 cache."""
 
-SLEEP_CYCLES = 1_000_000
-"""The GPU waits so long, half a millisecond, before what is timed, so that the host has handed it
-over by then. What an operator itself waits for on the host shows all the same."""
+CYCLES_PER_SECOND = 2e9
+LEAST_SLEEP, MOST_SLEEP = 0.5e-3, 4e-3
+"""Seconds that the GPU waits before what is timed, twice as long as the host takes for it, so that
+the host has handed it over by then. What an operator itself waits for on the host shows all the
+same."""
 
 Times = dict[str, list[float]]
 Measured = Callable[[], float]
@@ -35,6 +37,10 @@ class Clock(Protocol):
         """Until all is done."""
         ...
 
+    def expect(self, seconds: float) -> None:
+        """Say how long the host takes at most for what is timed from now on."""
+        ...
+
 
 class CudaClock:
     """Takes times by the events of the GPU."""
@@ -42,11 +48,12 @@ class CudaClock:
     def __init__(self) -> None:
         size = FLUSH * torch.cuda.get_device_properties(0).L2_cache_size
         self._junk = torch.empty(size, dtype=torch.int8, device="cuda")
+        self._cycles = round(LEAST_SLEEP * CYCLES_PER_SECOND)
 
     def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         self._junk.zero_()
-        torch.cuda._sleep(SLEEP_CYCLES)
+        torch.cuda._sleep(self._cycles)
         start.record()
         result = run()
         end.record()
@@ -54,6 +61,10 @@ class CudaClock:
 
     def wait(self) -> None:
         torch.cuda.synchronize()
+
+    def expect(self, seconds: float) -> None:
+        sleep = min(max(2 * seconds, LEAST_SLEEP), MOST_SLEEP)
+        self._cycles = round(sleep * CYCLES_PER_SECOND)
 
 
 class HostClock:
@@ -66,6 +77,9 @@ class HostClock:
         return result, lambda: us
 
     def wait(self) -> None:
+        pass
+
+    def expect(self, seconds: float) -> None:
         pass
 
 
@@ -102,6 +116,11 @@ class Timed:
             if not torch.equal(x.detach(), was)
         ]
         self._sample()
+        self._restore()
+        clock.wait()
+        start = perf_counter()
+        call.backward(self._forward(), self.weights)
+        clock.expect(perf_counter() - start)
         clock.wait()
         start = perf_counter()
         self._sample()

@@ -49,19 +49,29 @@ def emit_reduce(kernel: Kernel, op: Reduce) -> None:
     kernel.bind(op, *(list(registers) for registers in zip(*elements, strict=True)))
 
 
+CHAINS = 4
+"""Elements of a thread are combined in so many chains: one step waits for the last of its chain
+alone, each element is needed once, in the order in which it may be computed, and a sum of products
+is a chain of fused ones."""
+
+
 def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[Element]:
     """One element for each register that remains."""
-    sources = zip(*(kernel.env[s] for s in op.srcs), strict=True)
     copies = layout.free_variables(REGISTER)
-    remaining = {r: e for r, e in enumerate(sources) if not r & copies}
-    for bit in axis_bits(layout, REGISTER, op.axis):
-        mask = 1 << bit
-        remaining = {
-            r: inline(kernel, op.combine, [*e, *remaining[r | mask]])
-            for r, e in remaining.items()
-            if not r & mask
-        }
-    return list(remaining.values())
+    along = sum(1 << bit for bit in axis_bits(layout, REGISTER, op.axis))
+    groups: dict[int, list[Element]] = {}
+    for r, element in enumerate(zip(*(kernel.env[s] for s in op.srcs), strict=True)):
+        if not r & copies:
+            groups.setdefault(r & ~along, []).append(element)
+    return [_chained(kernel, op.combine, elements) for elements in groups.values()]
+
+
+def _chained(kernel: Kernel, combine: Region, elements: list[Element]) -> Element:
+    """All elements combined; their number is a power of two."""
+    chains = elements[:CHAINS]
+    for i, element in enumerate(elements[CHAINS:]):
+        chains[i % CHAINS] = inline(kernel, combine, [*chains[i % CHAINS], *element])
+    return _tree(kernel, combine, chains)
 
 
 def _tree(kernel: Kernel, combine: Region, elements: list[Element]) -> Element:

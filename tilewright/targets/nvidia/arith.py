@@ -17,6 +17,7 @@ Nothing here calls a library: there is none on a GPU.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.ir import types as ir
 from tilewright.lowering import arith as common
@@ -85,13 +86,15 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
 # -- exponentials ---------------------------------------------------------------------------------
 
 
-def exp_f32(b: Builder, x: V) -> V:
+def exp_f32(b: Builder, x: V, fast_flags: str = "") -> V:
     """2**n * 2**r with n = floor(x * log2(e)), kept within -126 .. 126; r is what remains.
 
     The product with log2(e) is divided by the range of n, so that the saturation to 0 .. 1 that an
     fma has for free clamps it. The next fma rounds down to an integer in the low bits of a float,
     from where it goes to the exponent. Beyond the range r takes what is left: 2**r overflows, or
     scales down to subnormal numbers, as it should.
+
+    The last product may become one with a sum: `fast_flags` are those of the code around.
     """
     span = 252.0
     share = instruction(b, "fma.rn.sat.f32", x, const(F32, LOG2_E / span), const(F32, 0.5))
@@ -103,7 +106,9 @@ def exp_f32(b: Builder, x: V) -> V:
     r = b.fma(x, LOG2_E, b.fneg(n))
     r = b.fma(x, LOG2_E_LOW, r)
     scale = b.bitcast(b.shl(b.bitcast(shifted, I32), 23), F32)
-    return b.fmul(instruction(b, "ex2.approx.ftz.f32", r), scale)
+    power = instruction(b, "ex2.approx.ftz.f32", r)
+    with b.flags(fast_flags):
+        return b.fmul(power, scale)
 
 
 def exp2_f32(b: Builder, x: V) -> V:
@@ -122,7 +127,7 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    function = exp_f32 if element == ir.FP32 else _exp_narrow
+    function = partial(exp_f32, fast_flags=b.fast_flags) if element == ir.FP32 else _exp_narrow
     return _in_f32(b, element, function, src)
 
 

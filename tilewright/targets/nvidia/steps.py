@@ -10,6 +10,7 @@ from tilewright.passes.licm import hoist_invariants
 from tilewright.passes.pad_tiles import pad_tiles
 from tilewright.passes.pipeline_loads import pipeline_loads
 from tilewright.passes.prefetch_loads import prefetch_loads
+from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.check import check_kernel
 from tilewright.targets.nvidia.choose_mma import choose_mma
@@ -22,6 +23,7 @@ STEPS = (
     Step(pad_tiles),
     Step(check_kernel),
     Step(choose_mma),
+    Step(strip_mine, optional=True),
     Step(assign_layouts),
     Step(remove_dead_code),
     Step(merge_equal_values, optional=True),
