@@ -17,6 +17,7 @@ from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
+from tilewright.runtime.tensors import CPU
 from tilewright.targets import registry
 from tilewright.targets.protocol import Target
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, source_of
@@ -134,7 +135,10 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
             )
         signature, defaults = known[fn.__name__]
         constexprs = {**defaults, **constexprs}
-    return source_of(fn, signature or "", constexprs)
+    # As in a launch: which tensors share memory is known where the extents of their memory are.
+    with refusals():
+        disjoint = registry.described(args.target).backend == CPU
+    return source_of(fn, signature or "", constexprs, disjoint=disjoint)
 
 
 def parse_options(items: Iterable[str]) -> dict[str, Any]:

@@ -104,12 +104,16 @@ def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
     return pairs
 
 
-def source_of(fn: SourceFunction, signature: str, constexprs: Mapping[str, Any]) -> ASTSource:
+def source_of(
+    fn: SourceFunction, signature: str, constexprs: Mapping[str, Any], *, disjoint: bool = True
+) -> ASTSource:
     """The kernel with the types of a text such as ``x=*fp32:16,n=i32``.
 
-    Tensors are taken not to overlap, as they hardly ever do.
+    Args:
+        constexprs: values of compile-time parameters, by name.
+        disjoint: whether no two tensors share memory, as they hardly ever do.
     """
-    return typed_source(fn, signature, constexprs, disjoint=True).source
+    return typed_source(fn, signature, constexprs, disjoint=disjoint).source
 
 
 def typed_source(
