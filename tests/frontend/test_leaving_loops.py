@@ -219,6 +219,18 @@ BODIES = {
             y += 1
         x = t
         """,
+    "unrolled, always left behind what may return": """
+        for i in tl.static_range(3):
+            x += i
+            if n > 4:
+                continue
+            else:
+                if a > 3:
+                    y += 1
+                elif a > 1:
+                    return x, y, 7
+                break
+        """,
     "unrolled, in a loop": """
         for k in range(n):
             for i in tl.static_range(3):
@@ -288,14 +300,25 @@ class _Program:
             name = self.random.choice("xyzt")
             return [f"{name} = ({self.value()} * 3 + {self.value()}) & 255"]
         if kind < 6 and loop is not None:
-            jump = self.random.choice(["break", "continue", "continue", f"return x, y, {depth}"])
-            return [f"if {self.condition()}:", f"    {jump}"]
+            return [f"if {self.condition()}:", f"    {self.jump(depth)}"]
         if kind < 8:
-            lines = [f"if {self.condition()}:", *self.inner(depth, loop)]
+            lines = [f"if {self.condition()}:", *self.side(depth, loop)]
+            while self.random.random() < 0.2:
+                lines += [f"elif {self.condition()}:", *self.side(depth, loop)]
             if self.random.random() < 0.5:
-                lines += ["else:", *self.inner(depth, loop)]
+                lines += ["else:", *self.side(depth, loop)]
             return lines
         return self.loop(depth)
+
+    def jump(self, depth: int) -> str:
+        return self.random.choice(["break", "continue", "continue", f"return x, y, {depth}"])
+
+    def side(self, depth: int, loop: str | None) -> list[str]:
+        """What a branch does, which may leave the loop in any case."""
+        lines = self.inner(depth, loop)
+        if loop is not None and self.random.random() < 0.3:
+            lines.append(f"    {self.jump(depth)}")
+        return lines
 
     def inner(self, depth: int, loop: str | None) -> list[str]:
         return ["    " + line for line in self.block(depth - 1, loop)]

@@ -72,9 +72,15 @@ class Branch:
         """Where else it may go."""
         return () if self.exit is None else tuple(self.exit.flags)
 
-    def counts(self, name: str) -> bool:
-        """Whether the value that the name has here is looked at somewhere after."""
-        return self.falls or any(name in label.names for label in self.labels)
+    def counts(self, name: str, open_count: bool = False) -> bool:
+        """Whether the value that the name has here is looked at somewhere after.
+
+        Args:
+            open_count: whether all names are where a label does not tell which.
+        """
+        if self.falls or any(name in label.names for label in self.labels):
+            return True
+        return open_count and not all(label.closed for label in self.labels)
 
     def reach(self, label: Label | None) -> None:
         """Come to the place of a label, if it goes there."""
@@ -100,15 +106,15 @@ def join(
         side.reach(label)
     slot = _return_type(frame, sides)
     flagged = _flagged(frame, sides, live)
-    both_count = _both_leave_for_open(sides)
-    names = _joined_names(frame, sides, label, both_count) if live else {}
+    open_count = _leave_for_open(sides)
+    names = _joined_names(frame, sides, label, open_count) if live else {}
     for side in sides:
         with frame.builder.at_end(side.region):
             handles = [_flag(frame, side, one) for one in flagged]
             if slot is not None:
                 handles += _returned_handles(frame, side, slot)
             for name, type_ in names.items():
-                handles += _handles(frame, side, name, type_, both_count)
+                handles += _handles(frame, side, name, type_, open_count)
             frame.builder.insert(Yield(handles))
     op = frame.builder.insert(If(condition.handle, sides[0].region, sides[1].region))
     results = iter(op.results)
@@ -153,15 +159,15 @@ def _joined_value(type_: Any, results: Any, sides: Sequence[Branch], name: str) 
     return value
 
 
-def _handles(frame: Frame, side: Branch, name: str, type_: Any, both_count: bool) -> list[Value]:
-    if name not in side.names or not (both_count or side.counts(name)):
+def _handles(frame: Frame, side: Branch, name: str, type_: Any, open_count: bool) -> list[Value]:
+    if name not in side.names or not side.counts(name, open_count):
         return undefined(frame, type_)
     return flatten(side.names[name], [])
 
 
-def _both_leave_for_open(sides: Sequence[Branch]) -> bool:
-    """Whether no side runs to its end, and names may count in both where one goes that its label
-    does not tell: what is bound in an unrolled loop.
+def _leave_for_open(sides: Sequence[Branch]) -> bool:
+    """Whether no side runs to its end, and names may count where one goes that its label does not
+    tell: what is bound in an unrolled loop.
     """
     labels = [label for side in sides for label in side.labels]
     return not any(side.falls for side in sides) and not all(label.closed for label in labels)
@@ -175,7 +181,7 @@ def undefined(frame: Frame, type_: Any) -> list[Value]:
 
 
 def _joined_names(
-    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, both_count: bool
+    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, open_count: bool
 ) -> dict[str, Any]:
     """The names that the ``if`` changes and that are visible after it, with their types.
 
@@ -185,30 +191,30 @@ def _joined_names(
         AssertionError: the sides disagree on a type, or change it.
     """
     found: dict[str, Any] = {}
-    for name in _candidates(frame, sides, label, both_count):
-        counting = [side for side in sides if both_count or side.counts(name)]
+    for name in _candidates(frame, sides, label, open_count):
+        counting = [side for side in sides if side.counts(name, open_count)]
         values = [side.names.get(name, _ABSENT) for side in counting]
-        needed = any(side.counts(name) for side in sides) if both_count else True
+        needed = any(side.counts(name) for side in sides) if open_count else True
         if needed if label is None else name in label.names:
             type_ = _checked_type(frame, sides, name, values)
         else:
             type_ = _common_type(values)
         if type_ is not None:
             found[name] = type_
-        elif label is not None or both_count or any(value is _ABSENT for value in values):
+        elif label is not None or open_count or any(value is _ABSENT for value in values):
             frame.names.pop(name, None)
     return found
 
 
 def _candidates(
-    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, both_count: bool
+    frame: Frame, sides: tuple[Branch, Branch], label: Label | None, open_count: bool
 ) -> Iterator[str]:
     """The names of which the value may be another after the ``if``, in the order of binding."""
     before = frame.names
     for name in list(dict.fromkeys([*before, *sides[0].names, *sides[1].names])):
         old = before.get(name, _ABSENT)
         changing = [s for s in sides if s.names.get(name, _ABSENT) is not old]
-        if any(both_count or side.counts(name) for side in changing):
+        if any(side.counts(name, open_count) for side in changing):
             if label is None or not label.closed or name in label.names:
                 yield name
             else:
