@@ -78,6 +78,14 @@ def test_spills_are_seen(assembler: Assembler) -> None:
     assert used.local_bytes == 0
 
 
+def test_so_many_ctas_leave_each_so_many_registers(assembler: Assembler) -> None:
+    ptx = ptx_of(many_values(emit.kernel_attributes(512), 80))
+    alone = resources(assembler.assemble(ptx, HOPPER), "many_values")
+    assert 80 <= alone.registers <= 128
+    two = resources(assembler.assemble(emit.with_ctas(ptx, 2), HOPPER), "many_values")
+    assert two.registers == 65536 // (2 * 512)
+
+
 def test_memory_of_a_kernel_is_seen(assembler: Assembler) -> None:
     text = f"""
         @buffer = internal addrspace(3) global [1000 x i32] undef, align 16

@@ -14,8 +14,8 @@ from tilewright.targets.nvidia.occupancy import (
     MAX_CTAS,
     REGISTERS,
     ROOMY_REGISTERS,
+    ctas_if_one_more,
     ctas_with_room,
-    registers_for_one_more,
     resident_ctas,
 )
 
@@ -46,8 +46,24 @@ def test_room_is_made_for_40_registers_and_not_much_more(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", THREADS)
 def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
-    asked = {registers_for_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
-    assert min(asked, default=ROOMY_REGISTERS) >= ROOMY_REGISTERS
+    asked = {ctas_if_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
+    assert all(REGISTERS // (ctas * threads) >= ROOMY_REGISTERS for ctas in asked)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "ctas"),
+    [
+        (512, 74, 0, 2),
+        (512, 64, 0, 0),  # the next would take 40
+        (512, 90, 0, 0),  # and this 26 fewer
+        (512, 74, 150 * 1024, 0),  # there is no shared memory for two
+        (32, 80, 0, 0),  # 25 run
+    ],
+)
+def test_one_more_cta_is_asked_for_where_it_costs_little(
+    threads: int, registers: int, shared: int, ctas: int
+) -> None:
+    assert ctas_if_one_more(HOPPER, threads, registers, shared) == ctas
 
 
 @pytest.mark.parametrize("lines", [3, 2000])

@@ -15,6 +15,7 @@ MAX_CTAS = 32
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes of each CTA
 
 MOST_TO_SAVE = 16  # registers of a thread that ptxas may find ways to do without
+FEW_CTAS = 4  # one more than so many, or fewer, hides a good deal more of the time to memory
 
 # ptxas, left to itself, tries to do with 32 registers, with which every thread that there can be is
 # resident. On that way ptxas 13.0.88 has miscompiled a kernel: docs/decisions/0012.
@@ -41,11 +42,12 @@ def ctas_with_room(threads: int) -> int:
     return max(1, min(MAX_CTAS, REGISTERS // (ROOMY_REGISTERS * threads)))
 
 
-def registers_for_one_more(chip: Processor, threads: int, registers: int, shared: int) -> int:
-    """The most registers with which one CTA more would run; 0 if that is out of reach."""
+def ctas_if_one_more(chip: Processor, threads: int, registers: int, shared: int) -> int:
+    """How many CTAs would run with one more; 0 if that takes too much, or is worth little."""
     threads = max(threads, WARP_SIZE)
-    wanted = resident_ctas(chip, threads, registers, shared) + 1
+    ctas = resident_ctas(chip, threads, registers, shared)
+    wanted = ctas + 1
     limit = REGISTERS // (wanted * threads) // REGISTER_UNIT * REGISTER_UNIT
-    if limit < ROOMY_REGISTERS or registers - limit > MOST_TO_SAVE:
+    if ctas > FEW_CTAS or limit < ROOMY_REGISTERS or registers - limit > MOST_TO_SAVE:
         return 0
-    return limit if resident_ctas(chip, threads, limit, shared) >= wanted else 0
+    return wanted if resident_ctas(chip, threads, limit, shared) >= wanted else 0

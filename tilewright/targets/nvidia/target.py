@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
@@ -22,8 +22,8 @@ from tilewright.targets.nvidia.features import (
 )
 from tilewright.targets.nvidia.occupancy import (
     SQUEEZED_REGISTERS,
+    ctas_if_one_more,
     ctas_with_room,
-    registers_for_one_more,
 )
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
@@ -231,8 +231,8 @@ class NvidiaTarget(BaseBackend):
         chip, name = self.processor, generated.name
         request = assembly_request(options, chip)
 
-        def attempt(ptx: str, *more: str) -> Assembled:
-            cubin = assembler.assemble(ptx, replace(request, extra=(*request.extra, *more)))
+        def attempt(ptx: str) -> Assembled:
+            cubin = assembler.assemble(ptx, request)
             return Assembled(ptx, cubin, resources(cubin, name))
 
         if options.maxnreg is not None or as_it_is:
@@ -242,8 +242,8 @@ class NvidiaTarget(BaseBackend):
         registers = first.used.registers
         if first.used.spilled_registers:
             return attempt(_with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
-        fewer = registers_for_one_more(chip, threads, registers, generated.shared_bytes)
-        second = attempt(ptx, f"-maxrregcount={fewer}") if fewer else first
+        ctas = ctas_if_one_more(chip, threads, registers, generated.shared_bytes)
+        second = attempt(_with_ctas(ptx, ctas)) if ctas else first
         return first if second.used.spilled_registers else second
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
