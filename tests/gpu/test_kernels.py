@@ -49,6 +49,8 @@ def _elementwise() -> Iterator[Job]:
             (5000, 4096, (0, 0, 1)),
         ):
             yield Job(recipes.add, (type, n, block, shifts), {"num_warps": next(warps)})
+    for type, count in product(("i8", "bf16", "fp32", "i64"), (2, 4)):  # in parts
+        yield Job(recipes.add, (type, 40000, 16384, (0, 0, 0)), {"num_warps": count})
     for shift, count in product(range(8), WARPS):
         yield Job(recipes.add, ("fp16", 3001, 1024, (shift, 0, shift)), {"num_warps": count})
 
