@@ -28,7 +28,10 @@ from tilewright.lowering.emit import (
     const,
     vector,
 )
+from tilewright.lowering.llvm_arith import OwnScale
 from tilewright.lowering.math import MATH
+from tilewright.targets.cpu import avx512
+from tilewright.targets.cpu.host import host_machine
 
 LANES = 16
 FLOATS = {F32: np.float32, F64: np.float64}
@@ -56,16 +59,25 @@ BOUNDS = {
     "rint": (0.0, 0.0),
 }
 POW_BOUNDS = (0.51, 1.0)
+SCALED = ["exp", "exp2", "erf"]  # what a target's own scaling changes
 
 
 class Jit:
     """Compiles `out[i] = f(x[i], ...)` over 16 lanes at a time and keeps it alive."""
 
-    def __init__(self, name: str, element: LType, has_fma: bool, lanes: int = LANES) -> None:
+    def __init__(
+        self,
+        name: str,
+        element: LType,
+        has_fma: bool,
+        lanes: int = LANES,
+        own_scale: OwnScale | None = None,
+    ) -> None:
         arity = 2 if name == "pow" else 1
         module = Module(name)
         function = module.function("run", VOID, [(PTR, "")] * (arity + 1) + [(I64, "")])
         b = Builder(function, has_fma=has_fma, fast_flags="contract")
+        b.own_scale = own_scale
         type = vector(element, lanes) if lanes else element
         with b.loop(0, function.params[-1], lanes or 1) as loop:
             places = [b.gep(element, p, loop.index) for p in function.params[:-1]]
@@ -180,8 +192,15 @@ def inputs_f64(count: int) -> np.ndarray:
     return np.concatenate([anywhere, *ranges, magnitudes, near_one, specials(np.float64)])
 
 
-def measure(name: str, element: LType, has_fma: bool, *values: np.ndarray) -> float:
-    errors = ulp_errors(Jit(name, element, has_fma)(*values), exact(name, *values))
+def measure(
+    name: str,
+    element: LType,
+    has_fma: bool,
+    *values: np.ndarray,
+    own_scale: OwnScale | None = None,
+) -> float:
+    found = Jit(name, element, has_fma, own_scale=own_scale)(*values)
+    errors = ulp_errors(found, exact(name, *values))
     worst = int(np.argmax(errors))
     fused = "fma" if has_fma else "no fma"
     at = ", ".join(repr(v[worst]) for v in values)
@@ -191,6 +210,9 @@ def measure(name: str, element: LType, has_fma: bool, *values: np.ndarray) -> fl
 
 needs_long_double = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 63, reason="long double is no wider than double here"
+)
+needs_own_scale = pytest.mark.skipif(
+    not avx512.has_scale(host_machine()), reason="the host has no instruction that scales"
 )
 with_and_without_fma = pytest.mark.parametrize("has_fma", [True, False], ids=["fma", "no_fma"])
 
@@ -211,6 +233,21 @@ def test_f32_within_bound(name: str, has_fma: bool) -> None:
 @pytest.mark.parametrize("name", BOUNDS)
 def test_f64_within_bound(name: str, has_fma: bool) -> None:
     assert measure(name, F64, has_fma, inputs_f64(100_000)) <= BOUNDS[name][1]
+
+
+@needs_own_scale
+@pytest.mark.parametrize("name", SCALED)
+def test_f32_scaled_by_the_target_within_bound(name: str) -> None:
+    values = inputs_f32(997)
+    assert measure(name, F32, True, values, own_scale=avx512.scale) <= BOUNDS[name][0]
+
+
+@needs_own_scale
+@needs_long_double
+@pytest.mark.parametrize("name", SCALED)
+def test_f64_scaled_by_the_target_within_bound(name: str) -> None:
+    values = inputs_f64(100_000)
+    assert measure(name, F64, True, values, own_scale=avx512.scale) <= BOUNDS[name][1]
 
 
 def pow_inputs(dtype: type) -> tuple[np.ndarray, np.ndarray]:
@@ -257,11 +294,25 @@ def test_scalar_code_gives_the_bits_of_vector_code(name: str, element: LType) ->
     assert vectors[~nan].tobytes() == scalars[~nan].tobytes()
 
 
-def test_exp2_is_exact_at_integers() -> None:
+@needs_own_scale
+@pytest.mark.parametrize("lanes", [0, 4, 32])
+@pytest.mark.parametrize("element", FLOATS, ids=["f32", "f64"])
+@pytest.mark.parametrize("name", SCALED)
+def test_any_number_of_lanes_is_scaled_alike(name: str, element: LType, lanes: int) -> None:
+    values = specials(FLOATS[element])
+    values = np.pad(values, (0, -values.size % 32))
+    some = Jit(name, element, True, lanes, own_scale=avx512.scale)(values)
+    register = Jit(name, element, True, own_scale=avx512.scale)(values)
+    assert np.array_equal(some, register, equal_nan=True)
+
+
+@pytest.mark.parametrize("own_scale", [None, pytest.param(avx512.scale, marks=needs_own_scale)])
+def test_exp2_is_exact_at_integers(own_scale: OwnScale | None) -> None:
     k = np.arange(-149, 128)
-    assert np.array_equal(Jit("exp2", F32, True)(k.astype(np.float32)), np.exp2(k.astype(float)))
+    found = Jit("exp2", F32, True, own_scale=own_scale)(k.astype(np.float32))
+    assert np.array_equal(found, np.exp2(k.astype(float)))
     k = np.arange(-1074, 1024).astype(np.float64)
-    assert np.array_equal(Jit("exp2", F64, True)(k), np.exp2(k))
+    assert np.array_equal(Jit("exp2", F64, True, own_scale=own_scale)(k), np.exp2(k))
 
 
 def test_log2_is_exact_at_powers_of_two() -> None:
@@ -285,16 +336,18 @@ def test_fast_flags_do_not_enter_the_code_and_come_back() -> None:
     assert " fast " not in module.text()
 
 
-def test_exp_f32_stays_cheap() -> None:
-    """Sixteen vector operations; a clamp counts as the one instruction it becomes."""
+@pytest.mark.parametrize(("own_scale", "most"), [(None, 16), (avx512.scale, 12)])
+def test_exp_f32_stays_cheap(own_scale: OwnScale | None, most: int) -> None:
+    """So many vector operations; a clamp counts as the one instruction it becomes."""
     module = Module("m")
     type = vector(F32, LANES)
     b = Builder(module.function("f", type, [(type, "")]))
+    b.own_scale = own_scale
     b.ret(MATH["exp"](b, b.function.params[0]))
     operations = [line for line in module.text().splitlines() if line.startswith("  %")]
     compares = sum("fcmp" in line for line in operations)
     casts = sum("bitcast" in line for line in operations)
-    assert len(operations) - compares - casts <= 16
+    assert len(operations) - compares - casts <= most
 
 
 def test_other_types_are_refused() -> None:

@@ -76,6 +76,7 @@ class Builder(ValueBuilder):
         has_fma: whether the target fuses multiply and add in one instruction; `mul_add` and the
             functions of `lowering.math` read it.
         own_cast: the target's own conversions between floats, which `lowering.convert` prefers.
+        own_scale: its instruction for x * 2**floor(y), which exponentials prefer; see `OwnScale`.
         rounds_to_bf16: whether its instruction from fp32 to bf16 rounds to nearest even and keeps
             subnormals; `lowering.convert` reads it.
 

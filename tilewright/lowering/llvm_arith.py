@@ -58,6 +58,13 @@ The types are named as in the language, such as ``"bf16"``; floats are rounded t
 fp8 saturates.
 """
 
+OwnScale = Callable[[Any, V, V], V]
+"""A target's instruction for x * 2**floor(y), rounded once: (builder, x, y) -> result.
+
+y is a float of any size. Where it is infinite and x is NaN, the result is 2**y: what is left of an
+exponential when the reduction of its argument failed.
+"""
+
 
 class ValueBuilder:
     """Half of `emit.Builder`, which says what the attributes and operands are.
@@ -68,7 +75,7 @@ class ValueBuilder:
 
     __slots__ = (
         "_fast", "_lines", "current", "flag_text", "function", "has_fma", "location", "module",
-        "own_cast", "rounds_to_bf16",
+        "own_cast", "own_scale", "rounds_to_bf16",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +89,7 @@ class ValueBuilder:
         self.module = function.module
         self.has_fma = has_fma
         self.own_cast: OwnCast | None = None
+        self.own_scale: OwnScale | None = None
         self.rounds_to_bf16 = rounds_to_bf16
         self.location: str | None = None
         self.fast_flags = fast_flags

@@ -70,12 +70,17 @@ _log_rest = _by_format(math_f32.log_rest, math_f64.log_rest)
 
 def _exp(b: Builder, x: V) -> V:
     low, high = format_of(x).exp_range
+    if b.own_scale is not None and format_of(x) is FORMAT_F32:
+        return math_f32.exp_scaled(b, clamp_low(b, x, low), b.own_scale)
     return _exp_clamped(b, clamp_high(b, clamp_low(b, x, low), high))
 
 
 def _exp2(b: Builder, x: V) -> V:
     """x = n + r; exact where x is an integer."""
     f = format_of(x)
+    if b.own_scale is not None:
+        n = _unary("llvm.roundeven")(b, x)
+        return b.own_scale(b, polynomial(b, b.fsub(x, n), (1.0, *f.exp2)), n)
     x = clamp_high(b, clamp_low(b, x, f.exp2_range[0]), f.exp2_range[1])
     magic = f.magic + 2 * f.bias
     rounded = b.fadd(x, magic)

@@ -232,6 +232,9 @@ def scale_factors(b: Builder, rounded: V) -> tuple[V, V]:
 
 def scale(b: Builder, p: V, rounded: V) -> V:
     """p * 2**n for p near 1, rounded once; `rounded` as for `scale_factors`."""
+    if b.own_scale is not None:
+        f = format_of(p)
+        return b.own_scale(b, p, b.fsub(rounded, f.magic + 2 * f.bias))
     first, second = scale_factors(b, rounded)
     return b.fmul(b.fmul(p, first), second)
 

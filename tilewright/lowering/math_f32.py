@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 from tilewright.lowering.emit import F32, F64, I1, I32, I64, Builder, V, const, like, zero
+from tilewright.lowering.llvm_arith import OwnScale
 from tilewright.lowering.math_common import (
     FORMAT_F32,
     FORMAT_F64,
@@ -122,6 +123,16 @@ def exp_clamped(b: Builder, x: V) -> V:
     p = polynomial(b, r, (1.0, 1.0, *_EXP))
     scale = power_of_two(b, int_bits(b, rounded))
     return b.fmul(b.fmul(p, scale), scale)
+
+
+def exp_scaled(b: Builder, x: V, own_scale: OwnScale) -> V:
+    """exp of x from where it is not 0 on, by the target's own scaling.
+
+    What is too large needs no limit: however far off r is then, the polynomial is positive, as its
+    degree is even; and where r is NaN, for infinity, the scaling makes infinity of it.
+    """
+    _, n, r = reduce_ln2(b, x, FORMAT_F32.magic)
+    return own_scale(b, polynomial(b, r, (1.0, 1.0, *FORMAT_F32.expm1)), n)
 
 
 def log_rest(b: Builder, f: V) -> V:

@@ -22,11 +22,11 @@ on_x86 = pytest.mark.skipif(
     ("cpu", "features"),
     [
         ("x86-64", ""),
-        ("x86-64-v4", "avx avx2 avx512f f16c fma"),
+        ("x86-64-v4", "avx avx2 avx512dq avx512f avx512vl f16c fma"),
         ("nehalem", ""),
         ("haswell", "avx f16c fma"),
-        ("skylake-avx512", "avx avx512f f16c fma"),
-        ("sapphirerapids", "avx avx512f f16c fma"),
+        ("skylake-avx512", "avx avx512dq avx512f avx512vl f16c fma"),
+        ("sapphirerapids", "avx avx512dq avx512f avx512vl f16c fma"),
     ],
 )
 def test_named_processor_has_its_own_features(cpu: str, features: str) -> None:

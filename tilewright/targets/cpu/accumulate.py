@@ -10,7 +10,7 @@ from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I64, Builder, V, const, zero
 from tilewright.lowering.types import compute_type, register_type
 from tilewright.ops import arith, reduce
-from tilewright.targets.cpu import access
+from tilewright.targets.cpu import access, avx512
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.combine import combine_lanes, lanes_type, lower
 from tilewright.targets.cpu.evaluate import Coords, Level
@@ -201,6 +201,34 @@ class _FloatExtremum(_Simple):
         return state
 
 
+class _Number(_Simple):
+    """The same, where an instruction prefers a number to NaN: NaN is what changes nothing.
+
+    It would let a signaling NaN replace what there is, so such are made quiet before, by a product
+    with a 1 of which LLVM does not know: it has an operation for that, `llvm.canonicalize`, and
+    LLVM 22 ends the process where that has fewer lanes than a register.
+    """
+
+    def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
+        super().__init__(kernel, op, inner)
+        self.largest = isinstance(inner, arith.Max)
+        one = const(self.wide, 1.0)
+        self.one = kernel.at_entry(lambda b: b.inline_asm("", "=x,0", one.type, [one]))
+
+    def start(self, width: int) -> list[V]:
+        return [const(lanes_type(self.wide, width), float("nan"))]
+
+    def load(self, level: Level, values: list[V]) -> list[V]:
+        wide = widen(level.b, values[0], self.element)
+        return [level.b.fmul(wide, level.b.splat(self.one, wide.type.lanes))]
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        return [avx512.extremum(level.b, left[0], right[0], largest=self.largest)]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        return state
+
+
 class _Idempotent(_Simple):
     """Integer extrema, and, or; and float extrema that pass NaN on."""
 
@@ -238,8 +266,10 @@ def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:
             return _Sum(kernel, op, inner)
         case arith.Max() | arith.Min():
             floating = ir.is_float(op.srcs[0].type)
-            fast = floating and not inner.propagate_nan
-            return (_FloatExtremum if fast else _Idempotent)(kernel, op, inner)
+            if not floating or inner.propagate_nan:
+                return _Idempotent(kernel, op, inner)
+            own = avx512.has_extremum(kernel.machine)
+            return (_Number if own else _FloatExtremum)(kernel, op, inner)
         case arith.And() | arith.Or():
             return _Idempotent(kernel, op, inner)
         case _:

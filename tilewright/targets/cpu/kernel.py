@@ -31,7 +31,7 @@ from tilewright.lowering.emit import (
 from tilewright.lowering.lines import Lines
 from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith, control, memory
-from tilewright.targets.cpu import access
+from tilewright.targets.cpu import access, avx512
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.access_report import AccessReport
 from tilewright.targets.cpu.affine import strides_of
@@ -168,6 +168,8 @@ class Kernel:
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
         if not self.machine.converts_fp16:
             self.b.own_cast = cast_fp16
+        if avx512.has_scale(self.machine):
+            self.b.own_scale = avx512.scale
         if self.wants_lines and self.fn.loc is not None:
             self.lines = Lines(self.module, program, self.fn.loc)
             self.b.location = self.lines.of(self.fn.loc)

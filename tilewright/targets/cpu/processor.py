@@ -7,6 +7,7 @@ own, unless it is one of the levels of x86-64.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Collection, Iterable
@@ -21,7 +22,7 @@ _LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": (),
     "x86-64-v2": (),
     "x86-64-v3": ("avx", "avx2", "f16c", "fma"),
-    "x86-64-v4": ("avx", "avx2", "avx512f", "f16c", "fma"),
+    "x86-64-v4": ("avx", "avx2", "avx512dq", "avx512f", "avx512vl", "f16c", "fma"),
 }
 
 _TRIAL = """
@@ -47,7 +48,16 @@ define float @half(half %a) {
   %b = fpext half %a to float
   ret float %b
 }
+define <8 x i64> @products(<8 x i64> %a) {
+  %b = mul <8 x i64> %a, %a
+  ret <8 x i64> %b
+}
+define <4 x i32> @rotated(<4 x i32> %a) {
+  %b = call <4 x i32> @llvm.fshl.v4i32(<4 x i32> %a, <4 x i32> %a, <4 x i32> splat (i32 3))
+  ret <4 x i32> %b
+}
 declare float @llvm.fma.f32(float, float, float)
+declare <4 x i32> @llvm.fshl.v4i32(<4 x i32>, <4 x i32>, <4 x i32>)
 """
 
 
@@ -87,7 +97,9 @@ def _seen_in(assembly: str, triple: str) -> list[str]:
         return ["neon"] if triple.startswith(("aarch64", "arm64")) else []
     tests = {
         "avx": "ymm" in assembly or "zmm" in assembly,
+        "avx512dq": "vpmullq" in assembly,
         "avx512f": "zmm" in assembly,
+        "avx512vl": re.search(r"vprold.*, %xmm", assembly) is not None,
         "f16c": "__extendhfsf2" not in assembly,
         "fma": "vfmadd" in assembly,
     }

@@ -1,0 +1,101 @@
+"""The largest and the smallest float: NaN only where there is nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, host
+from tilewright.targets.cpu import avx512
+from tilewright.targets.cpu.machine import Machine
+
+NARROW = {"fp32": np.float32, "fp64": np.float64, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}
+SIGNALING = {
+    "fp32": 0x7F800001, "fp64": 0x7FF0000000000001, "fp16": 0x7C01, "bf16": 0x7F81,
+}  # fmt: skip
+ROWS = 24
+
+
+def machines() -> Iterator[Machine]:
+    yield host()
+    if avx512.has_extremum(host()):  # as it would be without the instruction for it
+        features = host().features - {"avx512dq"}
+        yield dataclasses.replace(host(), features=features, without=frozenset({"avx512dq"}))
+    if "avx2" in host().features:
+        yield host(PLAIN_AVX2)
+
+
+def hard_rows(element: str, length: int) -> np.ndarray:
+    """Rows of numbers, infinities and NaN in all mixtures; the first are of one kind."""
+    rng = np.random.default_rng(length)
+    numbers = rng.standard_normal((ROWS, length)).astype(NARROW[element])
+    unsigned = numbers.view(f"u{numbers.itemsize}")
+    for value, chance in ((np.inf, 0.2), (-np.inf, 0.4), (np.nan, 0.4)):
+        often = rng.random((ROWS, 1)) < 0.6
+        numbers[(rng.random((ROWS, length)) < chance) & often] = value
+    often = rng.random((ROWS, 1)) < 0.6
+    unsigned[(rng.random((ROWS, length)) < 0.3) & often] = SIGNALING[element]
+    for row, value in enumerate((np.nan, -np.inf, np.inf)):
+        numbers[row] = value
+    unsigned[3] = SIGNALING[element]
+    numbers[4] = np.where(np.arange(length) == length // 2, -np.inf, np.nan)
+    numbers[5] = np.where(np.arange(length) == length - 1, np.inf, np.nan)
+    return numbers
+
+
+LOAD = """mem.load %from, %inside, %nan, cache="", evict="", volatile=False : (\
+{size}xptr<{element}>, {size}xi1, {size}x{element}) -> {size}x{element}"""
+
+
+def module(element: str, length: int, axis: int, op: str) -> str:
+    """Extrema of the rows, or with axis 0 of the columns, of a matrix of which `n` columns count;
+    what lies behind them is NaN."""
+    count = (ROWS, length)[1 - axis]
+    stored = f"{count}x{element}"
+    size = f"{ROWS}x{length}"
+    return f"""
+func @extrema(%x: ptr<{element}>, %o: ptr<{element}>, %n: i32) {{
+  %row = tile.arange start=0, end={ROWS} : () -> {ROWS}xi32
+  %rows = tile.expand_dims %row, axis=1 : {ROWS}xi32 -> {ROWS}x1xi32
+  %wide = tile.broadcast %rows, shape=({ROWS}, {length}) : {ROWS}x1xi32 -> {size}xi32
+  %col = tile.arange start=0, end={length} : () -> {length}xi32
+  %cols = tile.expand_dims %col, axis=0 : {length}xi32 -> 1x{length}xi32
+  %all = tile.broadcast %cols, shape=({ROWS}, {length}) : 1x{length}xi32 -> {size}xi32
+  %pitch = arith.constant value={length}, type={size}xi32 : () -> {size}xi32
+  %first = arith.mul %wide, %pitch : ({size}xi32, {size}xi32) -> {size}xi32
+  %offset = arith.add %first, %all : ({size}xi32, {size}xi32) -> {size}xi32
+  %limit = tile.splat %n, shape=({ROWS}, {length}) : i32 -> {size}xi32
+  %inside = arith.cmp %all, %limit, predicate="lt" : ({size}xi32, {size}xi32) -> {size}xi1
+  %base = tile.splat %x, shape=({ROWS}, {length}) : ptr<{element}> -> {size}xptr<{element}>
+  %from = mem.addptr %base, %offset : ({size}xptr<{element}>, {size}xi32) -> {size}xptr<{element}>
+  %nan = arith.constant value=nan, type={size}x{element} : () -> {size}x{element}
+  %v = {LOAD.format(size=size, element=element)}
+  %m = tile.reduce [%v], axis={axis} : {size}x{element} -> {stored} {{
+    (%a: {element}, %b: {element})
+    %c = arith.{op} %a, %b, propagate_nan=False : ({element}, {element}) -> {element}
+    control.yield [%c] : {element} -> ()
+  }}
+  %place = tile.arange start=0, end={count} : () -> {count}xi32
+  %out = tile.splat %o, shape=({count},) : ptr<{element}> -> {count}xptr<{element}>
+  %to = mem.addptr %out, %place : ({count}xptr<{element}>, {count}xi32) -> {count}xptr<{element}>
+  mem.store %to, %m, _, cache="", evict="" : ({count}xptr<{element}>, {stored}) -> ()
+  control.return [] : () -> ()
+}}
+"""
+
+
+@pytest.mark.parametrize("op", ["max", "min"])
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 100])
+@pytest.mark.parametrize("element", NARROW)
+def test_extremum_is_nan_only_where_all_are(element: str, length: int, op: str) -> None:
+    x = hard_rows(element, length)
+    for axis in (1, 0):
+        text = module(element, length, axis, op)
+        out = np.zeros((ROWS, length)[1 - axis], x.dtype)
+        for machine in machines():
+            for n in {length, length * 2 // 3, 0}:
+                assert_same(text, (1, 1, 1), [x, out, np.int32(n)], machine=machine)

@@ -1,0 +1,70 @@
+"""What AVX-512 does in one instruction and LLVM has no common operation for.
+
+Intel's manual, volume 2: VSCALEF, VRANGE. Both are about as fast as other arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.lowering.emit import I8, I16, I32, Builder, LType, V, const, poison, vector, zero
+from tilewright.targets.cpu.machine import Machine
+
+_LEAST, _MOST = 128, 512  # bits of a register
+_CURRENT = 4  # rounding as the processor is set to, which is to nearest
+_LARGER, _SMALLER = 0b0101, 0b0100  # of VRANGE, the sign that of the result
+
+
+def has_scale(machine: Machine) -> bool:
+    return {"avx512f", "avx512vl"} <= machine.features
+
+
+def scale(b: Builder, x: V, y: V) -> V:
+    """x * 2**floor(y), rounded once; see `Builder.own_scale`."""
+    return _by_registers(b, [x, y], lambda *args: _masked(b, "scalef", args, []))
+
+
+def has_extremum(machine: Machine) -> bool:
+    return {"avx512dq", "avx512vl"} <= machine.features
+
+
+def extremum(b: Builder, x: V, y: V, *, largest: bool) -> V:
+    """The larger or the smaller of two floats; the other one where one is a quiet NaN. -0.0 is
+    below 0.0. Of a signaling NaN a quiet one is made, which is the result."""
+    which = [const(I32, _LARGER if largest else _SMALLER)]
+    return _by_registers(b, [x, y], lambda *args: _masked(b, "range", args, which))
+
+
+def _by_registers(b: Builder, args: Sequence[V], make: Callable[..., V]) -> V:
+    """What `make` does with registers that are full, on any number of lanes."""
+    type = args[0].type
+    lanes = max(1, type.lanes)
+    full = max(_LEAST // type.bits, 1 << (lanes - 1).bit_length())
+    if full != lanes:
+        wide = _by_registers(b, [_padded(b, x, full) for x in args], make)
+        return b.shuffle(wide, None, list(range(lanes))) if type.lanes else b.extract(wide, 0)
+    if lanes * type.bits <= _MOST:
+        return make(*args)
+    halves = [list(range(lanes // 2)), list(range(lanes // 2, lanes))]
+    made = [_by_registers(b, [b.shuffle(x, None, h) for x in args], make) for h in halves]
+    return b.shuffle(made[0], made[1], list(range(lanes)))
+
+
+def _padded(b: Builder, x: V, lanes: int) -> V:
+    if not x.type.lanes:
+        return b.insert(poison(vector(x.type, lanes)), x, 0)
+    return b.shuffle(x, None, [k if k < x.type.lanes else -1 for k in range(lanes)])
+
+
+def _masked(b: Builder, name: str, args: Sequence[V], immediate: Sequence[V]) -> V:
+    """An instruction that takes a mask, on all lanes of full registers."""
+    type: LType = args[0].type
+    size = type.lanes * type.bits
+    kind = "ps" if type.bits == 32 else "pd"
+    mask = const(I16 if type.lanes == 16 else I8, -1)
+    rounding = [const(I32, _CURRENT)] if size == _MOST else []
+    return b.intrinsic(
+        f"llvm.x86.avx512.mask.{name}.{kind}.{size}",
+        type,
+        [*args, *immediate, zero(type), mask, *rounding],
+    )
