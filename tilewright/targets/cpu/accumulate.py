@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import I64, Builder, V, const, zero
+from tilewright.lowering.emit import Builder, V, const, zero
 from tilewright.lowering.types import compute_type, register_type
 from tilewright.ops import arith, reduce
 from tilewright.targets.cpu import access, avx512
@@ -25,9 +25,14 @@ class Accumulator:
 
     This base takes any combine function. As it may have no identity, one more vector of flags
     tells which lanes hold anything yet.
+
+    Attributes:
+        can_repeat: whether `repeat` is there.
+        any_order: whether lanes may be combined with any others: halves are faster to take apart.
     """
 
     can_repeat = False
+    any_order = False
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce) -> None:
         self.kernel = kernel
@@ -75,13 +80,14 @@ class Accumulator:
         return self.combine(level, state, self.load(level, values))
 
     def across(self, level: Level, state: list[V]) -> list[V]:
-        """Combine the lanes, neighbours first, into a state of one lane."""
+        """Combine the lanes into a state of one lane: neighbours first, where order matters."""
         b = level.b
         width = max(1, state[0].type.lanes)
         while width > 1:
             half = width // 2
-            left = [_take(b, v, list(range(0, 2 * half, 2))) for v in state]
-            right = [_take(b, v, list(range(1, 2 * half, 2))) for v in state]
+            step, second = (1, half) if self.any_order else (2, 1)
+            left = [_take(b, v, list(range(0, step * half, step))) for v in state]
+            right = [_take(b, v, list(range(second, second + step * half, step))) for v in state]
             rest = [b.extract(v, width - 1) for v in state] if width % 2 else None
             state = self.combine(level, left, right)
             if rest is not None:
@@ -92,16 +98,15 @@ class Accumulator:
     def add_repeated(
         self, level: Level, coords: Coords, state: list[V], count: V, width: int
     ) -> list[V]:
-        """Combine `count` elements that are all like the one at a point, into the first lane."""
+        """Combine `count` elements, at least one, that are all like the one at a point, into the
+        first lane."""
         b = level.b
         value = level.eval(self.op.srcs[0], coords).base
         repeated = self.repeat(level, self.load(level, [value]), count)
         if width > 1:
             pairs = zip(self.start(width), repeated, strict=True)
             repeated = [b.insert(vector, one, 0) for vector, one in pairs]
-        combined = self.combine(level, state, repeated)
-        some = b.icmp("sgt", count, const(I64, 0))
-        return [b.select(some, c, s) for c, s in zip(combined, state, strict=True)]
+        return self.combine(level, state, repeated)
 
     def write(self, level: Level, coords: Coords, state: list[V]) -> None:
         """Put the result where it belongs; the state has the lanes of the coordinates."""
@@ -126,6 +131,7 @@ class _Simple(Accumulator):
     order of a reduction is open, and so is the precision between its steps."""
 
     can_repeat = True
+    any_order = True
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
         super().__init__(kernel, op)

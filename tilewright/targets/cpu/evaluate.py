@@ -17,6 +17,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I64, Block, Builder, V, const
+from tilewright.lowering.math_common import if_any
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, memory, shape
@@ -399,11 +400,16 @@ def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
     """
     power = 2.0**512 if y.type.bits == 64 else 2.0**64
     magnitude = b.intrinsic("llvm.fabs", y.type, [y], overloads=[y.type])
+    one = const(y.type, 1.0)
     tiny = b.fcmp("olt", magnitude, const(y.type, 1.0 / power))
     huge = b.fcmp("ogt", magnitude, const(y.type, power))
-    scale = b.select(tiny, const(y.type, power), const(y.type, 1.0))
-    scale = b.select(huge, const(y.type, 1.0 / power), scale)
-    return b.fdiv(const(y.type, 1.0), b.fmul(y, scale)), scale
+
+    def scaled() -> list[V]:
+        scale = b.select(tiny, const(y.type, power), const(y.type, 1.0 / power))
+        return [b.fdiv(one, b.fmul(y, scale)), scale]
+
+    reciprocal, scale = if_any(b, b.or_(tiny, huge), [b.fdiv(one, y), one], scaled)
+    return reciprocal, scale
 
 
 def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Lanes:

@@ -11,7 +11,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from tilewright.base.lazy import cached_property
 from tilewright.ir import types as ir
+from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.lowering.convert import cast_fp16
 from tilewright.lowering.emit import (
@@ -104,6 +106,11 @@ class Kernel:
         self.is_large: V
 
     # -- values ---------------------------------------------------------------------------------
+
+    @cached_property
+    def facts(self) -> AxisMap:
+        """What is known of the numbers in each tile."""
+        return axis_info(self.fn)
 
     def constant(self, op: arith.Constant) -> V:
         element = ir.element_of(op.type)

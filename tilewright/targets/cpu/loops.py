@@ -282,10 +282,13 @@ class Nest:
         full = self.whole_vectors(b, full)
         state = self.large(level, at, full, state, assumed)
         empty = self.empty_from(level, bounds, whole)
-        state = self.vectors(level, at, full, empty or end, 1, state, None)
-        if empty is not None:
-            state = self.empty(level, at, empty, whole, bounds, state)
-        return state
+        if empty is None:
+            return self.vectors(level, at, full, end, 1, state, None)
+        if bounds.sharp:
+            empty = full
+        else:
+            state = self.vectors(level, at, full, empty, 1, state, None)
+        return self.empty(level, at, empty, whole, bounds, state)
 
     def whole_vectors(self, b: Builder, count: V) -> V:
         """The count rounded down to vectors, whose width need not be a power of two."""
@@ -341,10 +344,10 @@ class Nest:
         copies = self.vectors(level, at, start, many, self.unroll, copies, assumed)
         merged: list[list[V]] = []
         for i, a in enumerate(accumulators):
-            total, *others = copies[i * self.unroll : (i + 1) * self.unroll]
-            for other in others:
-                total = a.combine(level, total, other)
-            merged.append(total)
+            mine = copies[i * self.unroll : (i + 1) * self.unroll]
+            while len(mine) > 1:  # neighbours, so that no sum waits for all others
+                mine = [a.combine(level, *mine[k : k + 2]) for k in range(0, len(mine), 2)]
+            merged += mine
         return self.vectors(level, at, many, stop, 1, merged, assumed)
 
     def vectors(
@@ -498,9 +501,26 @@ class Nest:
         state: list[list[V]],
     ) -> list[list[V]]:
         """Past the last mask: fill what is kept with its one value, reduce it at once."""
-        sinks = [s for s in self.sinks if s.mask is None]
-        if not sinks:
+        if all(s.mask is not None for s in self.sinks):
             return state
+
+        def make(child: Level) -> list[list[V]]:
+            return self.one_value(child, at, start, whole, bounds, state)
+
+        some = level.b.icmp("slt", start, const(I64, whole))
+        return either(level, some, [make, lambda _: state])
+
+    def one_value(
+        self,
+        level: Level,
+        at: dict[int, Lanes],
+        start: V,
+        whole: int,
+        bounds: Bounds,
+        state: list[list[V]],
+    ) -> list[list[V]]:
+        """The sinks at all points from `start` on, of which there are some, by their one value."""
+        sinks = [s for s in self.sinks if s.mask is None]
         count = level.b.sub(const(I64, whole), start)
         assumed = dict.fromkeys(bounds.false, False)
         accumulators = [a for s in sinks for a in s.accumulators]

@@ -103,12 +103,14 @@ class Bounds:
     Attributes:
         full: below this, every comparison in `true` holds (an i64).
         empty: from this on, every mask in `false` fails; None if that is not known.
+        sharp: whether both are the same lane, the first of a vector.
     """
 
     full: V
     true: list[Value]
     empty: V | None
     false: list[Value]
+    sharp: bool
 
 
 def find_bounds(
@@ -148,7 +150,23 @@ def find_bounds(
         empty = _later(level, empty, ends)
     if not true:
         return None
-    return Bounds(full, true, empty, list(uses.masks))
+    sharp = all(
+        known is not None
+        and known[1] is known[0]
+        and _ends_with_vector(level, uses, leaf, lane_axis)
+        for leaf, known in analysed.items()
+    )
+    # then all masks fail where one does, if they are of the same comparisons
+    sharp = sharp and all(set(uses.leaves(mask)) == analysed.keys() for mask in uses.masks)
+    return Bounds(full, true, empty, list(uses.masks), sharp)
+
+
+def _ends_with_vector(level: Level, uses: MaskUses, leaf: Value, lane_axis: int) -> bool:
+    """Whether a comparison that is used at one place is the same in all lanes of each vector."""
+    axes = uses.place(leaf) or ()
+    if lane_axis not in axes:
+        return True
+    return level.kernel.facts[leaf].constancy[axes.index(lane_axis)] % level.width == 0
 
 
 def _later(level: Level, empty: V | None, ends: list[V]) -> V | None:
