@@ -191,17 +191,27 @@ def _to_fp16(b: Builder, x: V) -> V:
 
 
 def _to_bf16(b: Builder, x: V, rounding: str) -> V:
-    """The upper half of the bits, after adding just under (or at) half of its last place."""
-    if b.rounds_to_bf16 and rounding == "rtne":
-        return b.bitcast(b.fptrunc(x, BF16), like(I16, x.type))
-    bits = b.bitcast(x, like(I32, x.type))
-    upper = b.lshr(bits, 16)
     if rounding == "rtne":
-        bias = b.add(b.and_(upper, 1), 0x7FFF)
-        upper = b.lshr(b.add(bits, bias), 16)
+        if b.rounds_to_bf16:
+            return b.bitcast(b.fptrunc(x, BF16), like(I16, x.type))
+        return round_to_bf16(b, x)
+    return _upper_of(b, x, b.bitcast(x, like(I32, x.type)))
+
+
+def round_to_bf16(b: Builder, x: V) -> V:
+    """An fp32 as a bf16: the upper half of its bits, after adding just under (or at) half of its
+    last place."""
+    bits = b.bitcast(x, like(I32, x.type))
+    bias = b.add(b.and_(b.lshr(bits, 16), 1), 0x7FFF)
+    return _upper_of(b, x, b.add(bits, bias))
+
+
+def _upper_of(b: Builder, x: V, rounded: V) -> V:
+    """The upper half of rounded bits; of a NaN the upper half of its own, made quiet."""
+    bits = b.bitcast(x, like(I32, x.type))
     quiet = b.or_(b.lshr(bits, 16), 0x40)
     nan = b.fcmp("uno", x, x)
-    return b.trunc(b.select(nan, quiet, upper), I16)
+    return b.trunc(b.select(nan, quiet, b.lshr(rounded, 16)), I16)
 
 
 def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:

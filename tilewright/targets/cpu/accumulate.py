@@ -113,6 +113,7 @@ class Accumulator:
         axis = self.op.axis
         at = coords[:axis] + coords[axis + 1 :]
         values = self.result(level, state)
+        level.block = level.b.current  # a conversion may have opened blocks
         if not self.buffers:
             self.scalars = values
             return

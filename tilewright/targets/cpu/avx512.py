@@ -1,18 +1,35 @@
 """What AVX-512 does in one instruction and LLVM has no common operation for.
 
-Intel's manual, volume 2: VSCALEF, VRANGE. Both are about as fast as other arithmetic.
+Intel's manual, volume 2: VSCALEF, VRANGE, VCVTNEPS2BF16, VFPCLASS.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.lowering.emit import I8, I16, I32, Builder, LType, V, const, poison, vector, zero
+from tilewright.lowering.convert import round_to_bf16
+from tilewright.lowering.emit import (
+    BF16,
+    I1,
+    I8,
+    I16,
+    I32,
+    Builder,
+    LType,
+    V,
+    const,
+    like,
+    poison,
+    vector,
+    zero,
+)
+from tilewright.lowering.math_common import if_any
 from tilewright.targets.cpu.machine import Machine
 
 _LEAST, _MOST = 128, 512  # bits of a register
 _CURRENT = 4  # rounding as the processor is set to, which is to nearest
 _LARGER, _SMALLER = 0b0101, 0b0100  # of VRANGE, the sign that of the result
+_SUBNORMAL = 1 << 5  # of VFPCLASS
 
 
 def has_scale(machine: Machine) -> bool:
@@ -33,6 +50,25 @@ def extremum(b: Builder, x: V, y: V, *, largest: bool) -> V:
     below 0.0. Of a signaling NaN a quiet one is made, which is the result."""
     which = [const(I32, _LARGER if largest else _SMALLER)]
     return _by_registers(b, [x, y], lambda *args: _masked(b, "range", args, which))
+
+
+def converts_bf16(machine: Machine) -> bool:
+    return {"avx512bf16", "avx512dq", "avx512vl"} <= machine.features
+
+
+def cast_bf16(b: Builder, x: V, source: str, to: str) -> V | None:
+    """fp32 to bf16, as `Builder.own_cast`. The instruction takes subnormal numbers for zeros: where
+    there are any, the common way is taken."""
+    if (source, to) != ("fp32", "bf16") or not x.type.lanes:
+        return None
+    fast = b.bitcast(b.fptrunc(x, BF16), like(I16, x.type))
+    tiny = _by_registers(b, [x], lambda v: _is_subnormal(b, v))
+    return if_any(b, tiny, [fast], lambda: [round_to_bf16(b, x)])[0]
+
+
+def _is_subnormal(b: Builder, x: V) -> V:
+    name = f"llvm.x86.avx512.fpclass.ps.{x.type.lanes * x.type.bits}"
+    return b.intrinsic(name, like(I1, x.type), [x, const(I32, _SUBNORMAL)])
 
 
 def _by_registers(b: Builder, args: Sequence[V], make: Callable[..., V]) -> V:

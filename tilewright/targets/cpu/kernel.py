@@ -175,6 +175,8 @@ class Kernel:
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
         if not self.machine.converts_fp16:
             self.b.own_cast = cast_fp16
+        elif avx512.converts_bf16(self.machine):
+            self.b.own_cast = avx512.cast_bf16
         if avx512.has_scale(self.machine):
             self.b.own_scale = avx512.scale
         if self.wants_lines and self.fn.loc is not None:

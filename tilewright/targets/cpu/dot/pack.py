@@ -133,7 +133,8 @@ class _Fill(Keep):
         if source == to and not self.side.flipped:
             self.value = held
             return
-        x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
+        with level.placed(held):
+            x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
         if self.side.flipped:
             x = level.b.xor(x, const(x.type, -128))
         self.value = Lanes(x, 0 if held.uniform else None, held.depth)

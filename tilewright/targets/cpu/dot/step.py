@@ -99,7 +99,8 @@ class _Converted(Keep):
     def evaluate(self, level: Level, coords: Coords) -> None:
         held = level.eval(self.kept, coords)
         source, to = ir.dtype_of(self.kept.type), ir.dtype_of(self.buffer.type)
-        x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
+        with level.placed(held):
+            x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
         self.value = Lanes(x, 0 if held.uniform else None, held.depth)
 
     def bind(self) -> None:
@@ -145,7 +146,8 @@ class _Narrowed(Keep):
     def evaluate(self, level: Level, coords: Coords) -> None:
         held = access.read_buffer(level, self.sums, coords)
         source, to = ir.dtype_of(self.sums.type), ir.dtype_of(self.buffer.type)
-        narrow = cast(level.b, held.base, source, to)
+        with level.placed(held):
+            narrow = cast(level.b, held.base, source, to)
         self.value = Lanes(narrow, held.stride, held.depth)
 
     def bind(self) -> None:
