@@ -3,6 +3,7 @@
 `tests/runtime/test_native_cuda.py` looks at the same without a GPU.
 """
 
+import ctypes
 from typing import Any
 
 import pytest
@@ -38,14 +39,14 @@ def vectors(where: str = "cuda") -> tuple[Any, Any, Any]:
     return x, y, torch.zeros(N, device=where)
 
 
-def require_dlpack() -> None:
-    if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
-        pytest.skip("needs a torch that describes its tensors by DLPack's C functions")
+def require_torch_functions() -> None:
+    if not hasattr(ctypes.CDLL(torch._C.__file__), "aoti_torch_get_data_ptr"):
+        pytest.skip("needs a torch that describes its tensors by C functions")
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, *devices: str) -> JITFunction:
     """The kernel, after a launch on each device; from then on a launch by Python is a failure."""
-    require_dlpack()
+    require_torch_functions()
     kernel = jit(add)
     for device in devices or ("cuda",):
         for _ in range(2):  # the first finds torch
@@ -121,7 +122,7 @@ def copy_blocks(source, out, BLOCK: tl.constexpr):
 
 def without_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a launch by Python is a failure."""
-    require_dlpack()
+    require_torch_functions()
     for kind in (JITFunction, Autotuner, Heuristics):
         monkeypatch.setattr(kind, "run", None)
 

@@ -3,7 +3,7 @@
 import ctypes
 import inspect
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -20,31 +20,35 @@ from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.launcher import Launcher
-from tilewright.runtime.native.layout import OFFSETS
+from tilewright.runtime.native.layout import NUMBERS
 from tilewright.runtime.specialize import make_binder
 
-FP32 = 2 | 32 << 8 | 1 << 16  # DLDataType: a float of 32 bits, one lane
+TORCH_FP32 = 6  # c10::ScalarType::Float
 
 
 class OnGpu(Tensor):
     """What takes the place of torch.Tensor."""
 
 
-def _describe(tensor: Any, view: int) -> int:
-    """As torch does for DLPack; the address in two parts, for both count."""
-    fields = OFFSETS["DLTensor"]
-    ctypes.memset(view, 0xFF, fields["size"])
-    number = int(tensor.device.partition(":")[2])
-    words = {"data": tensor.address - 16, "byte_offset": 16}
-    for name, value in words.items():
-        ctypes.c_uint64.from_address(view + fields[name]).value = value
-    halves = {"device_type": 2, "device_id": number, "dtype": FP32}
-    for name, value in halves.items():
-        ctypes.c_uint32.from_address(view + fields[name]).value = value
-    return 0
+def _tells(width: Any, what: Callable[[Any], int]) -> Any:
+    """A function as torch's for code compiled ahead of time, which tells this of a tensor."""
+
+    def tell(tensor: int, out: int) -> int:
+        found: Any = ctypes.cast(tensor - NUMBERS["TORCH_TENSOR"], ctypes.py_object).value
+        width.from_address(out).value = what(found)
+        return 0
+
+    return ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(tell)
 
 
-_view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(_describe)
+_TELL = {
+    "torch_get_device_type": _tells(ctypes.c_int32, lambda tensor: NUMBERS["TORCH_CUDA"]),
+    "torch_get_device_index": _tells(
+        ctypes.c_int32, lambda tensor: int(tensor.device.partition(":")[2])
+    ),
+    "torch_get_dtype": _tells(ctypes.c_int32, lambda tensor: TORCH_FP32),
+    "torch_get_data_ptr": _tells(ctypes.c_int64, lambda tensor: tensor.address),
+}
 
 
 @pytest.fixture
@@ -55,7 +59,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     made = FakeCuda([Gpu(), Gpu()])
     made.install(monkeypatch)
     found._all.put_object("torch_tensor", OnGpu)
-    found._all.put("torch_view", ctypes.cast(_view, ctypes.c_void_p).value or 0)
+    for field, function in _TELL.items():
+        found._all.put(field, ctypes.cast(function, ctypes.c_void_p).value or 0)
     yield made
     found._torch_sought = False
     found.look_for_torch()

@@ -1,7 +1,9 @@
 """Native launches beside the reference: keys, arguments as the kernel gets them, wrong calls."""
 
+import _ctypes
 from collections.abc import Callable
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 import tilewright.language as tl
 from tests.runtime.native_cases import Twin, outcome
 from tilewright.runtime.native.layout import BUCKETS, MAX_OPTIONS, MAX_PARAMS, bucket_of, table_of
+from tilewright.runtime.native.torch_tensors import find_torch_tensors
 
 Array = np.ndarray[Any, Any]
 
@@ -300,17 +303,60 @@ class Derived(torch.Tensor):
     """Reads like any tensor; native code does not know its type."""
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [torch.zeros(8).as_subclass(Derived), torch.zeros(8, device="meta"), torch.zeros(3, 0)],
-    ids=["derived", "meta", "empty"],
-)
-def test_unusual_tensors_are_as_from_python(tensor: torch.Tensor) -> None:
-    twin = Twin(plain)
+UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {
+    "derived": lambda: torch.zeros(8).as_subclass(Derived),
+    "meta": lambda: torch.zeros(8, device="meta"),
+    "empty": lambda: torch.zeros(3, 0),
+    "empty view": lambda: SHARED[4:4],
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "in a library's own order": lambda: torch.eye(3).to_mkldnn(),
+    "copied when written": lambda: getattr(torch, "_lazy_clone")(SHARED)[8:],  # noqa: B009
+    "8 bits of a kind that kernels lack": lambda: torch.zeros(8, dtype=torch.float8_e8m0fnu),
+}
+
+
+@pytest.mark.parametrize("kind", UNUSUAL)
+def test_unusual_tensors_are_as_from_python(kind: str) -> None:
+    twin, tensor = Twin(plain), UNUSUAL[kind]()
     for _ in range(3):
-        expected = outcome(twin.bind, tensor, FIXED, 5)
-        got = outcome(twin.launcher.bind((1,)), tensor, FIXED, 5)
-        assert got == (expected if isinstance(expected[0], type) else expected[2])
+        expect_as_from_python(twin, tensor)
+
+
+def test_tensors_that_a_transformation_of_torch_traces() -> None:
+    def function(tensor: torch.Tensor) -> torch.Tensor:
+        assert type(tensor) is torch.Tensor
+        expect_as_from_python(Twin(plain), tensor)
+        return tensor
+
+    torch.vmap(function)(torch.zeros(3, 4))
+
+
+def expect_as_from_python(twin: Twin, tensor: torch.Tensor) -> None:
+    expected = outcome(twin.bind, tensor, FIXED, 5)
+    got = outcome(twin.launcher.bind((1,)), tensor, FIXED, 5)
+    assert got == (expected if isinstance(expected[0], type) else expected[2])
+
+
+class Elsewhere:
+    """A tensor whose object does not hold what it says it does."""
+
+    _cdata = 1
+
+    def __getitem__(self, index: Any) -> "Elsewhere":
+        return self
+
+
+def test_torch_is_left_to_python_when_it_is_not_as_expected() -> None:
+    elsewhere = Elsewhere()
+    nn = SimpleNamespace(Parameter=lambda view, **_: view)
+    other = SimpleNamespace(_C=torch._C, nn=nn, empty=lambda *_, **__: elsewhere)
+    older = SimpleNamespace(_C=SimpleNamespace(__file__=_ctypes.__file__))
+    numbers = {torch.float32: 3}
+    assert find_torch_tensors(other, numbers) is None
+    assert find_torch_tensors(older, numbers) is None
+    found = find_torch_tensors(torch, numbers)
+    assert found is not None
+    assert sorted(found.elements)[-2:] == [0, 3]
 
 
 def test_a_call_may_name_its_arguments_with_other_strings() -> None:

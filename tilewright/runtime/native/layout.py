@@ -48,6 +48,15 @@ FUNCTIONS: Final = (
 )
 """Python's C functions that the code calls: of the stable ABI (3.12), but for PyFunction's."""
 
+TORCH_FUNCTIONS: Final = (
+    *("torch_get_device_type", "torch_get_device_index", "torch_get_dtype"),
+    *("torch_get_data_ptr", "torch_get_storage_size", "torch_get_storage_offset"),
+)
+"""torch's C functions that the code calls, whose names begin with `aoti_`."""
+
+TORCH_DTYPES: Final = 128
+"""torch's numbers of element types are lower."""
+
 CONSTANT_TYPES: Final = 3
 
 # Words for each field of our structures.
@@ -60,9 +69,7 @@ _RUNTIME = {
     **dict.fromkeys(("element_numbers", "device_numbers"), 1),
     **dict.fromkeys(("base_name", "shape_name", "strides_name", "block_shape_name"), 1),
     **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
-    **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_view"), 1),
-    **dict.fromkeys(("untyped_storage", "storage_data_ptr", "storage_nbytes"), 1),
-    **dict.fromkeys(("value_name", "dtype_name"), 1),
+    **dict.fromkeys(("torch_tensor", "torch_parameter", *TORCH_FUNCTIONS, "value_name"), 1),
     **dict.fromkeys(("launch_method", "freeze_method", "extents_of", "environ", "cuda_usable"), 1),
     **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
     **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
@@ -72,7 +79,7 @@ _RUNTIME = {
     "cpu_threads": _KNOB_WORDS,
     "element_bytes": 64,
     "elements": 2 * BUCKETS,
-    "dlpack_elements": 2 * BUCKETS,
+    "torch_elements": TORCH_DTYPES,
 }
 _STATE = {
     **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
@@ -156,15 +163,6 @@ OFFSETS: Final[dict[str, dict[str, int]]] = {
         "descr": _HEAD + 40,
         "flags": _HEAD + 48,
     },
-    # DLTensor of dlpack.h.
-    "DLTensor": {
-        "data": 0,
-        "device_type": 8,
-        "device_id": 12,
-        "dtype": 20,
-        "byte_offset": 40,
-        "size": 48,
-    },
     # CUlaunchConfig of cuda.h.
     "LaunchConfig": {
         **dict(zip(("grid_x", "grid_y", "grid_z"), (0, 4, 8), strict=True)),
@@ -208,12 +206,6 @@ TUNE: Final = 1
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-DLPACK_KEY: Final = 1 << 32
-"""Added to a type of DLPack, so that no key of the table is 0."""
-
-AMBIGUOUS: Final = 255
-"""In the table of DLPack's types: one that stands for several of torch's."""
-
 _HASH_FACTOR = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: spreads addresses well
 _HASH_SHIFT = 64 - BUCKETS.bit_length() + 1
 
@@ -225,8 +217,6 @@ NUMBERS: Final[dict[str, int]] = {
     "BUCKETS": BUCKETS,
     "HASH_FACTOR": _HASH_FACTOR - (1 << 64),
     "HASH_SHIFT": _HASH_SHIFT,
-    "DLPACK_KEY": DLPACK_KEY,
-    "AMBIGUOUS": AMBIGUOUS,
     "CONSTANT_TYPES": CONSTANT_TYPES,
     "IS_CONSTEXPR": IS_CONSTEXPR,
     "BY_VALUE": BY_VALUE,
@@ -280,8 +270,11 @@ NUMBERS: Final[dict[str, int]] = {
     "EMPTY": 2,
     "CPU": CPU,
     "NO_DEVICE": -1,
-    "DL_CPU": 1,
-    "DL_CUDA": 2,
+    "DL_CUDA": 2,  # of dlpack.h
+    "TORCH_TENSOR": _HEAD,  # in a torch tensor's object, checked by `torch_tensors.py`
+    "TORCH_CPU": 0,
+    "TORCH_CUDA": 1,  # c10::DeviceType, likewise
+    "TORCH_DTYPES": TORCH_DTYPES,
     "OWNS_DATA": 0x4,
     "CONTIGUOUS": 0x3,
     "WRITEABLE": 0x400,  # NumPy's flags

@@ -12,7 +12,7 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from types import FunctionType
 from typing import Any, Protocol
@@ -30,18 +30,16 @@ from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.code import load
 from tilewright.runtime.native.layout import (
-    AMBIGUOUS,
-    DLPACK_KEY,
     FUNCTIONS,
     INT64_MAX,
     INT64_MIN,
     LEAF,
     NUMBERS,
     OFFSETS,
-    WORD,
     table_of,
 )
 from tilewright.runtime.native.structure import Structure
+from tilewright.runtime.native.torch_tensors import find_torch_tensors, stream_function
 from tilewright.runtime.tensors import CPU as CPU_NAME
 from tilewright.runtime.tensors import (
     CUDA_NAMES,
@@ -60,11 +58,8 @@ DEVICES = {name: number for number, name in enumerate((CPU_NAME, *CUDA_NAMES))}
 """What words of a key have for a device."""
 
 _CONSTANT_TYPES = (bool, str, DType)
-_ATTRIBUTES = ("value", "dtype", "best_config")
+_ATTRIBUTES = ("value", "best_config")
 _PARTS = ("base", "shape", "strides", "block_shape", "padding")
-_DLPACK_MAJOR = 1
-# Of DLPackExchangeAPI, in words: dltensor_from_py_object_no_sync and current_work_stream.
-_VIEW_FUNCTION, _STREAM_FUNCTION = 5, 6
 
 
 class MethodDef(ctypes.Structure):
@@ -236,25 +231,17 @@ class Runtime:
         if self._torch_sought or not hasattr(torch, "nn"):  # or another thread is importing it
             return
         self._torch_sought = True
-        functions = _exchange_functions(torch.Tensor)
-        if functions is None:
-            return
-        view, self.torch_stream = functions
+        self.torch_stream = stream_function(torch)
         dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
         named = {dtype: ELEMENTS[short] for dtype in dtypes if (short := _short(dtype))}
-        numbers = _dlpack_numbers(torch, view, filter(_is_simple, dtypes))
-        if numbers is None:
+        found = find_torch_tensors(torch, named)
+        if found is None:
             return
-        by_address = {id(dtype): element for dtype, element in named.items()}
-        self._all.put_words("elements", table_of({**_numpy_elements(), **by_address}))
-        self._all.put_words("dlpack_elements", table_of(_elements_by_number(numbers, named)))
-        put_object = self._all.put_object
-        put_object("untyped_storage", torch.Tensor.untyped_storage)
-        put_object("storage_data_ptr", torch.UntypedStorage.data_ptr)
-        put_object("storage_nbytes", torch.UntypedStorage.nbytes)
-        self._all.put("torch_view", view)
-        put_object("torch_parameter", torch.nn.Parameter)
-        put_object("torch_tensor", torch.Tensor)
+        for field, address in found.functions.items():
+            self._all.put(field, address)
+        self._all.put_words("torch_elements", found.elements)
+        self._all.put_object("torch_parameter", torch.nn.Parameter)
+        self._all.put_object("torch_tensor", torch.Tensor)
 
 
 def _builtin(method: MethodDef, self: tuple[Any, ...]) -> Any:
@@ -263,6 +250,13 @@ def _builtin(method: MethodDef, self: tuple[Any, ...]) -> Any:
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
     return make(ctypes.addressof(method), self, None)
+
+
+def _short(dtype: Any) -> str:
+    try:
+        return element_type(dtype)
+    except TypeError:
+        return ""
 
 
 def _home() -> int:
@@ -295,68 +289,6 @@ def _numpy_elements() -> dict[int, int]:
         for address, dtype in every.items()
         if dtype in NUMPY_ELEMENTS
     }
-
-
-# -- torch's side ---------------------------------------------------------------------------------
-
-
-def _exchange_functions(tensor_type: Any) -> tuple[int, int] | None:
-    """Addresses of the functions that describe a tensor and tell the current stream, 0 for none of
-    these, as DLPack 1.2 and later have them; None without them."""
-    capsule = getattr(tensor_type, "__dlpack_c_exchange_api__", None)
-    if capsule is None:
-        return None
-    get: Any = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    api: int = get(capsule, b"dlpack_exchange_api")
-    if ctypes.c_uint32.from_address(api).value != _DLPACK_MAJOR:
-        return None
-    view, stream = (_word_at(api + WORD * i) for i in (_VIEW_FUNCTION, _STREAM_FUNCTION))
-    return (view, stream) if view else None
-
-
-def _short(dtype: Any) -> str:
-    try:
-        return element_type(dtype)
-    except TypeError:
-        return ""
-
-
-def _is_simple(dtype: Any) -> bool:
-    """Whether torch makes tensors of it without a warning: not of complex or quantised numbers,
-    for which DLPack has other numbers or none."""
-    return not dtype.is_complex and not str(dtype).startswith(("torch.q", "torch.bits"))
-
-
-def _dlpack_numbers(torch: Any, view: int, dtypes: Iterable[Any]) -> dict[Any, int] | None:
-    """DLPack's number for each dtype of torch that has one, as torch gives it for a tensor; None
-    when what it tells of a tensor is not what is expected."""
-    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)(view)
-    layout = OFFSETS["DLTensor"]
-    room = (ctypes.c_uint64 * (layout["size"] // 8))()
-    at = ctypes.addressof(room)
-    found: dict[Any, int] = {}
-    for dtype in dtypes:
-        try:
-            tensor = torch.empty(2, dtype=dtype, device="cpu")[1:]
-            function(tensor, at)
-        except Exception:  # no type of tensors, or none of DLPack
-            continue
-        address = _word_at(at + layout["data"]) + _word_at(at + layout["byte_offset"])
-        if type(tensor) is not torch.Tensor or address != tensor.data_ptr():
-            return None
-        found[dtype] = ctypes.c_uint32.from_address(at + layout["dtype"]).value
-    return found
-
-
-def _elements_by_number(numbers: dict[Any, int], named: dict[Any, int]) -> dict[int, int]:
-    """The table for the code: element types by DLPack's numbers, several of which stand for dtypes
-    of fewer bits, too, which no kernel has."""
-    found: dict[int, int] = {}
-    for dtype, number in numbers.items():
-        key, element = number | DLPACK_KEY, named.get(dtype, 0)
-        found[key] = element if found.get(key, element) == element else AMBIGUOUS
-    return found
 
 
 # -- whether it can be ----------------------------------------------------------------------------

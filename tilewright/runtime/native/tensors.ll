@@ -1,5 +1,5 @@
-; Tensors among the arguments: NumPy's by their fields, torch's by DLPack, others by the readers of
-; runtime/tensors.py.
+; Tensors among the arguments: NumPy's by their fields, torch's by its C functions, others by the
+; readers of runtime/tensors.py.
 
 ; A tensor of any library: $STARTED, $LEFT for what is none that is known, $FAILED for Python.
 define internal i32 @read_memory(ptr %rt, ptr %frame, i64 %flags, ptr %value,
@@ -232,121 +232,97 @@ no:
   ret i64 -1
 }
 
-; A torch tensor, by the C functions that DLPack has libraries offer for this.
+; A torch tensor, by the C functions of torch_tensors.py. One that has no memory, such as a sparse one,
+; has them fail, which they tell by another number than 0.
 define internal i1 @read_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value,
                                 i64 %i) nounwind alwaysinline "frame-pointer"="all" {
 entry:
-  %view = alloca [$DLTensor.size x i8], align 8
-  %function = get ptr Runtime.torch_view of %rt
-  %status = call i32 %function(ptr %value, ptr %view)
-  %good = icmp eq i32 %status, 0
-  br i1 %good, label %type, label %clear
-type:
-  %type32 = get i32 DLTensor.dtype of %view
-  %type64 = zext i32 %type32 to i64
-  %key = or i64 %type64, $DLPACK_KEY
-  %table = at Runtime.dlpack_elements of %rt
-  %usual = call i64 @lookup(ptr %table, i64 %key)
-  %ambiguous = icmp eq i64 %usual, $AMBIGUOUS
-  br i1 %ambiguous, label %ask, label %typed
-ask:
-  %asked = call i64 @element_of_tensor(ptr %rt, ptr %value)
-  br label %typed
-typed:
-  %element = phi i64 [ %usual, %type ], [ %asked, %ask ]
+  %kind_out = alloca i32
+  %type_out = alloca i32
+  %data_out = alloca i64
+  %tensor = getelementptr i8, ptr %value, i64 $TORCH_TENSOR
+  %kind_of = get ptr Runtime.torch_get_device_type of %rt
+  %type_of = get ptr Runtime.torch_get_dtype of %rt
+  %data_of = get ptr Runtime.torch_get_data_ptr of %rt
+  %s0 = call i32 %kind_of(ptr %tensor, ptr %kind_out)
+  %s1 = call i32 %type_of(ptr %tensor, ptr %type_out)
+  %s2 = call i32 %data_of(ptr %tensor, ptr %data_out)
+  %s01 = or i32 %s0, %s1
+  %s = or i32 %s01, %s2
+  %told = icmp eq i32 %s, 0
+  br i1 %told, label %range, label %no
+range:
+  %type32 = load i32, ptr %type_out
+  %low_enough = icmp ult i32 %type32, $TORCH_DTYPES
+  br i1 %low_enough, label %look, label %no
+look:
+  %type = zext i32 %type32 to i64
+  %table = at Runtime.torch_elements of %rt
+  %element_at = getelementptr i64, ptr %table, i64 %type
+  %element = load i64, ptr %element_at
   %unknown = icmp eq i64 %element, 0
   br i1 %unknown, label %no, label %where
 where:
-  %data = get i64 DLTensor.data of %view
-  %offset = get i64 DLTensor.byte_offset of %view
-  %address = add i64 %data, %offset
-  %kind = get i32 DLTensor.device_type of %view
-  %index32 = get i32 DLTensor.device_id of %view
-  %index = zext i32 %index32 to i64
-  switch i32 %kind, label %no [ i32 $DL_CPU, label %cpu
-                                i32 $DL_CUDA, label %cuda ]
+  %address = load i64, ptr %data_out
+  %kind = load i32, ptr %kind_out
+  switch i32 %kind, label %no [ i32 $TORCH_CPU, label %cpu
+                                i32 $TORCH_CUDA, label %cuda ]
 cuda:
+  %index_of = get ptr Runtime.torch_get_device_index of %rt
+  %s3 = call i32 %index_of(ptr %tensor, ptr %kind_out)
+  %index32 = load i32, ptr %kind_out
+  %index = sext i32 %index32 to i64
+  %asked = icmp eq i32 %s3, 0
+  %placed = icmp sge i64 %index, 0
+  %known = and i1 %asked, %placed
+  br i1 %known, label %gpu, label %no
+gpu:
   %device = add i64 %index, 1
   %on_gpu = call i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
                                 i64 %device, i64 0, i64 0, i64 0)
   ret i1 %on_gpu
 cpu:
-  %done = call i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i,
+  %done = call i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %tensor, i64 %i,
                                   i64 %address, i64 %element)
   ret i1 %done
-clear:
-  api void PyErr_Clear()
-  br label %no
 no:
   ret i1 false
 }
 
-; A torch tensor's element type by its dtype, for DLPack has one number for several; 0 for others.
-define internal i64 @element_of_tensor(ptr %rt, ptr %tensor) nounwind "frame-pointer"="all" {
-entry:
-  %attribute = get ptr Runtime.dtype_name of %rt
-  %dtype = api ptr PyObject_GetAttr(ptr %tensor, ptr %attribute)
-  %failed = icmp eq ptr %dtype, null
-  br i1 %failed, label %clear, label %search
-search:
-  %key = ptrtoint ptr %dtype to i64
-  %table = at Runtime.elements of %rt
-  %element = call i64 @lookup(ptr %table, i64 %key)
-  api void Py_DecRef(ptr %dtype)
-  ret i64 %element
-clear:
-  api void PyErr_Clear()
-  ret i64 0
-}
-
 ; On the CPU the storage of a torch tensor, not the view, is what it may share with others.
-define internal i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %value, i64 %i,
-                                   i64 %address, i64 %element) nounwind "frame-pointer"="all" {
+define internal i1 @put_cpu_tensor(ptr %rt, ptr %frame, i64 %flags, ptr %tensor, i64 %i,
+                                   i64 %address,
+                                   i64 %element) nounwind alwaysinline "frame-pointer"="all" {
 entry:
-  %argument = alloca ptr
-  store ptr %value, ptr %argument
-  %storage_of = get ptr Runtime.untyped_storage of %rt
-  %storage = api ptr PyObject_Vectorcall(ptr %storage_of, ptr %argument, i64 1, ptr null)
-  %failed = icmp eq ptr %storage, null
-  br i1 %failed, label %clear, label %extent
+  %size_out = alloca i64
+  %offset_out = alloca i64
+  %size_of = get ptr Runtime.torch_get_storage_size of %rt
+  %offset_of = get ptr Runtime.torch_get_storage_offset of %rt
+  %s0 = call i32 %size_of(ptr %tensor, ptr %size_out)
+  %s1 = call i32 %offset_of(ptr %tensor, ptr %offset_out)
+  %s = or i32 %s0, %s1
+  %told = icmp eq i32 %s, 0
+  br i1 %told, label %extent, label %no
 extent:
-  %address_of = get ptr Runtime.storage_data_ptr of %rt
-  %bytes_of = get ptr Runtime.storage_nbytes of %rt
-  %low = call i64 @number_of(ptr %rt, ptr %address_of, ptr %storage)
-  %size = call i64 @number_of(ptr %rt, ptr %bytes_of, ptr %storage)
-  api void Py_DecRef(ptr %storage)
-  %c0 = icmp sge i64 %low, 0
-  %c1 = icmp sge i64 %size, 0
-  %known = and i1 %c0, %c1
-  br i1 %known, label %put, label %no
+  ; A tensor without elements has address 0, wherever its storage is.
+  %size = load i64, ptr %size_out
+  %null = icmp eq i64 %address, 0
+  %some = icmp ne i64 %size, 0
+  %hidden = and i1 %null, %some
+  br i1 %hidden, label %no, label %put
 put:
+  %sizes = at Runtime.element_bytes of %rt
+  %size_at = getelementptr i64, ptr %sizes, i64 %element
+  %bytes = load i64, ptr %size_at
+  %offset = load i64, ptr %offset_out
+  %before = mul i64 %offset, %bytes
+  %low = sub i64 %address, %before
   %high = add i64 %low, %size
   %done = call i1 @put_tensor(ptr %frame, i64 %flags, i64 %i, i64 %address, i64 %element,
                               i64 $CPU, i64 0, i64 %low, i64 %high)
   ret i1 %done
-clear:
-  api void PyErr_Clear()
-  br label %no
 no:
   ret i1 false
-}
-
-; What a method without arguments gives: an int of 0 or more; -1 for anything else.
-define internal i64 @number_of(ptr %rt, ptr %method,
-                               ptr %object) nounwind "frame-pointer"="all" {
-entry:
-  %argument = alloca ptr
-  store ptr %object, ptr %argument
-  %result = api ptr PyObject_Vectorcall(ptr %method, ptr %argument, i64 1, ptr null)
-  %failed = icmp eq ptr %result, null
-  br i1 %failed, label %clear, label %convert
-convert:
-  %number = call i64 @small(ptr %rt, ptr %result)
-  api void Py_DecRef(ptr %result)
-  ret i64 %number
-clear:
-  api void PyErr_Clear()
-  ret i64 -1
 }
 
 ; -- other libraries' tensors ---------------------------------------------------------------------

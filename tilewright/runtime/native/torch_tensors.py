@@ -1,0 +1,108 @@
+"""How the native code of a launch reads torch's tensors: by C functions that torch exports.
+
+torch has them for code that is compiled ahead of time, as an interface that stays (shim.h in
+torch/csrc/inductor/aoti_torch/c). They take the address of a C++ tensor; a tensor's Python object
+has that as its first field (`THPVariable` in torch/csrc/autograd/python_variable.h). Neither is
+taken for granted: what the functions tell of sample tensors is compared with what Python does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tilewright.runtime.native.layout import NUMBERS, TORCH_DTYPES, TORCH_FUNCTIONS
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+# Of DLPackExchangeAPI, dlpack.h, in words.
+_DLPACK_MAJOR, _STREAM_FUNCTION = 1, 6
+
+
+class TorchTensors(NamedTuple):
+    """What the code needs to know of torch.
+
+    Attributes:
+        functions: addresses, by the fields of the structure Runtime.
+        elements: for each of torch's numbers of an element type ours; 0 for those that kernels do
+            not have.
+    """
+
+    functions: dict[str, int]
+    elements: list[int]
+
+
+def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | None:
+    """How to read the tensors of this torch; None where they are not as expected.
+
+    Args:
+        torch: the module.
+        numbers: ours of the element types that kernels have, by torch's dtypes.
+    """
+    library = ctypes.CDLL(torch._C.__file__)
+    try:
+        functions = {f: _address(library, f"aoti_{f}") for f in TORCH_FUNCTIONS}
+        cpu, cuda = (getattr(library, f"aoti_torch_device_type_{d}")() for d in ("cpu", "cuda"))
+    except AttributeError:  # another torch
+        return None
+    if (cpu, cuda) != (NUMBERS["TORCH_CPU"], NUMBERS["TORCH_CUDA"]):
+        return None
+    elements = [0] * TORCH_DTYPES
+    for dtype, number in numbers.items():
+        told = _tell(functions, _samples(torch, dtype))
+        if told is None or not 0 <= told < TORCH_DTYPES:
+            return None
+        elements[told] = number
+    return TorchTensors(functions, elements)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
+
+
+def _samples(torch: Any, dtype: Any) -> list[Any]:
+    """Tensors in the CPU's memory whose storages are larger than they are."""
+    view = torch.empty((4, 3), dtype=dtype, device="cpu")[1:, 1]
+    return [view, torch.nn.Parameter(view, requires_grad=False)]
+
+
+def _tell(functions: dict[str, int], tensors: Iterable[Any]) -> int | None:
+    """torch's number of the tensors' element type, if the functions know the tensors."""
+    numbers: set[int] = set()
+    for tensor in tensors:
+        address = id(tensor) + NUMBERS["TORCH_TENSOR"]
+        # Without this word there would be no tensor for the functions to read.
+        if ctypes.c_uint64.from_address(address).value != tensor._cdata:
+            return None
+        told = {name: _call(function, address) for name, function in functions.items()}
+        numbers.add(told.pop("torch_get_dtype"))
+        del told["torch_get_device_index"]  # there is one CPU, and its index may be -1
+        expected = {
+            "torch_get_device_type": NUMBERS["TORCH_CPU"],
+            "torch_get_data_ptr": tensor.data_ptr(),
+            "torch_get_storage_size": tensor.untyped_storage().nbytes(),
+            "torch_get_storage_offset": tensor.storage_offset(),
+        }
+        if told != expected:
+            return None
+    return numbers.pop() if len(numbers) == 1 else None
+
+
+def _call(function: int, tensor: int) -> int:
+    """What a function tells, of 32 or 64 bits; -1 when it fails."""
+    told = ctypes.c_int64(0)
+    return -1 if _FUNCTION(function)(tensor, ctypes.addressof(told)) else told.value
+
+
+def stream_function(torch: Any) -> int:
+    """The address of the function of DLPack 1.2 and later that tells a device's current stream; 0
+    without one."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return 0
+    get: Any = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    api: int = get(capsule, b"dlpack_exchange_api")
+    if ctypes.c_uint32.from_address(api).value != _DLPACK_MAJOR:
+        return 0
+    return (ctypes.c_uint64 * (_STREAM_FUNCTION + 1)).from_address(api)[_STREAM_FUNCTION]
