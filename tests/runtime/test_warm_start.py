@@ -63,11 +63,14 @@ assert not fake.faults
 """
 
 ONCE_AND_AGAIN = """
+from functools import partial
+from types import BuiltinFunctionType
 from tilewright.runtime.jit import JITFunction
 native = "tilewright.runtime.native.launcher"
 x, out = np.zeros(1000, np.float32), np.zeros(1000, np.float32)
 launch = powers[(8,)]
-launch(x, out, 1000, BLOCK=128)
+around = partial(launch, x, out, BLOCK=128)
+around(1000)
 assert native not in sys.modules
 launch(x, n=1000, out=out, BLOCK=128)
 assert native in sys.modules
@@ -76,7 +79,13 @@ JITFunction.run = lambda *args, **kwargs: seen.append(args)
 out[:] = 0
 launch(x, n=1000, out=out, BLOCK=128)
 assert (out == 1).all()
+out[:] = 0
+around(1000)
+assert (out == 1).all()
 assert not seen
+# Nothing of ours is between.
+assert around.func is launch
+assert type(launch.func) is BuiltinFunctionType
 """
 
 TELL = """

@@ -91,7 +91,7 @@ class NativeInterface(KernelInterface):
         global _nothing_launched
         if _nothing_launched:
             _nothing_launched = False
-            return _First(self, grid)
+            return _first_launch(self, grid)
         return self._prepare()(grid)
 
     def _prepare(self) -> Callable[[Any], Callable[..., Any]]:
@@ -140,24 +140,27 @@ class NativeInterface(KernelInterface):
         return super().bind(*args, grid=grid, **kwargs) if bound is None else bound
 
 
-class _First:
-    """The first launch of a process. It goes through Python, as each variant's first does, and so
-    does not wait for native code, which a process that launches once does not need."""
+def _first_launch(interface: NativeInterface, grid: Any) -> Callable[..., Any]:
+    """What launches first in a process. That goes through Python, as each variant's first does, and
+    so does not wait for native code, which a process that launches once does not need.
 
-    __slots__ = ("_called", "_grid", "_interface", "_launch")
+    Who keeps it launches natively from then on: what a partial calls can be replaced.
+    """
+    called = False
 
-    def __init__(self, interface: NativeInterface, grid: Any) -> None:
-        self._interface, self._grid = interface, grid
-        self._called = False
-        self._launch: Callable[..., Any] | None = None
+    def launch(*args: Any, **kwargs: Any) -> Any:
+        nonlocal called
+        if not called:
+            called = True
+            return interface.fall_back(grid, *args, **kwargs)
+        native = interface[grid]
+        handle.__setstate__((native, (), {}, vars(handle)))
+        return native(*args, **kwargs)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        if not self._called:
-            self._called = True
-            return self._interface.fall_back(self._grid, *args, **kwargs)
-        if self._launch is None:
-            self._launch = self._interface[self._grid]
-        return self._launch(*args, **kwargs)
+    handle: Any = partial(launch)  # its `__setstate__` is not in the stubs
+    # A partial without attributes would be left out by one around it, which then kept `launch`.
+    vars(handle)["grid"] = grid
+    return handle
 
 
 _lock = Lock()
