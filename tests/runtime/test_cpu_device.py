@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -305,6 +306,59 @@ def test_launches_that_were_cheap_and_no_longer_are(code: cpu.LoadedCode) -> Non
         args = Args(16, turns)
         cpu.launch(code["spin"], args.address, (16, 1, 1), 0, 2)
         assert (args.counts == 1).all()
+
+
+class Shared:
+    """Launches of a kernel that the pool takes to cost what they are said to.
+
+    The pool counts in its word `state` the launches that it has published for workers.
+    """
+
+    programs = 16
+
+    def __init__(self, function: int) -> None:
+        pool = cpu.native_pool()
+        assert pool is not None
+        self._function, self._args = function, Args(self.programs)
+        self._state = pool.state
+        self._launch()
+        costs = (ctypes.c_uint64 * (2 * 512)).from_address(pool.state + LAYOUT["COSTS"])
+        self._cost = costs[::2].index(function) * 2 + 1
+        self._costs = costs
+
+    def _launch(self) -> None:
+        cpu.launch(self._function, self._args.address, (self.programs, 1, 1), 0, 2)
+
+    def _word(self, name: str, kind: Any = ctypes.c_uint64) -> Any:
+        return kind.from_address(self._state + LAYOUT[name])
+
+    def wait_until_all_sleep(self) -> None:
+        while self._word("SLEEPERS", ctypes.c_int32).value < 1:
+            time.sleep(0.001)
+
+    def is_shared(self, us: float, in_series: bool = False) -> bool:
+        """Whether a launch of this many microseconds is, after many others or alone."""
+        self._costs[self._cost] = int(us * 1000 * 1024) // self.programs
+        before = self._word("STATE").value >> 32
+        self._word("LAST").value = time.monotonic_ns() if in_series else 0
+        self._word("STREAK").value = 100
+        self._launch()
+        return self._word("STATE").value >> 32 > before
+
+
+def test_short_launches_wake_nobody_unless_they_are_many(
+    code: cpu.LoadedCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "_pool", None)  # one worker, and nobody else's launches
+    shared = Shared(code["count"])
+    shared.wait_until_all_sleep()
+    assert not any(shared.is_shared(us) for us in (0.5, 3, 7, 19))
+    assert not any(shared.is_shared(3, in_series=True) for _ in range(20))
+    # The others may have the processor for longer than lies between launches of a series.
+    assert any(shared.is_shared(7, in_series=True) for _ in range(200))
+    for us in (21, 500, 1e6, 1e12):
+        shared.wait_until_all_sleep()
+        assert shared.is_shared(us)
 
 
 def test_cost_of_unloaded_code_is_forgotten() -> None:

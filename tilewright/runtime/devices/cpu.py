@@ -11,17 +11,21 @@ slot's first byte on; `scratch` is a 64-byte aligned workspace that belongs to t
 How a launch runs
 -----------------
 The pool is native code (cpu_pool.ll), so that no thread needs the interpreter to take work.
-The calling thread takes part. A launch that is known to be short runs on it alone; any other is
-published in the pool's one job slot, whose fields are:
+The calling thread takes part. What a launch takes is known from the launch before: one of less than
+4 µs runs on the calling thread alone; one of less than 20 µs does, too, unless workers are awake or
+several such have followed each other closely, which is worth waking them. Any other is published in
+the pool's one job slot, whose fields are:
 
 - `state`: how many workers are in the job, how many may be, whether it is open, and its epoch, in
   one word, so that a worker joins by one compare-and-swap and never a job that has ended;
 - `next`: the first program nobody has taken. Threads take chunks from it, as large as about
-  25 to 100 µs of work, and smaller towards the end, so that all threads finish together;
+  25 to 100 µs of work, and smaller towards the end, so that all threads finish together. Of a
+  launch of less than 50 µs they take their whole shares at first: fewer chunks cost less, and the
+  caller, who comes first, has the same programs each time, and their memory in its caches;
 - `owner`: the launch that holds the slot. A second launch at the same time finds it taken and runs
   on its own thread, so launches never wait for each other.
 
-A worker without work spins for some microseconds and then sleeps on a condition variable. The
+A worker without work spins for some 40 µs and then sleeps on a condition variable. The
 caller comes back to Python every 50 ms, so that Python's signal handlers run; an exception from
 one (Ctrl-C) drops the programs that have not started and waits for those that have.
 """

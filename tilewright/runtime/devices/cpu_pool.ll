@@ -63,9 +63,9 @@ define i32 @pool_grow(ptr %pool) {
   ret i32 %rc
 }
 
-; Runs chunks until none is left (1) or the deadline has passed (0), and records the kernel's time
-; per program, in ns/1024, for the next launch to decide by.
-define internal i64 @drain(ptr %pool, ptr %scratch, i64 %deadline) {
+; Runs chunks from `start`, which is now, until none is left (1) or the deadline has passed (0), and
+; records the kernel's time per program, in ns/1024, for the next launch to decide by.
+define internal i64 @drain(ptr %pool, ptr %scratch, i64 %start, i64 %deadline) {
 entry:
   %next = getelementptr i8, ptr %pool, i64 @NEXT@
   %fnp = getelementptr i8, ptr %pool, i64 @FN@
@@ -77,11 +77,12 @@ entry:
   %total = load i64, ptr %totalp
   %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
   %parts = load i64, ptr %partsp
-  %start = call i64 @clock(i32 @MONOTONIC@)
+  %wishp = getelementptr i8, ptr %pool, i64 @WISH@
+  %wish1 = load i64, ptr %wishp
   br label %loop
 loop:
   %t = phi i64 [ %start, %entry ], [ %t2, %again ]
-  %wish = phi i64 [ 1, %entry ], [ %wish2, %again ]
+  %wish = phi i64 [ %wish1, %entry ], [ %wish2, %again ]
   %ran = phi i64 [ 0, %entry ], [ %ran2, %again ]
   %taken = load atomic i64, ptr %next monotonic, align 8
   %some = icmp slt i64 %taken, %total
@@ -153,8 +154,9 @@ define void @pool_forget(ptr %pool, ptr %fn) {
   ret void
 }
 
-; Whether `n` programs of `fn` are expected to take less than 10 µs.
-define internal i1 @is_cheap(ptr %pool, ptr %fn, i64 %n) {
+; What a program of `fn` takes, in ns/1024; 0 when it is not known.
+define internal i64 @cost_of(ptr %pool, ptr %fn) {
+entry:
   %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
   %who = load atomic ptr, ptr %slot monotonic, align 8
   %known = icmp eq ptr %who, %fn
@@ -163,11 +165,41 @@ look:
   %costp = getelementptr i8, ptr %slot, i64 8
   %cost = load atomic i64, ptr %costp monotonic, align 8
   %positive = call i64 @llvm.umax.i64(i64 %cost, i64 1)
-  %most = udiv i64 10240000, %positive
-  %cheap = icmp ult i64 %n, %most
-  ret i1 %cheap
+  %bounded = call i64 @llvm.umin.i64(i64 %positive, i64 274877906944)
+  ret i64 %bounded
 no:
-  ret i1 false
+  ret i64 0
+}
+
+; How many workers look for work at this moment.
+define internal i64 @awake(ptr %pool) {
+  %workersp = getelementptr i8, ptr %pool, i64 @WORKERS@
+  %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
+  %workers = load atomic i32, ptr %workersp monotonic, align 4
+  %asleep = load atomic i32, ptr %sleepersp monotonic, align 4
+  %few = sub i32 %workers, %asleep
+  %wide = sext i32 %few to i64
+  %none = icmp slt i64 %wide, 0
+  %count = select i1 %none, i64 0, i64 %wide
+  ret i64 %count
+}
+
+; Notes a launch at `now` that is worth sharing with workers that are awake; whether several of its
+; kind have come so closely before it that they would be, had they been woken.
+define internal i1 @in_series(ptr %pool, i64 %now, i64 %estimate) {
+  %lastp = getelementptr i8, ptr %pool, i64 @LAST@
+  %streakp = getelementptr i8, ptr %pool, i64 @STREAK@
+  %last = load atomic i64, ptr %lastp monotonic, align 8
+  %streak = load atomic i64, ptr %streakp monotonic, align 8
+  %gap = sub i64 %now, %last
+  %most = add i64 %estimate, @SERIES_NS@
+  %close = icmp ult i64 %gap, %most
+  %longer = add i64 %streak, 1
+  %streak2 = select i1 %close, i64 %longer, i64 0
+  store atomic i64 %now, ptr %lastp monotonic, align 8
+  store atomic i64 %streak2, ptr %streakp monotonic, align 8
+  %series = icmp uge i64 %streak2, @SERIES@
+  ret i1 %series
 }
 
 ; A worker of the pool, for ever. Word `state`: bits 0-15 active, 16-30 limit, 31 open, 32-63 epoch.
@@ -179,6 +211,8 @@ entry:
   %sleepers = getelementptr i8, ptr %pool, i64 @SLEEPERS@
   %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %wantp = getelementptr i8, ptr %pool, i64 @SCRATCH@
+  %workersp = getelementptr i8, ptr %pool, i64 @WORKERS@
+  %counted = atomicrmw add ptr %workersp, i32 1 monotonic
   %own = alloca ptr
   store ptr null, ptr %own
   br label %idle
@@ -249,7 +283,8 @@ without:
 runs:
   %size1 = phi i64 [ %size, %prepare ], [ %want, %enlarge ]
   %scratch = load ptr, ptr %own
-  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 9223372036854775807)
+  %now = call i64 @clock(i32 @MONOTONIC@)
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %now, i64 9223372036854775807)
   br label %leave
 leave:
   %size2 = phi i64 [ %size1, %runs ], [ 0, %without ]
@@ -273,18 +308,28 @@ finish:
 ; Takes part in the job that `ticket` owns: 0 when it has ended, 1 when the time was over before.
 define i64 @pool_help(ptr %pool, i64 %ticket, ptr %scratch, i64 %budget) {
 entry:
-  %spec = alloca [2 x i64], align 8
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
-  %state = getelementptr i8, ptr %pool, i64 @STATE@
-  %done = getelementptr i8, ptr %pool, i64 @DONE@
-  %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %who = load atomic i64, ptr %owner acquire, align 8
   %ours = icmp eq i64 %who, %ticket
   br i1 %ours, label %work, label %ended
 work:
   %now = call i64 @clock(i32 @MONOTONIC@)
+  %more = call i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget)
+  ret i64 %more
+ended:
+  ret i64 0
+}
+
+; The same for who owns the job, at `now`.
+define internal i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget) {
+entry:
+  %spec = alloca [2 x i64], align 8
+  %owner = getelementptr i8, ptr %pool, i64 @OWNER@
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %done = getelementptr i8, ptr %pool, i64 @DONE@
+  %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %deadline = add i64 %now, %budget
-  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %deadline)
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %now, i64 %deadline)
   %some = icmp eq i64 %all, 0
   br i1 %some, label %later, label %close
 close:
@@ -328,8 +373,6 @@ awake:
   br i1 %finished, label %release, label %later
 release:
   store atomic i64 0, ptr %owner release, align 8
-  br label %ended
-ended:
   ret i64 0
 later:
   ret i64 1
@@ -376,15 +419,29 @@ single:
 several:
   %start = call i64 @clock(i32 @MONOTONIC@)
   %deadline = add i64 %start, %budget
-  %soon = add i64 %start, 20000
+  %soon = add i64 %start, @SOON_NS@
   %alone = icmp slt i64 %workers, 1
   br i1 %alone, label %inline, label %guess
 guess:
-  %cheap = call i1 @is_cheap(ptr %pool, ptr %fn, i64 %n)
-  br i1 %cheap, label %inline, label %share
+  %cost = call i64 @cost_of(ptr %pool, ptr %fn)
+  %known = icmp ne i64 %cost, 0
+  %estimate = call i64 @time_of(i64 %cost, i64 %n)
+  %short_job = icmp ult i64 %estimate, @ASLEEP_NS@
+  %weigh_it = and i1 %known, %short_job
+  br i1 %weigh_it, label %weigh, label %share
+weigh:
+  ; Too short to wake anyone for it, unless it is one of many, after which workers stay awake.
+  %tiny = icmp ult i64 %estimate, @AWAKE_NS@
+  br i1 %tiny, label %inline, label %ask
+ask:
+  %ready = call i64 @awake(ptr %pool)
+  %someone = icmp ne i64 %ready, 0
+  %series = call i1 @in_series(ptr %pool, i64 %start, i64 %estimate)
+  %join_in = or i1 %someone, %series
+  br i1 %join_in, label %share, label %inline
 inline:
-  %until = phi i64 [ %deadline, %several ], [ %soon, %guess ], [ %deadline, %share ]
-  %from = phi i64 [ %begin, %several ], [ %begin, %guess ], [ %at, %share ]
+  %until = phi i64 [ %deadline, %several ], [ %soon, %weigh ], [ %soon, %ask ], [ %deadline, %share ]
+  %from = phi i64 [ %begin, %several ], [ %begin, %weigh ], [ %begin, %ask ], [ %at, %share ]
   br label %loop
 loop:
   %first = phi i64 [ %from, %inline ], [ %last, %next ]
@@ -405,12 +462,16 @@ look:
   %late = icmp sgt i64 %t2, %until
   br i1 %late, label %stop, label %next
 next:
+  ; As the clock takes as long as a small program, chunks grow fast while they are short.
   %dt = sub i64 %t2, %t
+  %quick = icmp ult i64 %dt, 60000
   %short = icmp ult i64 %dt, 1000000
+  %many = shl i64 %c, 4
   %double = shl i64 %c, 1
   %half = lshr i64 %c, 1
   %fewer = call i64 @llvm.umax.i64(i64 %half, i64 1)
-  %c2 = select i1 %short, i64 %double, i64 %fewer
+  %more = select i1 %quick, i64 %many, i64 %double
+  %c2 = select i1 %short, i64 %more, i64 %fewer
   br label %loop
 stop:
   ; A launch that was thought cheap and is not goes on in the pool, the others to their next slice.
@@ -419,7 +480,10 @@ stop:
 pause:
   ret i64 %last
 share:
-  %at = phi i64 [ %begin, %guess ], [ %last, %stop ]
+  %at = phi i64 [ %begin, %guess ], [ %begin, %ask ], [ %last, %stop ]
+  %now = phi i64 [ %start, %guess ], [ %start, %ask ], [ %t2, %stop ]
+  %price = phi i64 [ %cost, %guess ], [ %cost, %ask ], [ 0, %stop ]
+  %wakes = phi i1 [ true, %guess ], [ %series, %ask ], [ true, %stop ]
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
   %swap = cmpxchg ptr %owner, i64 0, i64 %ticket acq_rel monotonic
   %got = extractvalue { i64, i1 } %swap, 1
@@ -432,14 +496,10 @@ publish:
   %gridz = getelementptr i8, ptr %gridx, i64 8
   %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
   %bytesp = getelementptr i8, ptr %pool, i64 @SCRATCH@
-  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
   %nextp = getelementptr i8, ptr %pool, i64 @NEXT@
   %statep = getelementptr i8, ptr %pool, i64 @STATE@
   %left = sub i64 %total, %at
-  %others = sub i64 %left, 1
-  %useful = call i64 @llvm.umin.i64(i64 %workers, i64 %others)
-  %threads = add i64 %useful, 1
-  %parts = shl i64 %threads, 1
+  %useful = call i64 @divide(ptr %pool, i64 %price, i64 %left, i64 %workers)
   store ptr %fn, ptr %fnp
   store ptr %args, ptr %argsp
   store i32 %x32, ptr %gridx
@@ -447,7 +507,6 @@ publish:
   store i32 %z32, ptr %gridz
   store i64 %total, ptr %totalp
   store i64 %bytes, ptr %bytesp
-  store i64 %parts, ptr %partsp
   store atomic i64 %at, ptr %nextp monotonic, align 8
   %s = load atomic i64, ptr %statep monotonic, align 8
   %e = lshr i64 %s, 32
@@ -457,20 +516,69 @@ publish:
   %low = or i64 %limit, 2147483648
   %s1 = or i64 %high, %low
   store atomic i64 %s1, ptr %statep seq_cst, align 8
+  br i1 %wakes, label %rouse, label %go
+rouse:
   call void @wake(ptr %pool, i64 %useful)
-  %r = call i64 @pool_help(ptr %pool, i64 %ticket, ptr %scratch, i64 %budget)
+  br label %go
+go:
+  %r = call i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget)
   %status = sub i64 0, %r
   ret i64 %status
 }
 
-; Wakes as many sleeping workers as the job can use.
+; How many workers a job of `left` programs of this cost, 0 for an unknown one, can use. Notes how many
+; programs a thread takes at first, and into how many parts it divides what is left.
+;
+; A short job goes to few, who take all their programs at once: the caller, who is first, then has the
+; same ones on each launch, and their memory in its caches.
+define internal i64 @divide(ptr %pool, i64 %cost, i64 %left, i64 %workers) {
+entry:
+  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
+  %wishp = getelementptr i8, ptr %pool, i64 @WISH@
+  %others = sub i64 %left, 1
+  %all = call i64 @llvm.umin.i64(i64 %workers, i64 %others)
+  %unknown = icmp eq i64 %cost, 0
+  br i1 %unknown, label %done, label %known
+known:
+  %time = call i64 @time_of(i64 %cost, i64 %left)
+  %busy = udiv i64 %time, @SHARE_NS@
+  %some = call i64 @llvm.umax.i64(i64 %busy, i64 1)
+  %few = call i64 @llvm.umin.i64(i64 %all, i64 %some)
+  %brief = icmp ult i64 %time, @BRIEF_NS@
+  %chunk = udiv i64 @CHUNK@, %cost
+  %chunk1 = call i64 @llvm.umax.i64(i64 %chunk, i64 1)
+  br label %done
+done:
+  %useful = phi i64 [ %all, %entry ], [ %few, %known ]
+  %whole = phi i1 [ false, %entry ], [ %brief, %known ]
+  %wish = phi i64 [ 1, %entry ], [ %chunk1, %known ]
+  %threads = add i64 %useful, 1
+  %halves = shl i64 %threads, 1
+  %parts = select i1 %whole, i64 %threads, i64 %halves
+  store i64 %parts, ptr %partsp
+  store i64 %wish, ptr %wishp
+  ret i64 %useful
+}
+
+; What `n` programs of a cost take, in ns; of a very large number the first 2**24.
+define internal i64 @time_of(i64 %cost, i64 %n) {
+  %counted = call i64 @llvm.umin.i64(i64 %n, i64 16777216)
+  %fine = mul i64 %cost, %counted
+  %time = lshr i64 %fine, 10
+  ret i64 %time
+}
+
+; Wakes as many sleeping workers as the job can use beside those that are awake.
 define internal void @wake(ptr %pool, i64 %useful) {
 entry:
   %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
   %work = getelementptr i8, ptr %pool, i64 @WORK@
   %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4
   %asleep64 = zext i32 %asleep to i64
-  %n = call i64 @llvm.umin.i64(i64 %asleep64, i64 %useful)
+  %ready = call i64 @awake(ptr %pool)
+  %there = call i64 @llvm.umin.i64(i64 %ready, i64 %useful)
+  %wanted = sub i64 %useful, %there
+  %n = call i64 @llvm.umin.i64(i64 %asleep64, i64 %wanted)
   %none = icmp eq i64 %n, 0
   br i1 %none, label %end, label %lock
 lock:

@@ -47,6 +47,7 @@ LAYOUT = {
     "NEXT": 640,
     "SLEEPERS": 768,
     "WAITING": 772,
+    "WORKERS": 776,
     "OWNER": 896,
     "FN": 1024,
     "ARGS": 1032,
@@ -54,8 +55,11 @@ LAYOUT = {
     "TOTAL": 1056,
     "SCRATCH": 1064,
     "PARTS": 1072,
-    "COSTS": 1152,
-    "SIZE": 1152 + 512 * 16,
+    "WISH": 1080,
+    "LAST": 1152,
+    "STREAK": 1160,
+    "COSTS": 1280,
+    "SIZE": 1280 + 512 * 16,
 }
 
 
@@ -70,6 +74,21 @@ _MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SPINS = 1500
 
 
+# When a launch is shared, by what it is expected to take on one thread, in nanoseconds. In a
+# virtual machine on Zen 4, handing part of it to a thread that spins costs the caller 0.1 µs;
+# waking one costs 8, and it takes longer until that runs.
+_SHARING = {
+    "AWAKE_NS": 4000,  # from here on with workers that are awake
+    "ASLEEP_NS": 20_000,  # from here on with any
+    "SOON_NS": 40_000,  # what was expected to be below that and takes this long is shared then
+    "SERIES": 4,  # so many launches, each so soon after the one before, are worth waking workers,
+    "SERIES_NS": 20_000,  # who then spin from one to the next
+    "SHARE_NS": 2000,  # no more workers than have this much to do
+    "BRIEF_NS": 50_000,  # up to here each thread takes its whole share at once
+    "CHUNK": 25_000 << 10,  # otherwise so much, in the unit of costs: ns/1024
+}
+
+
 def _pool_ir() -> str:
     """The pool's LLVM IR for this platform."""
     machine = platform.machine().lower()
@@ -79,6 +98,7 @@ def _pool_ir() -> str:
         "PAUSE_DECLARATION": declaration,
         "PAUSE": pause,
         "SPINS": _SPINS,
+        **_SHARING,
         "STACK": _WORKER_STACK_BYTES,
         # PTHREAD_CREATE_DETACHED and the clocks have other numbers on Darwin.
         "DETACHED": 2 if sys.platform == "darwin" else 1,
