@@ -78,6 +78,14 @@ _ERF_LARGE = (
     0.021989820680820275,
     -0.0017436584109301572,
 )
+# 2**r on |r| <= 1/2, from the second coefficient on: 2**-23.4, where it is at most 0.18 of erf.
+_EXP2_ERF = (
+    0.6931469775976783,
+    0.240222420831118,
+    0.05550733744471335,
+    0.00967151278577686,
+    0.0013264727252583531,
+)
 # Through f64: the trigonometric kernels for tan, 2**-37.5 and 2**-42.9; log2((1+s)/(1-s))/s in
 # s**2, 2**-43.6; (2**r - 1)/r, 2**-34.3.
 _SIN_TAN = (
@@ -248,10 +256,12 @@ def erf(b: Builder, x: V) -> V:
     z = b.fmul(magnitude, magnitude)
     small = b.mul_add(magnitude, polynomial(b, z, _ERF_SMALL), magnitude)
     exponent = polynomial(b, magnitude, _ERF_LARGE)  # -26 .. -2.4
-    rounded = b.fadd(exponent, FORMAT_F32.magic + FORMAT_F32.bias)
-    r = b.fsub(exponent, b.fsub(rounded, FORMAT_F32.magic + FORMAT_F32.bias))
-    power = b.fmul(polynomial(b, r, (1.0, *FORMAT_F32.exp2)), power_of_two(b, int_bits(b, rounded)))
-    large = b.fsub(1.0, power)
+    rounded = b.fadd(exponent, FORMAT_F32.magic)
+    r = b.fsub(exponent, b.fsub(rounded, FORMAT_F32.magic))
+    # Neither the power of r nor the result is subnormal, so that adding to the exponent multiplies.
+    power = int_bits(b, polynomial(b, r, (1.0, *_EXP2_ERF)))
+    scaled = b.add(power, b.shl(int_bits(b, rounded), FORMAT_F32.mantissa))
+    large = b.fsub(1.0, float_bits(b, scaled))
     return copysign(b, b.select(b.fcmp("ogt", magnitude, 0.95), large, small), x)
 
 
