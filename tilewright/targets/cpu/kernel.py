@@ -222,11 +222,9 @@ class Kernel:
         extents = [b.load(I32, b.gep(I32, grid, i)) for i in range(3)]
         wide = [b.zext(e, I64) for e in extents]
         large = is_large(b, self, wide)
+        is_line = b.icmp("eq", b.or_(extents[1], extents[2]), 1)
         with b.loop(first, last) as loop:
-            x = b.urem(loop.index, wide[0])
-            rest = b.udiv(loop.index, wide[0])
-            y, z = b.urem(rest, wide[1]), b.udiv(rest, wide[1])
-            ids = [b.trunc(v, I32) for v in (x, y, z)]
+            ids = _program_ids(b, loop.index, wide, is_line)
             b.call(program, VOID, [*args, *ids, *extents, scratch, large])
         if self.streamed:
             fenced, done = b.block("fence"), b.block("done")
@@ -275,6 +273,26 @@ class Kernel:
         for shape, sinks in by_shape.items():
             self.b.at(level.block)
             run_sinks(self, level, shape, sinks)
+
+
+def _program_ids(b: Builder, number: V, extents: list[V], is_line: V) -> list[V]:
+    """The ids along x, y and z of a program of this number; in a grid along x it is the first.
+
+    There nothing is divided, which the program's first loads would wait for.
+    """
+    before, divided, known = b.current, b.block("divided"), b.block("known")
+    along_x = [b.trunc(number, I32), const(I32, 0), const(I32, 0)]
+    b.cond_br(is_line, known, divided)
+    b.at(divided)
+    x, rest = b.urem(number, extents[0]), b.udiv(number, extents[0])
+    found = [b.trunc(v, I32) for v in (x, b.urem(rest, extents[1]), b.udiv(rest, extents[1]))]
+    b.br(known)
+    b.at(known)
+    phis = [b.phi(I32) for _ in found]
+    for phi, alone, computed in zip(phis, along_x, found, strict=True):
+        phi.add(alone, before)
+        phi.add(computed, divided)
+    return [phi.value for phi in phis]
 
 
 @emits(memory.Store)
