@@ -252,7 +252,7 @@ def test_bad_objects_and_missing_names_are_errors() -> None:
 # -- grids ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+@pytest.mark.parametrize("threads", [1, 2, 3, 8, 70])  # more than there are ranges, too
 @pytest.mark.parametrize("grid", [(1, 1, 1), (2, 1, 1), (7, 3, 2), (1, 1, 5), (1000, 97, 1)])
 def test_every_program_runs_once(
     grid: tuple[int, int, int], threads: int, code: cpu.LoadedCode, pool: cpu.Pool

@@ -18,10 +18,11 @@ the pool's one job slot, whose fields are:
 
 - `state`: how many workers are in the job, how many may be, whether it is open, and its epoch, in
   one word, so that a worker joins by one compare-and-swap and never a job that has ended;
-- `next`: the first program nobody has taken. Threads take chunks from it, as large as about
-  25 to 100 µs of work, and smaller towards the end, so that all threads finish together. Of a
-  launch of less than 50 µs they take their whole shares at first: fewer chunks cost less, and the
-  caller, who comes first, has the same programs each time, and their memory in its caches;
+- ranges of programs, one for each thread, with the first that nobody has taken. A thread takes
+  chunks from its own, then from what is left of the others': as large as about 25 to 100 µs of
+  work, and smaller towards the end, so that all threads finish together. On each launch a thread
+  has the same programs so, as far as that goes, and their memory in its core's caches. Of a launch
+  of less than 50 µs it takes its whole range at once, as each chunk costs something;
 - `owner`: the launch that holds the slot. A second launch at the same time finds it taken and runs
   on its own thread, so launches never wait for each other.
 

@@ -63,41 +63,55 @@ define i32 @pool_grow(ptr %pool) {
   ret i32 %rc
 }
 
-; Runs chunks from `start`, which is now, until none is left (1) or the deadline has passed (0), and
-; records the kernel's time per program, in ns/1024, for the next launch to decide by.
-define internal i64 @drain(ptr %pool, ptr %scratch, i64 %start, i64 %deadline) {
+; Runs chunks from `start`, which is now, until none is left (1) or the deadline has passed (0): those of
+; the range that is this thread's, then what is left of the others. Records the kernel's time per
+; program, in ns/1024, for the next launch to decide by.
+define internal i64 @drain(ptr %pool, ptr %scratch, i64 %home, i64 %start, i64 %deadline) {
 entry:
-  %next = getelementptr i8, ptr %pool, i64 @NEXT@
   %fnp = getelementptr i8, ptr %pool, i64 @FN@
   %fn = load ptr, ptr %fnp
   %argsp = getelementptr i8, ptr %pool, i64 @ARGS@
   %args = load ptr, ptr %argsp
   %grid = getelementptr i8, ptr %pool, i64 @GRID@
-  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
-  %total = load i64, ptr %totalp
-  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
-  %parts = load i64, ptr %partsp
+  %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
+  %ranges = load i64, ptr %countp
   %wishp = getelementptr i8, ptr %pool, i64 @WISH@
   %wish1 = load i64, ptr %wishp
+  %briefp = getelementptr i8, ptr %pool, i64 @BRIEF@
+  %brief = load i64, ptr %briefp
+  br label %range
+range:
+  %number = phi i64 [ %home, %entry ], [ %number2, %elsewhere ]
+  %seen = phi i64 [ 1, %entry ], [ %seen2, %elsewhere ]
+  %tr = phi i64 [ %start, %entry ], [ %te, %elsewhere ]
+  %wishr = phi i64 [ %wish1, %entry ], [ %wishe, %elsewhere ]
+  %ranr = phi i64 [ 0, %entry ], [ %rane, %elsewhere ]
+  %next = call ptr @range_at(ptr %pool, i64 %number)
+  %endp = getelementptr i8, ptr %next, i64 8
+  %stop = load i64, ptr %endp
+  %own = icmp eq i64 %number, %home
+  %short_job = icmp ne i64 %brief, 0
+  %at_once = and i1 %own, %short_job
+  %shift = select i1 %at_once, i64 0, i64 1
   br label %loop
 loop:
-  %t = phi i64 [ %start, %entry ], [ %t2, %again ]
-  %wish = phi i64 [ %wish1, %entry ], [ %wish2, %again ]
-  %ran = phi i64 [ 0, %entry ], [ %ran2, %again ]
+  %t = phi i64 [ %tr, %range ], [ %t2, %again ]
+  %wish = phi i64 [ %wishr, %range ], [ %wish2, %again ]
+  %ran = phi i64 [ %ranr, %range ], [ %ran2, %again ]
   %taken = load atomic i64, ptr %next monotonic, align 8
-  %some = icmp slt i64 %taken, %total
-  br i1 %some, label %take, label %out
+  %some = icmp slt i64 %taken, %stop
+  br i1 %some, label %take, label %empty
 take:
-  %left = sub i64 %total, %taken
-  %share = udiv i64 %left, %parts
+  %left = sub i64 %stop, %taken
+  %share = lshr i64 %left, %shift
   %c0 = call i64 @llvm.umin.i64(i64 %wish, i64 %share)
   %c = call i64 @llvm.umax.i64(i64 %c0, i64 1)
   %first = atomicrmw add ptr %next, i64 %c monotonic
-  %mine = icmp slt i64 %first, %total
-  br i1 %mine, label %run, label %out
+  %mine = icmp slt i64 %first, %stop
+  br i1 %mine, label %run, label %empty
 run:
   %end = add i64 %first, %c
-  %last = call i64 @llvm.umin.i64(i64 %end, i64 %total)
+  %last = call i64 @llvm.umin.i64(i64 %end, i64 %stop)
   call void %fn(ptr %args, ptr %scratch, i64 %first, i64 %last, ptr %grid)
   %t2 = call i64 @clock(i32 @MONOTONIC@)
   %dt = sub i64 %t2, %t
@@ -113,13 +127,60 @@ run:
   br i1 %late, label %out, label %again
 again:
   br label %loop
+empty:
+  %te = phi i64 [ %t, %loop ], [ %t, %take ]
+  %wishe = phi i64 [ %wish, %loop ], [ %wish, %take ]
+  %rane = phi i64 [ %ran, %loop ], [ %ran, %take ]
+  %all = icmp uge i64 %seen, %ranges
+  br i1 %all, label %out, label %elsewhere
+elsewhere:
+  %seen2 = add i64 %seen, 1
+  %following = add i64 %number, 1
+  %over = icmp uge i64 %following, %ranges
+  %number2 = select i1 %over, i64 0, i64 %following
+  br label %range
 out:
-  %result = phi i64 [ 1, %loop ], [ 1, %take ], [ 0, %run ]
-  %until = phi i64 [ %t, %loop ], [ %t, %take ], [ %t2, %run ]
-  %n = phi i64 [ %ran, %loop ], [ %ran, %take ], [ %ran2, %run ]
+  %result = phi i64 [ 1, %empty ], [ 0, %run ]
+  %until = phi i64 [ %te, %empty ], [ %t2, %run ]
+  %n = phi i64 [ %rane, %empty ], [ %ran2, %run ]
   %spent = sub i64 %until, %start
   call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %n)
   ret i64 %result
+}
+
+; A range of programs: the first that nobody has taken, and the end.
+define internal ptr @range_at(ptr %pool, i64 %number) {
+  %ranges = getelementptr i8, ptr %pool, i64 @RANGES@
+  %offset = shl i64 %number, 7
+  %range = getelementptr i8, ptr %ranges, i64 %offset
+  ret ptr %range
+}
+
+; Divides `left` programs from `at` on into as many ranges as there are threads, up to a limit.
+define internal void @spread(ptr %pool, i64 %at, i64 %left, i64 %threads) {
+entry:
+  %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
+  %count = call i64 @llvm.umin.i64(i64 %threads, i64 @MOST_RANGES@)
+  store i64 %count, ptr %countp
+  %each = udiv i64 %left, %count
+  %over = urem i64 %left, %count
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %entry ], [ %i2, %loop ]
+  %from = phi i64 [ %at, %entry ], [ %to, %loop ]
+  %longer = icmp ult i64 %i, %over
+  %one = zext i1 %longer to i64
+  %size = add i64 %each, %one
+  %to = add i64 %from, %size
+  %range = call ptr @range_at(ptr %pool, i64 %i)
+  %endp = getelementptr i8, ptr %range, i64 8
+  store atomic i64 %from, ptr %range monotonic, align 8
+  store i64 %to, ptr %endp
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, %count
+  br i1 %more, label %loop, label %done
+done:
+  ret void
 }
 
 define internal ptr @cost_slot(ptr %pool, ptr %fn) {
@@ -212,7 +273,9 @@ entry:
   %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %wantp = getelementptr i8, ptr %pool, i64 @SCRATCH@
   %workersp = getelementptr i8, ptr %pool, i64 @WORKERS@
-  %counted = atomicrmw add ptr %workersp, i32 1 monotonic
+  %order = atomicrmw add ptr %workersp, i32 1 monotonic
+  %order64 = zext i32 %order to i64
+  %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
   %own = alloca ptr
   store ptr null, ptr %own
   br label %idle
@@ -284,7 +347,12 @@ runs:
   %size1 = phi i64 [ %size, %prepare ], [ %want, %enlarge ]
   %scratch = load ptr, ptr %own
   %now = call i64 @clock(i32 @MONOTONIC@)
-  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %now, i64 9223372036854775807)
+  ; The same range for each launch, so that its memory stays in this core's caches.
+  %ranges = load i64, ptr %countp
+  %behind = sub i64 %ranges, 1
+  %turn = urem i64 %order64, %behind
+  %home = add i64 %turn, 1
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %home, i64 %now, i64 9223372036854775807)
   br label %leave
 leave:
   %size2 = phi i64 [ %size1, %runs ], [ 0, %without ]
@@ -329,7 +397,7 @@ entry:
   %done = getelementptr i8, ptr %pool, i64 @DONE@
   %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %deadline = add i64 %now, %budget
-  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %now, i64 %deadline)
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 0, i64 %now, i64 %deadline)
   %some = icmp eq i64 %all, 0
   br i1 %some, label %later, label %close
 close:
@@ -385,11 +453,18 @@ define void @pool_cancel(ptr %pool, i64 %ticket) {
   %ours = icmp eq i64 %who, %ticket
   br i1 %ours, label %drop, label %end
 drop:
-  %next = getelementptr i8, ptr %pool, i64 @NEXT@
-  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
-  %total = load i64, ptr %totalp
-  store atomic i64 %total, ptr %next monotonic, align 8
-  br label %end
+  %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
+  %count = load i64, ptr %countp
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %drop ], [ %i2, %loop ]
+  %range = call ptr @range_at(ptr %pool, i64 %i)
+  %stopp = getelementptr i8, ptr %range, i64 8
+  %stop = load i64, ptr %stopp
+  store atomic i64 %stop, ptr %range monotonic, align 8
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, %count
+  br i1 %more, label %loop, label %end
 end:
   ret void
 }
@@ -494,9 +569,7 @@ publish:
   %gridx = getelementptr i8, ptr %pool, i64 @GRID@
   %gridy = getelementptr i8, ptr %gridx, i64 4
   %gridz = getelementptr i8, ptr %gridx, i64 8
-  %totalp = getelementptr i8, ptr %pool, i64 @TOTAL@
   %bytesp = getelementptr i8, ptr %pool, i64 @SCRATCH@
-  %nextp = getelementptr i8, ptr %pool, i64 @NEXT@
   %statep = getelementptr i8, ptr %pool, i64 @STATE@
   %left = sub i64 %total, %at
   %useful = call i64 @divide(ptr %pool, i64 %price, i64 %left, i64 %workers)
@@ -505,9 +578,9 @@ publish:
   store i32 %x32, ptr %gridx
   store i32 %y32, ptr %gridy
   store i32 %z32, ptr %gridz
-  store i64 %total, ptr %totalp
   store i64 %bytes, ptr %bytesp
-  store atomic i64 %at, ptr %nextp monotonic, align 8
+  %threads = add i64 %useful, 1
+  call void @spread(ptr %pool, i64 %at, i64 %left, i64 %threads)
   %s = load atomic i64, ptr %statep monotonic, align 8
   %e = lshr i64 %s, 32
   %e1 = add i64 %e, 1
@@ -527,13 +600,10 @@ go:
 }
 
 ; How many workers a job of `left` programs of this cost, 0 for an unknown one, can use. Notes how many
-; programs a thread takes at first, and into how many parts it divides what is left.
-;
-; A short job goes to few, who take all their programs at once: the caller, who is first, then has the
-; same ones on each launch, and their memory in its caches.
+; programs a thread takes at first, and whether the job is a short one.
 define internal i64 @divide(ptr %pool, i64 %cost, i64 %left, i64 %workers) {
 entry:
-  %partsp = getelementptr i8, ptr %pool, i64 @PARTS@
+  %briefp = getelementptr i8, ptr %pool, i64 @BRIEF@
   %wishp = getelementptr i8, ptr %pool, i64 @WISH@
   %others = sub i64 %left, 1
   %all = call i64 @llvm.umin.i64(i64 %workers, i64 %others)
@@ -544,18 +614,16 @@ known:
   %busy = udiv i64 %time, @SHARE_NS@
   %some = call i64 @llvm.umax.i64(i64 %busy, i64 1)
   %few = call i64 @llvm.umin.i64(i64 %all, i64 %some)
-  %brief = icmp ult i64 %time, @BRIEF_NS@
+  %short = icmp ult i64 %time, @BRIEF_NS@
   %chunk = udiv i64 @CHUNK@, %cost
   %chunk1 = call i64 @llvm.umax.i64(i64 %chunk, i64 1)
   br label %done
 done:
   %useful = phi i64 [ %all, %entry ], [ %few, %known ]
-  %whole = phi i1 [ false, %entry ], [ %brief, %known ]
+  %whole = phi i1 [ false, %entry ], [ %short, %known ]
   %wish = phi i64 [ 1, %entry ], [ %chunk1, %known ]
-  %threads = add i64 %useful, 1
-  %halves = shl i64 %threads, 1
-  %parts = select i1 %whole, i64 %threads, i64 %halves
-  store i64 %parts, ptr %partsp
+  %brief = zext i1 %whole to i64
+  store i64 %brief, ptr %briefp
   store i64 %wish, ptr %wishp
   ret i64 %useful
 }

@@ -35,6 +35,9 @@ _PTHREAD_SYMBOLS = (
     "clock_gettime",
 )
 
+_MOST_RANGES = 64
+"""Into so many parts the programs of a launch are divided; of more threads several have one."""
+
 # Offsets into the pool, in bytes. Each thing that several threads write has its own cache lines
 # (two of 64 bytes, for processors that fetch lines in pairs). The blocks for pthread objects are
 # larger than any known platform's.
@@ -44,7 +47,6 @@ LAYOUT = {
     "DONE": 256,
     "ATTR": 384,
     "STATE": 512,
-    "NEXT": 640,
     "SLEEPERS": 768,
     "WAITING": 772,
     "WORKERS": 776,
@@ -52,14 +54,15 @@ LAYOUT = {
     "FN": 1024,
     "ARGS": 1032,
     "GRID": 1040,
-    "TOTAL": 1056,
     "SCRATCH": 1064,
-    "PARTS": 1072,
+    "RANGE_COUNT": 1072,
     "WISH": 1080,
+    "BRIEF": 1088,
     "LAST": 1152,
     "STREAK": 1160,
-    "COSTS": 1280,
-    "SIZE": 1280 + 512 * 16,
+    "RANGES": 1280,
+    "COSTS": 1280 + _MOST_RANGES * 128,
+    "SIZE": 1280 + _MOST_RANGES * 128 + 512 * 16,
 }
 
 
@@ -84,7 +87,7 @@ _SHARING = {
     "SERIES": 4,  # so many launches, each so soon after the one before, are worth waking workers,
     "SERIES_NS": 20_000,  # who then spin from one to the next
     "SHARE_NS": 2000,  # no more workers than have this much to do
-    "BRIEF_NS": 50_000,  # up to here each thread takes its whole share at once
+    "BRIEF_NS": 50_000,  # up to here each thread takes its whole range at once
     "CHUNK": 25_000 << 10,  # otherwise so much, in the unit of costs: ns/1024
 }
 
@@ -99,6 +102,7 @@ def _pool_ir() -> str:
         "PAUSE": pause,
         "SPINS": _SPINS,
         **_SHARING,
+        "MOST_RANGES": _MOST_RANGES,
         "STACK": _WORKER_STACK_BYTES,
         # PTHREAD_CREATE_DETACHED and the clocks have other numbers on Darwin.
         "DETACHED": 2 if sys.platform == "darwin" else 1,
