@@ -36,6 +36,7 @@ def _passes() -> llvm.ModulePassManager:
     them, as llvmlite frees neither wholly.
     """
     passes = llvm.create_new_module_pass_manager()
+    passes.add_always_inliner_pass()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
     passes.add_simplify_cfg_pass()

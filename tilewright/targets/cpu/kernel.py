@@ -2,7 +2,8 @@
 
 The entry has the launch ABI: ``void NAME(ptr args, ptr scratch, i64 first, i64 last, ptr grid)``
 runs programs first … last - 1 of the flattened grid (x fastest). It reads the argument slots once
-and calls ``NAME.program`` for each. There pointers known to be disjoint are `noalias`.
+and calls ``NAME.program`` for each. There pointers known to be disjoint are `noalias`. A short one
+becomes the loop's body, unless the code is to tell source lines.
 """
 
 from __future__ import annotations
@@ -52,6 +53,10 @@ ALIGN = 64
 Binding = V | Buffer
 StepEmitter = Callable[["Kernel", Level, Any], None]
 STEPS: dict[type[Op], StepEmitter] = {}
+
+_INLINED = 150
+"""Lines of LLVM IR up to which a program is put where it is called. Adding two vectors has 77, and
+takes 3 % less then when they come from the L3 cache."""
 
 
 def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
@@ -171,7 +176,9 @@ class Kernel:
         """The LLVM module as text."""
         name = f"{self.fn.name}.program"
         params = [*self._params(), *[(I32, "")] * 6, (PTR, "noalias"), (I1, "")]
-        program = self.module.function(name, VOID, params, attributes="nounwind")
+        program = self.module.function(
+            name, VOID, params, attributes="nounwind", linkage="internal"
+        )
         self.b = Builder(program, has_fma=self.machine.has_fma, fast_flags=self.fast_flags)
         if not self.machine.converts_fp16:
             self.b.own_cast = cast_fp16
@@ -196,6 +203,8 @@ class Kernel:
         self.b.ret()
         self.b.at(self.entry)
         self.b.br(body)
+        if self.lines is None and sum(len(block.lines) for block in program.blocks) < _INLINED:
+            program.attach("alwaysinline")
         self._entry_point(name)
         return self.module.text()
 
