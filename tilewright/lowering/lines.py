@@ -51,6 +51,12 @@ class Lines:
             found = self._locations[loc] = self._location(loc)
         return found
 
+    def of_call_in(self, function: Function) -> str:
+        """The id of a location in another function, which calls this one."""
+        scope = self._subprogram(function.name, self._kernel.file, self._kernel.line)
+        function.attach(f"!dbg {scope}")
+        return self._module.metadata(f"!DILocation(line: {self._kernel.line}, scope: {scope})")
+
     def _location(self, loc: Loc) -> str:
         place = f"line: {loc.line}, column: {loc.column}"
         if loc.caller is None:

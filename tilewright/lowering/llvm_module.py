@@ -156,6 +156,7 @@ class Function:
 
     __slots__ = (
         "_head",
+        "_metadata",
         "_serial",
         "allocas",
         "blocks",
@@ -186,6 +187,7 @@ class Function:
         before = f"{linkage} " if linkage else ""
         after = f" {attribute_group}" if attribute_group else ""
         self._head = f"define {before}{ret.text} @{name}({written}){after}"
+        self._metadata = ""
         self.allocas: list[str] = []
         self._serial = 0
         self.blocks: list[Block] = []
@@ -193,7 +195,11 @@ class Function:
 
     def attach(self, metadata: str) -> None:
         """Append to the header, such as ``"!dbg !4"``."""
-        self._head = f"{self._head} {metadata}"
+        self._metadata += f" {metadata}"
+
+    def add_attribute(self, attribute: str) -> None:
+        """Add to the function's attributes: ``"alwaysinline"``."""
+        self._head = f"{self._head} {attribute}"
 
     def next_serial(self) -> int:
         """A number that makes a value's or a block's name unique in this function."""
@@ -202,7 +208,7 @@ class Function:
 
     def text(self) -> str:
         """The definition as LLVM assembly."""
-        parts = [self._head + " {"]
+        parts = [f"{self._head}{self._metadata} {{"]
         for block in self.blocks:
             if not block.closed:
                 raise ValueError(f"block {block.label} of @{self.name} has no terminator")

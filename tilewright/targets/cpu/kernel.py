@@ -3,7 +3,7 @@
 The entry has the launch ABI: ``void NAME(ptr args, ptr scratch, i64 first, i64 last, ptr grid)``
 runs programs first … last - 1 of the flattened grid (x fastest). It reads the argument slots once
 and calls ``NAME.program`` for each. There pointers known to be disjoint are `noalias`. A short one
-becomes the loop's body, unless the code is to tell source lines.
+becomes the loop's body.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class Kernel:
         self.b.ret()
         self.b.at(self.entry)
         self.b.br(body)
-        if self.lines is None and sum(len(block.lines) for block in program.blocks) < _INLINED:
-            program.attach("alwaysinline")
+        if sum(len(block.lines) for block in program.blocks) < _INLINED:
+            program.add_attribute("alwaysinline")
         self._entry_point(name)
         return self.module.text()
 
@@ -234,7 +234,9 @@ class Kernel:
         is_line = b.icmp("eq", b.or_(extents[1], extents[2]), 1)
         with b.loop(first, last) as loop:
             ids = _program_ids(b, loop.index, wide, is_line)
+            b.location = self.lines.of_call_in(entry) if self.lines else None
             b.call(program, VOID, [*args, *ids, *extents, scratch, large])
+            b.location = None
         if self.streamed:
             fenced, done = b.block("fence"), b.block("done")
             b.cond_br(large, fenced, done)
