@@ -20,7 +20,7 @@ from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.launcher import Launcher
-from tilewright.runtime.native.layout import NUMBERS
+from tilewright.runtime.native.layout import NUMBERS, TORCH_OFFSETS
 from tilewright.runtime.specialize import make_binder
 
 TORCH_FP32 = 6  # c10::ScalarType::Float
@@ -34,7 +34,7 @@ def _tells(width: Any, what: Callable[[Any], int]) -> Any:
     """A function as torch's for code compiled ahead of time, which tells this of a tensor."""
 
     def tell(tensor: int, out: int) -> int:
-        found: Any = ctypes.cast(tensor - NUMBERS["TORCH_TENSOR"], ctypes.py_object).value
+        found: Any = ctypes.cast(tensor - TORCH_OFFSETS[0], ctypes.py_object).value
         width.from_address(out).value = what(found)
         return 0
 
@@ -59,6 +59,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     made = FakeCuda([Gpu(), Gpu()])
     made.install(monkeypatch)
     found._all.put_object("torch_tensor", OnGpu)
+    found._all.put("torch_offset", TORCH_OFFSETS[0])
     for field, function in _TELL.items():
         found._all.put(field, ctypes.cast(function, ctypes.c_void_p).value or 0)
     yield made

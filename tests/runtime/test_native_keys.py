@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 import tilewright.language as tl
 from tests.runtime.native_cases import Twin, outcome
-from tilewright.runtime.native.layout import BUCKETS, MAX_OPTIONS, MAX_PARAMS, bucket_of, table_of
+from tilewright.runtime.native import torch_tensors
+from tilewright.runtime.native.layout import (
+    BUCKETS,
+    MAX_OPTIONS,
+    MAX_PARAMS,
+    TORCH_OFFSETS,
+    bucket_of,
+    table_of,
+)
 from tilewright.runtime.native.torch_tensors import find_torch_tensors
 
 Array = np.ndarray[Any, Any]
@@ -357,6 +365,33 @@ def test_torch_is_left_to_python_when_it_is_not_as_expected() -> None:
     found = find_torch_tensors(torch, numbers)
     assert found is not None
     assert sorted(found.elements)[-2:] == [0, 3]
+
+
+class BehindAFlag:
+    """An object with the C++ tensor where older releases have it."""
+
+    __slots__ = ("flag", "tensor")
+
+    @property
+    def _cdata(self) -> int:
+        return id(self.tensor)
+
+
+class First:
+    __slots__ = ("tensor",)
+
+    @property
+    def _cdata(self) -> int:
+        return id(self.tensor)
+
+
+def test_the_place_of_a_tensor_in_its_object_is_found() -> None:
+    behind, first = BehindAFlag(), First()
+    behind.flag = behind.tensor = first.tensor = None
+    behind.flag = 1
+    assert torch_tensors._offset([behind, behind]) == TORCH_OFFSETS[1]
+    assert torch_tensors._offset([first]) == TORCH_OFFSETS[0]
+    assert torch_tensors._offset([first, behind]) is None
 
 
 def test_a_call_may_name_its_arguments_with_other_strings() -> None:

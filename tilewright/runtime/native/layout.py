@@ -69,7 +69,8 @@ _RUNTIME = {
     **dict.fromkeys(("element_numbers", "device_numbers"), 1),
     **dict.fromkeys(("base_name", "shape_name", "strides_name", "block_shape_name"), 1),
     **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
-    **dict.fromkeys(("torch_tensor", "torch_parameter", *TORCH_FUNCTIONS, "value_name"), 1),
+    **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_offset", "value_name"), 1),
+    **dict.fromkeys(TORCH_FUNCTIONS, 1),
     **dict.fromkeys(("launch_method", "freeze_method", "extents_of", "environ", "cuda_usable"), 1),
     **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
     **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
@@ -133,6 +134,10 @@ def _words(*names: str) -> dict[str, int]:
 
 
 _HEAD = object.__basicsize__
+
+TORCH_OFFSETS: Final = (_HEAD, _HEAD + WORD)
+"""Where a torch tensor's object may have the C++ tensor: first, or behind a flag."""
+
 
 OFFSETS: Final[dict[str, dict[str, int]]] = {
     "Runtime": _packed(_RUNTIME),
@@ -271,7 +276,6 @@ NUMBERS: Final[dict[str, int]] = {
     "CPU": CPU,
     "NO_DEVICE": -1,
     "DL_CUDA": 2,  # of dlpack.h
-    "TORCH_TENSOR": _HEAD,  # in a torch tensor's object, checked by `torch_tensors.py`
     "TORCH_CPU": 0,
     "TORCH_CUDA": 1,  # c10::DeviceType, likewise
     "TORCH_DTYPES": TORCH_DTYPES,

@@ -239,6 +239,7 @@ class Runtime:
             return
         for field, address in found.functions.items():
             self._all.put(field, address)
+        self._all.put("torch_offset", found.offset)
         self._all.put_words("torch_elements", found.elements)
         self._all.put_object("torch_parameter", torch.nn.Parameter)
         self._all.put_object("torch_tensor", torch.Tensor)

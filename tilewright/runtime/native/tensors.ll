@@ -240,7 +240,8 @@ entry:
   %kind_out = alloca i32
   %type_out = alloca i32
   %data_out = alloca i64
-  %tensor = getelementptr i8, ptr %value, i64 $TORCH_TENSOR
+  %offset = get i64 Runtime.torch_offset of %rt
+  %tensor = getelementptr i8, ptr %value, i64 %offset
   %kind_of = get ptr Runtime.torch_get_device_type of %rt
   %type_of = get ptr Runtime.torch_get_dtype of %rt
   %data_of = get ptr Runtime.torch_get_data_ptr of %rt

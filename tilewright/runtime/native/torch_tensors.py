@@ -2,17 +2,23 @@
 
 torch has them for code that is compiled ahead of time, as an interface that stays (shim.h in
 torch/csrc/inductor/aoti_torch/c). They take the address of a C++ tensor; a tensor's Python object
-has that as its first field (`THPVariable` in torch/csrc/autograd/python_variable.h). Neither is
-taken for granted: what the functions tell of sample tensors is compared with what Python does.
+begins with that (`THPVariable` in torch/csrc/autograd/python_variable.h), in older releases behind
+a flag. Neither is taken for granted: what the functions tell of sample tensors is compared with
+what Python does.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from tilewright.runtime.native.layout import NUMBERS, TORCH_DTYPES, TORCH_FUNCTIONS
+from tilewright.runtime.native.layout import (
+    NUMBERS,
+    TORCH_DTYPES,
+    TORCH_FUNCTIONS,
+    TORCH_OFFSETS,
+)
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
 # Of DLPackExchangeAPI, dlpack.h, in words.
@@ -23,11 +29,13 @@ class TorchTensors(NamedTuple):
     """What the code needs to know of torch.
 
     Attributes:
+        offset: of the C++ tensor in a tensor's Python object, in bytes.
         functions: addresses, by the fields of the structure Runtime.
         elements: for each of torch's numbers of an element type ours; 0 for those that kernels do
             not have.
     """
 
+    offset: int
     functions: dict[str, int]
     elements: list[int]
 
@@ -47,13 +55,17 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
         return None
     if (cpu, cuda) != (NUMBERS["TORCH_CPU"], NUMBERS["TORCH_CUDA"]):
         return None
+    samples = {dtype: _samples(torch, dtype) for dtype in numbers}
+    offset = _offset([tensor for some in samples.values() for tensor in some])
+    if offset is None:
+        return None
     elements = [0] * TORCH_DTYPES
     for dtype, number in numbers.items():
-        told = _tell(functions, _samples(torch, dtype))
+        told = _tell(functions, samples[dtype], offset)
         if told is None or not 0 <= told < TORCH_DTYPES:
             return None
         elements[told] = number
-    return TorchTensors(functions, elements)
+    return TorchTensors(offset, functions, elements)
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:
@@ -66,14 +78,21 @@ def _samples(torch: Any, dtype: Any) -> list[Any]:
     return [view, torch.nn.Parameter(view, requires_grad=False)]
 
 
-def _tell(functions: dict[str, int], tensors: Iterable[Any]) -> int | None:
+def _offset(tensors: Sequence[Any]) -> int | None:
+    """Where all these objects have their C++ tensor, whose first word is the implementation's
+    address; None if there is no such place, and nothing for the functions to read."""
+    for offset in TORCH_OFFSETS:
+        words = (ctypes.c_uint64.from_address(id(tensor) + offset).value for tensor in tensors)
+        if all(word == tensor._cdata for word, tensor in zip(words, tensors, strict=True)):
+            return offset
+    return None
+
+
+def _tell(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int | None:
     """torch's number of the tensors' element type, if the functions know the tensors."""
     numbers: set[int] = set()
     for tensor in tensors:
-        address = id(tensor) + NUMBERS["TORCH_TENSOR"]
-        # Without this word there would be no tensor for the functions to read.
-        if ctypes.c_uint64.from_address(address).value != tensor._cdata:
-            return None
+        address = id(tensor) + offset
         told = {name: _call(function, address) for name, function in functions.items()}
         numbers.add(told.pop("torch_get_dtype"))
         del told["torch_get_device_index"]  # there is one CPU, and its index may be -1
