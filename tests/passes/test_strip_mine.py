@@ -90,6 +90,16 @@ def kernel(x, y, out, n):
     i = tl.arange(0, 1024)
     tl.store(out + (1023 - i), tl.load(x + i))
 """
+WRAPPED = """
+def kernel(x, y, out, n):
+    p = x + tl.arange(0, 1024) % 512
+    tl.store(p, tl.load(p) + 1)
+"""
+EVERY_ROW = """
+def kernel(x, y, out, n):
+    p = x + tl.broadcast_to(tl.arange(0, 64)[None, :], (16, 64))
+    tl.store(p, tl.load(p) + 1)
+"""
 SUMMED = """
 def kernel(x, y, out, n):
     i = tl.arange(0, 1024)
@@ -128,18 +138,27 @@ def kernel(x, y, out, n):
     tl.store(out + i, tl.load(x + i))
 """
 LEFT = {
-    "shifted": SHIFTED, "reversed": REVERSED, "summed": SUMMED, "needed later": NEEDED_LATER,
-    "carried": CARRIED, "volatile": VOLATILE, "flipped": SORTED, "few": FEW,
+    "shifted": SHIFTED, "reversed": REVERSED, "wrapped": WRAPPED, "every row": EVERY_ROW,
+    "summed": SUMMED, "needed later": NEEDED_LATER, "carried": CARRIED, "volatile": VOLATILE,
+    "flipped": SORTED, "few": FEW,
 }  # fmt: skip
 
 
 def case(text: str, dtype: DType, n: int = 700) -> tuple[Module, list[Any]]:
-    """The kernel after the passes of all targets, and arguments."""
+    """The kernel after the passes of all targets, and arguments, which share no memory.
+
+    The kernels on tiles of two axes say so: of one with a stride nobody knows that it has places of
+    its own.
+    """
+    disjoint = "[:, None]" in text
     rng = np.random.default_rng(4)
     args = [*(random_array(Tile((LENGTH,), dtype), rng) for _ in range(3)), n]
     kernel = kernel_from(text)
     signature = dict(zip(kernel.arg_names, map(type_string, args), strict=True))
     module = build(kernel, signature)
+    if disjoint:
+        for number, attrs in enumerate(module.entry.arg_attrs):
+            attrs["alias"] = number
     run(module, STEPS, PassContext())
     return module, args
 

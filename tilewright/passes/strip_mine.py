@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd
+from math import gcd, prod
 
-from tilewright.ir.analysis.axis_info import axis_info
+from tilewright.ir.analysis.axis_info import Facts, axis_info
 from tilewright.ir.analysis.pointers import may_overlap, split_pointer
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
@@ -40,8 +40,9 @@ def strip_mine(fn: Function, ctx: PassContext) -> bool:
     else needs what was loaded: a thread then needs registers for a part of each tile.
 
     Stores of a part come before loads of the next, so accesses that may meet must have equal
-    offsets. That leaves arguments that share memory some elements apart. But a tile's elements are
-    in no order where several warps work on it, and programs of one warp stay as they are.
+    offsets, which are consecutive numbers. That leaves arguments that share memory some elements
+    apart. But a tile's elements are in no order where several warps work on it, and programs of one
+    warp stay as they are.
     """
     lanes, warps = ctx.options.get("warp_size", 32), ctx.options.get("num_warps", 4)
     if warps == 1:
@@ -140,27 +141,41 @@ class _Strips:
             return False
         axes = range(len(self.shape))
         if len(axes) > 1:
-            contiguity = axis_info(self.fn)[self.stores[0].ptr].contiguity
+            contiguity = self._contiguity(self.stores[0].ptr)
             axes = sorted(axes, key=contiguity.__getitem__)
         return any(self.shape[axis] % parts == 0 and self._reach(axis) for axis in axes)
+
+    def _contiguity(self, value: Value) -> Facts:
+        return axis_info(self.fn)[value].contiguity
 
     def _may_interleave(self) -> bool:
         """Whether stores of a part may come before loads and stores of later ones."""
         accesses = self._accesses()
         if not all(shape_of(op.ptr.type) == self.shape for op in accesses):
             return False
-        return all(self._meet_in_place(op.ptr, s.ptr) for op in accesses for s in self.stores)
+        meeting = [
+            (op.ptr, store.ptr)
+            for store in self.stores
+            for op in accesses
+            if op is not store and may_overlap(self.fn, op.ptr, store.ptr)
+        ]
+        return not meeting or (
+            all(self._meet_in_place(*pair) for pair in meeting) and self._has_own_places()
+        )
 
     def _meet_in_place(self, a: Value, b: Value) -> bool:
-        """Whether what two pointers point to is the same at most for equal elements."""
-        if not may_overlap(self.fn, a, b):
-            return True
+        """Whether two pointers have equal offsets, from one place or from different arguments."""
         one, other = split_pointer(a), split_pointer(b)
         if one.varying is None or one.varying is not other.varying:
             return False
         if one.base is other.base:
             return one.uniform is other.uniform
         return one.base.owner is self.fn.body and other.base.owner is self.fn.body
+
+    def _has_own_places(self) -> bool:
+        """Whether no two elements have the same offset: those of a part would meet later ones."""
+        offsets = split_pointer(self.stores[0].ptr).varying
+        return offsets is not None and max(self._contiguity(offsets)) == prod(self.shape)
 
     def _reach(self, axis: int) -> bool:
         """Fill `axes` from the stores backwards; false if something cannot be divided."""
