@@ -119,3 +119,19 @@ def test_extrema_of_numbers_and_nan(t: str, name: str, features: str | None) -> 
             call(source.ctypes.data, out.ctypes.data, 2)
             choose = np.fmin if name == "minimumnum" else np.fmax
             np.testing.assert_array_equal(out, choose(source, dtype(2)))
+
+
+def test_a_repair_begins_where_the_call_does() -> None:
+    """Not at another one above it, which calls no function by name."""
+    above = '  %one = call float asm "", "=x,0"(float 1.0)\n  %x = sitofp i64 %n to float\n'
+    extremum = "  %m = call float @llvm.maximumnum.f32(float %x, float %one)\n"
+    found = repairs.with_opaque_extrema(above + extremum)
+    assert found.startswith(above)
+    assert found != above + extremum
+    load = (
+        "  %v = call <8 x i32> @llvm.masked.load.v8i32.p0(ptr align 4 %p, <8 x i1> %m,"
+        " <8 x i32> zeroinitializer)\n"
+    )
+    found = repairs.with_opaque_masks(above + load)
+    assert found.startswith(above)
+    assert found != above + load

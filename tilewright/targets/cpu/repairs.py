@@ -54,9 +54,9 @@ def _lone_lane(found: re.Match[str]) -> str:
 
 _MASKED_LOAD = re.compile(
     r"""^(?P<indent>\s*)
-        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@]*
+        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@\n]*
         @llvm\.masked\.load\.v(?P<lanes>\d+)(?:[if](?P<bits>32|64)|p0)\.p0\(
-        [^<]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),""",
+        [^<\n]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),""",
     re.MULTILINE | re.VERBOSE,
 )
 _REGISTER = 128, 256  # bits of the vectors that may be operands of assembly
@@ -98,7 +98,7 @@ def _resized(mask: str, lanes: int, to: int) -> str:
 
 _EXTREMUM = re.compile(
     r"""^(?P<indent>\s*)
-        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@]*@llvm\.(?:minimum|maximum)num\.f(?:32|64))
+        (?P<call>%[\w.]+\ =\ (?:tail\ )?call\ [^@\n]*@llvm\.(?:minimum|maximum)num\.f(?:32|64))
         \((?P<type>float|double)\ (?P<lhs>%[\w.]+),\ (?:float|double)\ (?P<rhs>%[\w.]+)\)""",
     re.MULTILINE | re.VERBOSE,
 )
