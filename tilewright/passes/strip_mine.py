@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd, prod
 
-from tilewright.ir.analysis.axis_info import Facts, axis_info
+from tilewright.base.lazy import cached_property
+from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.analysis.pointers import may_overlap, split_pointer
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
@@ -141,12 +142,13 @@ class _Strips:
             return False
         axes = range(len(self.shape))
         if len(axes) > 1:
-            contiguity = self._contiguity(self.stores[0].ptr)
+            contiguity = self._infos[self.stores[0].ptr].contiguity
             axes = sorted(axes, key=contiguity.__getitem__)
         return any(self.shape[axis] % parts == 0 and self._reach(axis) for axis in axes)
 
-    def _contiguity(self, value: Value) -> Facts:
-        return axis_info(self.fn)[value].contiguity
+    @cached_property
+    def _infos(self) -> AxisMap:
+        return axis_info(self.fn)
 
     def _may_interleave(self) -> bool:
         """Whether stores of a part may come before loads and stores of later ones."""
@@ -175,7 +177,7 @@ class _Strips:
     def _has_own_places(self) -> bool:
         """Whether no two elements have the same offset: those of a part would meet later ones."""
         offsets = split_pointer(self.stores[0].ptr).varying
-        return offsets is not None and max(self._contiguity(offsets)) == prod(self.shape)
+        return offsets is not None and max(self._infos[offsets].contiguity) == prod(self.shape)
 
     def _reach(self, axis: int) -> bool:
         """Fill `axes` from the stores backwards; false if something cannot be divided."""

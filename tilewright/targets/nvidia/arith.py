@@ -86,7 +86,7 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
 # -- exponentials ---------------------------------------------------------------------------------
 
 
-def exp_f32(b: Builder, x: V, fast_flags: str = "") -> V:
+def exp_f32(b: Builder, x: V, fast_flags: str) -> V:
     """2**n * 2**r with n = floor(x * log2(e)), kept within -126 .. 126; r is what remains.
 
     The product with log2(e) is divided by the range of n, so that the saturation to 0 .. 1 that an
