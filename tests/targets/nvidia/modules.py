@@ -58,21 +58,27 @@ def _debug(kind: str) -> str:
 """
 
 
-def wgmma(attributes: str) -> str:
-    """A kernel with one m64n8k16 product of a warp group, whose four sums each thread stores."""
+def wgmma(attributes: str, columns: int = 8) -> str:
+    """A kernel with one m64nNk16 product of a warp group; each thread stores its N / 2 sums."""
+    count = columns // 2
+    sums = ", ".join(["float"] * count)
+    numbers = range(count)
     outputs = "".join(
         f"  %p{i} = getelementptr float, ptr addrspace(1) %out, i32 {i}\n"
-        f"  %s{i} = extractvalue {{float, float, float, float}} %d, {i}\n"
+        f"  %s{i} = extractvalue {{{sums}}} %d, {i}\n"
         f"  store float %s{i}, ptr addrspace(1) %p{i}\n"
-        for i in range(4)
+        for i in numbers
     )
-    instruction = "wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16"
+    instruction = f"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.f16.f16"
+    registers = ", ".join(f"${i}" for i in numbers)
+    constraints = ",".join([*["=f"] * count, "l", "l", *map(str, numbers)])
+    zeros = ", ".join(["float 0.0"] * count)
     return f"""
 define ptx_kernel void @wgmma(ptr addrspace(1) %out, i64 %a, i64 %b) #0 {{
   call void asm sideeffect "wgmma.fence.sync.aligned;", ""() #1
-  %d = call {{float, float, float, float}} asm sideeffect
-    "{instruction} {{$0, $1, $2, $3}}, $4, $5, 1, 1, 1, 0, 0;", "=f,=f,=f,=f,l,l,0,1,2,3"
-    (i64 %a, i64 %b, float 0.0, float 0.0, float 0.0, float 0.0) #1
+  %d = call {{{sums}}} asm sideeffect
+    "{instruction} {{{registers}}}, ${count}, ${count + 1}, 1, 1, 1, 0, 0;", "{constraints}"
+    (i64 %a, i64 %b, {zeros}) #1
   call void asm sideeffect "wgmma.commit_group.sync.aligned;", ""() #1
   call void asm sideeffect "wgmma.wait_group.sync.aligned 0;", ""() #1
 {outputs}  ret void

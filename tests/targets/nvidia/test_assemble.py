@@ -22,6 +22,7 @@ from tilewright.targets.nvidia.assemble import (
     Request,
     find_assembler,
 )
+from tilewright.targets.nvidia.best_cubin import with_ctas
 from tilewright.targets.nvidia.cubin import _Elf, resources
 
 HOPPER = Request("sm_90a")
@@ -82,7 +83,7 @@ def test_so_many_ctas_leave_each_so_many_registers(assembler: Assembler) -> None
     ptx = ptx_of(many_values(emit.kernel_attributes(512), 80))
     alone = resources(assembler.assemble(ptx, HOPPER), "many_values")
     assert 80 <= alone.registers <= 128
-    two = resources(assembler.assemble(emit.with_ctas(ptx, 2), HOPPER), "many_values")
+    two = resources(assembler.assemble(with_ctas(ptx, 2), HOPPER), "many_values")
     assert two.registers == 65536 // (2 * 512)
 
 

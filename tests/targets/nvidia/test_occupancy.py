@@ -1,14 +1,9 @@
-"""How many CTAs a multiprocessor holds, and what ptxas is asked for because of it."""
+"""How many CTAs a multiprocessor holds, and when one more is worth asking for."""
 
 from __future__ import annotations
 
-import re
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from tilewright.targets.nvidia import target
 from tilewright.targets.nvidia.features import processor
 from tilewright.targets.nvidia.occupancy import (
     MAX_CTAS,
@@ -64,29 +59,3 @@ def test_one_more_cta_is_asked_for_where_it_costs_little(
     threads: int, registers: int, shared: int, ctas: int
 ) -> None:
     assert ctas_if_one_more(HOPPER, threads, registers, shared) == ctas
-
-
-@pytest.mark.parametrize("lines", [3, 2000])
-@pytest.mark.parametrize(("registers", "ctas"), [(31, []), (32, ["6"]), (33, [])])
-def test_a_kernel_of_32_registers_is_assembled_with_room(
-    lines: int, registers: int, ctas: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def assemble(ptx: str, request: Any) -> bytes:
-        seen.append(ptx)
-        return b""
-
-    def used(cubin: bytes, name: str) -> Any:
-        return SimpleNamespace(registers=registers, spilled_registers=0)
-
-    monkeypatch.setattr(target, "resources", used)
-    compiler = target.NvidiaTarget(90)
-    made = compiler._assembled(
-        SimpleNamespace(assemble=assemble),  # pyright: ignore[reportArgumentType]
-        ".reqntid 256\n{\n" + "\n" * lines,
-        compiler.parse_options({"num_warps": 8}),
-        SimpleNamespace(name="kernel", shared_bytes=0),  # pyright: ignore[reportArgumentType]
-    )
-    assert made.ptx in seen
-    assert re.findall(r"^\.minnctapersm (\d+)$", made.ptx, re.MULTILINE) == ctas

@@ -15,11 +15,11 @@ import hashlib
 import os
 import re
 import shlex
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
@@ -55,22 +55,52 @@ class Request:
     extra: tuple[str, ...] = ()
 
 
-class Assembler(Protocol):
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What an assembler said of PTX that it does not take.
+
+    Attributes:
+        log: its words.
+        command: what it was asked; `INPUT` stands for the PTX. Options alone, for a library.
+    """
+
+    log: str
+    command: Sequence[str]
+
+    def error(self, ptx: str) -> PTXASError:
+        """The error for that PTX, which is kept: its text tells where, and how to see it again."""
+        path, why = _keep(ptx)
+        text = ["PTXAS error: the kernel's PTX is refused", *_explained(self.log, ptx.split("\n"))]
+        stands_for = {INPUT: path or "FILE", OUTPUT: "/dev/null"}
+        again = shlex.join([stands_for.get(part, part) for part in self.command])
+        text.append(f"assembled as: {again}")
+        text.append(f"the PTX is in {path}" if path else f"the PTX could not be kept: {why}")
+        return PTXASError("\n".join(text), self.log, path)
+
+
+class Assembler(ABC):
     """Something that makes cubins."""
 
     name: str
 
+    @abstractmethod
     def version(self) -> str:
         """What changes when the same PTX may give another cubin."""
-        ...
+
+    @abstractmethod
+    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
+        """The cubin, equal bytes for equal PTX and requests, or why there is none."""
 
     def assemble(self, ptx: str, request: Request) -> bytes:
-        """The cubin; equal bytes for equal PTX and requests.
+        """The cubin of PTX that has to have one.
 
         Raises:
             PTXASError: the assembler refuses the PTX.
         """
-        ...
+        made = self.attempt(ptx, request)
+        if isinstance(made, Refusal):
+            raise made.error(ptx)
+        return made
 
 
 def find_assembler() -> Assembler | None:
@@ -97,7 +127,7 @@ def find_assembler() -> Assembler | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ptxas:
+class Ptxas(Assembler):
     """The program at `path`."""
 
     path: str
@@ -106,7 +136,7 @@ class Ptxas:
     def version(self) -> str:
         return _ptxas_version(self.path)
 
-    def assemble(self, ptx: str, request: Request) -> bytes:
+    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
@@ -117,7 +147,7 @@ class Ptxas:
         command = [self.path, *options, INPUT, "-o", OUTPUT]
         ended = run_program(command, _timeless(ptx).encode())
         if ended.status != 0:
-            raise _refusal(ptx, ended.stderr + ended.stdout, command)
+            return Refusal(ended.stderr + ended.stdout, command)
         return ended.output
 
 
@@ -143,7 +173,7 @@ def _ptxas_version(path: str) -> str:
 _PTX_INPUT = 2  # nvJitLinkInputType: the data is PTX
 
 
-class NvJitLink:
+class NvJitLink(Assembler):
     """The library at a path, of release 12.3 or later."""
 
     name = "nvjitlink"
@@ -157,7 +187,7 @@ class NvJitLink:
         self._library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
-    def assemble(self, ptx: str, request: Request) -> bytes:
+    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
         options = [
             f"-arch={request.processor}",
             f"-O{request.opt_level}",
@@ -170,7 +200,7 @@ class NvJitLink:
         refused = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
         try:
             if refused or self._link(handle, _timeless(ptx).encode()):
-                raise _refusal(ptx, self._fetch("ErrorLog", handle).decode(), options)
+                return Refusal(self._fetch("ErrorLog", handle).decode(), options)
             return self._fetch("LinkedCubin", handle)
         finally:
             self._library.nvJitLinkDestroy(ctypes.byref(handle))
@@ -215,21 +245,6 @@ def _timeless(ptx: str) -> str:
 
 _LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
 _LINE = re.compile(r"\t\.loc\t(\d+) (\d+)")
-
-
-def _refusal(ptx: str, log: str, command: Sequence[str]) -> PTXASError:
-    """The error for PTX, with the assembler's log and the command that shows it again.
-
-    Args:
-        command: in which `INPUT` stands for the PTX. Options alone, for a library, are told as
-            they are.
-    """
-    path, why = _keep(ptx)
-    text = ["PTXAS error: the kernel's PTX is refused", *_explained(log, ptx.split("\n"))]
-    again = shlex.join([{INPUT: path or "FILE", OUTPUT: "/dev/null"}.get(c, c) for c in command])
-    text.append(f"assembled as: {again}")
-    text.append(f"the PTX is in {path}" if path else f"the PTX could not be kept: {why}")
-    return PTXASError("\n".join(text), log, path)
 
 
 def _explained(log: str, lines: Sequence[str]) -> list[str]:

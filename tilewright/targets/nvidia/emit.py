@@ -138,18 +138,3 @@ def _without_strength_reduction() -> Generator[None]:
         yield
     finally:
         llvm.set_option("tilewright", "-disable-lsr=false")
-
-
-def with_ctas(ptx: str, ctas: int) -> str:
-    """The PTX of a kernel of which a multiprocessor is to hold so many CTAs at once.
-
-    ptxas 13.0, left to itself, gave kernels that need more than 255 registers 32 of them, and
-    spilled the rest. Told that a single CTA is enough, it takes 255 (seen on a layer norm's
-    gradient with 64 elements a thread: ten times as fast). It is not told always, as it then also
-    takes more where two CTAs would fit: a layer norm of 8192 columns took 29 % longer.
-
-    It is a directive, as ptxas takes no notice of `-maxrregcount` beside `.reqntid` (12.8 to 13.5).
-    """
-    return re.sub(
-        r"^(\.reqntid .*)$", rf"\1\n.minnctapersm {ctas}", ptx, count=1, flags=re.MULTILINE
-    )

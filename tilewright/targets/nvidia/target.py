@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.choices import DOT_PRECISIONS, FP8_TYPES
 from tilewright.targets.asked import BaseBackend
-from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Assembler, Request, find_assembler
+from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     NEWEST_PTX,
     WARP_SIZE,
     Processor,
     processor,
-)
-from tilewright.targets.nvidia.occupancy import (
-    SQUEEZED_REGISTERS,
-    ctas_if_one_more,
-    ctas_with_room,
 )
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
@@ -34,7 +29,6 @@ if TYPE_CHECKING:
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
     from tilewright.targets.nvidia.codegen import Generated
-    from tilewright.targets.nvidia.cubin import Resources
 
 # A kernel that is found in the store needs only the key.
 _frontend_options = late("tilewright.frontend.options:FrontendOptions")
@@ -42,9 +36,8 @@ _steps = late("tilewright.targets.nvidia.steps:steps")
 generate = late("tilewright.targets.nvidia.codegen:generate")
 _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
 _parse_module = late("tilewright.ir.parser:parse_module")
-_with_ctas = late("tilewright.targets.nvidia.emit:with_ctas")
-_thread_pool = late("concurrent.futures:ThreadPoolExecutor")
-resources = late("tilewright.targets.nvidia.cubin:resources")
+_attempts = late("tilewright.targets.nvidia.best_cubin:Attempts")
+_best_cubin = late("tilewright.targets.nvidia.best_cubin:best_cubin")
 resources_of = late("tilewright.targets.nvidia.resources:resources_of")
 find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
 sass = late("tilewright.targets.nvidia.disassemble:sass")
@@ -96,20 +89,6 @@ class CudaOptions:
     ptx_version: int | None = None
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"
-
-
-SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 550
-
-# Spills with so few registers in use are the assembler's choice, not need.
-FEW_REGISTERS = 64
-
-
-class Assembled(NamedTuple):
-    """What an assembler made of which PTX."""
-
-    ptx: str
-    cubin: bytes
-    used: Resources
 
 
 class NvidiaTarget(BaseBackend):
@@ -209,7 +188,12 @@ class NvidiaTarget(BaseBackend):
         if assembler is None:
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
-        best = self._assembled(assembler, ptx, options, generated, as_it_is=own_ptx is not None)
+        attempts = _attempts(assembler, assembly_request(options, chip), generated.name)
+        if options.maxnreg is not None or own_ptx is not None:
+            best = attempts.plain(ptx)
+        else:
+            threads = options.num_warps * WARP_SIZE
+            best = _best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
@@ -217,34 +201,6 @@ class NvidiaTarget(BaseBackend):
             "n_spills": used.spilled_registers,
         }
         return Lowered({**stages, "cubin": cubin}, metadata)
-
-    def _assembled(
-        self,
-        assembler: Assembler,
-        ptx: str,
-        options: CudaOptions,
-        generated: Generated,
-        *,
-        as_it_is: bool = False,
-    ) -> Assembled:
-        """The cubin; made again where the assembler's choice of registers can be bettered."""
-        chip, name = self.processor, generated.name
-        request = assembly_request(options, chip)
-
-        def attempt(ptx: str) -> Assembled:
-            cubin = assembler.assemble(ptx, request)
-            return Assembled(ptx, cubin, resources(cubin, name))
-
-        if options.maxnreg is not None or as_it_is:
-            return attempt(ptx)
-        threads = options.num_warps * WARP_SIZE
-        first = _with_room(attempt, ptx, threads)
-        registers = first.used.registers
-        if first.used.spilled_registers:
-            return attempt(_with_ctas(ptx, 1)) if registers <= FEW_REGISTERS else first
-        ctas = ctas_if_one_more(chip, threads, registers, generated.shared_bytes)
-        second = attempt(_with_ctas(ptx, ctas)) if ctas else first
-        return first if second.used.spilled_registers else second
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         cubin = stages.get("cubin")
@@ -260,22 +216,6 @@ class NvidiaTarget(BaseBackend):
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
         return resources_of(self.processor, metadata)
-
-
-def _with_room(attempt: Callable[[str], Assembled], ptx: str, threads: int) -> Assembled:
-    """What the assembler makes of a kernel that it may not squeeze into few registers.
-
-    Whether it does shows only afterwards. Short kernels, of which it is most of them, are assembled
-    both ways at once, so that nobody waits for the second.
-    """
-    roomy = _with_ctas(ptx, ctas_with_room(threads))
-    if ptx.count("\n") > SHORT_PTX:
-        first = attempt(ptx)
-        return attempt(roomy) if first.used.registers == SQUEEZED_REGISTERS else first
-    with _thread_pool(1) as pool:
-        second = pool.submit(attempt, roomy)
-        first = attempt(ptx)
-        return second.result() if first.used.registers == SQUEEZED_REGISTERS else first
 
 
 def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:

@@ -1,0 +1,91 @@
+"""Which of the cubins that an assembler makes of a kernel is taken."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.targets.nvidia.modules import wgmma
+from tilewright.targets.nvidia import best_cubin as searched
+from tilewright.targets.nvidia import emit
+from tilewright.targets.nvidia.assemble import Assembler, Refusal, Request, find_assembler
+from tilewright.targets.nvidia.best_cubin import SHORT_PTX, Attempts, best_cubin
+from tilewright.targets.nvidia.cubin import Resources
+from tilewright.targets.nvidia.features import processor
+
+HOPPER = processor(90)
+REQUEST = Request("sm_90a")
+PLAIN = 0  # stands for a cubin that holds no number of CTAs
+
+
+class Told(Assembler):
+    """An assembler whose cubins use what they are told to; what it is not told of, it refuses.
+
+    Args:
+        registers: of a thread, with the words that spill, for each number of CTAs.
+    """
+
+    name = "told"
+
+    def __init__(self, registers: dict[int, tuple[int, int]]) -> None:
+        self.registers = registers
+
+    def version(self) -> str:
+        return "1"
+
+    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
+        ctas = held(ptx)
+        return b"%d" % ctas if ctas in self.registers else Refusal("too few registers", [])
+
+
+def held(ptx: str) -> int:
+    """How many CTAs a kernel is to hold."""
+    found = re.findall(r"^\.minnctapersm (\d+)$", ptx, re.MULTILINE)
+    assert len(found) < 2
+    return int(found[0]) if found else PLAIN
+
+
+@pytest.mark.parametrize("lines", [3, SHORT_PTX + 1])
+@pytest.mark.parametrize(
+    ("made", "taken"),
+    [
+        pytest.param({PLAIN: (31, 0)}, PLAIN, id="as it is"),
+        pytest.param({PLAIN: (32, 0), 6: (36, 0)}, 6, id="squeezed"),
+        pytest.param({PLAIN: (32, 0)}, PLAIN, id="squeezed, and refused with more"),
+        pytest.param({PLAIN: (33, 0), 6: (33, 0)}, PLAIN, id="just not squeezed"),
+        pytest.param({PLAIN: (40, 9), 1: (250, 0)}, 1, id="spills without need"),
+        pytest.param({PLAIN: (255, 9), 1: (255, 0)}, PLAIN, id="spills in need"),
+        pytest.param({PLAIN: (74, 0), 4: (64, 0)}, 4, id="one more"),
+        pytest.param({PLAIN: (74, 0), 4: (64, 2)}, PLAIN, id="one more spills"),
+        pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is refused"),
+    ],
+)
+def test_the_cubin_that_is_taken(
+    made: dict[int, tuple[int, int]], taken: int, lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resources(cubin: bytes, name: str) -> Resources:
+        assert name == "kernel"
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    ptx = ".reqntid 256\n{\n" + "\n" * lines
+    best = best_cubin(Attempts(Told(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
+    assert (held(best.ptx), int(best.cubin)) == (taken, taken)
+    assert best.used.registers == made[taken][0]
+
+
+def test_a_product_that_would_not_fit_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))
+    assembler = find_assembler()
+    if assembler is None:
+        pytest.skip("needs ptxas or nvJitLink")
+    ptx = emit.compile_text(wgmma(emit.kernel_attributes(256), 128), "sm_90a", 81)[1]
+    attempts = Attempts(assembler, REQUEST, "wgmma")
+    assert attempts.plain(ptx).used.registers > 64
+    assert attempts.holding(6, ptx) is None  # 40 registers
+    assert list(tmp_path.iterdir()) == []
