@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import llvmlite.binding as llvm
 
+from tilewright.base.llvm_library import parsed
 from tilewright.base.locks import LLVM, Lock
 
 
@@ -30,10 +31,9 @@ def assemble(text: str, level: int) -> bytes:
         RuntimeError: with LLVM's message, when the text is not valid IR.
     """
     _initialize()
-    with LLVM:
+    with LLVM, parsed(text) as module:
         target = llvm.Target.from_triple(llvm.get_process_triple())
         machine = target.create_target_machine(opt=level, reloc="pic", codemodel="default")
-        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = machine.triple
         module.verify()
         passes = llvm.create_new_module_pass_manager()

@@ -7,6 +7,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from tilewright.base.llvm_library import parsed
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
@@ -59,17 +60,18 @@ def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
     """
     with LLVM:
         tm = target_machine(machine)
-        module = llvm.parse_assembly(text, llvm.create_context())
-        module.triple = machine.triple
-        module.data_layout = str(tm.target_data)
-        module.verify()
-        _passes().run(module, _builder(machine))
-        text = str(module)
-        repaired = repair(text, machine)
-        if repaired != text:
-            text, module = repaired, llvm.parse_assembly(repaired, llvm.create_context())
+        with parsed(text) as module:
+            module.triple = machine.triple
+            module.data_layout = str(tm.target_data)
             module.verify()
-        return text, tm.emit_object(module)
+            _passes().run(module, _builder(machine))
+            text = str(module)
+            repaired = repair(text, machine)
+            if repaired == text:
+                return text, tm.emit_object(module)
+        with parsed(repaired) as module:
+            module.verify()
+            return repaired, tm.emit_object(module)
 
 
 def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
@@ -77,12 +79,8 @@ def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
 
     Raises RuntimeError with LLVM's message when a text is not valid IR.
     """
-    with LLVM:
+    with LLVM, parsed(*texts) as whole:
         tm = target_machine(machine, jit=False)
-        context = llvm.create_context()
-        whole = llvm.parse_assembly(texts[0], context)
-        for text in texts[1:]:
-            whole.link_in(llvm.parse_assembly(text, context))
         whole.name = symbol
         whole.triple, whole.data_layout = machine.triple, str(tm.target_data)
         for function in whole.functions:
@@ -95,7 +93,7 @@ def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:
 def assembly(text: str, machine: Machine) -> str:
     """The assembly of optimised IR. Where the IR tells source lines, so do comments in it, which
     then tell of spills too."""
-    with LLVM:
+    with LLVM, parsed(text) as module:
         tm = target_machine(machine)
         tm.set_asm_verbosity("!llvm.dbg.cu" in text)
-        return tm.emit_assembly(llvm.parse_assembly(text, llvm.create_context()))
+        return tm.emit_assembly(module)

@@ -22,6 +22,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from tilewright.base.llvm_library import parsed
 from tilewright.base.locks import LLVM
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -89,10 +90,8 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     Raises:
         RuntimeError: with LLVM's message, when the text is not valid IR.
     """
-    with LLVM, _without_strength_reduction():
+    with LLVM, _without_strength_reduction(), parsed(text) as module:
         machine = _target_machine(cpu, ptx_version)
-        # A context of its own keeps types from piling up and threads apart.
-        module = llvm.parse_assembly(text, llvm.create_context())
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()

@@ -1,0 +1,87 @@
+"""Modules of LLVM IR: what they are made of, and when they go."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from tilewright.base.llvm_library import parsed
+
+ONE = "define i32 @one() {\n  ret i32 1\n}\n"
+TWO = "declare i32 @one()\ndefine i32 @two() {\n  %x = call i32 @one()\n  ret i32 %x\n}\n"
+
+
+def test_a_module_of_two_texts() -> None:
+    with parsed(TWO, ONE) as module:
+        module.verify()
+        assert {f.name: f.is_declaration for f in module.functions} == {"one": False, "two": False}
+
+
+def test_a_module_goes_with_its_block() -> None:
+    with parsed(ONE) as module:
+        assert not module.closed
+    assert module.closed
+    with pytest.raises(ZeroDivisionError), parsed(ONE) as module:
+        _ = 1 / 0
+    assert module.closed
+
+
+@pytest.mark.parametrize(
+    ("texts", "why"),
+    [
+        (("no IR",), "expected top-level entity"),
+        ((ONE, "no IR"), "expected top-level entity"),
+        ((ONE, ONE), "symbol multiply defined"),
+    ],
+)
+def test_what_is_no_module(texts: tuple[str, ...], why: str) -> None:
+    with pytest.raises(RuntimeError, match=why), parsed(*texts):
+        pass
+
+
+REFUSED = """
+    import gc
+    from tilewright.targets.cpu import emit
+    from tilewright.targets.cpu.host import host_machine
+    from tilewright.targets.nvidia import emit as gpu
+
+    # The verifier refuses this, in a frame that holds the module.
+    text = '''
+    define float @f(ptr %p) {
+      br label %b
+    b:
+      %y = fadd float %x, 1.0
+      %x = load float, ptr %p
+      ret float %y
+    }'''
+    for compile in (
+        lambda: emit.compile_text(text, host_machine()),
+        lambda: emit.object_of([text], "f", host_machine()),
+        lambda: gpu.compile_text(text, "sm_90a", 81),
+    ):
+        gc.disable()
+        for i in range(50):
+            try:
+                compile()
+            except RuntimeError as error:
+                cycle = [error]  # whose order of going nobody knows
+                cycle.append(cycle)
+            else:
+                raise AssertionError
+            del cycle
+        gc.collect()
+    print("alive")
+"""
+
+
+def test_a_refused_module_does_not_end_the_process() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(REFUSED)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
