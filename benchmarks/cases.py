@@ -179,7 +179,7 @@ def _matmul(dtype: torch.dtype, aim: float | None) -> Iterator[Case]:
     for n in SIDES:
         a, b = (torch.randn((n, n)).to(dtype) for _ in range(2))
         ours, theirs = torch.empty_like(a), torch.empty_like(a)
-        tiles = matmul.TILES
+        tiles = matmul.tiles_of(dtype.itemsize)
         grid = (tw.cdiv(n, tiles["BLOCK_M"]) * tw.cdiv(n, tiles["BLOCK_N"]),)
         launch = matmul.matmul_kernel[grid]
         yield Case(

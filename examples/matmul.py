@@ -17,8 +17,11 @@ from report import QUICK, check, compare_speed
 import tilewright as tw
 import tilewright.language as tl
 
-# Tiles of A and B that stay in the cache of one core while they are multiplied.
-TILES = {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 128, "GROUP_M": 4}
+
+def tiles_of(itemsize: int) -> dict[str, int]:
+    """Tiles of A and B, of elements of so many bytes, that stay in the cache of one core together
+    with the accumulator, which each step along K reads and writes: the longer, the less often."""
+    return {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 512 // itemsize, "GROUP_M": 4}
 
 
 @tw.jit
@@ -77,7 +80,7 @@ __tilewright_signatures__ = {
     "matmul_kernel": (
         "a_ptr=*fp32:16, b_ptr=*fp32:16, c_ptr=*fp32:16, m=i32, n=i32, k=i32, "
         "a_stride=i32:16, b_stride=i32:16, c_stride=i32:16",
-        {"ACTIVATION": leaky_relu, **TILES},
+        {"ACTIVATION": leaky_relu, **tiles_of(4)},
     ),
 }
 
@@ -88,8 +91,9 @@ def matmul(
     """``activation(a @ b)`` into `out`, for matrices whose rows are contiguous."""
     (m, k), n = a.shape, b.shape[1]
     strides = (t.strides[0] // t.itemsize for t in (a, b, out))
-    grid = (tw.cdiv(m, TILES["BLOCK_M"]) * tw.cdiv(n, TILES["BLOCK_N"]),)
-    matmul_kernel[grid](a, b, out, m, n, k, *strides, ACTIVATION=activation, **TILES)
+    tiles = tiles_of(a.itemsize)
+    grid = (tw.cdiv(m, tiles["BLOCK_M"]) * tw.cdiv(n, tiles["BLOCK_N"]),)
+    matmul_kernel[grid](a, b, out, m, n, k, *strides, ACTIVATION=activation, **tiles)
     return out
 
 
