@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
@@ -28,20 +28,11 @@ from tilewright.passes.layout_rules import (
     result_layout,
     run_of_a_warp,
 )
+from tilewright.passes.layout_sides import ACCESS, DEFAULT, MATRIX, Home, choose_sides
 
 VECTOR_BYTES = 16  # the widest access of a thread
 SECTOR_BYTES = 32  # what memory moves at once
 MAX_ROUNDS = 8
-
-
-class Home(NamedTuple):
-    """The layout in which a value is made, and how strong the reason for it is."""
-
-    strength: int
-    layout: LinearLayout
-
-
-DEFAULT, ACCESS, MATRIX = 1, 2, 3  # strengths: any layout would do, memory, a matrix instruction
 
 
 # Ops with layouts of their own, such as a target's matrix instructions.
@@ -57,8 +48,10 @@ def assign_layouts(fn: Function, ctx: PassContext) -> bool:
 
     Layouts come from where it matters: accesses of memory (coalesced) and matrix instructions.
     From there they flow forward, through loops too, until each value that costs anything has its
-    *home*. Then each op asks for its operands in its own layout. What is cheap to compute, such as
-    indices and masks, is made again in each layout that is asked for; the rest is converted.
+    *home*. Ops between the two kinds then go to the side to which less has to be moved
+    (`layout_sides`). Then each op asks for its operands in its own layout. What is cheap to
+    compute, such as indices and masks, is made again in each layout that is asked for; the rest is
+    converted.
     """
     _Assignment(fn, ctx).run()
     return True
@@ -98,6 +91,8 @@ class _Assignment:
             self._find_homes(self.fn.body)
             if self.homes == before:
                 break
+        if changed := choose_sides(self.fn, self):
+            self.ctx.count("changed sides", changed)
         self._place_region(self.fn.body)
 
     # -- accesses -------------------------------------------------------------------------------
@@ -138,13 +133,13 @@ class _Assignment:
         extents, order, _ = self._access(pointer)
         return coalesced(extents, order, self.vectors[extents, order], self.lanes, self.warps)
 
-    def _any_layout(self, value: Value) -> LinearLayout:
+    def any_layout(self, value: Value) -> LinearLayout:
         extents = shape_of(value.type)
         order = row_major(len(extents))
         vector = self.vectors.get((extents, order), 1)
         return coalesced(extents, order, vector, self.lanes, self.warps)
 
-    def _store_layout(self, op: Store | AtomicStore) -> LinearLayout:
+    def store_layout(self, op: Store | AtomicStore) -> LinearLayout:
         """The value's own layout if a warp fills whole sectors in it, else the best one."""
         best = self._memory_layout(op.ptr)
         home = self.homes.get(op.value)
@@ -224,7 +219,7 @@ class _Assignment:
         ]
         if homes:
             return max(homes, key=lambda home: home.strength)
-        return Home(DEFAULT, self._any_layout(first))
+        return Home(DEFAULT, self.any_layout(first))
 
     # -- placing --------------------------------------------------------------------------------
 
@@ -232,7 +227,7 @@ class _Assignment:
         if not is_tile(value):
             return None
         home = self.homes.get(value)
-        return home.layout if home is not None else self._any_layout(value)
+        return home.layout if home is not None else self.any_layout(value)
 
     def _place_region(self, region: Region) -> None:
         for op in list(region):
@@ -300,7 +295,7 @@ class _Assignment:
                 layout = self._home(op.result)
                 return Demands([layout if is_tile(v) else None for v in op.operands], [layout])
             case Store() | AtomicStore() if is_tile(op.ptr):
-                return Demands([self._store_layout(op)] * count, [])
+                return Demands([self.store_layout(op)] * count, [])
             case _ if combines(op):
                 return demands_from(op, self._source(op).layout)
             case _:

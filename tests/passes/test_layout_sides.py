@@ -1,0 +1,77 @@
+"""Where values pass from the layout of a matrix instruction to that of memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.frontend.kernels import build, kernel_from
+from tests.lowering.simt.harness import laid_out
+from tilewright.ir.core import Value
+from tilewright.ir.types import dtype_of
+from tilewright.ops.gpu import ConvertLayout
+from tilewright.targets.nvidia.target import NvidiaTarget
+
+SIZE = {"fp32": 4, "bf16": 2}
+FEATURES = NvidiaTarget(90).features()
+
+
+def moved(epilogue: str, stored: str = "bf16") -> list[Value]:
+    """What is converted in a kernel that computes with an accumulator `acc` and loaded `x`, `y`."""
+    kernel = kernel_from(f"""
+        def kernel(a, b, x_ptr, y_ptr, out, n, BF: tl.constexpr = tl.bfloat16):
+            x_ptr, y_ptr = tl.multiple_of(x_ptr, 16), tl.multiple_of(y_ptr, 16)
+            out = tl.multiple_of(out, 16)
+            at = tl.arange(0, 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+            acc = tl.zeros((64, 64), tl.float32)
+            for i in range(n):
+                acc = tl.dot(tl.load(a + at), tl.load(b + at), acc)
+            x, y = tl.load(x_ptr + at), tl.load(y_ptr + at)
+            {epilogue}
+    """)
+    pointers = dict.fromkeys(("a", "b", "x_ptr", "y_ptr"), "*bf16")
+    signature = {**pointers, "out": f"*{stored}", "n": "i32"}
+    ready = laid_out(build(kernel, signature), warps=4, lanes=32, features=FEATURES)
+    return [op.operands[0] for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "stored", "types"),
+    [
+        pytest.param("tl.store(out + at, acc)", "fp32", [], id="stored as it comes"),
+        pytest.param("tl.store(out + at, acc.to(BF))", "bf16", ["bf16"], id="after the cast"),
+        pytest.param(
+            "tl.store(out + at, acc * tl.exp(-x.to(tl.float32)) + x)",
+            "fp32",
+            ["bf16"],
+            id="before what is computed of a loaded tile",
+        ),
+        pytest.param(
+            "tl.store(out + at, (acc + x).to(BF))",
+            "bf16",
+            ["bf16", "bf16"],
+            id="as before where it is all the same",
+        ),
+        pytest.param(
+            "tl.store(out + at, (acc * x + y).to(BF))",
+            "bf16",
+            ["fp32"],
+            id="the accumulator instead of three",
+        ),
+        pytest.param(
+            "tl.store(out + at, (acc * x).to(BF)); tl.store(out + 4096 + at, (acc * y).to(BF))",
+            "bf16",
+            ["fp32"],
+            id="the accumulator instead of four",
+        ),
+        pytest.param(
+            "tl.store(out + at, ((acc - tl.max(acc, 1)[:, None]) * x + y).to(BF))",
+            "bf16",
+            ["fp32"],
+            id="a reduction stays where it was",
+        ),
+    ],
+)
+def test_what_is_moved(epilogue: str, stored: str, types: list[str]) -> None:
+    found = moved(epilogue, stored)
+    large = [v for v in found if len(v.type.shape) == 2 and v.type.shape[1] > 1]
+    assert [dtype_of(v.type).short for v in large] == types
