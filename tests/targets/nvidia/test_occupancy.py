@@ -49,6 +49,9 @@ def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
     ("threads", "registers", "shared", "ctas"),
     [
         (512, 74, 0, 2),
+        (128, 203, 64 * 1024, 3),
+        (128, 203, 96 * 1024, 0),  # there is shared memory for two
+        (128, 230, 0, 0),  # the next would take 62 fewer
         (512, 64, 0, 0),  # the next would take 40
         (512, 90, 0, 0),  # and this 26 fewer
         (512, 74, 150 * 1024, 0),  # there is no shared memory for two
