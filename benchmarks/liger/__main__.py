@@ -81,21 +81,22 @@ def _contestants(args: argparse.Namespace, log: ExitStack) -> dict[str, Contesta
 
 
 def _machine(run: Run, steps: tuple[Step, ...]) -> dict[str, str]:
-    """What the numbers depend on, besides the code."""
+    """What the numbers depend on, besides the code, for each kind of device: they may have been
+    measured on two machines."""
     found = [c.ask(CHECK_SECONDS, "about") for c in run.contestants.values()]
     if failures := [x["failure"] for x in found if "failure" in x]:
         raise SystemExit("; ".join(failures))
-    about = {
-        "versions": ", ".join(x["contestant"] for x in found)
+    versions = (
+        ", ".join(x["contestant"] for x in found)
         + f", torch {found[0]['torch']}, liger-kernel {found[0]['liger']}, "
-        f"Python {platform.python_version()}",
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-    }
+        f"Python {platform.python_version()}; {datetime.now(UTC):%Y-%m-%d}"
+    )
+    about: dict[str, str] = {}
     if any(step.device == "cpu" for step in steps):
-        about["CPU"] = processor()
+        about["CPU"] = f"{processor()}; {versions}"
     if any(step.device == "cuda" for step in steps):
         gpu = torch.cuda.get_device_properties(0)
-        about["GPU"] = f"{gpu.name}, {gpu.multi_processor_count} processors"
+        about["GPU"] = f"{gpu.name}, {gpu.multi_processor_count} processors; {versions}"
     return about
 
 
