@@ -51,6 +51,10 @@ CUDA_BAR = 1.5
 GROWTH_BAR = 0.5
 """Microseconds that 19 arguments may take beyond 5."""
 
+ROUNDS = 5
+"""Of measurements on a GPU, each of all there is: clocks of the host and the GPU rise and fall, and
+what is compared are differences of a few parts in ten."""
+
 # Launch a kernel again and again, as a C program would: through the driver, or by calling it.
 _LOOPS = """
 define void @call(i64 %count, ptr %function, ptr %args, ptr %grid) {
@@ -231,19 +235,23 @@ def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> flo
 def _measure_cuda(seconds: float) -> None:
     tensors = [torch.ones(16, device="cuda") for _ in range(6)]
     add = {"torch.add": lambda: torch.add(*tensors[:2], out=tensors[2])}
-    cases = (
-        ("5", five_arguments_kernel, _five(tensors)),
-        ("19", nineteen_arguments_kernel, _nineteen(tensors)),
-    )
-    measured: list[Times] = []
-    for count, kernel, args in cases:
-        # Before and after, as clocks of host and GPU rise while it runs.
-        before = _driver_seconds(kernel, args)
-        times = medians({**_launches(kernel, args), **add}, seconds)
-        torch.cuda.synchronize()
-        times = {DRIVER: min(before, _driver_seconds(kernel, args)), **times}
+    cases = {
+        "5": (five_arguments_kernel, _five(tensors)),
+        "19": (nineteen_arguments_kernel, _nineteen(tensors)),
+    }
+    runs = {count: {**_launches(*case), **add} for count, case in cases.items()}
+    rounds: dict[str, list[Times]] = {count: [] for count in cases}
+    for _ in range(ROUNDS):
+        for count, case in cases.items():
+            driver = {DRIVER: _driver_seconds(*case)}
+            rounds[count].append(driver | medians(runs[count], seconds / ROUNDS))
+            torch.cuda.synchronize()
+    measured = [
+        {name: median(times[name] for times in found) for name in found[0]}
+        for found in rounds.values()
+    ]
+    for count, times in zip(cases, measured, strict=True):
         _report(f"CUDA, {count} arguments", times, DRIVER)
-        measured.append(times)
     print("\nBars")
     _bars("CUDA", DRIVER, CUDA_BAR, *measured)
 
