@@ -84,7 +84,7 @@ UNTOLD = (
     Untold("tools/opt.py", "there is no pass", "it lists what is loaded: tests/tools"),
     Untold("tools/cache.py", "no folder for the cache", "needs a user without a home"),
     Untold("tools/link.py", "", "of headers that kernels were compiled to: tests/ahead"),
-    Untold("targets/nvidia/assemble.py", "_refusal", "needs ptxas: tests/targets/nvidia"),
+    Untold("targets/nvidia/assemble.py", "made.error", "needs ptxas: tests/targets/nvidia"),
     Untold("targets/nvidia/disassemble.py", "", "needs nvdisasm, or none: tests/targets/nvidia"),
     Untold("testing.py", "nvidia-smi", "needs a machine without it: tests/runtime"),
     Untold("testing.py", "is not close", "NumPy's words, which change with its version"),

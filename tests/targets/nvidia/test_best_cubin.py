@@ -11,7 +11,7 @@ from tests.targets.nvidia.modules import wgmma
 from tilewright.targets.nvidia import best_cubin as searched
 from tilewright.targets.nvidia import emit
 from tilewright.targets.nvidia.assemble import Assembler, Refusal, Request, find_assembler
-from tilewright.targets.nvidia.best_cubin import FEW_SPILLS, SHORT_PTX, Attempts, best_cubin
+from tilewright.targets.nvidia.best_cubin import SHORT_PTX, Attempts, best_cubin
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.targets.nvidia.features import processor
 
@@ -58,8 +58,8 @@ def held(ptx: str) -> int:
         pytest.param({PLAIN: (40, 9), 1: (250, 0)}, 1, id="spills without need"),
         pytest.param({PLAIN: (255, 9), 1: (255, 0)}, PLAIN, id="spills in need"),
         pytest.param({PLAIN: (74, 0), 4: (64, 0)}, 4, id="one more"),
-        pytest.param({PLAIN: (74, 0), 4: (64, FEW_SPILLS)}, 4, id="one more spills little"),
-        pytest.param({PLAIN: (74, 0), 4: (64, FEW_SPILLS + 2)}, PLAIN, id="one more spills"),
+        pytest.param({PLAIN: (80, 0), 4: (64, 4)}, 4, id="one more spills little"),
+        pytest.param({PLAIN: (79, 0), 4: (64, 4)}, PLAIN, id="one more spills"),
         pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is refused"),
     ],
 )

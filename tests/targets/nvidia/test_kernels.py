@@ -24,7 +24,9 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
 from tilewright.targets.nvidia.assemble import find_assembler
+from tilewright.targets.nvidia.best_cubin import FEW_SPILLS
 from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.occupancy import MOST_TO_SAVE
 from tilewright.targets.protocol import GPUTarget
 from tilewright.tools.load import import_script, kernels_of, source_of
 
@@ -230,7 +232,8 @@ def test_slots_of_a_pipelined_product(stages: int) -> None:
     assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2
     assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
-    assert kernel.n_spills == 0
+    # If at all for one more CTA, before which it had more registers.
+    assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)
 
 
 @pytest.mark.parametrize(

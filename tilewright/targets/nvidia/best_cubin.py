@@ -28,9 +28,10 @@ SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 55
 # Spills with so few registers in use are the assembler's choice, not need.
 FEW_REGISTERS = 64
 
-# Spilled registers of a thread that one more CTA makes up for: a product whose accumulator met two
-# loaded tiles spilled 8, and took 744 instead of 976 µs on an H200 with three CTAs instead of two.
-FEW_SPILLS = 8
+# The part of a thread's registers that may be spilled for one more CTA: a product whose accumulator
+# met two loaded tiles spilled 8 of 174, and took 744 instead of 976 µs on an H200 with three CTAs
+# instead of two.
+FEW_SPILLS = 0.05
 
 
 class Assembled(NamedTuple):
@@ -109,7 +110,9 @@ def best_cubin(
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
     ctas = ctas_if_one_more(chip, threads, registers, shared)
     second = attempts.holding(ctas, ptx) if ctas else None
-    return second if second and second.used.spilled_registers <= FEW_SPILLS else first
+    if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
+        return first
+    return second
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
