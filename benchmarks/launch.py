@@ -23,7 +23,6 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import torch
 
@@ -33,6 +32,7 @@ from benchmarks.kernels import five_arguments_kernel
 from benchmarks.timing import medians
 from tilewright.base import knobs
 from tilewright.runtime.devices.cpu import LoadedCode
+from tilewright.runtime.devices.llvm import assemble
 from tilewright.runtime.launch import slot_of
 from tilewright.runtime.launchers.packing import make_packer
 
@@ -202,12 +202,7 @@ def _measure_cpu(seconds: float) -> None:
 
 def _native_loop(name: str, *kinds: Any) -> tuple[LoadedCode, Any]:
     """The code of `_LOOPS`, and one of its functions: of a count, and of these."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(reloc="pic")
-    module = llvm.parse_assembly(_LOOPS, llvm.create_context())
-    module.triple = machine.triple
-    code = LoadedCode(machine.emit_object(module), [name])
+    code = LoadedCode(assemble(_LOOPS, 2), [name])
     return code, ctypes.CFUNCTYPE(None, ctypes.c_int64, *kinds)(code[name])
 
 

@@ -79,6 +79,11 @@ def _map(file: int, size: int) -> int:
     return address
 
 
+def address_of(function: Any) -> int:
+    """Where a function of `ctypes` is; 0 for none."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
 def symbol_of_process(name: str) -> int | None:
     """The address of a function or variable that this process's libraries export, if one does."""
     if os.name != "posix":

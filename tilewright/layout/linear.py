@@ -264,6 +264,14 @@ class LinearLayout:
             start += count
         return ()
 
+    def moved_by(self, *in_names: str) -> int:
+        """The bits of the flat output that some of the inputs move."""
+        moved = 0
+        for name in in_names:
+            for column in self.bases(name):
+                moved |= column
+        return moved
+
     def coordinates(self, flat: int) -> tuple[int, ...]:
         """A flat output index as coordinates (dim0, dim1, …)."""
         result: list[int] = []
@@ -286,7 +294,11 @@ class LinearLayout:
             if not 0 <= index < self.in_size(name):
                 self._fail(f"{name} = {index} is not an input")
             flat |= index << starts.get(name, 0)
-        found = self.coordinates(self.apply_flat(flat))
+        return self.named(self.apply_flat(flat))
+
+    def named(self, flat: int) -> dict[str, int]:
+        """A flat output index as coordinates by name."""
+        found = self.coordinates(flat)
         return {dim.name: c for dim, c in zip(reversed(self.outs), found, strict=True)}
 
     def compose(self, outer: LinearLayout) -> LinearLayout:

@@ -190,10 +190,7 @@ def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register
     out = offsets.outs[0].name
     thread = kernel.index(offsets, out)
     own = offsets.apply_flat(register)
-    moving = 0
-    for name in (LANE, WARP):
-        for column in offsets.bases(name):
-            moving |= column
+    moving = offsets.moved_by(LANE, WARP)
     element = int_type(size * 8)
     start = b.gep(element, base, b.xor(thread, own & moving))
     return b.gep(element, start, own & ~moving)

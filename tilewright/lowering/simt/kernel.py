@@ -137,22 +137,14 @@ class Kernel:
             raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
 
     def elementwise(self, op: Op, operands: Sequence[Registers]) -> Registers:
-        """Registers of the result; those with the same operands are computed once."""
+        """Registers of the result."""
         lower = lowering_of(type(op), self.hw.name)
         if lower is None:
             raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
         count = register_count(op.results[0])
         if not operands:
             return [lower(self.b, op)] * count
-        done: dict[tuple[int, ...], V] = {}
-        found: Registers = []
-        for values in zip(*operands, strict=True):
-            key = tuple(map(id, values))
-            value = done.get(key)
-            if value is None:
-                value = done[key] = lower(self.b, op, *values)
-            found.append(value)
-        return found
+        return each_once(lambda *values: lower(self.b, op, *values), operands)
 
     # -- values ---------------------------------------------------------------------------------
 
@@ -217,10 +209,7 @@ class Kernel:
     def coordinates(self, layout: LinearLayout, out_name: str) -> Registers:
         """A coordinate of the element in each register."""
         base = self.index(layout, out_name)
-        moved = 0
-        for name in (LANE, WARP):
-            for bit in range(layout.in_bits(name)):
-                moved |= layout.apply({name: 1 << bit})[out_name]
+        moved = layout.named(layout.moved_by(LANE, WARP))[out_name]
         cache: dict[int, V] = {}
         found: Registers = []
         for register in range(layout.in_size(REGISTER)):
@@ -241,6 +230,18 @@ class Kernel:
                 owner = self.b.icmp("eq", self.b.and_(index, copies), 0)
                 found = owner if found is None else self.b.and_(found, owner)
         return found
+
+
+def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Registers:
+    """What `make` gives for each register of the operands; those with the same are made once."""
+    done: dict[tuple[int, ...], V] = {}
+    found: Registers = []
+    for values in zip(*operands, strict=True):
+        key = tuple(map(id, values))
+        if key not in done:
+            done[key] = make(*values)
+        found.append(done[key])
+    return found
 
 
 def register_count(value: Value) -> int:

@@ -12,7 +12,7 @@ from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
 from tilewright.lowering.simt.access_report import VECTOR_BYTES, tell_access
 from tilewright.lowering.simt.hardware import CachePolicy
-from tilewright.lowering.simt.kernel import Kernel, Registers, emits
+from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
 from tilewright.lowering.simt.slopes import walk_of
 from tilewright.lowering.simt.words import Words
 from tilewright.ops import memory
@@ -31,17 +31,13 @@ def _each_apart(kernel: Kernel, op: memory.AddPtr) -> Registers:
     """Each address from its own offset."""
     b, pointee = kernel.b, _pointee(op)
     signed = ir.dtype_of(op.offset.type).is_int_signed()
-    done: dict[tuple[int, int], V] = {}
-    found: Registers = []
-    for ptr, offset in zip(kernel.env[op.ptr], kernel.env[op.offset], strict=True):
-        key = id(ptr), id(offset)
-        if key not in done:
-            wide = offset
-            if offset.type.bits < 64:
-                wide = b.sext(offset, I64) if signed else b.zext(offset, I64)
-            done[key] = b.gep(pointee, ptr, wide)
-        found.append(done[key])
-    return found
+
+    def address(ptr: V, offset: V) -> V:
+        if offset.type.bits < 64:
+            offset = b.sext(offset, I64) if signed else b.zext(offset, I64)
+        return b.gep(pointee, ptr, offset)
+
+    return each_once(address, [kernel.env[op.ptr], kernel.env[op.offset]])
 
 
 def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:

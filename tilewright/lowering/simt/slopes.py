@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import shape_of
-from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.ops import arith, shape
 
 
@@ -138,13 +138,8 @@ def _register_moves(layout: LinearLayout | None) -> list[tuple[int, ...]] | None
     """How far the element in each register is from that in the first, along each axis."""
     if layout is None:
         return None
-    registers = [layout.apply({REGISTER: r}) for r in range(layout.in_size(REGISTER))]
-    names = [dim_name(a) for a in range(len(layout.shape))]
-    for name in names:
-        moved = 0
-        for source in (LANE, WARP):
-            for bit in range(layout.in_bits(source)):
-                moved |= layout.apply({source: 1 << bit})[name]
-        if any(moved & place[name] for place in registers):
-            return None  # it is a xor of the two, not their sum
-    return [tuple(place[name] for name in names) for place in registers]
+    places = [layout.apply_flat(r) for r in range(layout.in_size(REGISTER))]
+    moved = layout.moved_by(LANE, WARP)
+    if any(moved & place for place in places):
+        return None  # it is a xor of the two, not their sum
+    return [layout.coordinates(place) for place in places]

@@ -83,7 +83,7 @@ class _Sort:
     def _thread_is_upper(self, top: int) -> V | None:
         """Whether the part of the index that lane and warp give has this bit; None if it never
         has."""
-        if not any(c & top for name in (LANE, WARP) for c in self.layout.bases(name)):
+        if not self.layout.moved_by(LANE, WARP) & top:
             return None
         index = self.kernel.index(self.layout.flatten_outs(FLAT), FLAT)
         b = self.kernel.b

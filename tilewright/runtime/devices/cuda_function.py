@@ -16,9 +16,10 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from tilewright.base.diagnostics import DeviceError, OutOfResources
+from tilewright.base.machine_code import address_of
 from tilewright.runtime.devices.cuda import Device
 from tilewright.runtime.devices.cuda_api import describe_version
 
@@ -274,8 +275,8 @@ class Function:
             "context": self.device.context,
             "last_kernel": self.device.last_kernel_at,
             "name": self.device.kept_name(self.name),
-            "get_current": _address(api.cuCtxGetCurrent),
-            "launch": _address(launch),
+            "get_current": address_of(api.cuCtxGetCurrent),
+            "launch": address_of(launch),
         }
 
     def _launch_error(self, status: int, grid: Grid) -> DeviceError:
@@ -286,10 +287,6 @@ class Function:
         if status == _INVALID_VALUE and any(n > m for n, m in zip(blocks, limits, strict=True)):
             hint = f"The device's grids have at most {limits} blocks: put long axes first."
         return self.device.error(status, doing, hint)
-
-
-def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _require(required: int, limit: int, name: str) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.base.diagnostics import DeviceAssertionError
 from tilewright.base.locks import Lock
+from tilewright.base.machine_code import address_of
 from tilewright.ir.types import BY_SHORT, Pointer, Scalar, numpy_of, scalar_type
 from tilewright.ops.debug import failure_text, program_text
 
@@ -41,8 +42,7 @@ class HostCalls:
             "tilewright_fail": _Fail(self._guarded(self._fail)),
         }
         self.imports: dict[str, int] = {
-            name: ctypes.cast(function, ctypes.c_void_p).value or 0
-            for name, function in self._functions.items()
+            name: address_of(function) for name, function in self._functions.items()
         }
 
     @contextmanager

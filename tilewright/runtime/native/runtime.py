@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.locks import Lock
-from tilewright.base.machine_code import can_hold_code
+from tilewright.base.machine_code import address_of, can_hold_code
 from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
@@ -130,7 +130,7 @@ class Runtime:
     def _fill(self) -> None:
         put, put_object = self._all.put, self._all.put_object
         for name in FUNCTIONS:
-            put(name, _address_of(getattr(ctypes.pythonapi, name)))
+            put(name, address_of(getattr(ctypes.pythonapi, name)))
         for name, value in (("none", None), ("true", True), ("false", False)):
             put_object(name, value)
         for kind in (int, float, bool, tuple, np.ndarray):
@@ -271,10 +271,6 @@ def _element_bytes() -> list[int]:
     for short, number in ELEMENTS.items():
         sizes[number] = scalar_type(short).nbytes_in_memory
     return sizes
-
-
-def _address_of(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _environment() -> Any:

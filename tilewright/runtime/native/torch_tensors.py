@@ -13,6 +13,7 @@ import ctypes
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from tilewright.base.machine_code import address_of
 from tilewright.runtime.native.layout import (
     NUMBERS,
     TORCH_DTYPES,
@@ -49,7 +50,7 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
     """
     library = ctypes.CDLL(torch._C.__file__)
     try:
-        functions = {f: _address(library, f"aoti_{f}") for f in TORCH_FUNCTIONS}
+        functions = {f: address_of(library[f"aoti_{f}"]) for f in TORCH_FUNCTIONS}
         cpu, cuda = (getattr(library, f"aoti_torch_device_type_{d}")() for d in ("cpu", "cuda"))
     except AttributeError:  # another torch
         return None
@@ -66,10 +67,6 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
             return None
         elements[told] = number
     return TorchTensors(offset, functions, elements)
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    return ctypes.cast(library[name], ctypes.c_void_p).value or 0
 
 
 def _samples(torch: Any, dtype: Any) -> list[Any]:

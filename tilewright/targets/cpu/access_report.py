@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import assert_never
 
-from tilewright.ir.analysis.axis_info import axis_info
+from tilewright.ir.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext
 from tilewright.ops import memory
@@ -50,9 +50,9 @@ class AccessReport:
         if known is None or (form, -width) < (known[0], -known[1]) or known[1] == 1:
             self._found[op] = form, width, axis
 
-    def tell(self, fn: Function, ctx: PassContext) -> None:
+    def tell(self, fn: Function, facts: AxisMap, ctx: PassContext) -> None:
         """Make remarks of what was found."""
-        reasons = Reasons(fn, axis_info(fn))
+        reasons = Reasons(fn, facts)
         for op, (form, width, axis) in self._found.items():
             assert isinstance(op, memory.Load | memory.Store)
             text = self._text(op, form, width, axis, reasons)

@@ -137,6 +137,7 @@ class _Simple(Accumulator):
     def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
         super().__init__(kernel, op)
         self.inner = inner
+        self.largest = isinstance(inner, arith.Max)
         self.element = ir.dtype_of(op.srcs[0].type)
         self.wide = compute_type(self.element)
 
@@ -145,6 +146,10 @@ class _Simple(Accumulator):
 
     def result(self, level: Level, state: list[V]) -> list[V]:
         return [narrow(level.b, state[0], self.element)]
+
+    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
+        """Most ops make the same of one element and of many that are like it."""
+        return state
 
 
 class _Sum(_Simple):
@@ -174,10 +179,6 @@ class _FloatExtremum(_Simple):
     too: only if neither moved, all were NaN. Of 0.0 and -0.0 either may come out.
     """
 
-    def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
-        super().__init__(kernel, op, inner)
-        self.largest = isinstance(inner, arith.Max)
-
     def start(self, width: int) -> list[V]:
         t = lanes_type(self.wide, width)
         low, high = const(t, float("-inf")), const(t, float("inf"))
@@ -204,9 +205,6 @@ class _FloatExtremum(_Simple):
         found = b.select(untouched, const(state[0].type, float("nan")), state[0])
         return [narrow(b, found, self.element)]
 
-    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
-        return state
-
 
 class _Number(_Simple):
     """The same, where an instruction prefers a number to NaN: NaN is what changes nothing.
@@ -218,7 +216,6 @@ class _Number(_Simple):
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
         super().__init__(kernel, op, inner)
-        self.largest = isinstance(inner, arith.Max)
         one = const(self.wide, 1.0)
         self.one = kernel.at_entry(lambda b: b.inline_asm("", "=x,0", one.type, [one]))
 
@@ -232,9 +229,6 @@ class _Number(_Simple):
     def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
         return [avx512.extremum(level.b, left[0], right[0], largest=self.largest)]
 
-    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
-        return state
-
 
 class _Idempotent(_Simple):
     """Integer extrema, and, or; and float extrema that pass NaN on."""
@@ -243,8 +237,7 @@ class _Idempotent(_Simple):
         return [const(lanes_type(self.wide, width), self.identity())]
 
     def identity(self) -> int | float:
-        inner, element = self.inner, self.element
-        largest = isinstance(inner, arith.Max)
+        inner, element, largest = self.inner, self.element, self.largest
         if isinstance(inner, arith.Or):
             return 0
         if isinstance(inner, arith.And):
@@ -257,12 +250,9 @@ class _Idempotent(_Simple):
         b = level.b
         if not self.element.is_floating():
             return [lower(b, self.inner, [left[0], right[0]])]
-        stem = "maximum" if isinstance(self.inner, arith.Max) else "minimum"
+        stem = "maximum" if self.largest else "minimum"
         t = left[0].type
         return [b.intrinsic(f"llvm.{stem}", t, [left[0], right[0]], overloads=[t])]
-
-    def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
-        return state
 
 
 def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:

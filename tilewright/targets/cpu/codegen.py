@@ -36,5 +36,5 @@ def generate(
     kernel = Kernel(module.entry, machine, "contract" if fp_fusion else "", lines=ctx.explain)
     text = kernel.emit()
     if ctx.explain:
-        kernel.accesses.tell(module.entry, ctx)
+        kernel.accesses.tell(module.entry, kernel.facts, ctx)
     return text, kernel.scratch_bytes

@@ -288,7 +288,13 @@ class Nest:
             empty = full
         else:
             state = self.vectors(level, at, full, empty, 1, state, None)
-        return self.empty(level, at, empty, whole, bounds, state)
+        if all(s.mask is not None for s in self.sinks):
+            return state
+
+        def rest(child: Level) -> list[list[V]]:
+            return self.one_value(child, at, empty, whole, bounds, state)
+
+        return either(level, b.icmp("slt", empty, end), [rest, lambda _: state])
 
     def whole_vectors(self, b: Builder, count: V) -> V:
         """The count rounded down to vectors, whose width need not be a power of two."""
@@ -491,25 +497,6 @@ class Nest:
         up = self.whole_vectors(b, up)
         return b.intrinsic("llvm.smin", I64, [up, const(I64, whole)], overloads=[I64])
 
-    def empty(
-        self,
-        level: Level,
-        at: dict[int, Lanes],
-        start: V,
-        whole: int,
-        bounds: Bounds,
-        state: list[list[V]],
-    ) -> list[list[V]]:
-        """Past the last mask: fill what is kept with its one value, reduce it at once."""
-        if all(s.mask is not None for s in self.sinks):
-            return state
-
-        def make(child: Level) -> list[list[V]]:
-            return self.one_value(child, at, start, whole, bounds, state)
-
-        some = level.b.icmp("slt", start, const(I64, whole))
-        return either(level, some, [make, lambda _: state])
-
     def one_value(
         self,
         level: Level,
@@ -519,7 +506,8 @@ class Nest:
         bounds: Bounds,
         state: list[list[V]],
     ) -> list[list[V]]:
-        """The sinks at all points from `start` on, of which there are some, by their one value."""
+        """Past the last mask, at all points from `start` on, of which there are some: fill what is
+        kept with its one value, reduce it at once."""
         sinks = [s for s in self.sinks if s.mask is None]
         count = level.b.sub(const(I64, whole), start)
         assumed = dict.fromkeys(bounds.false, False)

@@ -36,7 +36,7 @@ from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.loops import Nest, loop, over_axes
-from tilewright.targets.cpu.sinks import Keep, Sink
+from tilewright.targets.cpu.sinks import Copy, Sink
 
 STAGED_ROWS = 16  # rows of K that are copied before they are interleaved
 
@@ -116,7 +116,14 @@ def round_up(n: int, multiple: int) -> int:
     return -(-n // multiple) * multiple
 
 
-class _Fill(Keep):
+def converted(level: Level, held: Lanes, source: ir.DType, to: ir.DType) -> Lanes:
+    """Numbers of one type as another."""
+    with level.placed(held):
+        x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
+    return Lanes(x, 0 if held.uniform else None, held.depth)
+
+
+class _Fill(Copy):
     """Evaluates an operand, as packed elements, into a buffer."""
 
     def __init__(self, kernel: Kernel, side: Side, buffer: Buffer) -> None:
@@ -133,20 +140,17 @@ class _Fill(Keep):
         if source == to and not self.side.flipped:
             self.value = held
             return
-        with level.placed(held):
-            x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
+        found = converted(level, held, source, to)
         if self.side.flipped:
-            x = level.b.xor(x, const(x.type, -128))
-        self.value = Lanes(x, 0 if held.uniform else None, held.depth)
+            x = level.b.xor(found.base, const(found.base.type, -128))
+            found = Lanes(x, found.stride, found.depth)
+        self.value = found
 
     def commit(self, level: Level, coords: Coords) -> None:
         self.fill(level, coords, self.value)
 
     def fill(self, level: Level, coords: Coords, value: Lanes) -> None:
         access.write_buffer(level, self.buffer, self.place(level, coords), value)
-
-    def bind(self) -> None:
-        pass
 
 
 class _FillPanels(_Fill):

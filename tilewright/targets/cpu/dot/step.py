@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Region, Value
-from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import V
 from tilewright.lowering.types import memory_type
 from tilewright.ops import arith, dot
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
-from tilewright.targets.cpu.dot.pack import At, Packer, Side, matrix_in, round_up
+from tilewright.targets.cpu.dot.pack import At, Packer, Side, converted, matrix_in, round_up
 from tilewright.targets.cpu.dot.product import Product, blocking_of
 from tilewright.targets.cpu.dot.schemes import (
     TILE_SIDE,
@@ -22,9 +21,8 @@ from tilewright.targets.cpu.dot.schemes import (
 from tilewright.targets.cpu.dot.tiles import TileProduct
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
-from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.loops import over_axes, run_sinks
-from tilewright.targets.cpu.sinks import Keep
+from tilewright.targets.cpu.sinks import Copy
 
 
 @emits(dot.Dot)
@@ -93,18 +91,13 @@ def _sides(op: dot.Dot, scheme: Scheme, padded_k: int, lanes: int, panel: int) -
 # -- the sums --------------------------------------------------------------------------------------
 
 
-class _Converted(Keep):
+class _Converted(Copy):
     """Evaluates a value, converted to the type of a buffer, into it."""
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         held = level.eval(self.kept, coords)
         source, to = ir.dtype_of(self.kept.type), ir.dtype_of(self.buffer.type)
-        with level.placed(held):
-            x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
-        self.value = Lanes(x, 0 if held.uniform else None, held.depth)
-
-    def bind(self) -> None:
-        pass
+        self.value = converted(level, held, source, to)
 
 
 def _accumulator(kernel: Kernel, level: Level, op: dot.Dot, scheme: Scheme) -> tuple[Buffer, bool]:
@@ -136,7 +129,7 @@ def _finish(kernel: Kernel, level: Level, op: dot.Dot, result: Buffer) -> Buffer
     return narrow
 
 
-class _Narrowed(Keep):
+class _Narrowed(Copy):
     """Rounds sums to the type of the result."""
 
     def __init__(self, kernel: Kernel, value: Value, buffer: Buffer, sums: Buffer) -> None:
@@ -146,9 +139,4 @@ class _Narrowed(Keep):
     def evaluate(self, level: Level, coords: Coords) -> None:
         held = access.read_buffer(level, self.sums, coords)
         source, to = ir.dtype_of(self.sums.type), ir.dtype_of(self.buffer.type)
-        with level.placed(held):
-            narrow = cast(level.b, held.base, source, to)
-        self.value = Lanes(narrow, held.stride, held.depth)
-
-    def bind(self) -> None:
-        pass
+        self.value = converted(level, held, source, to)
