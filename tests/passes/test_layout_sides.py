@@ -11,7 +11,6 @@ from tilewright.ir.types import dtype_of
 from tilewright.ops.gpu import ConvertLayout
 from tilewright.targets.nvidia.target import NvidiaTarget
 
-SIZE = {"fp32": 4, "bf16": 2}
 FEATURES = NvidiaTarget(90).features()
 
 

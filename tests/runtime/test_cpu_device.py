@@ -13,13 +13,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
 from tilewright.base import knobs
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.devices.cpu_pool import LAYOUT
+from tilewright.runtime.devices.llvm import assemble
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,18 +161,9 @@ end:
 NAMES = ["count", "shape", "spin", "fill", "meet"]
 
 
-def _object(ir: str) -> bytes:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=1, reloc="pic")
-    module = llvm.parse_assembly(ir, llvm.create_context())
-    module.triple = machine.triple
-    return machine.emit_object(module)
-
-
 @pytest.fixture(scope="module")
 def code() -> cpu.LoadedCode:
-    return cpu.LoadedCode(_object(KERNELS), NAMES)
+    return cpu.LoadedCode(assemble(KERNELS, 1), NAMES)
 
 
 @pytest.fixture(params=["native", "python"])
@@ -207,7 +198,7 @@ def test_code_is_loaded_with_symbols_of_the_process() -> None:
       %r = fadd float %e, %e
       ret float %r
     }"""
-    loaded = cpu.LoadedCode(_object(ir), ["twice"])
+    loaded = cpu.LoadedCode(assemble(ir, 1), ["twice"])
     call = ctypes.CFUNCTYPE(ctypes.c_float, ctypes.c_float)(loaded["twice"])
     assert call(0.0) == 2.0
     with pytest.raises(KeyError):
@@ -217,7 +208,7 @@ def test_code_is_loaded_with_symbols_of_the_process() -> None:
 def test_equal_names_of_two_objects_stay_apart_and_unload() -> None:
     def returning(value: int) -> cpu.LoadedCode:
         ir = f"define i32 @same() {{\n ret i32 {value}\n}}"
-        return cpu.LoadedCode(_object(ir), ["same"])
+        return cpu.LoadedCode(assemble(ir, 1), ["same"])
 
     kept = [returning(n) for n in range(5)]
     del kept[1:4]
@@ -238,7 +229,7 @@ def test_imported_symbol_is_used() -> None:
     outside = kind(lambda x: x + 5)
     address = ctypes.cast(outside, ctypes.c_void_p).value
     assert address is not None
-    loaded = cpu.LoadedCode(_object(ir), ["inside"], {"tw_test_outside": address})
+    loaded = cpu.LoadedCode(assemble(ir, 1), ["inside"], {"tw_test_outside": address})
     assert kind(loaded["inside"])(37) == 42
 
 
@@ -246,7 +237,7 @@ def test_bad_objects_and_missing_names_are_errors() -> None:
     with pytest.raises(RuntimeError):
         cpu.LoadedCode(b"no object file", ["f"])
     with pytest.raises(RuntimeError, match="absent"):
-        cpu.LoadedCode(_object("define void @f() {\n ret void\n}"), ["absent"])
+        cpu.LoadedCode(assemble("define void @f() {\n ret void\n}", 1), ["absent"])
 
 
 # -- grids ----------------------------------------------------------------------------------------
@@ -368,7 +359,7 @@ def test_cost_of_unloaded_code_is_forgotten() -> None:
         costs = (ctypes.c_uint64 * (2 * 512)).from_address(pool.state + LAYOUT["COSTS"])
         return [address for address in costs[::2] if address]
 
-    loaded, args = cpu.LoadedCode(_object(KERNELS), NAMES), Args(16)
+    loaded, args = cpu.LoadedCode(assemble(KERNELS, 1), NAMES), Args(16)
     address, pool = loaded["count"], cpu.native_pool()
     assert pool is not None
     cpu.launch(address, args.address, (16, 1, 1), 0, 2)
@@ -379,7 +370,7 @@ def test_cost_of_unloaded_code_is_forgotten() -> None:
 
 
 def test_code_is_loaded_and_unloaded_by_many_threads_and_after_a_fork() -> None:
-    text = _object(KERNELS)
+    text = assemble(KERNELS, 1)
     faults: list[object] = []
 
     def work() -> None:
@@ -507,7 +498,7 @@ def test_signal_handler_may_launch(code: cpu.LoadedCode) -> None:
 
 def test_interrupt_key_ends_a_launch_and_the_process(tmp_path: Path) -> None:
     file = tmp_path / "kernels.o"
-    file.write_bytes(_object(KERNELS))
+    file.write_bytes(assemble(KERNELS, 1))
     program = """
 import pathlib, sys, numpy as np
 from tilewright.runtime.devices import cpu
@@ -553,7 +544,7 @@ def test_child_of_a_fork_launches_in_a_pool_of_its_own(code: cpu.LoadedCode) -> 
 
 def test_process_ends_while_workers_wait(tmp_path: Path) -> None:
     file = tmp_path / "kernels.o"
-    file.write_bytes(_object(KERNELS))
+    file.write_bytes(assemble(KERNELS, 1))
     program = """
 import pathlib, sys, threading, numpy as np
 from tilewright.runtime.devices import cpu

@@ -38,6 +38,22 @@ def host(features: str | None = None) -> Machine:
     return host_machine("x86-64", features)
 
 
+def places_ir(rows: int, columns: int) -> str:
+    """IR for the elements of a matrix, row-major: `%row`, `%column` and `%offset`, tiles of i32 of
+    its shape; `%r` and `%k` number rows and columns, and `%r1` rows as one column."""
+    size = f"{rows}x{columns}"
+    return f"""\
+  %r = tile.arange start=0, end={rows} : () -> {rows}xi32
+  %r1 = tile.expand_dims %r, axis=1 : {rows}xi32 -> {rows}x1xi32
+  %row = tile.broadcast %r1, shape=({rows}, {columns}) : {rows}x1xi32 -> {size}xi32
+  %k = tile.arange start=0, end={columns} : () -> {columns}xi32
+  %k1 = tile.expand_dims %k, axis=0 : {columns}xi32 -> 1x{columns}xi32
+  %column = tile.broadcast %k1, shape=({rows}, {columns}) : 1x{columns}xi32 -> {size}xi32
+  %pitch = arith.constant value={columns}, type={size}xi32 : () -> {size}xi32
+  %first = arith.mul %row, %pitch : ({size}xi32, {size}xi32) -> {size}xi32
+  %offset = arith.add %first, %column : ({size}xi32, {size}xi32) -> {size}xi32"""
+
+
 def slots(args: Sequence[Any]) -> ctypes.Array[Any]:
     """Arguments packed as the launch ABI wants them: 8 bytes each."""
     packed = (ctypes.c_uint8 * (8 * max(1, len(args))))()

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.targets.cpu.harness import assert_same, host
+from tests.targets.cpu.harness import assert_same, host, places_ir
 from tilewright.ir.parser import parse_module
 from tilewright.targets.cpu import avx512
 from tilewright.targets.cpu.codegen import generate
@@ -30,30 +30,22 @@ func @cast(%x: ptr<fp32>, %o: ptr<bf16>) {{
 }}
 """
 
-COLUMN_MAXIMA = """
-func @maxima(%x: ptr<bf16>, %o: ptr<bf16>) {
-  %r = tile.arange start=0, end=4 : () -> 4xi32
-  %r1 = tile.expand_dims %r, axis=1 : 4xi32 -> 4x1xi32
-  %row = tile.broadcast %r1, shape=(4, 40) : 4x1xi32 -> 4x40xi32
-  %c = tile.arange start=0, end=40 : () -> 40xi32
-  %c1 = tile.expand_dims %c, axis=0 : 40xi32 -> 1x40xi32
-  %column = tile.broadcast %c1, shape=(4, 40) : 1x40xi32 -> 4x40xi32
-  %pitch = arith.constant value=40, type=4x40xi32 : () -> 4x40xi32
-  %first = arith.mul %row, %pitch : (4x40xi32, 4x40xi32) -> 4x40xi32
-  %at = arith.add %first, %column : (4x40xi32, 4x40xi32) -> 4x40xi32
+COLUMN_MAXIMA = f"""
+func @maxima(%x: ptr<bf16>, %o: ptr<bf16>) {{
+{places_ir(4, 40)}
   %xs = tile.splat %x, shape=(4, 40) : ptr<bf16> -> 4x40xptr<bf16>
-  %from = mem.addptr %xs, %at : (4x40xptr<bf16>, 4x40xi32) -> 4x40xptr<bf16>
+  %from = mem.addptr %xs, %offset : (4x40xptr<bf16>, 4x40xi32) -> 4x40xptr<bf16>
   %v = mem.load %from, _, _, cache="", evict="", volatile=False : (4x40xptr<bf16>) -> 4x40xbf16
-  %s = tile.reduce [%v], axis=0 : 4x40xbf16 -> 40xbf16 {
+  %s = tile.reduce [%v], axis=0 : 4x40xbf16 -> 40xbf16 {{
     (%a: bf16, %b: bf16)
     %t = arith.max %a, %b, propagate_nan=False : (bf16, bf16) -> bf16
     control.yield [%t] : bf16 -> ()
-  }
+  }}
   %os = tile.splat %o, shape=(40,) : ptr<bf16> -> 40xptr<bf16>
-  %to = mem.addptr %os, %c : (40xptr<bf16>, 40xi32) -> 40xptr<bf16>
+  %to = mem.addptr %os, %k : (40xptr<bf16>, 40xi32) -> 40xptr<bf16>
   mem.store %to, %s, _, cache="", evict="" : (40xptr<bf16>, 40xbf16) -> ()
   control.return [] : () -> ()
-}
+}}
 """
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tilewright.language as tl
 from tests.frontend.kernels import build, kernel_from
 from tests.ir_values import same_bits
 from tests.targets.cpu.amx_emulation import emulated
@@ -16,7 +15,7 @@ from tests.targets.cpu.harness import host, run_compiled, run_text
 from tests.targets.cpu.test_dot import MACHINES, SAPPHIRE_RAPIDS
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
-from tilewright.ir.types import BF16
+from tilewright.ir.types import BF16, FP16, FP32, I8, I32, DType
 from tilewright.targets.cpu.codegen import generate
 
 M, N, K, TURNS = 32, 48, 32, 3
@@ -52,7 +51,7 @@ LOOPS = {
 }
 
 
-def module_of(init: str, body: str, kind: str, total: str) -> Module:
+def module_of(init: str, body: str, kind: DType, total: DType) -> Module:
     lines = textwrap.indent(body, " " * 8)
     kernel = kernel_from(f"""
 def kernel(a_ptr, b_ptr, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr,
@@ -65,31 +64,29 @@ def kernel(a_ptr, b_ptr, out, n, M: tl.constexpr, N: tl.constexpr, K: tl.constex
 {lines}
     tl.store(out + row[:, None] * N + column[None, :], acc)
 """)
-    constants = {"M": M, "N": N, "K": K, "DTYPE": getattr(tl, total)}
-    signature = {"a_ptr": f"*{kind}", "b_ptr": f"*{kind}", "out": f"*{SHORT[total]}", "n": "i32"}
+    constants = {"M": M, "N": N, "K": K, "DTYPE": total}
+    pointers = {"a_ptr": kind, "b_ptr": kind, "out": total}
+    signature = {**{name: f"*{t.short}" for name, t in pointers.items()}, "n": "i32"}
     return build(kernel, signature, constants)
 
 
-SHORT = {"float32": "fp32", "int32": "i32", "float16": "fp16"}
-NUMPY = {"bf16": BF16.numpy, "fp32": np.float32, "i8": np.int8, "fp16": np.float16, "i32": np.int32}
-
-
-def arguments(kind: str, total: str, turns: int) -> list[Any]:
+def arguments(kind: DType, total: DType, turns: int) -> list[Any]:
     """Small whole numbers, whose sums are exact in any order."""
     rng = np.random.default_rng(turns)
-    a = rng.integers(-1, 2, (TURNS, M, K)).astype(NUMPY[kind])
-    b = rng.integers(-1, 2, (TURNS, K, N)).astype(NUMPY[kind])
-    return [a, b, np.full((M, N), 7, NUMPY[SHORT[total]]), turns]
+    a = rng.integers(-1, 2, (TURNS, M, K)).astype(kind.numpy)
+    b = rng.integers(-1, 2, (TURNS, K, N)).astype(kind.numpy)
+    return [a, b, np.full((M, N), 7, total.numpy), turns]
 
 
 @pytest.mark.parametrize(
     ("kind", "total"),
-    [("fp32", "float32"), ("bf16", "float32"), ("i8", "int32"), ("fp16", "float16")],
+    [(FP32, FP32), (BF16, FP32), (I8, I32), (FP16, FP16)],
+    ids=str,
 )
 @pytest.mark.parametrize("name", LOOPS)
-def test_all_numbers_of_turns(name: str, kind: str, total: str) -> None:
+def test_all_numbers_of_turns(name: str, kind: DType, total: DType) -> None:
     init, body = LOOPS[name]
-    if (name, total) in (("negative zeros", "int32"), ("a sum", "float16")):
+    if (name, total) in (("negative zeros", I32), ("a sum", FP16)):
         pytest.skip("integers have no such zero, and the sum is fp32")
     module = module_of(init, body, kind, total)
     for turns in range(TURNS + 1):
@@ -99,7 +96,7 @@ def test_all_numbers_of_turns(name: str, kind: str, total: str) -> None:
             found = arguments(kind, total, turns)
             run_compiled(module, (1, 1, 1), found, machine=machine)
             assert same_bits(found[2], expected[2]), f"{turns} turns on {machine.cpu}"
-        if "avx512f" in host().features and kind in ("bf16", "i8"):
+        if "avx512f" in host().features and kind in (BF16, I8):
             found = arguments(kind, total, turns)
             text, scratch = generate(module, SAPPHIRE_RAPIDS)
             assert "tdp" in text

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, host
+from tests.targets.cpu.harness import PLAIN_AVX2, assert_same, host, places_ir
 from tilewright.targets.cpu import avx512
 from tilewright.targets.cpu.machine import Machine
 
@@ -59,17 +59,9 @@ def module(element: str, length: int, axis: int, op: str) -> str:
     size = f"{ROWS}x{length}"
     return f"""
 func @extrema(%x: ptr<{element}>, %o: ptr<{element}>, %n: i32) {{
-  %row = tile.arange start=0, end={ROWS} : () -> {ROWS}xi32
-  %rows = tile.expand_dims %row, axis=1 : {ROWS}xi32 -> {ROWS}x1xi32
-  %wide = tile.broadcast %rows, shape=({ROWS}, {length}) : {ROWS}x1xi32 -> {size}xi32
-  %col = tile.arange start=0, end={length} : () -> {length}xi32
-  %cols = tile.expand_dims %col, axis=0 : {length}xi32 -> 1x{length}xi32
-  %all = tile.broadcast %cols, shape=({ROWS}, {length}) : 1x{length}xi32 -> {size}xi32
-  %pitch = arith.constant value={length}, type={size}xi32 : () -> {size}xi32
-  %first = arith.mul %wide, %pitch : ({size}xi32, {size}xi32) -> {size}xi32
-  %offset = arith.add %first, %all : ({size}xi32, {size}xi32) -> {size}xi32
+{places_ir(ROWS, length)}
   %limit = tile.splat %n, shape=({ROWS}, {length}) : i32 -> {size}xi32
-  %inside = arith.cmp %all, %limit, predicate="lt" : ({size}xi32, {size}xi32) -> {size}xi1
+  %inside = arith.cmp %column, %limit, predicate="lt" : ({size}xi32, {size}xi32) -> {size}xi1
   %base = tile.splat %x, shape=({ROWS}, {length}) : ptr<{element}> -> {size}xptr<{element}>
   %from = mem.addptr %base, %offset : ({size}xptr<{element}>, {size}xi32) -> {size}xptr<{element}>
   %nan = arith.constant value=nan, type={size}x{element} : () -> {size}x{element}

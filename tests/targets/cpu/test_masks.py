@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.targets.cpu.harness import assert_same, both, host
+from tests.targets.cpu.harness import assert_same, both, host, places_ir
 from tilewright.ir.parser import parse_module
 from tilewright.targets.cpu.codegen import generate
 
@@ -19,15 +19,7 @@ def kernel(divisibility: int, rows: bool) -> str:
     other = "%rows" if rows else "%columns"
     return f"""
 func @divide(%x: ptr<fp32>, %o: ptr<fp32>, %n: i32 {{divisibility={divisibility}}}, %m: i32) {{
-  %r = tile.arange start=0, end={ROWS} : () -> {ROWS}xi32
-  %r1 = tile.expand_dims %r, axis=1 : {ROWS}xi32 -> {ROWS}x1xi32
-  %row = tile.broadcast %r1, shape=({ROWS}, {COLUMNS}) : {ROWS}x1xi32 -> {size}xi32
-  %c = tile.arange start=0, end={COLUMNS} : () -> {COLUMNS}xi32
-  %c1 = tile.expand_dims %c, axis=0 : {COLUMNS}xi32 -> 1x{COLUMNS}xi32
-  %column = tile.broadcast %c1, shape=({ROWS}, {COLUMNS}) : 1x{COLUMNS}xi32 -> {size}xi32
-  %pitch = arith.constant value={COLUMNS}, type={size}xi32 : () -> {size}xi32
-  %first = arith.mul %row, %pitch : ({size}xi32, {size}xi32) -> {size}xi32
-  %offset = arith.add %first, %column : ({size}xi32, {size}xi32) -> {size}xi32
+{places_ir(ROWS, COLUMNS)}
   %ns = tile.splat %n, shape=({ROWS}, {COLUMNS}) : i32 -> {size}xi32
   %columns = arith.cmp %column, %ns, predicate="lt" : ({size}xi32, {size}xi32) -> {size}xi1
   %ms = tile.splat %m, shape=({ROWS}, 1) : i32 -> {ROWS}x1xi32
