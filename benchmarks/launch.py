@@ -8,7 +8,8 @@ The kernels do next to nothing, so that a call is all there is. `native` is `ker
 the variant has run; `by Python` is `kernel.run(...)`, the same without native code. On CUDA the
 time is that until the call returns; `cuLaunchKernel` is the driver's function called from a native
 loop, the least that any launch costs. On the CPU `kernel alone` is the kernel on one thread, called
-from such a loop. Run it on a machine that does nothing else.
+from such a loop. Each is a loop of a function of its own, and has its turn in each of many rounds,
+with the GPU's queue empty at first and never full. Run it on a machine that does nothing else.
 
 Last come the bars: what a launch may cost beyond the kernel or the driver's call, what 14 arguments
 more may cost, and what was measured, as differences of medians from the same run.
@@ -29,14 +30,16 @@ import torch
 import tilewright as tw
 import tilewright.language as tl
 from benchmarks.kernels import five_arguments_kernel
-from benchmarks.timing import medians
 from tilewright.base import knobs
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.runtime.devices.llvm import assemble
 from tilewright.runtime.launch import slot_of
 from tilewright.runtime.launchers.packing import make_packer
 
-Runs = dict[str, Callable[[], Any]]
+Loop = Callable[[int], Any]
+"""Does the same thing so many times."""
+
+Loops = dict[str, Loop]
 Times = dict[str, float]
 
 NATIVE, CALLABLE = "native", "native, callable grid"
@@ -51,9 +54,13 @@ CUDA_BAR = 1.5
 GROWTH_BAR = 0.5
 """Microseconds that 19 arguments may take beyond 5."""
 
-ROUNDS = 5
-"""Of measurements on a GPU, each of all there is: clocks of the host and the GPU rise and fall, and
-what is compared are differences of a few parts in ten."""
+BURST = 200
+"""Launches between two looks at the clock. The driver's queue holds more: with a full one the host
+would wait for the GPU."""
+
+TURN_SECONDS = 10e-3
+"""How long one contestant is measured before the next has its turn: clocks of the host and the GPU
+rise and fall, and what is compared are differences of a few parts in ten."""
 
 # Launch a kernel again and again, as a C program would: through the driver, or by calling it.
 _LOOPS = """
@@ -109,29 +116,69 @@ def _one(meta: dict[str, Any]) -> tuple[int]:
     return (meta["BLOCK"] // 16,)
 
 
-def _call(kernel: Any, grid: Any, args: tuple[Any, ...]) -> Callable[[], Any]:
-    """``kernel[grid](…)`` with the arguments written out, as people write calls: to take them out
-    of a tuple costs Python 0.1 µs and more."""
-    names = ", ".join(f"a{i}" for i in range(len(args)))
-    make = eval(f"lambda kernel, grid, {names}: lambda: kernel[grid]({names}, BLOCK=16)")
-    return make(kernel, grid, *args)
+def _loop(statement: str, **names: Any) -> Loop:
+    """A function of its own for a statement, whose names are its local variables."""
+    given = ", ".join(f"{name}={name}" for name in names)
+    source = f"def loop(count, {given}):\n for _ in range(count):\n  {statement}\n"
+    exec(source, names)
+    return names["loop"]
 
 
-def _launches(kernel: Any, args: tuple[Any, ...]) -> Runs:
+def _launches(kernel: Any, args: tuple[Any, ...]) -> Loops:
     """A launch of a kernel in each of its forms."""
-    handle = kernel[(1,)]
+    values = {f"a{i}": value for i, value in enumerate(args)}
+    listed = ", ".join(values)
     bound = kernel.bind(*args, BLOCK=16, grid=(1,))
     configs = [tw.Config({"BLOCK": block}) for block in (16, 32)]
     key = next(name for name in kernel.arg_names if name.startswith("n"))
     tuned = tw.autotune(configs, key=[key])(kernel)
+    launch = f"kernel[grid]({listed}, BLOCK=16)"
     return {
-        NATIVE: _call(kernel, (1,), args),
-        CALLABLE: _call(kernel, _one, args),
-        "native, grid kept": lambda: handle(*args, BLOCK=16),
-        "native, arguments bound": bound,
-        "native, tuned": lambda: tuned[_one](*args),
-        "by Python": lambda: kernel.run(*args, grid=(1,), BLOCK=16),
+        NATIVE: _loop(launch, kernel=kernel, grid=(1,), **values),
+        CALLABLE: _loop(launch, kernel=kernel, grid=_one, **values),
+        "native, grid kept": _loop(f"start({listed}, BLOCK=16)", start=kernel[(1,)], **values),
+        "native, arguments bound": _loop("bound()", bound=bound),
+        "native, tuned": _loop(f"kernel[grid]({listed})", kernel=tuned, grid=_one, **values),
+        "by Python": _loop(f"run({listed}, grid=(1,), BLOCK=16)", run=kernel.run, **values),
+        "torch.add": _add(*(a for a in args if not isinstance(a, int))),
     }
+
+
+def _add(x: Any, y: Any, out: Any, *_: Any) -> Loop:
+    x, y, out = map(torch.as_tensor, (x, y, out))
+    return _loop("add(x, y, out=out)", add=torch.add, x=x, y=y, out=out)
+
+
+def _medians(
+    loops: dict[str, Loops], seconds: float, settle: Callable[[], Any]
+) -> dict[str, Times]:
+    """Median seconds of what each loop repeats.
+
+    Args:
+        seconds: about how long each is measured for.
+        settle: called before each burst: returns when nothing is going on.
+    """
+    samples = {case: {name: [] for name in group} for case, group in loops.items()}
+    for _ in range(max(3, round(seconds / TURN_SECONDS))):
+        for case, group in loops.items():
+            for name, loop in group.items():
+                samples[case][name] += _turn(loop, settle)
+    return {
+        case: {name: median(found) for name, found in group.items()}
+        for case, group in samples.items()
+    }
+
+
+def _turn(loop: Loop, settle: Callable[[], Any]) -> list[float]:
+    samples: list[float] = []
+    loop(BURST)
+    end = perf_counter() + TURN_SECONDS
+    while not samples or perf_counter() < end:
+        settle()
+        start = perf_counter()
+        loop(BURST)
+        samples.append((perf_counter() - start) / BURST)
+    return samples
 
 
 def _report(title: str, times: dict[str, float], base: str) -> None:
@@ -143,7 +190,7 @@ def _report(title: str, times: dict[str, float], base: str) -> None:
 def _bar(what: str, measured: float, limit: float) -> None:
     """Print a bar beside what was measured, in microseconds from seconds."""
     verdict = "holds" if measured * 1e6 <= limit else "MISSED"
-    print(f"  {what:<62}{measured * 1e6:>7.2f} us, at most {limit:.2f}  {verdict}")
+    print(f"  {what:<72}{measured * 1e6:>7.2f} us, at most {limit:.2f}  {verdict}")
 
 
 def _bars(device: str, base: str, limit: float, few: Times, many: Times) -> None:
@@ -159,96 +206,80 @@ def _bars(device: str, base: str, limit: float, few: Times, many: Times) -> None
         _bar(f"{device}, growth from 5 to 19 arguments, {way}", growth, GROWTH_BAR)
 
 
-def _kernel_seconds(kernel: Any, args: tuple[Any, ...], count: int = 2000) -> float:
-    """Median seconds of the kernel's one program, called from native code on this thread."""
+def _native_loop(name: str, *kinds: Any) -> Any:
+    """One of the functions of `_LOOPS`: of a count, and of these. It keeps the code."""
+    code = LoadedCode(assemble(_LOOPS, 2), [name])
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, *kinds)(code[name])
+    vars(function)["code"] = code
+    return function
+
+
+def _kernel_alone(kernel: Any, args: tuple[Any, ...]) -> Loop:
+    """The kernel's one program, called from native code on this thread."""
     loaded = kernel[(1,)](*args, BLOCK=16)
     slots = [slot_of(value) for value in (*args, 16)]
     packed = make_packer(loaded.metadata.arguments)(slots)
     room = ctypes.create_string_buffer(packed, len(packed) + 1)
     grid = (ctypes.c_int32 * 3)(1, 1, 1)
-    code, call = _native_loop("call", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-    samples: list[float] = []
-    for _ in range(50):
-        before = perf_counter()
-        call(count, loaded.function, ctypes.addressof(room), ctypes.addressof(grid))
-        samples.append((perf_counter() - before) / count)
-    del code
-    return median(samples)
+    call = _native_loop("call", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    return lambda count: call(count, loaded.function, room, grid)
 
 
 def _measure_cpu(seconds: float) -> None:
     arrays = [np.ones(16, np.float32) for _ in range(6)]
     tensors = [torch.from_numpy(a.copy()) for a in arrays]
-    add = {"torch.add": lambda: torch.add(*tensors[:2], out=tensors[2])}
+    cases = {
+        f"{count}, {title}": (kernel, choose(values))
+        for title, values in (("NumPy arrays", arrays), ("torch tensors", tensors))
+        for count, kernel, choose in (
+            ("5", five_arguments_kernel, _five),
+            ("19", nineteen_arguments_kernel, _nineteen),
+        )
+    }
     with knobs.runtime.scope():
         knobs.runtime.cpu_threads = 1
-        measured: dict[str, list[Times]] = {}
-        for title, values in (("NumPy arrays", arrays), ("torch tensors", tensors)):
-            for count, kernel, args in (
-                ("5", five_arguments_kernel, _five(values)),
-                ("19", nineteen_arguments_kernel, _nineteen(values)),
-            ):
-                times = {ALONE: _kernel_seconds(kernel, args)}
-                times |= medians({**_launches(kernel, args), **add}, seconds)
-                _report(f"CPU, {count} arguments, {title}", times, "torch.add")
-                measured.setdefault(title, []).append(times)
+        loops = {
+            name: {ALONE: _kernel_alone(*case), **_launches(*case)} for name, case in cases.items()
+        }
+        measured = _medians(loops, seconds, lambda: None)
+    for name, times in measured.items():
+        _report(f"CPU, arguments: {name}", times, "torch.add")
     print("\nBars")
-    for title, (few, many) in measured.items():
+    for title in ("NumPy arrays", "torch tensors"):
+        few, many = (measured[f"{count}, {title}"] for count in ("5", "19"))
         _bars(f"CPU, {title}", ALONE, CPU_BAR, few, many)
 
 
 # -- CUDA -----------------------------------------------------------------------------------------
 
 
-def _native_loop(name: str, *kinds: Any) -> tuple[LoadedCode, Any]:
-    """The code of `_LOOPS`, and one of its functions: of a count, and of these."""
-    code = LoadedCode(assemble(_LOOPS, 2), [name])
-    return code, ctypes.CFUNCTYPE(None, ctypes.c_int64, *kinds)(code[name])
-
-
-def _driver_seconds(kernel: Any, args: tuple[Any, ...], count: int = 400) -> float:
-    """Median seconds of cuLaunchKernel with these arguments, called from native code."""
+def _driver(kernel: Any, args: tuple[Any, ...]) -> Loop:
+    """cuLaunchKernel with these arguments, called from native code."""
     loaded = kernel[(1,)](*args, BLOCK=16).loaded
     slots = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in args]
     words = (ctypes.c_uint64 * len(slots))(*slots)
     start = ctypes.addressof(words)
     pointers = (ctypes.c_void_p * len(slots))(*range(start, start + 8 * len(slots), 8))
     fields = loaded._function.native_fields()
+    launch, function, threads = (fields[name] for name in ("launch", "function", "threads"))
     address = ctypes.c_void_p
-    code, repeat = _native_loop("repeat", address, address, ctypes.c_int32, address)
-    samples: list[float] = []
-    for _ in range(50):
-        torch.cuda.synchronize()
-        before = perf_counter()
-        repeat(count, fields["launch"], fields["function"], fields["threads"], pointers)
-        samples.append((perf_counter() - before) / count)
-    torch.cuda.synchronize()
-    del code
-    return median(samples)
+    repeat = _native_loop("repeat", address, address, ctypes.c_int32, address)
+    keep = (words, args)
+    return lambda count, keep=keep: repeat(count, launch, function, threads, pointers)
 
 
 def _measure_cuda(seconds: float) -> None:
     tensors = [torch.ones(16, device="cuda") for _ in range(6)]
-    add = {"torch.add": lambda: torch.add(*tensors[:2], out=tensors[2])}
     cases = {
         "5": (five_arguments_kernel, _five(tensors)),
         "19": (nineteen_arguments_kernel, _nineteen(tensors)),
     }
-    runs = {count: {**_launches(*case), **add} for count, case in cases.items()}
-    rounds: dict[str, list[Times]] = {count: [] for count in cases}
-    for _ in range(ROUNDS):
-        for count, case in cases.items():
-            driver = {DRIVER: _driver_seconds(*case)}
-            rounds[count].append(driver | medians(runs[count], seconds / ROUNDS))
-            torch.cuda.synchronize()
-    measured = [
-        {name: median(times[name] for times in found) for name in found[0]}
-        for found in rounds.values()
-    ]
-    for count, times in zip(cases, measured, strict=True):
+    loops = {count: {DRIVER: _driver(*case), **_launches(*case)} for count, case in cases.items()}
+    measured = _medians(loops, seconds, torch.cuda.synchronize)
+    for count, times in measured.items():
         _report(f"CUDA, {count} arguments", times, DRIVER)
     print("\nBars")
-    _bars("CUDA", DRIVER, CUDA_BAR, *measured)
+    _bars("CUDA", DRIVER, CUDA_BAR, *measured.values())
 
 
 def main() -> None:

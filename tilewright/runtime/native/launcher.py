@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
+from types import CodeType
 from typing import Any, Protocol, TypeAlias
 
 from tilewright.compiler.artifact import CompiledKernel
@@ -36,6 +37,7 @@ from tilewright.runtime.native.layout import (
     OFFSETS,
     WORD,
 )
+from tilewright.runtime.native.names_read import names_read
 from tilewright.runtime.native.runtime import Runtime, runtime
 from tilewright.runtime.native.structure import Structure
 from tilewright.runtime.specialize import KernelParam, mode_of
@@ -331,6 +333,8 @@ class Launcher:
         self._runtime = runtime
         self._kernel = kernel
         self._stages = stages
+        self._grids = Structure("Grid", layout.GRIDS)
+        self._grid_turn = 0
         self._globals_known = False
         self._is_python = False
         self.entries: dict[bytes, tuple[Any, ...] | None] = {}
@@ -359,6 +363,8 @@ class Launcher:
         state.put_object("hooks", kernel.pre_run_hooks)
         state.put_object("entries", self.entries)
         state.put_object("spare", [None])
+        state.keep("grids", self._grids)
+        state.put_object("note_grid", self._note_grid)
         stages = Structure("Stage", len(self._stages))
         for i, stage in enumerate(self._stages):
             stage.fill(stages, i)
@@ -376,6 +382,19 @@ class Launcher:
         self.entries.clear()
         for stage in self._stages:
             stage.forget()
+
+    def _note_grid(self, code: CodeType) -> None:
+        """Keep which parameters a grid function of this code looks at."""
+        names, known = names_read(code), [param.name for param in self._kernel.params]
+        numbers = [] if names is None else [known.index(name) for name in names if name in known]
+        few = names is not None and len(numbers) <= layout.GRID_NAMES
+        index = self._grid_turn % layout.GRIDS
+        self._grid_turn += 1
+        self._grids.put("code", 0, index)  # the others are not to be read meanwhile
+        self._grids.put("count", len(numbers) if few else layout.ALL_NAMES, index)
+        for place, number in enumerate(numbers if few else ()):
+            self._grids.put("numbers", number, index, place)
+        self._grids.put_object("code", code, index)
 
     def bound(
         self, fallback: Callable[[], Any], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

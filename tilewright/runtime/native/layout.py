@@ -15,6 +15,10 @@ MAX_SLOTS: Final = 192
 """Of a call: one for each parameter, then one for each leaf of its tuples and each part of its
 descriptors. A step of Record.slots has room for their numbers."""
 
+GRIDS: Final = 4
+GRID_NAMES: Final = 6
+"""How many grid functions a kernel knows the names of, and how many names of each."""
+
 MAX_WORDS: Final = 512
 MAX_HELD: Final = 64
 RECENTS: Final = 4
@@ -31,6 +35,7 @@ FUNCTIONS: Final = (
         "PyList_GetItem",
         "PyList_SetItem",
         "PyCFunction_GetSelf",
+        "PyFunction_GetCode",
         "PyFunction_GetClosure",
         "PyFunction_GetDefaults",
         "PyFunction_GetKwDefaults",
@@ -86,6 +91,7 @@ _STATE = {
     **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
     **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn", "spare"), 1),
     **dict.fromkeys(("global_count", "globals", "stage_count", "stages"), 1),
+    **dict.fromkeys(("grids", "note_grid"), 1),
     "recents": 4 * RECENTS,
     "numbers": MAX_PARAMS,  # the values in `names`
 }
@@ -147,6 +153,7 @@ OFFSETS: Final[dict[str, dict[str, int]]] = {
     "Knob": _packed(_KNOB),
     "Param": _words("keyword", "name", "default", "flags", "low", "high"),
     "Global": _words("scope", "name", "object", "value"),
+    "Grid": _packed({"code": 1, "count": 1, "numbers": GRID_NAMES}),
     "Stage": _words("kind", "owner", "configs", "chosen", "note", "values"),
     "Bound": _words(
         *("state", "record", "debug", "grid_x", "grid_y", "grid_z", "slot_count", "slots")
@@ -202,6 +209,9 @@ LEAF: Final = (
 TO_FP32: Final = 256
 """In a step of Record.slots, beside the parameter's number: round to fp32."""
 
+ALL_NAMES: Final = -1
+"""In Grid.count: the function may look at any of its arguments."""
+
 CPU: Final = 0
 CUDA: Final = 1
 
@@ -219,6 +229,8 @@ NUMBERS: Final[dict[str, int]] = {
     "BYTES_DATA": bytes.__basicsize__ - 1,  # without the zero behind the last byte
     "MAX_OPTIONS": MAX_OPTIONS,
     "RECENTS": RECENTS,
+    "GRIDS": GRIDS,
+    "ALL_NAMES": ALL_NAMES,
     "BUCKETS": BUCKETS,
     "HASH_FACTOR": _HASH_FACTOR - (1 << 64),
     "HASH_SHIFT": _HASH_SHIFT,

@@ -88,7 +88,7 @@ plain:
   api void Py_IncRef(ptr %grid)
   br label %check
 arguments:
-  %named = call ptr @arguments_by_name(ptr %rt, ptr %state, ptr %frame)
+  %named = call ptr @arguments_of(ptr %rt, ptr %state, ptr %frame, ptr %grid)
   %failed = icmp eq ptr %named, null
   br i1 %failed, label %fail, label %ask
 ask:
@@ -106,7 +106,95 @@ fail:
   ret i32 $FAILED
 }
 
-; The arguments by name, for a grid function: a new dictionary. It is copied from one that has the
+; The arguments by name, for a grid function: a new dictionary. One that does nothing but look into
+; it gets those at which it looks, by State.note_grid(code), alone.
+define internal ptr @arguments_of(ptr %rt, ptr %state, ptr %frame,
+                                  ptr %grid) nounwind "frame-pointer"="all" {
+entry:
+  %argument = alloca ptr
+  %type = get ptr Object.type of %grid
+  %function_type = get ptr Runtime.function of %rt
+  %is_function = icmp eq ptr %type, %function_type
+  br i1 %is_function, label %make, label %all
+make:
+  ; First of all, as what the garbage collector finds may launch this very kernel.
+  %named = api ptr PyDict_New()
+  %failed = icmp eq ptr %named, null
+  br i1 %failed, label %done, label %look
+look:
+  %code = api ptr PyFunction_GetCode(ptr %grid)
+  %met = call ptr @grid_of(ptr %state, ptr %code)
+  %new = icmp eq ptr %met, null
+  br i1 %new, label %note, label %few
+note:
+  %function = get ptr State.note_grid of %state
+  store ptr %code, ptr %argument
+  %noted = api ptr PyObject_Vectorcall(ptr %function, ptr %argument, i64 1, ptr null)
+  %raised = icmp eq ptr %noted, null
+  br i1 %raised, label %drop, label %drop_none
+drop_none:
+  api void Py_DecRef(ptr %noted)
+  api void Py_DecRef(ptr %named)
+  br label %all
+few:
+  %count = get i64 Grid.count of %met
+  %any = icmp eq i64 %count, $ALL_NAMES
+  br i1 %any, label %drop_empty, label %test
+drop_empty:
+  api void Py_DecRef(ptr %named)
+  br label %all
+test:
+  %i = phi i64 [ 0, %few ], [ %i2, %put ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %put, label %done
+put:
+  %numbers = at Grid.numbers of %met
+  %number_at = getelementptr i64, ptr %numbers, i64 %i
+  %number = load i64, ptr %number_at
+  %param = call ptr @param(ptr %state, i64 %number)
+  %name = get ptr Param.name of %param
+  %values = at Frame.values of %frame
+  %value_at = getelementptr ptr, ptr %values, i64 %number
+  %value = load ptr, ptr %value_at
+  %r0 = api i32 PyDict_SetItem(ptr %named, ptr %name, ptr %value)
+  %set = icmp eq i32 %r0, 0
+  %i2 = add i64 %i, 1
+  br i1 %set, label %test, label %drop
+drop:
+  api void Py_DecRef(ptr %named)
+  br label %fail
+all:
+  %every = call ptr @arguments_by_name(ptr %rt, ptr %state, ptr %frame)
+  ret ptr %every
+done:
+  ret ptr %named
+fail:
+  ret ptr null
+}
+
+; What is known of grid functions of this code; null when nothing is.
+define internal ptr @grid_of(ptr %state, ptr %code) nounwind alwaysinline {
+entry:
+  %grids = get ptr State.grids of %state
+  br label %look
+look:
+  %i = phi i64 [ 0, %entry ], [ %i2, %next ]
+  %offset = mul i64 %i, $Grid.size
+  %grid = getelementptr i8, ptr %grids, i64 %offset
+  %theirs = get ptr Grid.code of %grid
+  %same = icmp eq ptr %theirs, %code
+  br i1 %same, label %found, label %next
+next:
+  %i2 = add i64 %i, 1
+  %more = icmp ult i64 %i2, $GRIDS
+  br i1 %more, label %look, label %absent
+found:
+  ret ptr %grid
+absent:
+  ret ptr null
+}
+
+; All arguments by name: a new dictionary. It is copied from one that has the
 ; names and the last launch's numbers, so that none grows and few entries are set.
 define internal ptr @arguments_by_name(ptr %rt, ptr %state,
                                        ptr %frame) nounwind "frame-pointer"="all" {

@@ -23,9 +23,14 @@ class Structure:
         self._kept: dict[int, Any] = {}
         self.address = ctypes.addressof(self._memory)
 
-    def put(self, field: str, value: int, index: int = 0) -> None:
-        """Set a field to a number, or to an address of what is kept elsewhere."""
-        self._memory[self._at(field, index)] = value & (1 << 64) - 1
+    def put(self, field: str, value: int, index: int = 0, place: int = 0) -> None:
+        """Set a field to a number, or to an address of what is kept elsewhere.
+
+        Args:
+            index: of the structure.
+            place: in the field, of a field that is an array.
+        """
+        self._memory[self._at(field, index) + place] = value & (1 << 64) - 1
 
     def put_object(self, field: str, value: Any, index: int = 0) -> None:
         """Set a field to the address of an object, which is kept."""
