@@ -164,9 +164,9 @@ def case(text: str, dtype: DType, *, disjoint: bool = False) -> tuple[Module, li
     return module, args
 
 
-def stripped(module: Module, warps: int = WARPS) -> Module:
+def stripped(module: Module, warps: int = WARPS, lanes: int = LANES) -> Module:
     module = module.clone()
-    options = {"num_warps": warps, "warp_size": LANES}
+    options = {"num_warps": warps, "warp_size": lanes}
     steps = [Step(PASSES["strip_mine"]), Step(PASSES["dce"])]
     run(module, steps, PassContext(options=options), [Verifier()])
     return module
@@ -220,6 +220,35 @@ def test_what_must_stay_as_it_is(name: str) -> None:
 def test_programs_of_one_warp_keep_the_order_of_their_accesses() -> None:
     module, _ = case(FLAT, FP32)
     assert not loops(stripped(module, warps=1))
+
+
+# Tiles of 32 elements a thread, where there are 1024 threads; of 128 threads each may have more
+# registers than that takes.
+ONE = "tl.load(x + i)"
+SUM_OF_TWO = "tl.load(x + i) + tl.load(y + i)"
+FUSED = "a * 3.0 + a"
+NOT_FUSED = "tl.exp(a * 3.0) + a"
+
+
+@pytest.mark.parametrize(
+    ("value", "threads", "parts"),
+    [(ONE, 1024, 1), (SUM_OF_TWO, 1024, 2), (FUSED, 1024, 1), (NOT_FUSED, 1024, 2),
+     (SUM_OF_TWO, 512, 1), (SUM_OF_TWO, 128, 1), (NOT_FUSED, 128, 1)],
+)  # fmt: skip
+def test_parts_by_the_registers_that_a_thread_can_have(
+    value: str, threads: int, parts: int
+) -> None:
+    count = threads * 32
+    text = f"""
+def kernel(x, y, out, n):
+    i = tl.arange(0, {count})
+    a = tl.load(x + i)
+    tl.store(out + i, {value})
+"""
+    module, _ = case(text, FP32)
+    found = stripped(module, warps=threads // 32, lanes=32)
+    (store,) = (op for op in found.walk() if isinstance(op, Store))
+    assert shape_of(store.ptr.type) == (count // parts,)
 
 
 def test_the_slowest_axis_is_divided() -> None:

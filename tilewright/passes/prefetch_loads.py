@@ -11,15 +11,16 @@ from tilewright.layout.linear import LANE, REGISTER, WARP
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load
+from tilewright.passes.layout_rules import REGISTERS
 from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
 
 NAME = "prefetch_loads"
 MAX_BYTES = 128  # of a thread, that loads ahead of their use may bring
-ALL_REGISTERS = 65536
-"""Of a multiprocessor. The threads of a program share them, of which each keeps at most a quarter
-for loads ahead, where a narrow element counts as a register, which it takes when it is used: a loss
-over two rows of 32 elements of bf16 a thread, in 512 threads, left room for one program on a
-multiprocessor otherwise, instead of two."""
+PARTS = 4
+"""Each thread keeps at most one of so many parts of the registers that it can have for loads ahead,
+where a narrow element counts as a register, which it takes when it is used: a loss over two rows of
+32 elements of bf16 a thread, in 512 threads, left room for one program on a multiprocessor
+otherwise, instead of two."""
 
 
 @compiler_pass(NAME)
@@ -115,7 +116,7 @@ def _most_registers(load: Load) -> int:
     layout = load.result.layout
     assert layout is not None
     threads = layout.in_size(LANE) * layout.in_size(WARP)
-    return ALL_REGISTERS // threads // 4
+    return REGISTERS // threads // PARTS
 
 
 class _Prefetch(LoopRewrite):

@@ -16,7 +16,7 @@ from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Splat
-from tilewright.passes.layout_rules import is_tile, per_thread
+from tilewright.passes.layout_rules import REGISTERS, is_tile, per_thread
 
 NAME = "strip_mine"
 
@@ -24,6 +24,10 @@ MOST_REGISTERS = 96
 """Of a thread, that the tiles in use at once may take before they are taken in parts. A loss with
 four exponentials on tiles of 32 elements a thread, 6 of them in use at once, took 128 registers on
 an H200, which left 16 warps to a multiprocessor, and 1.86 ms; in two parts 48, and 1.53 ms."""
+
+MOST_OF_ALL = 0.75
+"""And of the registers that a thread can have: a loss on two such tiles in each of 1024 threads,
+which have 64, spilled 50."""
 
 VECTOR_BYTES = 16  # what each thread accesses of a part, at least
 
@@ -110,7 +114,8 @@ class _Strips:
         accesses = [op.result if isinstance(op, Load) else op.value for op in self._accesses()]
         size = min(element_of(value.type).nbytes_in_memory for value in accesses)
         words, parts = self._words(), 1
-        while words * elements > MOST_REGISTERS * parts:
+        most = min(MOST_REGISTERS, MOST_OF_ALL * REGISTERS / (lanes * warps))
+        while words * elements > most * parts:
             if elements // (2 * parts) < VECTOR_BYTES // size:
                 break
             parts *= 2
@@ -122,15 +127,16 @@ class _Strips:
     def _words(self) -> int:
         """Registers of a thread for each of its elements, where most are in use. What does not
         come from memory is computed when it is used, and counts as none."""
-        last = {v: op for op in self.ops for v in op.operands}
+        steps = [(op, list(_needs(op))) for op in self.ops if not _is_fused(op)]
+        last = {v: op for op, needed in steps for v in needed}
         loaded: set[Value] = set()
         now = most = 0
-        for op in self.ops:
-            if isinstance(op, Load) or any(v in loaded for v in op.operands):
+        for op, needed in steps:
+            if isinstance(op, Load) or any(v in loaded for v in needed):
                 made = [r for r in op.results if shape_of(r.type) == self.shape and r in last]
                 loaded.update(made)
                 now += sum(map(_words_of, made))
-            now -= sum(_words_of(v) for v in set(op.operands) & loaded if last[v] is op)
+            now -= sum(_words_of(v) for v in set(needed) & loaded if last[v] is op)
             most = max(most, now)
         return most
 
@@ -294,6 +300,23 @@ def _operands_first(ops: dict[Op, None]) -> list[Op]:
         if op not in ordered:
             visit(op)
     return list(ordered)
+
+
+def _is_fused(op: Op) -> bool:
+    """Whether it is a product that is part of the one instruction of a sum."""
+    if not isinstance(op, arith.Mul) or not is_float(op.result.type):
+        return False
+    users = list(op.result.users)
+    return len(users) == 1 and isinstance(users[0], arith.Add | arith.Sub)
+
+
+def _needs(op: Op) -> Iterator[Value]:
+    """What the instruction of an op reads."""
+    for value in op.operands:
+        if value.op is not None and _is_fused(value.op):
+            yield from value.op.operands
+        else:
+            yield value
 
 
 def _words_of(value: Value) -> int:

@@ -48,7 +48,7 @@ from tilewright.lowering.types import memory_type
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.targets.cpu.host import host_machine
 
-MAX_THREADS = 256
+MAX_THREADS = 512
 CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
 STACK_BYTES = 1 << 20  # of which a thread touches what it needs
 MAX_SAID = 4096  # lines that a launch may print

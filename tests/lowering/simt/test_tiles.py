@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
+import numpy as np
 import pytest
 
-from tests.lowering.simt.tiles import THREADS, Threads, check, splat, tile
+from tests.lowering.simt.harness import run_emulated
+from tests.lowering.simt.tiles import THREADS, Threads, check, splat, tile, tile_kernel
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Region, Value
@@ -27,6 +29,7 @@ from tilewright.ops.shape import (
     Join,
     Permute,
     Reshape,
+    Splat,
     Split,
 )
 
@@ -207,24 +210,70 @@ def test_scan_of_more_than_all_threads_hold_at_once() -> None:
     check(build, [tile(ir.I32, 256)] * 2, threads=threads)
 
 
+def largest(b: Builder, left: list[Value], right: list[Value]) -> list[Value]:
+    """The larger number and where it is. Of equal numbers the first counts, as each thread sees
+    them in an order of its own."""
+    above = b.value(Cmp(left[0], right[0], "gt"))
+    tie = b.value(Cmp(left[0], right[0], "eq"))
+    lower = b.value(Cmp(left[1], right[1], "lt"))
+    better = b.value(Or(above, b.value(And(tie, lower))))
+    return [b.value(Select(better, x, y)) for x, y in zip(left, right, strict=True)]
+
+
+def argmax(b: Builder, x: Value, i: Value) -> list[Value]:
+    return [
+        result
+        for axis in range(len(ir.shape_of(x.type)))
+        for result in b.insert(Reduce([x, i], axis, region([ir.I8, ir.I32], largest))).results
+    ]
+
+
 def test_argmax_of_several_rows() -> None:
-    """Of equal numbers the first counts, as each thread sees them in an order of its own."""
+    check(argmax, [tile(ir.I8, 8, 32), tile(ir.I32, 8, 32)])
 
-    def first(b: Builder, left: list[Value], right: list[Value]) -> list[Value]:
-        above = b.value(Cmp(left[0], right[0], "gt"))
-        tie = b.value(Cmp(left[0], right[0], "eq"))
-        lower = b.value(Cmp(left[1], right[1], "lt"))
-        better = b.value(Or(above, b.value(And(tie, lower))))
-        return [b.value(Select(better, x, y)) for x, y in zip(left, right, strict=True)]
 
+# Where there are many warps, lanes share what these have found; where a warp has a row for each
+# lane, none can; with few lanes, each still has several.
+MANY_WARPS = [Threads(16, 1), Threads(16, 4), Threads(32, 2), Threads(32, 8), Threads(16, 32)]
+LONG = [(1024,), (2, 1024), (64, 16), (16, 64), (1024, 1)]
+
+
+@pytest.mark.parametrize("shape", LONG, ids=ids)
+@pytest.mark.parametrize("element", [ir.I1, ir.I8, ir.FP16, ir.I32, ir.FP64], ids=ids)
+def test_extremum_over_many_warps(shape: tuple[int, ...], element: ir.DType) -> None:
+    def build(b: Builder, x: Value) -> list[Value]:
+        axes = range(len(shape))
+        return [b.value(Reduce([x], axis, region([element], larger))) for axis in axes]
+
+    check(build, [tile(element, *shape)], threads=MANY_WARPS)
+
+
+@pytest.mark.parametrize("shape", LONG, ids=ids)
+def test_sum_and_argmax_over_many_warps(shape: tuple[int, ...]) -> None:
     def build(b: Builder, x: Value, i: Value) -> list[Value]:
-        return [
-            result
-            for axis in (0, 1)
-            for result in b.insert(Reduce([x, i], axis, region([ir.I8, ir.I32], first))).results
-        ]
+        axes = range(len(shape))
+        sums = [b.value(Reduce([i], axis, region([ir.I32], add))) for axis in axes]
+        return [*sums, *argmax(b, x, i)]
 
-    check(build, [tile(ir.I8, 8, 32), tile(ir.I32, 8, 32)])
+    check(build, [tile(ir.I8, *shape), tile(ir.I32, *shape)], threads=MANY_WARPS)
+
+
+@pytest.mark.parametrize("threads", [*THREADS, *MANY_WARPS], ids=str)
+def test_threads_agree_whichever_operand_is_the_left_one(threads: Threads) -> None:
+    """A function that is not symmetric, if only in its last digits, gives one number to all."""
+
+    def left_one(b: Builder, left: list[Value], right: list[Value]) -> list[Value]:
+        return left
+
+    def build(b: Builder, x: Value) -> list[Value]:
+        some = b.value(Reduce([x], 0, region([ir.I32], left_one)))
+        return [b.value(Splat(some, (1024,)))]
+
+    module = tile_kernel(build, [tile(ir.I32, 1024)])
+    source, out = np.arange(1024, dtype=np.int32), np.full(1024, -1, np.int32)
+    run_emulated(module, (1, 1, 1), [source, out], warps=threads.warps, lanes=threads.lanes)
+    assert len(set(out.tolist())) == 1
+    assert out[0] in source
 
 
 def test_reductions_of_reductions_share_memory() -> None:

@@ -6,11 +6,12 @@ An *element* is a tuple of values, one of each operand of the op, all at one pla
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 
 from tilewright.ir.core import Region
 from tilewright.layout.linear import LANE, WARP, LinearLayout
-from tilewright.lowering.emit import I8, I32, Builder, V, const, int_type, vector
+from tilewright.lowering.emit import I8, I32, Builder, LType, V, const, int_type, vector
 from tilewright.lowering.simt.kernel import Kernel, Registers
 from tilewright.lowering.types import memory_type
 from tilewright.ops.reduce import Reduce, Scan
@@ -61,7 +62,7 @@ def exchanged(b: Builder, value: V, move: Callable[[V], V]) -> V:
 
 
 def partial_bytes(op: Reduce | Scan, layout: LinearLayout, slots: int = 1) -> list[int]:
-    """Bytes of shared memory that `exchange_partials` takes for each operand.
+    """Bytes of shared memory that `share_partials` takes for each operand.
 
     Args:
         layout: of the operands.
@@ -76,17 +77,44 @@ def _aligned(size: int) -> int:
     return (size + 15) // 16 * 16
 
 
-def exchange_partials(
+@dataclass(frozen=True, slots=True)
+class Partials:
+    """What all the warps along an axis have found, where every thread can read it.
+
+    Attributes:
+        count: of warps.
+    """
+
+    kernel: Kernel
+    count: int
+    places: Sequence[V]
+    bases: Sequence[V]
+    types: Sequence[LType]
+
+    def of(self, index: int, first: V | int = 0, count: int | None = None) -> list[Element]:
+        """For an element of this thread those of `count` warps from the first, or of all, in the
+        axis' order. They lie side by side, so that they are read as vectors.
+
+        Args:
+            first: a multiple of `count`.
+        """
+        b, count = self.kernel.b, count or self.count
+        place = b.add(self.places[index], first)
+        columns = [
+            _read(b, base, place, count, kind)
+            for base, kind in zip(self.bases, self.types, strict=True)
+        ]
+        return list(zip(*columns, strict=True))
+
+
+def share_partials(
     kernel: Kernel,
     op: Reduce | Scan,
     layout: LinearLayout,
     elements: Sequence[Element],
     gives: V,
-) -> list[list[Element]]:
-    """For each element of a thread those of all the warps along the axis, in the axis' order.
-
-    They go through the scratch of the op. The elements of one place lie side by side there, so that
-    they are read as a vector.
+) -> Partials:
+    """Write the elements of each warp to the scratch of the op, and wait for all warps.
 
     Args:
         layout: of the operands.
@@ -95,12 +123,12 @@ def exchange_partials(
     """
     b = kernel.b
     bits = axis_bits(layout, WARP, op.axis)
-    parts = 1 << len(bits)
+    count = 1 << len(bits)
     result = reduced_layout(layout, op.axis).flatten_outs(FLAT)
     registers = kernel.coordinates(result, FLAT)
     slots = len(elements) // len(registers)
     places = [
-        b.add(b.mul(register, slots * parts), slot * parts)
+        b.add(b.mul(register, slots * count), slot * count)
         for register in registers
         for slot in range(slots)
     ]
@@ -111,11 +139,7 @@ def exchange_partials(
             for value, base in zip(element, bases, strict=True):
                 _write(b, base, b.add(place, part), value)
     kernel.hw.barrier(b)
-    found: list[list[Element]] = []
-    for place, element in zip(places, elements, strict=True):
-        columns = [_read(b, base, place, parts, v) for v, base in zip(element, bases, strict=True)]
-        found.append(list(zip(*columns, strict=True)))
-    return found
+    return Partials(kernel, count, places, bases, [value.type for value in elements[0]])
 
 
 def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
@@ -154,10 +178,10 @@ def _write(b: Builder, base: V, place: V, value: V) -> None:
     b.store(value, b.gep(value.type, base, place))
 
 
-def _read(b: Builder, base: V, place: V, count: int, like: V) -> Registers:
-    """`count` values of the type of `like`, side by side."""
-    boolean = like.type.bits == 1
-    kind = I8 if boolean else like.type
+def _read(b: Builder, base: V, place: V, count: int, kind: LType) -> Registers:
+    """`count` values of a type, side by side."""
+    boolean = kind.bits == 1
+    kind = I8 if boolean else kind
     align = min(16, count * kind.bits // 8)
     row = b.load(vector(kind, count), b.gep(kind, base, place), align=align)
     values = [b.extract(row, i) for i in range(count)]

@@ -14,6 +14,7 @@ from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
 from tilewright.lowering.lines import Lines
 from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.simt.equal_registers import equal_registers
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.shared_memory import SharedMemory
 from tilewright.lowering.types import memory_type, number_of, register_type
@@ -144,7 +145,15 @@ class Kernel:
         count = register_count(op.results[0])
         if not operands:
             return [lower(self.b, op)] * count
-        return each_once(lambda *values: lower(self.b, op, *values), operands)
+        first = equal_registers(op.results[0], self.infos)
+        if first is None:
+            return each_once(lambda *values: lower(self.b, op, *values), operands)
+        chosen = sorted(set(first))
+        made = each_once(
+            lambda *values: lower(self.b, op, *values), [[o[r] for r in chosen] for o in operands]
+        )
+        at = dict(zip(chosen, made, strict=True))
+        return [at[r] for r in first]
 
     # -- values ---------------------------------------------------------------------------------
 

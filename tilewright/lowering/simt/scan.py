@@ -23,10 +23,10 @@ from tilewright.lowering.emit import I1, V, const
 from tilewright.lowering.simt.combine import (
     Element,
     compressed,
-    exchange_partials,
     exchanged,
     inline,
     partial_bytes,
+    share_partials,
 )
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.shared_memory import scratch
@@ -178,13 +178,15 @@ class _Scan:
     ) -> tuple[list[Before | None], list[Element]]:
         """What lower warps and lanes have, and the totals of all warps."""
         b = self.kernel.b
-        parts = exchange_partials(self.kernel, self.op, self.layout, totals, self._is_last_lane())
+        gives = self._is_last_lane()
+        partials = share_partials(self.kernel, self.op, self.layout, totals, gives)
         index = compressed(self.kernel, self.kernel.warp, self.order.warps)
         if self.op.reverse:
             index = b.xor(index, (1 << len(self.order.warps)) - 1)
         found: list[Before | None] = []
         sums: list[Element] = []
-        for inner, part in zip(before, parts, strict=True):
+        for i, inner in enumerate(before):
+            part = partials.of(i)
             prefixes = [part[-1] if self.op.reverse else part[0]]
             for element in part[-2::-1] if self.op.reverse else part[1:]:
                 prefixes.append(self._combined(prefixes[-1], element))

@@ -1,0 +1,110 @@
+"""What is equal in neighbouring registers is computed once, and only what is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.frontend.kernels import build, kernel_from
+from tests.ir_values import same_bits
+from tests.lowering.simt.harness import laid_out, run_emulated
+from tilewright.ir.analysis.axis_info import axis_info
+from tilewright.ir.core import Module
+from tilewright.ir.interpret import interpret
+from tilewright.lowering.simt.equal_registers import equal_registers
+from tilewright.ops.arith import Cmp, IntDiv, Rem, Shr
+
+# Numbers of a tile of 8 x 32, whose columns run along registers. 16 divides m and n.
+NUMBERS = {
+    "a mask": "(column < n).to(tl.int32)",
+    "a mask from the right": "(n > column).to(tl.int32)",
+    "at least": "(column >= n).to(tl.int32)",
+    "equal": "(column == n).to(tl.int32)",
+    "two masks": "((column < n) & (row < 5)).to(tl.int32)",
+    "from somewhere": "(column + m < n).to(tl.int32)",
+    "from behind": "(m - column < n).to(tl.int32)",
+    "rows": "(row * 4 < n).to(tl.int32) + column * 0",
+    "quarters": "column // 4",
+    "quarters from somewhere": "(m + column) // 4",
+    "quarters of a difference": "(column - 16) // 4",
+    "of quarters": "((m + column) // 4 < n // 16).to(tl.int32)",
+    "rest": "(m + column) % 4",
+    "of the rest": "((m + column) % 8 < 4).to(tl.int32)",
+    "shifted": "(m + column) >> 2",
+    "narrow": "((m + column).to(tl.int8) < 16).to(tl.int32)",
+    "wide": "((m + column).to(tl.int64) * 2 < n).to(tl.int32)",
+    "unsigned": "((m + column).to(tl.uint32) < 4096).to(tl.int32)",
+    "chosen": "tl.where(column < n, row, column)",
+    "loaded": "(tl.load(x + column // 8) < n).to(tl.int32) + row * 0",
+}
+
+
+def kernel_of(number: str) -> Module:
+    kernel = kernel_from(f"""
+        def kernel(x, y, m, n):
+            m = tl.multiple_of(m, 16)
+            n = tl.multiple_of(n, 16)
+            row = tl.arange(0, 8)[:, None]
+            column = tl.arange(0, 32)[None, :]
+            value = {number}
+            tl.store(y + row * 32 + column, value)
+    """)
+    signature = {"x": "*i32", "y": "*i32", "m": "i32", "n": "i32"}
+    return build(kernel, signature)
+
+
+def arguments(m: int, n: int) -> list[Any]:
+    x = np.arange(32, dtype=np.int32) * 7 % 32
+    return [x, np.zeros((8, 32), np.int32), m, n]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_same_numbers_as_the_interpreter(name: str) -> None:
+    """Of negative ones too, whose quotients are rounded the other way."""
+    module = kernel_of(NUMBERS[name])
+    for m, n in (
+        (0, 16),
+        (16, 32),
+        (-16, 0),
+        (-32, -16),
+        (-16, 16),
+        (2**31 - 32, 2**31 - 16),
+        (2**31 - 16, 0),
+    ):
+        expected, found = arguments(m, n), arguments(m, n)
+        interpret(module, (1, 1, 1), expected)
+        for warps, lanes in ((1, 1), (4, 8), (1, 4), (2, 32)):
+            found[1][:] = -1
+            run_emulated(module, (1, 1, 1), found, warps=warps, lanes=lanes)
+            assert same_bits(found[1], expected[1]), f"m {m}, n {n}, {warps} x {lanes}"
+
+
+ONCE = {
+    "a mask": 2,
+    "from somewhere": 2,
+    "shifted": 8,
+    "quarters": 8,
+    "quarters from somewhere": None,
+    "rest": None,
+    "quarters of a difference": None,
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_is_computed_once(name: str) -> None:
+    """The only thread has 32 columns, in runs of 16 or of 4."""
+    module = laid_out(kernel_of(NUMBERS[name]), warps=1, lanes=1)
+    infos = axis_info(module.entry)
+    found = [
+        equal_registers(op.results[0], infos)
+        for op in module.walk()
+        if isinstance(op, Cmp | IntDiv | Rem | Shr) and op.results[0].layout is not None
+    ]
+    (registers,) = found
+    if ONCE[name] is None:
+        assert registers is None
+    else:
+        assert registers is not None
+        assert len(set(registers)) == ONCE[name], registers
