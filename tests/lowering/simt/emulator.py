@@ -146,11 +146,17 @@ _runtime = cache(_Runtime)
 
 @cache
 def _machine() -> llvm.TargetMachine:
-    """Code generation for this processor, quick rather than good."""
+    """Code generation for this processor, quick rather than good.
+
+    Without AVX-512: unoptimised, LLVM 22 cannot select an fp16 that a comparison's bit becomes.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # for inline assembly
     host = host_machine()
+    if "avx512f" in host.features:
+        older = (f for f in host.features if not f.startswith("avx512"))
+        host = host_machine("x86-64", ",".join(older))
     target = llvm.Target.from_triple(host.triple)
     return target.create_target_machine(
         cpu=host.cpu, features=host.feature_text, opt=0, reloc="pic", jit=True

@@ -36,6 +36,7 @@ NUMBERS = {
     "narrow": "((m + column).to(tl.int8) < 16).to(tl.int32)",
     "wide": "((m + column).to(tl.int64) * 2 < n).to(tl.int32)",
     "unsigned": "((m + column).to(tl.uint32) < 4096).to(tl.int32)",
+    "rest of a float": "((m + column).to(tl.float32) % 3.0).to(tl.int32) // 4",
     "chosen": "tl.where(column < n, row, column)",
     "loaded": "(tl.load(x + column // 8) < n).to(tl.int32) + row * 0",
 }

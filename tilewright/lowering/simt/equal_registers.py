@@ -46,6 +46,8 @@ def _found(value: Value, known: dict[Value, bool]) -> bool:
     op = value.op
     if op is None or isinstance(op, Load):
         return False  # what is carried by a loop, or may change between two accesses
+    if not element_of(value.type).is_int():
+        return False  # a float on its way to an integer
     if isinstance(op, arith.IntDiv | arith.Rem) and value_range(op.operands[0])[0] < 0:
         return False
     return all(_is_sure(v, known) for v in op.operands)
