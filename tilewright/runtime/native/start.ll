@@ -194,8 +194,8 @@ absent:
   ret ptr null
 }
 
-; All arguments by name: a new dictionary. It is copied from one that has the
-; names and the last launch's numbers, so that none grows and few entries are set.
+; All arguments by name: a new dictionary. It is copied from one that has the names and the last
+; launch's numbers, so that none grows and few entries are set.
 define internal ptr @arguments_by_name(ptr %rt, ptr %state,
                                        ptr %frame) nounwind "frame-pointer"="all" {
 entry:
