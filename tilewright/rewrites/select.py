@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import lcm
 
+from tilewright.ir.analysis.ranges import value_range
 from tilewright.ir.core import Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import I1, DType, dtype_of, element_of, is_float, is_int
@@ -41,17 +42,22 @@ def cmp_constant_to_the_right(op: Cmp, rw: Rewriter) -> Value | None:
 
 
 @rewrite(Cmp)
-def cmp_with_bound(op: Cmp, rw: Rewriter) -> Value | None:
-    """x < MIN = x > MAX = false; x >= MIN = x <= MAX = true for integers"""
-    number = known(op.rhs)
-    if number is None or not is_int(op.rhs.type):
+def cmp_of_ranges(op: Cmp, rw: Rewriter) -> Value | None:
+    """x < y = true where the most that x can be is below the least that y can be, and so on"""
+    if is_float(op.lhs.type):
         return None
-    element = dtype_of(op.rhs.type)
-    if number == element.get_int_min_value() and op.predicate in ("lt", "ge"):
-        return constant(rw, op.predicate == "ge", op.result.type)
-    if number == element.get_int_max_value() and op.predicate in ("gt", "le"):
-        return constant(rw, op.predicate == "le", op.result.type)
-    return None
+    (x_least, x_most), (y_least, y_most) = value_range(op.lhs), value_range(op.rhs)
+    below, above = x_most < y_least, x_least > y_most
+    not_above, not_below = x_most <= y_least, x_least >= y_most
+    holds, fails = {
+        "lt": (below, not_below),
+        "le": (not_above, above),
+        "gt": (above, not_above),
+        "ge": (not_below, below),
+        "eq": (not_above and not_below, below or above),
+        "ne": (below or above, not_above and not_below),
+    }[op.predicate]
+    return constant(rw, holds, op.result.type) if holds or fails else None
 
 
 @rewrite(Cmp)

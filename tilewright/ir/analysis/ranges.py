@@ -54,12 +54,17 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
 
 
 def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
-    """A `for` counts from its start to below its stop."""
+    """A `for` counts from its start to below its stop, by steps."""
     loop = region.parent
     if loop is None or loop.name != "control.for" or value.index != 0:
         return None
-    start, stop = (value_range(v, depth - 1) for v in loop.operands[:2])
-    return (start[0], stop[1] - 1) if start[0] < stop[1] else None
+    start, stop, step = (value_range(v, depth - 1) for v in loop.operands[:3])
+    if start[0] >= stop[1]:
+        return None
+    last = stop[1] - 1
+    if start[0] == start[1] and step[0] == step[1] > 0:
+        last -= (last - start[0]) % step[0]
+    return start[0], last
 
 
 def _rule(*names: str) -> Callable[[_Rule], _Rule]:
