@@ -349,10 +349,16 @@ class Builder(ValueBuilder):
             raise TypeError(f"@{self.function.name} returns {self.function.ret}, not {found}")
         self._terminate("ret void" if value is None else f"ret {value!r}")
 
-    def _loop_metadata(
-        self, unroll: Literal["disable", "full"] | int | None, vectorize: bool | None
+    def loop_metadata(
+        self,
+        unroll: Literal["disable", "full"] | int | None = None,
+        vectorize: bool | None = None,
+        align: int | None = None,
     ) -> str:
+        """What the branch back of a loop carries; `align`: bytes that its head is aligned to."""
         hints: list[str] = []
+        if align is not None:
+            hints.append(f'!{{!"llvm.loop.align", i32 {align}}}')
         if isinstance(unroll, int):
             hints.append(f'!{{!"llvm.loop.unroll.count", i32 {unroll}}}')
         elif unroll is not None:
@@ -413,7 +419,7 @@ class Builder(ValueBuilder):
         following = self.add(index.value, step, "nsw")
         latch = self.current
         again = self.icmp("slt", following, stop)
-        self.cond_br(again, body, after, metadata=self._loop_metadata(unroll, vectorize))
+        self.cond_br(again, body, after, metadata=self.loop_metadata(unroll, vectorize))
         index.add(following, latch)
         for phi, y in zip(phis, yielded, strict=True):
             phi.add(y, latch)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 
 NONE: frozenset[Value] = frozenset()
+LOOP_ALIGNMENT = 64
+"""Bytes: a line of the cache, so that a loop of a few instructions is in one. A sum of rows, whose
+loop is 29 bytes long, took 20.7 µs where it happened to be in two, and 16.5 in one (Zen 4)."""
+
 STREAM_COST = 12  # up to this a loop waits for memory, addresses and masks included
 
 
@@ -63,7 +67,8 @@ def loop(
     done = b.block("done")
     b.at(child.block)
     following = b.add(index.value, const(I64, step), "nsw")
-    b.cond_br(b.icmp("slt", following, stop), head, done)
+    again = b.icmp("slt", following, stop)
+    b.cond_br(again, head, done, metadata=b.loop_metadata(align=LOOP_ALIGNMENT))
     index.add(following, child.block)
     for phi, value in zip(phis, opened.next, strict=True):
         phi.add(value, child.block)
