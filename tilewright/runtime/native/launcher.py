@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, Signature
+from itertools import count
 from types import CodeType
 from typing import Any, Protocol, TypeAlias
 
@@ -45,6 +46,9 @@ from tilewright.runtime.specialize import KernelParam, mode_of
 MAX_ENTRIES = 4096
 """How many keys are kept; then they are gathered anew. A key may hold the address of an object that
 is never seen again, so that they are not as few as the variants."""
+
+MAX_CODES = 64
+"""How often a kernel finds out what a grid function looks at; later ones are given everything."""
 
 RESERVED = -1
 """The number, among the keywords, of those that do not go to the kernel."""
@@ -334,7 +338,8 @@ class Launcher:
         self._kernel = kernel
         self._stages = stages
         self._grids = Structure("Grid", layout.GRIDS)
-        self._grid_turn = 0
+        self._grid_turn = count()
+        self._codes: list[CodeType] = []
         self._globals_known = False
         self._is_python = False
         self.entries: dict[bytes, tuple[Any, ...] | None] = {}
@@ -385,16 +390,15 @@ class Launcher:
 
     def _note_grid(self, code: CodeType) -> None:
         """Keep which parameters a grid function of this code looks at."""
+        turn = next(self._grid_turn)
+        if turn >= MAX_CODES:
+            return
         names, known = names_read(code), [param.name for param in self._kernel.params]
         numbers = [] if names is None else [known.index(name) for name in names if name in known]
         few = names is not None and len(numbers) <= layout.GRID_NAMES
-        index = self._grid_turn % layout.GRIDS
-        self._grid_turn += 1
-        self._grids.put("code", 0, index)  # the others are not to be read meanwhile
-        self._grids.put("count", len(numbers) if few else layout.ALL_NAMES, index)
-        for place, number in enumerate(numbers if few else ()):
-            self._grids.put("numbers", number, index, place)
-        self._grids.put_object("code", code, index)
+        self._codes.append(code)  # for good: another thread may be writing the same place
+        words = [id(code), *((len(numbers), *numbers) if few else (layout.ALL_NAMES,))]
+        self._grids.put_words("code", words, turn % layout.GRIDS)
 
     def bound(
         self, fallback: Callable[[], Any], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

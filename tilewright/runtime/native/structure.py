@@ -23,14 +23,9 @@ class Structure:
         self._kept: dict[int, Any] = {}
         self.address = ctypes.addressof(self._memory)
 
-    def put(self, field: str, value: int, index: int = 0, place: int = 0) -> None:
-        """Set a field to a number, or to an address of what is kept elsewhere.
-
-        Args:
-            index: of the structure.
-            place: in the field, of a field that is an array.
-        """
-        self._memory[self._at(field, index) + place] = value & (1 << 64) - 1
+    def put(self, field: str, value: int, index: int = 0) -> None:
+        """Set a field to a number, or to an address of what is kept elsewhere."""
+        self._memory[self._at(field, index)] = value & (1 << 64) - 1
 
     def put_object(self, field: str, value: Any, index: int = 0) -> None:
         """Set a field to the address of an object, which is kept."""
@@ -40,11 +35,11 @@ class Structure:
         self._memory[at] = id(value)
         del before
 
-    def put_words(self, field: str, values: Iterable[int]) -> None:
-        """Set the words of an array from its first one on."""
-        at = self._at(field, 0)
-        for offset, value in enumerate(values):
-            self._memory[at + offset] = value & (1 << 64) - 1
+    def put_words(self, field: str, values: Iterable[int], index: int = 0) -> None:
+        """Set words from the first of a field on, all at once for other threads: native code in
+        one of them must not find an address gone and its count still there."""
+        at, words = self._at(field, index), [value & (1 << 64) - 1 for value in values]
+        self._memory[at : at + len(words)] = words
 
     def keep(self, field: str, value: Structure, index: int = 0) -> None:
         """Set a field to the address of another structure, which is kept."""
