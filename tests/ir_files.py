@@ -41,8 +41,8 @@ import pytest
 import tilewright.passes
 import tilewright.targets.nvidia.steps
 from tests.ir_values import same_bits, same_meaning
+from tilewright.analysis.axis_info import axis_info
 from tilewright.base.diagnostics import IRError
-from tilewright.ir.analysis.axis_info import axis_info
 from tilewright.ir.core import Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run

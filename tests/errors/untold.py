@@ -27,7 +27,7 @@ UNTOLD = (
     Untold("targets/*/target.py", "KeyError(stage)", INSIDE),
     Untold("targets/nvidia/cubin.py", "", INSIDE),
     Untold("passes/*layout*", "", INSIDE),
-    Untold("ir/analysis/*", "", INSIDE),
+    Untold("analysis/*", "", INSIDE),
     Untold("ir/builder.py", "", INSIDE),
     Untold("ir/core.py", "", INSIDE),
     Untold("ir/define.py", "", INSIDE),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.fuzz.ir_generator import Features, random_args, random_module
-from tilewright.ir.analysis.axis_info import AxisInfo, axis_info
-from tilewright.ir.analysis.ranges import value_range
+from tilewright.analysis.axis_info import AxisInfo, axis_info
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Value
 from tilewright.ir.interpret import evaluate_function
 from tilewright.ir.types import DType, element_of

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("layout",),
     ("ir",),
     ("ops",),
+    ("analysis",),
     ("autodiff", "language", "rewrites"),
     ("frontend",),
     ("passes",),

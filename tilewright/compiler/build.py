@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewright.analysis.pointers import base_of
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
 from tilewright.compiler.artifact import CompiledKernel, Times
@@ -21,7 +22,6 @@ from tilewright.compiler.replaced import ReplacedStageError
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
-from tilewright.ir.analysis.pointers import base_of
 from tilewright.ir.core import Function, Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run

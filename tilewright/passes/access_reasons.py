@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir.analysis.axis_info import AxisMap
+from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import is_pointer, shape_of
 from tilewright.ops import arith, control, memory, shape

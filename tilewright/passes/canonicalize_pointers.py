@@ -8,12 +8,12 @@ The canonical form of the pointer of a load, a store or an atomic is
 where `base` is a scalar pointer that is no result of pointer arithmetic (as a rule a function's
 argument), `uniform` is a scalar i64, and `varying` a tile of integers of any width in the shape of
 the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out.
-`ir/analysis/pointers.py: split_pointer` takes the form apart. A tile of pointers of which nothing
+`analysis/pointers.py: split_pointer` takes the form apart. A tile of pointers of which nothing
 is known (loaded from memory, made from integers) is `addptr(tile, varying)`.
 
 What is the same for all elements goes to `uniform`, where it is added once. Address arithmetic is
 that of 64 bits, so sums of 64-bit offsets may be split and regrouped; sums of narrower ones only
-where `ir/analysis/ranges.py` proves that they do not wrap. Two varying offsets are added in 32 bits
+where `analysis/ranges.py` proves that they do not wrap. Two varying offsets are added in 32 bits
 where that proof succeeds, in 64 otherwise.
 
 A pointer that a `for` carries and moves is replaced by what it has moved by: in closed form,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ir.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import For, While

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewright.ir.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import I32, I64, Type, shape_of
 from tilewright.layout.linear import LinearLayout

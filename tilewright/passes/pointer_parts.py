@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tilewright.ir.analysis.ranges import sum_fits, type_range
+from tilewright.analysis.ranges import sum_fits, type_range
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import I32, I64, Tile, element_of, is_pointer, shape_of, with_element

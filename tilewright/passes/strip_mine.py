@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd, prod
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.analysis.pointers import may_overlap, split_pointer
 from tilewright.base.lazy import cached_property
-from tilewright.ir.analysis.axis_info import AxisMap, axis_info
-from tilewright.ir.analysis.pointers import may_overlap, split_pointer
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import lcm
 
-from tilewright.ir.analysis.ranges import value_range
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Value
 from tilewright.ir.rewriter import Rewriter, rewrite
 from tilewright.ir.types import I1, DType, dtype_of, element_of, is_float, is_int

@@ -10,7 +10,7 @@ import pytest
 from tests.frontend.kernels import build, kernel_from
 from tests.ir_values import same_bits
 from tests.lowering.simt.harness import laid_out, run_emulated
-from tilewright.ir.analysis.axis_info import axis_info
+from tilewright.analysis.axis_info import axis_info
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.lowering.simt.equal_registers import equal_registers

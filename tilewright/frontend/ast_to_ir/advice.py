@@ -17,6 +17,7 @@ from tilewright.language.aggregate import is_aggregate_class
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl
 from tilewright.language.semantic.convert import common_shape
 from tilewright.language.values import constexpr, is_builtin, tensor
+from tilewright.ops.arith import Constant
 
 # -- names -----------------------------------------------------------------------------------------
 
@@ -310,8 +311,7 @@ def needs_constexpr(mistake: Mistake) -> str | None:
 
 def _constant(value: tensor) -> bool:
     """Whether a local name became a tensor only because it was assigned."""
-    op = value.handle.op
-    return op is not None and op.name == "arith.constant" and value.type is value.dtype
+    return isinstance(value.handle.op, Constant) and value.type is value.dtype
 
 
 @suggests

@@ -3,8 +3,8 @@ same for 16 elements side by side, and need be compared once."""
 
 from __future__ import annotations
 
-from tilewright.ir.analysis.axis_info import AxisMap
-from tilewright.ir.analysis.ranges import value_range
+from tilewright.analysis.axis_info import AxisMap
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Value
 from tilewright.ir.types import Tile, element_of
 from tilewright.layout.linear import REGISTER

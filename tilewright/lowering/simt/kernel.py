@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
-from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout

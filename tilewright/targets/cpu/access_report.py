@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import assert_never
 
-from tilewright.ir.analysis.axis_info import AxisMap
+from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext
 from tilewright.ops import memory

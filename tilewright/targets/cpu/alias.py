@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.ir.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import atomic, memory

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.base.lazy import cached_property
 from tilewright.ir import types as ir
-from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.lowering.convert import cast_fp16
 from tilewright.lowering.emit import (

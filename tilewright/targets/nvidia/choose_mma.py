@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
-from tilewright.ir.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.layout import families

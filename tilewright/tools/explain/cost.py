@@ -336,7 +336,8 @@ class _Program:
             self.counts.products[dtype_of(op.lhs.type).short] += done
         elif isinstance(op, reduce.Reduce | reduce.Scan):
             before = prod(shape_of(op.srcs[0].type))
-            steps = before - (prod(shape_of(op.results[0].type)) if op.name == "tile.reduce" else 1)
+            reduces = isinstance(op, reduce.Reduce)
+            steps = before - (prod(shape_of(op.results[0].type)) if reduces else 1)
             self.arithmetic(tally, op.combine_region, steps * self.weight)
         elif isinstance(op, map.Map):
             elements = prod(shape_of(op.results[0].type))

@@ -2,12 +2,10 @@
 
 import pytest
 
-from tilewright.ir.analysis import axis_info, ranges
-from tilewright.ir.analysis.axis_info import AxisInfo, power_of_two_in
-from tilewright.ir.analysis.pointers import base_of, may_overlap, split_pointer
-from tilewright.ir.analysis.ranges import value_range
+from tilewright.analysis.axis_info import AxisInfo, power_of_two_in
+from tilewright.analysis.pointers import base_of, may_overlap, split_pointer
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Module, Op, Value
-from tilewright.ir.define import REGISTRY
 from tilewright.ir.parser import parse_module
 
 POINTERS = """
@@ -52,13 +50,6 @@ def test_pointers_overlap_unless_their_classes_differ() -> None:
     assert not may_overlap(module.entry, v["v"], v["w"])
     assert may_overlap(module.entry, v["v"], v["p"])
     assert may_overlap(module.entry, v["v"], v["r"])
-
-
-@pytest.mark.parametrize("module", [axis_info, ranges])
-def test_rules_of_analyses_name_ops_that_exist(module: object) -> None:
-    rules = vars(module)["_RULES"]
-    assert rules
-    assert set(rules) <= set(REGISTRY)
 
 
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (12, 4), (-8, 8), (0, 1 << 32), (7, 1)])

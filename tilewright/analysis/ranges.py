@@ -1,22 +1,22 @@
-"""Bounds of integer values, for proofs that a sum does not overflow.
-
-Ops are told by name, for their classes are a layer above.
-"""
+"""Bounds of integer values, for proofs that a sum does not overflow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import DType, element_of
+from tilewright.ops import arith, control, gpu, shape
 
 Range = tuple[int, int]
-_Rule = Callable[[Op, int], Range | None]
+OpT = TypeVar("OpT", bound=Op)
+_Rule = Callable[[OpT, int], Range | None]
 
 # Beyond this many ops back, a value may be anything of its type.
 MAX_DEPTH = 12
 
-_RULES: dict[str, _Rule] = {}
+_RULES: dict[type[Op], _Rule[Any]] = {}
 
 
 def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
@@ -32,7 +32,7 @@ def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
         if isinstance(owner, Region):
             found = _induction_range(value, owner, depth)
         else:
-            rule = _RULES.get(owner.name)
+            rule = _RULES.get(type(owner))
             found = rule(owner, depth - 1) if rule is not None else None
     if found is None or found[0] < limits[0] or found[1] > limits[1]:
         return limits
@@ -56,7 +56,7 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
 def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
     """A `for` counts from its start to below its stop, by steps."""
     loop = region.parent
-    if loop is None or loop.name != "control.for" or value.index != 0:
+    if not isinstance(loop, control.For) or value.index != 0:
         return None
     start, stop, step = (value_range(v, depth - 1) for v in loop.operands[:3])
     if start[0] >= stop[1]:
@@ -67,51 +67,61 @@ def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
     return start[0], last
 
 
-def _rule(*names: str) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
-        for name in names:
-            assert name not in _RULES
-            _RULES[name] = rule
+def _rule(*classes: type[OpT]) -> Callable[[_Rule[OpT]], _Rule[OpT]]:
+    def register(rule: _Rule[OpT]) -> _Rule[OpT]:
+        for cls in classes:
+            assert cls not in _RULES, f"{cls.name} has two rules"
+            _RULES[cls] = rule
         return rule
 
     return register
 
 
-@_rule("arith.constant")
-def _constant(op: Op, depth: int) -> Range | None:
-    number = int(op.attributes["value"])
+@_rule(arith.Constant)
+def _constant(op: arith.Constant, depth: int) -> Range | None:
+    number = int(op.value)
     return number, number
 
 
-@_rule("tile.arange")
-def _arange(op: Op, depth: int) -> Range | None:
-    start, end = op.attributes["start"], op.attributes["end"]
+@_rule(shape.Arange)
+def _arange(op: shape.Arange, depth: int) -> Range | None:
+    start, end = op.start, op.end
     return start, end - 1
 
 
-@_rule("program.id")
-def _program_id(op: Op, depth: int) -> Range | None:
+@_rule(control.ProgramId)
+def _program_id(op: control.ProgramId, depth: int) -> Range | None:
     return 0, 2**31 - 2
 
 
-@_rule("program.count")
-def _program_count(op: Op, depth: int) -> Range | None:
+@_rule(control.NumPrograms)
+def _program_count(op: control.NumPrograms, depth: int) -> Range | None:
     return 1, 2**31 - 1
 
 
-@_rule("tile.splat", "tile.expand_dims", "tile.broadcast", "tile.reshape", "tile.permute",
-       "tile.flip", "tile.split", "arith.hint", "tile.gather", "gpu.convert_layout")  # fmt: skip
+@_rule(
+    shape.Splat,
+    shape.ExpandDims,
+    shape.Broadcast,
+    shape.Reshape,
+    shape.Permute,
+    shape.Flip,
+    shape.Split,
+    arith.Hint,
+    shape.Gather,
+    gpu.ConvertLayout,
+)
 def _same(op: Op, depth: int) -> Range | None:
     return value_range(op.operands[0], depth)
 
 
-@_rule("tile.join", "tile.cat")
-def _either(op: Op, depth: int) -> Range | None:
+@_rule(shape.Join, shape.Cat)
+def _either(op: shape.Join | shape.Cat, depth: int) -> Range | None:
     return _union(op.operands, depth)
 
 
-@_rule("arith.select")
-def _select(op: Op, depth: int) -> Range | None:
+@_rule(arith.Select)
+def _select(op: arith.Select, depth: int) -> Range | None:
     return _union(op.operands[1:], depth)
 
 
@@ -120,8 +130,8 @@ def _union(values: Iterable[Value], depth: int) -> Range:
     return min(b[0] for b in bounds), max(b[1] for b in bounds)
 
 
-@_rule("arith.cast")
-def _cast(op: Op, depth: int) -> Range | None:
+@_rule(arith.Cast)
+def _cast(op: arith.Cast, depth: int) -> Range | None:
     source = element_of(op.operands[0].type)
     to = element_of(op.results[0].type)
     if not source.is_int() or to.is_bool():
@@ -133,39 +143,39 @@ def _bounds(op: Op, depth: int) -> tuple[Range, Range]:
     return value_range(op.operands[0], depth), value_range(op.operands[1], depth)
 
 
-@_rule("arith.add")
-def _add(op: Op, depth: int) -> Range | None:
+@_rule(arith.Add)
+def _add(op: arith.Add, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     return a[0] + b[0], a[1] + b[1]
 
 
-@_rule("arith.sub")
-def _sub(op: Op, depth: int) -> Range | None:
+@_rule(arith.Sub)
+def _sub(op: arith.Sub, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     return a[0] - b[1], a[1] - b[0]
 
 
-@_rule("arith.mul")
-def _mul(op: Op, depth: int) -> Range | None:
+@_rule(arith.Mul)
+def _mul(op: arith.Mul, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     corners = [x * y for x in a for y in b]
     return min(corners), max(corners)
 
 
-@_rule("arith.min")
-def _min(op: Op, depth: int) -> Range | None:
+@_rule(arith.Min)
+def _min(op: arith.Min, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     return min(a[0], b[0]), min(a[1], b[1])
 
 
-@_rule("arith.max")
-def _max(op: Op, depth: int) -> Range | None:
+@_rule(arith.Max)
+def _max(op: arith.Max, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     return max(a[0], b[0]), max(a[1], b[1])
 
 
-@_rule("arith.idiv")
-def _idiv(op: Op, depth: int) -> Range | None:
+@_rule(arith.IntDiv)
+def _idiv(op: arith.IntDiv, depth: int) -> Range | None:
     """A quotient is no larger than its dividend; x // 0 is 0."""
     a, b = _bounds(op, depth)
     if a[0] < 0 or b[0] < 0:
@@ -174,31 +184,31 @@ def _idiv(op: Op, depth: int) -> Range | None:
     return low, a[1] // max(1, b[0])
 
 
-@_rule("arith.rem")
-def _rem(op: Op, depth: int) -> Range | None:
+@_rule(arith.Rem)
+def _rem(op: arith.Rem, depth: int) -> Range | None:
     """A remainder has the dividend's sign and is below the divisor; x % 0 is 0."""
     a, b = _bounds(op, depth)
     size = max(abs(b[0]), abs(b[1]), 1) - 1
     return max(min(a[0], 0), -size), min(max(a[1], 0), size)
 
 
-@_rule("arith.and")
-def _and(op: Op, depth: int) -> Range | None:
+@_rule(arith.And)
+def _and(op: arith.And, depth: int) -> Range | None:
     """Not above an operand that has no sign bit."""
     highs = [bounds[1] for bounds in _bounds(op, depth) if bounds[0] >= 0]
     return (0, min(highs)) if highs else None
 
 
-@_rule("arith.shr")
-def _shr(op: Op, depth: int) -> Range | None:
+@_rule(arith.Shr)
+def _shr(op: arith.Shr, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     if a[0] < 0 or b[0] < 0:
         return None
     return a[0] >> min(b[1], 64), a[1] >> min(b[0], 64)
 
 
-@_rule("arith.shl")
-def _shl(op: Op, depth: int) -> Range | None:
+@_rule(arith.Shl)
+def _shl(op: arith.Shl, depth: int) -> Range | None:
     a, b = _bounds(op, depth)
     if a[0] < 0 or b[0] < 0 or b[1] > 64:
         return None

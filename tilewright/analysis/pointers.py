@@ -1,7 +1,4 @@
-"""What a pointer consists of, and which pointers may meet.
-
-Ops are told by name, for their classes are a layer above.
-"""
+"""What a pointer consists of, and which pointers may meet."""
 
 from __future__ import annotations
 
@@ -9,20 +6,13 @@ from typing import NamedTuple
 
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile
+from tilewright.ops import arith, memory, shape
 
 # Ops whose result points into the same object as their first operand.
-_SAME_OBJECT = frozenset(
-    {
-        "mem.addptr",
-        "tile.splat",
-        "tile.expand_dims",
-        "tile.broadcast",
-        "tile.reshape",
-        "tile.permute",
-        "tile.flip",
-        "arith.hint",
-    }
-)
+_SAME_OBJECT = (
+    memory.AddPtr, shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute,
+    shape.Flip, arith.Hint,
+)  # fmt: skip
 
 
 class PointerParts(NamedTuple):
@@ -50,15 +40,15 @@ def split_pointer(pointer: Value) -> PointerParts:
     varying: Value | None = None
     op = pointer.op
     if isinstance(pointer.type, Tile):
-        if op is not None and op.name == "mem.addptr":
-            pointer, varying = op.operands
+        if isinstance(op, memory.AddPtr):
+            pointer, varying = op.ptr, op.offset
             op = pointer.op
-        if op is None or op.name != "tile.splat":
+        if not isinstance(op, shape.Splat):
             return PointerParts(pointer, None, varying)
-        pointer = op.operands[0]
+        pointer = op.src
         op = pointer.op
-    if op is not None and op.name == "mem.addptr":
-        return PointerParts(op.operands[0], op.operands[1], varying)
+    if isinstance(op, memory.AddPtr):
+        return PointerParts(op.ptr, op.offset, varying)
     return PointerParts(pointer, None, varying)
 
 
@@ -66,7 +56,7 @@ def base_of(pointer: Value) -> Value:
     """The value that the pointer was computed from, in whatever form, by changes of offset and
     shape alone."""
     op = pointer.op
-    while op is not None and op.name in _SAME_OBJECT:
+    while isinstance(op, _SAME_OBJECT):
         pointer = op.operands[0]
         op = pointer.op
     return pointer

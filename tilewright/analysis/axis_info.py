@@ -28,19 +28,19 @@ Two assumptions, which hold of every kernel that stays within its arrays:
   which something is subtracted, or that was loaded, is assumed nothing of. A divisor is not 0.
 
 Facts of a loop's carried values are the greatest that the loop's body keeps up: found by assuming
-those of the initial values and weakening them until they hold. Ops are told by name, for their
-classes are a layer above.
+those of the initial values and weakening them until they hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from tilewright.ir.analysis.ranges import value_range
+from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Pointer, Tile, element_of, shape_of
+from tilewright.ops import arith, control, gpu, memory, shape
 
 # The largest power of two that is told apart; 0 is a multiple of it.
 MAX_DIVISIBILITY = 1 << 32
@@ -132,8 +132,9 @@ class AxisMap:
         self._infos[value] = info
 
 
-_Rule = Callable[[Op, Sequence[AxisInfo]], AxisInfo | None]
-_RULES: dict[str, _Rule] = {}
+OpT = TypeVar("OpT", bound=Op)
+_Rule = Callable[[OpT, Sequence[AxisInfo]], AxisInfo | None]
+_RULES: dict[type[Op], _Rule[Any]] = {}
 
 
 def axis_info(fn: Function) -> AxisMap:
@@ -155,7 +156,7 @@ def _visit(region: Region, infos: AxisMap) -> None:
         if op.regions:
             _visit_control(op, infos)
             continue
-        rule = _RULES.get(op.name)
+        rule = _RULES.get(type(op))
         if rule is not None:
             info = rule(op, [infos[v] for v in op.operands])
             if info is not None:
@@ -175,14 +176,14 @@ def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
 
 
 def _visit_control(op: Op, infos: AxisMap) -> None:
-    match op.name:
-        case "control.for":
+    match op:
+        case control.For():
             _visit_for(op, infos)
-        case "control.if":
+        case control.If():
             for region in op.regions:
                 _visit(region, infos)
             _meet_into(op.results, [r.terminator.operands for r in op.regions], infos)
-        case "control.while":
+        case control.While():
             _visit_while(op, infos)
         case _:  # a combine function: scalars of which nothing is known
             for region in op.regions:
@@ -243,11 +244,11 @@ def _visit_while(op: Op, infos: AxisMap) -> None:
 # -- rules --------------------------------------------------------------------------------------
 
 
-def _rule(*names: str) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
-        for name in names:
-            assert name not in _RULES
-            _RULES[name] = rule
+def _rule(*classes: type[OpT]) -> Callable[[_Rule[OpT]], _Rule[OpT]]:
+    def register(rule: _Rule[OpT]) -> _Rule[OpT]:
+        for cls in classes:
+            assert cls not in _RULES, f"{cls.name} has two rules"
+            _RULES[cls] = rule
         return rule
 
     return register
@@ -262,33 +263,35 @@ def _only_constancy(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo:
     return found._replace(constancy=tuple(constancy))
 
 
-@_rule("arith.constant")
-def _constant(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    value = op.attributes["value"]
+@_rule(arith.Constant)
+def _constant(op: arith.Constant, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    value = op.value
     if isinstance(value, float):
         return uniform(op.results[0], 1)
     return uniform(op.results[0], power_of_two_in(int(value)), int(value))
 
 
-@_rule("tile.arange")
-def _arange(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    start, end = op.attributes["start"], op.attributes["end"]
+@_rule(shape.Arange)
+def _arange(op: shape.Arange, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    start, end = op.start, op.end
     return AxisInfo((end - start,), (power_of_two_in(start),), (1,))
 
 
-@_rule("program.id", "program.count")
-def _program(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(control.ProgramId, control.NumPrograms)
+def _program(
+    op: control.ProgramId | control.NumPrograms, infos: Sequence[AxisInfo]
+) -> AxisInfo | None:
     return uniform(op.results[0], 1)
 
 
-@_rule("tile.splat")
-def _splat(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(shape.Splat)
+def _splat(op: shape.Splat, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return uniform(op.results[0], infos[0].divisibility[0], infos[0].constant)
 
 
-@_rule("tile.expand_dims")
-def _expand_dims(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, axis = infos[0], op.attributes["axis"]
+@_rule(shape.ExpandDims)
+def _expand_dims(op: shape.ExpandDims, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, axis = infos[0], op.axis
     whole = info.multiple_of_all(_unit(op.results[0]))
 
     def put(facts: Facts, new: int) -> Facts:
@@ -300,13 +303,13 @@ def _expand_dims(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     )  # fmt: skip
 
 
-@_rule("gpu.convert_layout")
-def _convert_layout(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(gpu.ConvertLayout)
+def _convert_layout(op: gpu.ConvertLayout, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return infos[0]
 
 
-@_rule("tile.broadcast")
-def _broadcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(shape.Broadcast)
+def _broadcast(op: shape.Broadcast, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     info = infos[0]
     source = shape_of(op.operands[0].type)
     repeated = zip(source, shape_of(op.results[0].type), info.constancy, strict=True)
@@ -314,9 +317,9 @@ def _broadcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return info._replace(constancy=constancy)
 
 
-@_rule("tile.permute")
-def _permute(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, order = infos[0], op.attributes["order"]
+@_rule(shape.Permute)
+def _permute(op: shape.Permute, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, order = infos[0], op.order
 
     def move(facts: Facts) -> Facts:
         return tuple(facts[i] for i in order)
@@ -326,8 +329,8 @@ def _permute(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     )
 
 
-@_rule("tile.reshape")
-def _reshape(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(shape.Reshape)
+def _reshape(op: shape.Reshape, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """Runs along the last axis stay runs as far as they fit the new last axis."""
     info, result = infos[0], op.results[0]
     axes = shape_of(op.operands[0].type) or (1,)
@@ -343,37 +346,37 @@ def _reshape(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     )
 
 
-@_rule("tile.flip")
-def _flip(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, axis = infos[0], op.attributes["axis"]
+@_rule(shape.Flip)
+def _flip(op: shape.Flip, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+    info, axis = infos[0], op.axis
     whole = info.multiple_of_all(_unit(op.results[0]))
     contiguity, divisibility = list(info.contiguity), list(info.divisibility)
     contiguity[axis], divisibility[axis] = 1, whole
     return info._replace(contiguity=tuple(contiguity), divisibility=tuple(divisibility))
 
 
-@_rule("arith.hint")
-def _hint(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Hint)
+def _hint(op: arith.Hint, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """What is promised, and what was known where nothing is."""
     info, result = infos[0], op.results[0]
-    lengths, promised = _axes(result), op.attributes
+    lengths = _axes(result)
 
     def joined(known: Facts, hints: Facts) -> Facts:
         return tuple(
             max(k, gcd(h, n)) if h else k for k, h, n in zip(known, hints, lengths, strict=True)
         )
 
-    contiguity = joined(info.contiguity, promised["contiguity"])
-    constancy = joined(info.constancy, promised["constancy"])
+    contiguity = joined(info.contiguity, op.contiguity)
+    constancy = joined(info.constancy, op.constancy)
     divisibility = tuple(
         max(info.multiple_at(d, run, _unit(result)), power_of_two_in(hint) if hint else 1)
-        for d, (run, hint) in enumerate(zip(contiguity, promised["divisibility"], strict=True))
+        for d, (run, hint) in enumerate(zip(contiguity, op.divisibility, strict=True))
     )
     return AxisInfo(contiguity, divisibility, constancy, info.constant)
 
 
-@_rule("arith.cast")
-def _cast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Cast)
+def _cast(op: arith.Cast, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     source, to = element_of(op.operands[0].type), element_of(op.results[0].type)
     info = infos[0]
     if not (source.is_int() and to.is_int()) or to.is_bool() or source.is_bool():
@@ -424,27 +427,27 @@ def _sum(op: Op, infos: Sequence[AxisInfo], sign: int, unit: int) -> AxisInfo:
     return _combined(op, infos, tuple(contiguity), tuple(divisibility), fold)
 
 
-@_rule("arith.add")
-def _add(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Add)
+def _add(op: arith.Add, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     return _sum(op, infos, 1, 1)
 
 
-@_rule("arith.sub")
-def _sub(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Sub)
+def _sub(op: arith.Sub, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     return _sum(op, infos, -1, 1)
 
 
-@_rule("mem.addptr")
-def _addptr(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(memory.AddPtr)
+def _addptr(op: memory.AddPtr, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _sum(op, infos, 1, _unit(op.results[0]))._replace(constant=None)
 
 
-@_rule("arith.mul")
-def _mul(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Mul)
+def _mul(op: arith.Mul, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     a, b = infos
@@ -457,8 +460,8 @@ def _mul(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, ones, (whole,) * a.rank, lambda x, y: x * y)
 
 
-@_rule("arith.shl")
-def _shl(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Shl)
+def _shl(op: arith.Shl, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     a, b = infos
     if b.constant is None or not 0 <= b.constant < 64:
         return _only_constancy(op, infos)
@@ -466,10 +469,10 @@ def _shl(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
 
 
-_SUMS = frozenset(
-    {"arith.add", "arith.mul", "arith.idiv", "arith.rem", "arith.min", "arith.max", "arith.and",
-     "arith.cast", "arith.hint", "arith.shl", "arith.shr", "tile.splat", "tile.expand_dims",
-     "tile.broadcast", "tile.reshape", "tile.permute", "gpu.convert_layout"}
+_SUMS = (
+    arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
+    arith.Hint, arith.Shl, arith.Shr, shape.Splat, shape.ExpandDims, shape.Broadcast,
+    shape.Reshape, shape.Permute, gpu.ConvertLayout,
 )  # fmt: skip
 
 
@@ -478,20 +481,20 @@ def _not_negative(value: Value, depth: int = 12) -> bool:
     if not element_of(value.type).is_int():
         return False  # a float on its way to an integer
     op = value.op
-    if not isinstance(value.type, Tile) and (op is None or op.name != "arith.constant"):
+    if not isinstance(value.type, Tile) and not isinstance(op, arith.Constant):
         return True
-    if op is not None and op.name in _SUMS and depth > 0:
+    if isinstance(op, _SUMS) and depth > 0:
         return all(_not_negative(v, depth - 1) for v in op.operands)
     return value_range(value)[0] >= 0
 
 
-@_rule("arith.idiv")
-def _idiv(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.IntDiv)
+def _idiv(op: arith.IntDiv, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _quotient(op, infos, infos[1].constant, _not_negative(op.operands[0]))
 
 
-@_rule("arith.shr")
-def _shr(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Shr)
+def _shr(op: arith.Shr, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """A shift rounds down, so negative numbers come in equal runs too."""
     count = infos[1].constant
     return _quotient(op, infos, 1 << count if count is not None and 0 <= count < 64 else None, True)
@@ -518,8 +521,8 @@ def _quotient(
     return AxisInfo(plain.contiguity, divisibility, tuple(constancy))
 
 
-@_rule("arith.rem")
-def _rem(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Rem)
+def _rem(op: arith.Rem, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """Aligned runs stay runs where the divisor is a multiple of their length."""
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
@@ -536,8 +539,8 @@ def _rem(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, tuple(contiguity), tuple(divisibility))
 
 
-@_rule("arith.and")
-def _and(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.And)
+def _and(op: arith.And, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """x & (2^k - 1) = x mod 2^k; zero bits at the end of either are at the end of the result."""
     a, b = infos
     mask = b.constant
@@ -554,13 +557,13 @@ def _and(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x & y)
 
 
-@_rule("arith.min", "arith.max")
-def _extremum(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Min, arith.Max)
+def _extremum(op: arith.Min | arith.Max, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     a, b = infos
     whole = gcd(a.multiple_of_all(), b.multiple_of_all())
-    pick = min if op.name == "arith.min" else max
+    pick = min if isinstance(op, arith.Min) else max
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: pick(x, y))
 
 
@@ -569,13 +572,13 @@ _LEFT_RUN = frozenset({"lt", "ge"})
 _RIGHT_RUN = frozenset({"gt", "le"})
 
 
-@_rule("arith.cmp")
-def _cmp(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Cmp)
+def _cmp(op: arith.Cmp, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """x < n is the same for a run of c numbers from a multiple of c on, where c divides n."""
     plain = _only_constancy(op, infos)
     if not element_of(op.operands[0].type).is_int():
         return plain
-    predicate = op.attributes["predicate"]
+    predicate = op.predicate
     constancy = list(plain.constancy)
     for d in range(plain.rank):
         for run, bound, names in (
@@ -589,8 +592,8 @@ def _cmp(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return plain._replace(constancy=tuple(constancy))
 
 
-@_rule("arith.select")
-def _select(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Select)
+def _select(op: arith.Select, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     condition, a, b = infos
     unit = _unit(op.results[0])
     contiguity, divisibility, constancy = [], [], []
@@ -603,14 +606,14 @@ def _select(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return AxisInfo(tuple(contiguity), tuple(divisibility), tuple(constancy))
 
 
-@_rule("mem.load")
-def _load(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(memory.Load)
+def _load(op: memory.Load, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """Equal addresses hold equal values, unless another program writes them meanwhile."""
-    if op.attributes["volatile"]:
+    if op.volatile:
         return unknown(op.results[0])
     return _only_constancy(op, infos)
 
 
-@_rule("arith.bitcast")
-def _bitcast(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_rule(arith.Bitcast)
+def _bitcast(op: arith.Bitcast, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _only_constancy(op, infos)
