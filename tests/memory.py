@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Memory:
-    """Keeps what is put into it, as `tilewright.base.remembered` wants it."""
+    """Keeps what is put into it, as `tilewright.base.fact_cache` wants it."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, bytes]] = {}

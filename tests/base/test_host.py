@@ -12,9 +12,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from tests.memory import Memory
+from tilewright.base import fact_cache, llvm_library
 from tilewright.base import host as module
-from tilewright.base import llvm_library
-from tilewright.base import remembered as memory_module
 from tilewright.base.host import Host, host, processor_identity
 
 ARM = """\
@@ -45,7 +44,7 @@ class CountingMemory(Memory):
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingMemory]:
     made = CountingMemory()
-    monkeypatch.setattr(memory_module, "_memory_of", lambda: made)
+    monkeypatch.setattr(fact_cache, "_store_of", lambda: made)
     monkeypatch.setattr(module, "_ask", made.ask)
     host.cache_clear()
     yield made

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.runtime.cache import DiskCache
-from tilewright.runtime.stored import contents, describe, entries, pack
+from tilewright.runtime.cache_maintenance import contents, describe, entries, pack
 
 ROOT = Path(__file__).parents[2]
 

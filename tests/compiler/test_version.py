@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.memory import Memory
-from tilewright.base import remembered
+from tilewright.base import fact_cache
 from tilewright.compiler import version
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key, hash_tree
 
@@ -55,7 +55,7 @@ def test_files_are_read_when_their_states_change(
     read: list[Path] = []
     now = time.time
     memory = Memory()
-    monkeypatch.setattr(remembered, "_memory_of", lambda: memory)
+    monkeypatch.setattr(fact_cache, "_store_of", lambda: memory)
     monkeypatch.setattr(version, "hash_tree", lambda root: (read.append(root), hash_tree(root))[1])
     expected = tree(tmp_path, FILES)
     assert version.hash_of_tree(tmp_path) == expected

@@ -1,6 +1,6 @@
-"""Where the package raises errors, and which of these places the cases reach.
+"""The statements of the package that raise errors, and which of them the golden cases cover.
 
-python -m tests.errors.sites            # the places without a case and without a reason
+python -m tests.errors.sites            # prints statements that have neither a case nor a reason
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from typing import Any, NamedTuple
 
 import tilewright
 from tests.errors.cases import files, read, text_of
-from tests.errors.untold import UNTOLD, Untold
+from tests.errors.uncovered import UNCOVERED, Uncovered
 
 PACKAGE = Path(tilewright.__file__).parent
 
 
 class Site(NamedTuple):
-    """A `raise` with an exception, or an `assert` with words: its file in the package, its lines
-    and its text.
-    """
+    """A `raise` of an exception or an `assert` with a message: file, line range and source text."""
 
     file: str
     first: int
@@ -37,7 +35,7 @@ class Site(NamedTuple):
 
 @cache
 def sites() -> tuple[Site, ...]:
-    """All of the package; a `raise` alone passes on what came from elsewhere."""
+    """All sites in the package, except a bare `raise`, which re-raises."""
     return tuple(_sites())
 
 
@@ -52,7 +50,7 @@ def _sites() -> Iterator[Site]:
 
 
 class Reached:
-    """Notes the lines of the package that exceptions pass through while the cases run."""
+    """Records the lines of the package that raise or propagate an exception while cases run."""
 
     def __init__(self) -> None:
         self.lines: set[tuple[str, int]] = set()
@@ -81,13 +79,13 @@ class Reached:
         return any((site.file, line) in self.lines for line in range(site.first, site.last + 1))
 
 
-def excuses(untold: Untold, site: Site) -> bool:
-    """Whether an entry of the list is about a place."""
-    return fnmatch(site.file, untold.files) and untold.text in site.text
+def matches(entry: Uncovered, site: Site) -> bool:
+    """Whether an entry of `UNCOVERED` applies to a site."""
+    return fnmatch(site.file, entry.files) and entry.text in site.text
 
 
 def without_a_case() -> list[Site]:
-    """The places that no case reaches."""
+    """The sites that no case covers."""
     reached = Reached()
     reached.run()
     return [site for site in sites() if site not in reached]
@@ -95,5 +93,5 @@ def without_a_case() -> list[Site]:
 
 if __name__ == "__main__":
     for site in without_a_case():
-        if not any(excuses(untold, site) for untold in UNTOLD):
+        if not any(matches(entry, site) for entry in UNCOVERED):
             print(site)

@@ -15,7 +15,7 @@ from tests import language_programs
 from tests.frontend.kernels import kernel_from
 from tests.gpu.programs import At, Program
 from tests.ir_values import random_array
-from tests.language.sheet import batch, taken
+from tests.language.support_table import batch, taken
 from tests.language.uses import USES
 from tests.ops import fp8_reference
 from tilewright.frontend.source import SourceFunction

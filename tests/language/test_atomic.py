@@ -8,7 +8,7 @@ import pytest
 
 from tests.frontend.kernels import build, fails, kernel_from, launch
 from tests.ir_values import random_array
-from tests.language.everywhere import run_everywhere
+from tests.language.all_targets import run_everywhere
 from tests.targets.cpu.harness import run_compiled
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.base.diagnostics import InterpreterError

@@ -9,7 +9,7 @@ import pytest
 from tests.arrays import block_of, has_nan
 from tests.frontend.kernels import build, fails, kernel_from
 from tests.ir_values import random_array
-from tests.language.everywhere import run_everywhere
+from tests.language.all_targets import run_everywhere
 from tests.targets.nvidia.lowered import ptx_of
 from tilewright.frontend.build import build_module
 from tilewright.ir.types import SCALARS, Tile, text_of

@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.frontend.kernels import build, fails, function_from, kernel_from, launch
-from tests.language.everywhere import run_everywhere
+from tests.language.all_targets import run_everywhere
 from tilewright.ops.memory import Load, Store
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.frontend.kernels import build, evaluate, fails, function_from, kernel_from, launch
 from tests.frontend.kernels import result_type as type_of
-from tests.language.everywhere import run_everywhere
+from tests.language.all_targets import run_everywhere
 from tilewright.base.diagnostics import CompileTimeAssertionFailure
 from tilewright.ir.types import BF16, FP16, FP32, I8, I32, U8, U32, DType
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.ops import harness
+from tests.ops.completeness import missing_facets
 from tests.ops.ir_cases import fault_of, read_cases
-from tests.ops.sheet import sheet_faults
 from tilewright.ir.define import REGISTRY
 from tilewright.lowering import arith as lowering
 from tilewright.lowering.registry import LOWERINGS
@@ -67,7 +67,7 @@ def test_worked_example_of_the_guide(tmp_path: Path) -> None:
 
         for file in ("arith.ir", "arith.invalid.ir"):
             (tmp_path / file).write_text(blocks[f"tests/ops/{file}"])
-        assert sheet_faults(op, tmp_path) == []
+        assert missing_facets(op, tmp_path) == []
         assert [fault_of(c) for c in read_cases(tmp_path / "arith.invalid.ir")] == [None, None]
 
         tests: dict[str, Any] = dict(vars(harness))

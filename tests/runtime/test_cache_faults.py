@@ -23,7 +23,7 @@ from tilewright import knobs
 from tilewright.compiler import driver as compiling
 from tilewright.runtime import cache as cache_module
 from tilewright.runtime.cache import DiskCache, disk_cache
-from tilewright.runtime.stored import entries, faults
+from tilewright.runtime.cache_maintenance import entries, faults
 
 ROOT = Path(__file__).parents[2]
 SIZE = 16
@@ -57,7 +57,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def start(folder: Path, *words: object, **more: Any) -> "subprocess.Popen[str]":
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder), "TILEWRIGHT_VERIFY": ""}
-    command = [sys.executable, "-W", "error", "-m", "tests.runtime.at_work", *map(str, words)]
+    command = [
+        sys.executable,
+        "-W",
+        "error",
+        "-m",
+        "tests.runtime.worker_process",
+        *map(str, words),
+    ]
     pipe = subprocess.PIPE
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdin=pipe, stdout=pipe, text=True, **more
@@ -81,22 +88,22 @@ def test_killed_at_any_time_the_cache_verifies_and_the_next_run_is_right(
     kills: int = request.config.option.kills
     rng = random.Random(kills)
     cache = DiskCache(folder)
-    nursery = start(folder, "nursery")
-    assert nursery.stdin is not None
-    assert nursery.stdout is not None
-    with nursery.stdin, nursery.stdout:
+    server = start(folder, "serve")
+    assert server.stdin is not None
+    assert server.stdout is not None
+    with server.stdin, server.stdout:
         for turn in range(kills):
-            nursery.stdin.write(f"{rng.choice(['compile', 'tune'])} {turn // 2}\n")
-            nursery.stdin.flush()
-            child = int(nursery.stdout.readline())
+            server.stdin.write(f"{rng.choice(['compile', 'tune'])} {turn // 2}\n")
+            server.stdin.flush()
+            child = int(server.stdout.readline())
             while not list(entries(cache)):  # the first one lives until something is kept
                 time.sleep(0.01)
             time.sleep(rng.uniform(0.0, 0.5))
             os.kill(child, signal.SIGKILL)
-            ended = int(nursery.stdout.readline())
+            ended = int(server.stdout.readline())
             assert ended == -signal.SIGKILL, f"the child of turn {turn} found something wrong"
             assert list(faults(cache)) == []
-    assert nursery.wait() == 0
+    assert server.wait() == 0
     begin = time.monotonic()
     last = kills // 2 + 5
     outcome(start(folder, "check", 0, last))
@@ -176,7 +183,7 @@ def test_a_full_disk_keeps_nothing_and_all_works(folder: Path) -> None:
     """Files of this process may have 4096 bytes, which a kernel's entry exceeds."""
     program = """
 import resource, signal, sys, warnings
-from tests.runtime import at_work
+from tests.runtime import worker_process
 from tilewright import knobs
 knobs.autotuning.progress = False
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -184,7 +191,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for number in range(3):
-        at_work.compile(number)
+        worker_process.compile(number)
 told = [str(w.message) for w in caught if "not kept" in str(w.message)]
 assert len(told) == 1 and "cannot be written" in told[0] and "File too large" in told[0], told
 """

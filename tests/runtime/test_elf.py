@@ -18,7 +18,7 @@ from tilewright.runtime.devices import code as device_code
 from tilewright.runtime.devices import elf
 from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.devices.elf import Image, Malformed, Unsupported, link
-from tilewright.runtime.devices.relocations import MACHINES, Refused
+from tilewright.runtime.devices.relocations import MACHINES, UnsupportedObject
 
 HERE = platform.machine().lower()
 FAMILIES = ("x86_64", "aarch64")
@@ -236,7 +236,7 @@ def test_every_kind_has_a_case() -> None:
 def test_what_an_instruction_cannot_hold_is_refused(number: int, target: int) -> None:
     put = MACHINES["aarch64"].kinds[number].put
     assert put is not None
-    with pytest.raises(Refused):
+    with pytest.raises(UnsupportedObject):
         put(bytearray(16), 0, target)
 
 

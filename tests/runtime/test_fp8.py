@@ -8,7 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.ir_values import floats_in, numbers
-from tilewright.frontend.choices import FP8_TYPES
+from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.types import scalar_type
 
 

@@ -224,7 +224,7 @@ def test_an_assembler_that_is_asked_for_and_absent(monkeypatch: pytest.MonkeyPat
 
 def test_no_assembler_is_a_note_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing: Callable[..., None] = lambda *args: None  # noqa: E731
-    for module in ("assemble", "examine"):
+    for module in ("assemble", "doctor"):
         for name in ("find_program", "find_library"):
             monkeypatch.setattr(f"tilewright.targets.nvidia.{module}.{name}", nothing)
     finding = found("compilers")["assembler"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.base.late import late
 from tilewright.runtime.driver import DRIVERS
-from tilewright.targets.asked import BaseBackend
+from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.registry import BUILT_IN
 
 __all__ = ["Backend", "BaseBackend", "backends"]

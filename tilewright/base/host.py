@@ -1,7 +1,7 @@
 """The processor of this machine, as LLVM describes it.
 
 Loading LLVM takes longer than all else that a launch of a stored kernel needs, so its answer is
-kept (`remembered`), by what it depends on: the library, and what the processor says of itself to
+kept (`cached_fact`), by what it depends on: the library, and what the processor says of itself to
 whoever asks. On x86-64 that is what LLVM itself asks, by the instruction `cpuid`, so a folder that
 machines share, a container, or an emulator never gives another processor's answer. Elsewhere Linux
 tells it (`/proc/cpuinfo`); where neither works, LLVM is asked in each process.
@@ -16,10 +16,10 @@ import sys
 from functools import cache
 from typing import Any, NamedTuple
 
+from tilewright.base.fact_cache import cached_fact
 from tilewright.base.late import late
 from tilewright.base.llvm_version import library_state
 from tilewright.base.machine_code import MachineCode, can_hold_code
-from tilewright.base.remembered import remembered
 
 _ask = late("tilewright.base.llvm_library:host_facts")
 
@@ -47,7 +47,7 @@ def host() -> Host:
         triple, cpu, *features = _ask()
     else:
         circumstances = (*library, sys.platform, platform.machine(), *told)
-        answer = remembered("processor", circumstances, lambda: json.dumps(_ask()))
+        answer = cached_fact("processor", circumstances, lambda: json.dumps(_ask()))
         triple, cpu, *features = json.loads(answer)
     on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")
     return Host(triple, cpu, on, off)

@@ -26,10 +26,10 @@ from tilewright.base.hooks import HookChain as HookChain
 from tilewright.base.late import late
 
 get_close_matches = late("difflib:get_close_matches")
-_default_of_other = late("tilewright.base.other_knobs:default")
-_other_group = late("tilewright.base.other_knobs:group")
-_other_may_be_set = late("tilewright.base.other_knobs:may_be_set")
-_render_others = late("tilewright.base.other_knobs:render")
+_default_of_other = late("tilewright.base.triton_knobs:default")
+_other_group = late("tilewright.base.triton_knobs:group")
+_other_may_be_set = late("tilewright.base.triton_knobs:may_be_set")
+_render_others = late("tilewright.base.triton_knobs:render")
 
 T = TypeVar("T")
 
@@ -308,8 +308,8 @@ class Runtime(Group):
         check=_check_not_negative,
     )
     jit_cache_hook = Hook(
-        "Called before a variant is compiled, with keywords (runtime/recorded.py); what it gives, "
-        "if true, stops the launch."
+        "Called before a variant is compiled, with keywords (runtime/specialization_data.py). "
+        "A true result cancels the launch."
     )
     jit_post_compile_hook = Hook("Called likewise when a variant has been compiled.")
     launch_enter_hook = Chain(

@@ -6,8 +6,8 @@ import os
 from functools import cache
 from importlib.util import find_spec
 
+from tilewright.base.fact_cache import cached_fact, file_state
 from tilewright.base.late import late
-from tilewright.base.remembered import file_state, remembered
 
 _ask = late("tilewright.base.llvm_library:version")
 
@@ -16,7 +16,7 @@ _ask = late("tilewright.base.llvm_library:version")
 def llvm_version() -> str:
     """LLVM's version: ``22.1.0``."""
     state = library_state()
-    return _ask() if state is None else remembered("LLVM", state, _ask)
+    return _ask() if state is None else cached_fact("LLVM", state, _ask)
 
 
 @cache

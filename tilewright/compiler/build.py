@@ -17,8 +17,8 @@ from tilewright.analysis.pointers import base_of
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
 from tilewright.compiler.artifact import CompiledKernel, Times
+from tilewright.compiler.overrides import StageOverrideError
 from tilewright.compiler.pipeline import pipeline
-from tilewright.compiler.replaced import ReplacedStageError
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
@@ -94,7 +94,7 @@ def _with_replaced(
     """The same with what a user puts in the place of stages: what goes wrong is told to him.
 
     Raises:
-        ReplacedStageError: it does not compile, or is in the place of nothing.
+        StageOverrideError: it does not compile, or is in the place of nothing.
     """
     ctx = context_for(target, options)
     ctx.replaced = replaced
@@ -102,7 +102,7 @@ def _with_replaced(
     try:
         lowered = lower(module, target, options, pipeline(target), ctx=ctx)
     except Exception as error:
-        raise ReplacedStageError(
+        raise StageOverrideError(
             f"{name} does not compile with the stages that compilation.override replaces ({given}):"
             f" {type(error).__name__}: {error}"
         ) from error
@@ -111,7 +111,7 @@ def _with_replaced(
         try:
             target.derive(stage, lowered.stages, lowered.metadata)
         except KeyError:
-            raise ReplacedStageError(
+            raise StageOverrideError(
                 f"compilation.override replaces the stage {stage!r} of {name}, which "
                 f"{target.name} does not make; its stages are {', '.join(lowered.stages)}"
             ) from None

@@ -18,8 +18,8 @@ from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
 build = late("tilewright.compiler.build:build")
-dump = late("tilewright.compiler.replaced:dump")
-replaced_stages = late("tilewright.compiler.replaced:replaced_stages")
+dump = late("tilewright.compiler.overrides:dump")
+stage_overrides = late("tilewright.compiler.overrides:stage_overrides")
 
 
 class KernelStore(Protocol):
@@ -120,7 +120,7 @@ def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledK
 def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[CompiledKernel, bool]:
     """The kernel, and whether it comes from the store."""
     key = cache_key(source, device, options)
-    replaced = replaced_stages(source, device, options) if knobs.compilation.override else {}
+    replaced = stage_overrides(source, device, options) if knobs.compilation.override else {}
     if replaced or not source.cacheable():
         return build(source, device, options, key, replaced), False
     store = _store_of()

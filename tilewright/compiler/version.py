@@ -12,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.remembered import remembered
+from tilewright.base.fact_cache import cached_fact
 
 VERSION = "0.1.0"
 PACKAGE = Path(__file__).parents[1]
@@ -49,7 +49,7 @@ in steps of this length."""
 
 
 def hash_of_tree(root: Path) -> str:
-    """`hash_tree`, remembered by the files' sizes and times.
+    """`hash_tree`, cached by the files' sizes and times.
 
     Those change with the contents, as the time of a change is not for programs to choose. To look
     at them takes a fifth of the time of reading the files, which every process would do.
@@ -59,8 +59,8 @@ def hash_of_tree(root: Path) -> str:
     if abs(time.time() - newest / 1e9) < _SETTLED_SECONDS:
         return hash_tree(root)
     text = "\0".join(sorted(states)).encode("utf-8", "surrogatepass")
-    told_by = (hashlib.sha256(text).hexdigest(),)
-    return remembered("the compiler's files", told_by, lambda: hash_tree(root))
+    depends_on = (hashlib.sha256(text).hexdigest(),)
+    return cached_fact("the compiler's files", depends_on, lambda: hash_tree(root))
 
 
 def _add_states(folder: str, states: list[str]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base import knobs
-from tilewright.frontend.choices import DOT_PRECISIONS, FP8_TYPES
+from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
 from tilewright.language.semantic.context import MinDotSize
 
 

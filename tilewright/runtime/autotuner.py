@@ -34,6 +34,7 @@ from tilewright.runtime.config import Config
 from tilewright.runtime.heuristics import Heuristics, heuristics
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.jit import InterpretedFunction, JITFunction
+from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of, devices_of
 from tilewright.runtime.tuning import results
 from tilewright.runtime.tuning.call import Call, assign, clear, copied
@@ -50,7 +51,6 @@ from tilewright.runtime.tuning.search import (
     all_failed,
     fastest,
 )
-from tilewright.runtime.watched import Watched
 from tilewright.targets.registry import target as find_target
 
 __all__ = [
@@ -109,7 +109,7 @@ class Autotuner(NativeInterface):
         self.reset_to_zero = list(reset_to_zero or [])
         self.restore_value = list(restore_value or [])
         self._check_names()
-        self.cache: dict[tuple[Any, ...], Config] = Watched(self._forget)
+        self.cache: dict[tuple[Any, ...], Config] = ObservedDict(self._forget)
         self.configs_timings: dict[Config, Any] = {}
         self.bench_time = 0.0
         self.best_config: Config = self.configs[0]

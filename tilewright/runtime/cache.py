@@ -14,7 +14,7 @@ replaced. Nothing read from the cache is imported or unpickled, and an entry tha
 user, or that others may write, is not believed.
 
 The folder stays near the size that the setting `cache.size_mib` allows: what was used longest ago
-goes (`runtime/stored.py`). An entry's time of change is when it was used last, to the hour.
+is removed (`runtime/cache_maintenance.py`). The mtime of an entry is its last use, to the hour.
 
 Without a usable folder everything still works, only nothing is kept; a warning says so once.
 """
@@ -41,7 +41,7 @@ from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.base.locks import Lock
 
-_sweep = late("tilewright.runtime.stored:sweep")
+_sweep = late("tilewright.runtime.cache_maintenance:sweep")
 
 _MAGIC = b"TWCACHE1"
 _DIGEST = slice(8, 40)
@@ -63,7 +63,7 @@ SWEEPS_PER_BOUND = 32
 _STALE_SECONDS = 120.0  # for locks of other machines, whose processes cannot be looked up
 
 
-class Refused(Exception):
+class InvalidEntry(Exception):
     """Something in the cache's folder is not believed; says why."""
 
 
@@ -89,12 +89,12 @@ def decode(key: str, entry: bytes) -> dict[str, bytes]:
     """The files of an entry.
 
     Raises:
-        Refused: it is not what `encode` gives for this key.
+        InvalidEntry: it is not what `encode` gives for this key.
     """
     if entry[:8] != _MAGIC:
-        raise Refused("it is no entry of this version's cache")
+        raise InvalidEntry("it is no entry of this version's cache")
     if hashlib.sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
-        raise Refused("its contents do not have the digest that it names: torn, or changed")
+        raise InvalidEntry("its contents do not have the digest that it names: torn, or changed")
     at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
     try:
         header = json.loads(entry[_HEADER:at])
@@ -103,22 +103,22 @@ def decode(key: str, entry: bytes) -> dict[str, bytes]:
             files[name] = entry[at : at + size]
             at += size
     except (ValueError, KeyError, TypeError):
-        raise Refused("its header cannot be read") from None
+        raise InvalidEntry("its header cannot be read") from None
     if owner != key:
-        raise Refused(f"it is the entry of {owner}, under another's name")
+        raise InvalidEntry(f"it is the entry of {owner}, under another's name")
     return files
 
 
 def _require_trusted(status: os.stat_result) -> None:
-    """Raise Refused unless the file is an ordinary one that only this user can have written."""
+    """Raise InvalidEntry unless this is a regular file that only this user can write."""
     if not stat.S_ISREG(status.st_mode):
-        raise Refused("it is no file")
+        raise InvalidEntry("it is no file")
     if not hasattr(os, "geteuid"):  # Windows: the folder's access list is what protects it
         return
     if status.st_uid != os.geteuid():
-        raise Refused(f"it belongs to another user, number {status.st_uid}")
+        raise InvalidEntry(f"it belongs to another user, number {status.st_uid}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise Refused("other users may write it")
+        raise InvalidEntry("other users may write it")
 
 
 def read_entry(path: Path, *, used: bool = True) -> bytes:
@@ -128,7 +128,7 @@ def read_entry(path: Path, *, used: bool = True) -> bytes:
         used: note that it was.
 
     Raises:
-        Refused: it is not this user's own file.
+        InvalidEntry: it is not this user's own file.
         OSError: it cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -190,7 +190,7 @@ class DiskCache:
             return None
         try:
             return decode(key, read_entry(path))
-        except (OSError, Refused):
+        except (OSError, InvalidEntry):
             return None
 
     def put(self, key: str, files: dict[str, bytes]) -> None:

@@ -34,12 +34,12 @@ from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
 from tilewright.runtime.launch import at_path, extents_of, start_told
+from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
-from tilewright.runtime.recorded import Variant, told
-from tilewright.runtime.recorded import load as load_recorded
+from tilewright.runtime.specialization_data import Variant, told
+from tilewright.runtime.specialization_data import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
-from tilewright.runtime.watched import Watched
 from tilewright.runtime.wrappers import MockTensor as MockTensor  # for who imports it here
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
@@ -49,7 +49,7 @@ from tilewright.targets.registry import target as find_target
 if TYPE_CHECKING:
     from tilewright.runtime.native.launcher import Launcher
 
-explained = late("tilewright.runtime.refused:explained")
+with_argument_name = late("tilewright.runtime.argument_errors:with_argument_name")
 
 Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
 _watchers: list[Watcher] = []
@@ -91,7 +91,7 @@ class DeviceCache(NamedTuple):
     binder: Binder
 
 
-class _DeviceCaches(Watched[str, DeviceCache]):
+class _DeviceCaches(ObservedDict[str, DeviceCache]):
     """Makes what is kept for a device, by its name, when it is first asked for."""
 
     def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
@@ -178,7 +178,7 @@ class JITFunction(SourceFunction, NativeInterface):
 
     def _new_cache(self, device: str) -> DeviceCache:
         target = self.target_of(device)
-        return DeviceCache(Watched(self._forget), {}, target, find_target(target), self.binder)
+        return DeviceCache(ObservedDict(self._forget), {}, target, find_target(target), self.binder)
 
     @cached_property
     def binder(self) -> Binder:
@@ -227,7 +227,7 @@ class JITFunction(SourceFunction, NativeInterface):
         try:
             values, slots, key, options = self.binder(*args, **kwargs)
         except (TypeError, OverflowError) as error:
-            raise explained(error, self.__name__, self.signature, args, kwargs) from None
+            raise with_argument_name(error, self.__name__, self.signature, args, kwargs) from None
         if self.used_global_vals:
             self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.base import knobs
+from tilewright.base.fact_cache import install_fact_store
 from tilewright.base.late import late
-from tilewright.base.remembered import install_memory
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
@@ -241,4 +241,4 @@ class _Launcher:
 
 install_launcher(_Launcher())
 install_store(disk_cache)
-install_memory(disk_cache)
+install_fact_store(disk_cache)

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.runtime.cache import DiskCache, Refused, disk_cache
-from tilewright.runtime.stored import (
+from tilewright.runtime.cache import DiskCache, InvalidEntry, disk_cache
+from tilewright.runtime.cache_maintenance import (
     About,
     Entry,
     contents,
@@ -79,7 +79,7 @@ def _known(cache: DiskCache) -> list[Known]:
             about = describe(contents(entry))
         except FileNotFoundError:
             continue
-        except (Refused, OSError):
+        except (InvalidEntry, OSError):
             about = None
         found.append(Known(entry, about))
     return found

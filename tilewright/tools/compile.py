@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.runtime import driver
-from tilewright.tools.ahead import export_kernel
+from tilewright.tools.aot import export_kernel
 from tilewright.tools.load import find_kernel, refusals
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, typed_source
 

@@ -28,8 +28,8 @@ from typing import Any
 from tilewright.base import knobs
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
-from tilewright.runtime.cache import Refused, decode, digest, disk_cache, read_entry
-from tilewright.runtime.stored import entries
+from tilewright.runtime.cache import InvalidEntry, decode, digest, disk_cache, read_entry
+from tilewright.runtime.cache_maintenance import entries
 from tilewright.targets import registry
 from tilewright.tools.cache import size_text
 
@@ -215,7 +215,7 @@ def _write_fault() -> str:
         if fault:
             return str(fault)
         return "" if decode(key, read_entry(path)) == files else "what was written is not read back"
-    except (OSError, Refused) as error:
+    except (OSError, InvalidEntry) as error:
         return f"what was written cannot be read back: {error}"
     finally:
         with contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from tests.frontend.kernels import build, kernel_from
 from tests.ir_values import floats_in
 from tests.lowering.simt.harness import assert_same
 from tests.lowering.simt.tiles import Threads
-from tilewright.frontend.choices import FP8_TYPES
+from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.types import scalar_type
 
 # Types of the operands and of the sums.

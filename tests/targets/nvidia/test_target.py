@@ -15,7 +15,7 @@ import pytest
 from tests.targets.nvidia.modules import many_values, scaled_add
 from tilewright.base import knobs
 from tilewright.base.llvm_version import llvm_version
-from tilewright.frontend.choices import FP8_TYPES
+from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext

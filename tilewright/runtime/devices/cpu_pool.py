@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tilewright.base.fact_cache import cached_bytes
 from tilewright.base.late import late
 from tilewright.base.llvm_version import library_state
 from tilewright.base.machine_code import symbol_of_process
-from tilewright.base.remembered import remembered_bytes
 from tilewright.runtime.devices.code import LoadedCode
 
 _assemble = late("tilewright.runtime.devices.llvm:assemble")
@@ -117,8 +117,8 @@ def _pool_ir() -> str:
 
 def _compile_pool() -> LoadedCode:
     text = _pool_ir()
-    told_by = text, sys.platform, platform.machine(), library_state()
-    code = remembered_bytes("thread pool", told_by, lambda: _assemble(text, 0))
+    depends_on = text, sys.platform, platform.machine(), library_state()
+    code = cached_bytes("thread pool", depends_on, lambda: _assemble(text, 0))
     names = ["new", "grow", "launch", "help", "cancel", "forget"]
     return LoadedCode(code, [f"pool_{name}" for name in names])
 

@@ -21,7 +21,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tilewright.runtime.devices.relocations import MACHINES, Kind, Refused, put_word
+from tilewright.runtime.devices.relocations import MACHINES, Kind, UnsupportedObject, put_word
 
 Find = Callable[[str], int | None]
 
@@ -118,7 +118,7 @@ def link(code: bytes, names: Sequence[str], find: Find, machine: str) -> Image:
     """
     try:
         return _Linker(_File(code, machine), find).link(names)
-    except (struct.error, IndexError, UnicodeDecodeError, Refused) as error:
+    except (struct.error, IndexError, UnicodeDecodeError, UnsupportedObject) as error:
         raise Malformed(f"the object file is damaged: {error}") from None
 
 

@@ -22,7 +22,7 @@ Put = Callable[[bytearray, int, int], None]
 _PAGE = 0xFFF
 
 
-class Refused(Exception):
+class UnsupportedObject(Exception):
     """A reference cannot be as the file tells it."""
 
 
@@ -55,7 +55,7 @@ class Machine(NamedTuple):
 
 def _check(content: bytearray, at: int, size: int) -> None:
     if at + size > len(content):
-        raise Refused("a reference lies outside of the code")
+        raise UnsupportedObject("a reference lies outside of the code")
 
 
 def put_word(content: bytearray, at: int, value: int) -> None:
@@ -104,7 +104,7 @@ def _put_bits(content: bytearray, at: int, bits: int) -> None:
 def _put_branch(content: bytearray, at: int, target: int) -> None:
     distance = target - at
     if distance % 4 or not -(1 << 27) <= distance < 1 << 27:
-        raise Refused("a branch goes where branches do not reach")
+        raise UnsupportedObject("a branch goes where branches do not reach")
     _put_bits(content, at, distance >> 2 & (1 << 26) - 1)
 
 
@@ -118,7 +118,7 @@ def _put_in_page(content: bytearray, at: int, target: int, *, shift: int = 0) ->
     """Where in its page, in units of 1 << shift bytes: 12 bits at bit 10."""
     low = target & _PAGE
     if low & (1 << shift) - 1:
-        raise Refused("what is loaded is not where such loads can be")
+        raise UnsupportedObject("what is loaded is not where such loads can be")
     _put_bits(content, at, low >> shift << 10)
 
 

@@ -11,9 +11,9 @@ import platform
 import sys
 from hashlib import sha256
 
+from tilewright.base.fact_cache import cached_bytes
 from tilewright.base.late import late
 from tilewright.base.llvm_version import library_state
-from tilewright.base.remembered import remembered_bytes
 from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.native.layout import NUMBERS, OFFSETS
 
@@ -44,8 +44,8 @@ def load() -> LoadedCode:
     """
     text = source()
     meaning = sha256(text + repr((NUMBERS, OFFSETS)).encode()).hexdigest()
-    told_by = meaning, sys.platform, platform.machine(), library_state()
+    depends_on = meaning, sys.platform, platform.machine(), library_state()
     # Level 1 takes 0.17 s in all, once for a machine; level 0 a fifth of that, but then a launch of
     # many arguments takes a third more.
-    code = remembered_bytes("launch", told_by, lambda: _assemble(_expand(text.decode()), 1))
+    code = cached_bytes("launch", depends_on, lambda: _assemble(_expand(text.decode()), 1))
     return LoadedCode(code, ENTRIES)

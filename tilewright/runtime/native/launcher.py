@@ -56,7 +56,7 @@ RESERVED = -1
 _RUN_KEYWORDS = ("self", "grid", "warmup")
 _PLAIN = (bool, int, float, str, type(None), DType)
 
-Watched: TypeAlias = tuple[dict[str, Any], str]
+ObservedDict: TypeAlias = tuple[dict[str, Any], str]
 """A dictionary, such as an object's attributes, and a name: what must stay in it as it is."""
 
 
@@ -228,7 +228,7 @@ class Stage:
     kind: int
     keys: frozenset[str] = frozenset()
 
-    def __init__(self, watched: Sequence[Watched]) -> None:
+    def __init__(self, watched: Sequence[ObservedDict]) -> None:
         self.watched = list(watched)
 
     def fill(self, structures: Structure, index: int) -> None:
@@ -249,7 +249,7 @@ class Computed(Stage):
     kind = layout.COMPUTE
 
     def __init__(
-        self, values: dict[str, Callable[[dict[str, Any]], Any]], watched: Sequence[Watched]
+        self, values: dict[str, Callable[[dict[str, Any]], Any]], watched: Sequence[ObservedDict]
     ) -> None:
         super().__init__(watched)
         self._values = values
@@ -279,7 +279,7 @@ class Chosen(Stage):
 
     kind = layout.TUNE
 
-    def __init__(self, tuner: Tuner, watched: Sequence[Watched]) -> None:
+    def __init__(self, tuner: Tuner, watched: Sequence[ObservedDict]) -> None:
         super().__init__(watched)
         self._tuner = tuner
         self._chosen: dict[bytes, tuple[Any, ...] | None] = {}
@@ -454,7 +454,7 @@ class Launcher:
         if any(type(_inside(scope.get(name))) not in _PLAIN for scope, name in used):
             return False
         # An attribute `run` of the kernel object itself takes the place of the method.
-        own: list[Watched] = [(vars(self._kernel), "run")]
+        own: list[ObservedDict] = [(vars(self._kernel), "run")]
         own += [watched for stage in self._stages for watched in stage.watched]
         everything = own + used
         structures = Structure("Global", len(everything))

@@ -10,7 +10,7 @@ from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.base.lazy import cached_property
 from tilewright.base.llvm_version import llvm_version
-from tilewright.targets.asked import BaseBackend
+from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
@@ -27,7 +27,7 @@ compile_text = late("tilewright.targets.cpu.emit:compile_text")
 _frontend_options = late("tilewright.frontend.options:FrontendOptions")
 generate = late("tilewright.targets.cpu.codegen:generate")
 host_calls = late("tilewright.targets.cpu.debug:host_calls")
-examine = late("tilewright.targets.cpu.examine:examine")
+examine = late("tilewright.targets.cpu.doctor:examine")
 resources_of = late("tilewright.targets.cpu.resources:resources_of")
 
 

@@ -17,7 +17,7 @@ from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step
 from tilewright.ir.printer import print_module
-from tilewright.targets.asked import BaseBackend
+from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.protocol import Lowered, Stage
 
 CODE = "located"

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
-from tilewright.base.remembered import file_state, remembered
+from tilewright.base.fact_cache import cached_fact, file_state
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
     OUTPUT,
@@ -164,7 +164,7 @@ def _ptxas_version(path: str) -> str:
         state = file_state(os.path.realpath(path))
     except OSError:
         return ask()
-    return remembered("ptxas", state, ask)
+    return cached_fact("ptxas", state, ask)
 
 
 # -- nvJitLink ------------------------------------------------------------------------------------

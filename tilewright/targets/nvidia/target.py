@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.base.llvm_version import llvm_version
-from tilewright.frontend.choices import DOT_PRECISIONS, FP8_TYPES
-from tilewright.targets.asked import BaseBackend
+from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
+from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
@@ -41,7 +41,7 @@ _best_cubin = late("tilewright.targets.nvidia.best_cubin:best_cubin")
 resources_of = late("tilewright.targets.nvidia.resources:resources_of")
 find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
 sass = late("tilewright.targets.nvidia.disassemble:sass")
-examine = late("tilewright.targets.nvidia.examine:examine")
+examine = late("tilewright.targets.nvidia.doctor:examine")
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from tilewright.layout.draw import corner, whole
 from tilewright.layout.linear import OFFSET, WARP, LinearLayout
+from tilewright.tools.explain.formatting import amount, duration, number, plural, scaled, short
 from tilewright.tools.explain.layouts import LayoutUse
 from tilewright.tools.explain.report import Report, Said, Taken
 from tilewright.tools.explain.roofline import MEMORY
 from tilewright.tools.explain.roofline_picture import roofline_picture
-from tilewright.tools.explain.words import amount, duration, number, plural, scaled, short
 
 HERE = Path(__file__).parent
 HINT = "Choose a line: all that was made of it lights up."

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from html import escape
 from math import ceil, floor, log2, log10
 
+from tilewright.tools.explain.formatting import number, scaled
 from tilewright.tools.explain.report import Report
-from tilewright.tools.explain.words import number, scaled
 
 WIDTH, HEIGHT = 440, 230
 LEFT, RIGHT, TOP, BOTTOM = 52, 14, 24, 34

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from os.path import basename
 
+from tilewright.tools.explain.formatting import amount, duration, plural, scaled
 from tilewright.tools.explain.report import Report, Said
 from tilewright.tools.explain.roofline import MEMORY
-from tilewright.tools.explain.words import amount, duration, plural, scaled
 
 MAX_COSTS = 12
 

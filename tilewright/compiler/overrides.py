@@ -20,11 +20,11 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import MAX_NAME, Source, digest
 from tilewright.targets.protocol import GPUTarget
 
-NOT_REPLACED = frozenset({"source"})
+NOT_OVERRIDABLE = frozenset({"source"})
 """What is written, but not read back: the kernel's source is in the program."""
 
 
-class ReplacedStageError(TritonError):
+class StageOverrideError(TritonError):
     """What a file replaces a stage with does not compile, or there is no such stage."""
 
 
@@ -45,7 +45,7 @@ def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any
     return folder
 
 
-def replaced_stages(source: Source, device: GPUTarget, options: Any) -> dict[str, bytes]:
+def stage_overrides(source: Source, device: GPUTarget, options: Any) -> dict[str, bytes]:
     """What replaces stages of a kernel, by their names: files ``<kernel>.<stage>`` in its folder
     below the knob `cache.override_dir`. Nothing unless the knob `compilation.override` is set."""
     folder = override_folder(source, device, options)
@@ -53,20 +53,20 @@ def replaced_stages(source: Source, device: GPUTarget, options: Any) -> dict[str
         return {}
     files = folder.glob(f"{source.name[:MAX_NAME]}.*")
     found = {path.suffix[1:]: path.read_bytes() for path in sorted(files) if path.is_file()}
-    return {stage: content for stage, content in found.items() if stage not in NOT_REPLACED}
+    return {stage: content for stage, content in found.items() if stage not in NOT_OVERRIDABLE}
 
 
 def override_folder(source: Source, device: GPUTarget, options: Any) -> Path | None:
     """Where a kernel's replaced stages are looked for; None where the settings want none.
 
     Raises:
-        ReplacedStageError: stages are to be replaced, but no folder is set.
+        StageOverrideError: stages are to be replaced, but no folder is set.
     """
     if not knobs.compilation.override:
         return None
     root = knobs.cache.override_dir
     if not root:
-        raise ReplacedStageError(
+        raise StageOverrideError(
             "the setting compilation.override (TILEWRIGHT_KERNEL_OVERRIDE) replaces stages of "
             "kernels by those in cache.override_dir (TILEWRIGHT_OVERRIDE_DIR), which is not set"
         )

@@ -1,11 +1,11 @@
-"""A process that compiles and tunes, for tests that kill it.
+"""A process that compiles and autotunes, for tests that kill it.
 
-    python -m tests.runtime.at_work nursery         forks a child for each line, "compile 7" or
-                                                    "tune 7", and answers with its number
-    python -m tests.runtime.at_work check 0 40      does the first 40 things of both kinds and says
-                                                    how many were compiled or measured
+    python -m tests.runtime.worker_process serve        forks a child for each input line, such as
+                                                        "compile 7" or "tune 7"; prints its pid
+    python -m tests.runtime.worker_process check 0 40   compiles and tunes kernels 0 to 39; prints
+                                                        how many were not found in the cache
 
-Forking spares each child the import, so that it can be killed in the midst of its work.
+Forked children skip the import of the package, so that a kill lands while they compile.
 """
 
 import importlib
@@ -38,14 +38,14 @@ def increment(x, n, FACTOR: tl.constexpr, BLOCK: tl.constexpr):
 
 
 def compile(number: int) -> None:
-    """Launch a kernel that no other number needs, and look at what it did."""
+    """Launch a variant unique to this number and check its result."""
     x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
     scale[(1,)](x, out, FACTOR=number, BLOCK=SIZE)
     assert (out == number * x).all(), number
 
 
 def tune(number: int) -> None:
-    """The same for a tuned one."""
+    """The same for an autotuned kernel."""
     x = np.zeros(SIZE, np.float32)
     increment[lambda meta: (SIZE // meta["BLOCK"],)](x, SIZE, FACTOR=number)
     assert (x == number).all(), number
@@ -55,13 +55,13 @@ KINDS = {"compile": compile, "tune": tune}
 
 
 def listen() -> None:
-    """Note what is compiled or measured from now on."""
+    """Record compilations and measurements from now on."""
 
-    def compiled(*, cache_hit: bool, **told: object) -> None:
+    def compiled(*, cache_hit: bool, **event: object) -> None:
         if not cache_hit:
             made.append("compiled")
 
-    def tuned(*, cache_hit: bool, **told: object) -> None:
+    def tuned(*, cache_hit: bool, **event: object) -> None:
         if not cache_hit:
             made.append("measured")
 
@@ -69,7 +69,7 @@ def listen() -> None:
     knobs.autotuning.listener = tuned
 
 
-def nursery(lines: Iterable[str]) -> None:
+def serve(lines: Iterable[str]) -> None:
     for module in ("targets.cpu.target", "compiler.workers", "runtime.launchers.cpu"):
         importlib.import_module(f"tilewright.{module}")
     for line in lines:
@@ -78,7 +78,7 @@ def nursery(lines: Iterable[str]) -> None:
         if child == 0:
             status = 1
             try:
-                # Two processes that compile for the one that tunes.
+                # Autotuning compiles in two worker processes.
                 knobs.autotuning.workers = 2
                 for later in range(1000):
                     KINDS[kind](int(number) + later)
@@ -99,7 +99,7 @@ def check(first: int, last: int) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "nursery":
-        nursery(sys.stdin)
+    if sys.argv[1] == "serve":
+        serve(sys.stdin)
     else:
         check(int(sys.argv[2]), int(sys.argv[3]))

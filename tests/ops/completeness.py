@@ -72,7 +72,7 @@ def invalid_case(cls: OpClass, folder: Path) -> str | None:
 FACETS: tuple[Facet, ...] = (documentation, meaning, valid_case, invalid_case)
 
 
-def sheet_faults(cls: OpClass, folder: Path = FOLDER) -> list[str]:
+def missing_facets(cls: OpClass, folder: Path = FOLDER) -> list[str]:
     """What the op lacks, a sentence each."""
     found = [facet(cls, folder) for facet in FACETS]
     return [f"{cls.name} {fault}" for fault in found if fault]

@@ -10,7 +10,7 @@ import pytest
 import tilewright.language as tl
 from tests.language.libdevice_names import SIGNATURES
 from tests.language.references import FUNCTIONS, MOVES, NUMBERS, Reference
-from tests.language.sheet import (
+from tests.language.support_table import (
     OPERANDS,
     TABLE,
     TARGETS,
@@ -23,7 +23,7 @@ from tests.language.sheet import (
     taken,
     unknown,
 )
-from tests.language.sheet import batch as batch_of
+from tests.language.support_table import batch as batch_of
 from tests.language.uses import EXTRAS, SECTIONS, USES
 from tests.targets.nvidia.lowered import ptx_of
 
@@ -62,9 +62,9 @@ def test_every_extra_is_in_the_sheet() -> None:
     assert found == set(EXTRAS)
 
 
-def test_table_is_of_today() -> None:
+def test_table_is_up_to_date() -> None:
     stale = TABLE.read_text("utf-8") != table()
-    assert not stale, "docs/support.md differs from the code: run `python -m tests.language.sheet`"
+    assert not stale, "docs/support.md is stale: run `python -m tests.language.support_table`"
 
 
 REGISTERS = ("smid", "globaltimer", "memrealtime")  # of a GPU

@@ -1,4 +1,4 @@
-"""A dictionary whose owner is told when what it holds goes away."""
+"""A dictionary that calls back before an item is removed or replaced."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Watched(dict[K, V]):
-    """Calls `changed()` before an item is removed or replaced; adding one is no such event.
+class ObservedDict(dict[K, V]):
+    """Calls `changed()` before an item is removed or replaced. Adding an item does not call it.
 
-    compiled = Watched(launcher.forget)
-    compiled.clear()        # launcher.forget()
+    variants = ObservedDict(launcher.invalidate)
+    variants.clear()        # launcher.invalidate()
     """
 
     def __init__(self, changed: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class Watched(dict[K, V]):
         self._changed()
         super().__delitem__(key)
 
-    def __ior__(self, other: Any) -> Watched[K, V]:
+    def __ior__(self, other: Any) -> ObservedDict[K, V]:
         self.update(other)
         return self
 

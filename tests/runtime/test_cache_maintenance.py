@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.runtime import stored
-from tilewright.runtime.cache import USED_SECONDS, DiskCache, digest
-from tilewright.runtime.stored import (
+from tilewright.runtime.cache import USED_SECONDS, DiskCache, digest, read_entry
+from tilewright.runtime.cache_maintenance import (
     About,
     describe,
     entries,
@@ -258,9 +257,9 @@ def test_every_damage_of_a_pack_is_found(cache: DiskCache, tmp_path: Path) -> No
 
 def test_a_pack_cannot_write_outside_the_folder(cache: DiskCache) -> None:
     """With a right digest, too."""
-    entry = stored.pack([])[0]
+    entry = pack([])[0]
     key = b"../../../../tmp/evil"
-    inner = stored.read_entry(fill(cache, ["a"])["a"])
+    inner = read_entry(fill(cache, ["a"])["a"])
     body = key.ljust(64) + len(inner).to_bytes(8, "little") + inner
     forged = entry[:8] + hashlib.sha256(body).digest() + body
     with pytest.raises(ValueError, match="damaged"):

@@ -10,7 +10,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tilewright.base import knobs
-from tilewright.compiler.replaced import ReplacedStageError
+from tilewright.compiler.overrides import StageOverrideError
 from tilewright.compiler.source import ASTSource
 
 
@@ -102,14 +102,14 @@ def test_stages_for_a_gpu(folder: Path) -> None:
 def test_faulty_stage_is_named(folder: Path, stage: str) -> None:
     path = dumped(folder, launched, stage)
     path.write_text("nonsense", "utf-8")
-    with pytest.raises(ReplacedStageError, match=rf"add_two .* replaces \({stage}\)"):
+    with pytest.raises(StageOverrideError, match=rf"add_two .* replaces \({stage}\)"):
         launched()
 
 
 def test_unknown_stage_is_named(folder: Path) -> None:
     path = dumped(folder, launched, "llir")
     path.rename(path.with_suffix(".llvm"))
-    with pytest.raises(ReplacedStageError, match=r"'llvm' of add_two.*ttir, llir, obj"):
+    with pytest.raises(StageOverrideError, match=r"'llvm' of add_two.*ttir, llir, obj"):
         launched()
 
 
@@ -123,5 +123,5 @@ def test_assembly_lies_there_for_readers(folder: Path) -> None:
 def test_folder_that_is_not_set(folder: Path) -> None:
     knobs.cache.override_dir = None
     knobs.compilation.override = True
-    with pytest.raises(ReplacedStageError, match=r"TILEWRIGHT_OVERRIDE_DIR.*not set"):
+    with pytest.raises(StageOverrideError, match=r"TILEWRIGHT_OVERRIDE_DIR.*not set"):
         launched()

@@ -9,7 +9,7 @@ from typing import Any
 from tilewright.runtime.placement import leaves_of
 
 
-def explained(
+def with_argument_name(
     error: Exception,
     kernel: str,
     signature: inspect.Signature,

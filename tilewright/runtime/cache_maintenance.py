@@ -27,9 +27,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tilewright.base.remembered import FACT_FILE
+from tilewright.base.fact_cache import FACT_FILE
 from tilewright.compiler.artifact import METADATA_FILE
-from tilewright.runtime.cache import SUFFIX, DiskCache, Refused, decode, read_entry
+from tilewright.runtime.cache import SUFFIX, DiskCache, InvalidEntry, decode, read_entry
 from tilewright.runtime.tuning.results import RESULTS_FILE
 
 _MAGIC = b"TWPACK01"
@@ -63,7 +63,7 @@ class About(NamedTuple):
     """What an entry holds.
 
     Attributes:
-        kind: ``kernel``, ``tuning``, ``fact`` of the machine (`base/remembered.py`), or ``code``
+        kind: ``kernel``, ``tuning``, ``fact`` of the machine (`base/fact_cache.py`), or ``code``
             that the runtime keeps for itself.
         name: of the kernel, or what the fact is about.
         target: what it is compiled for.
@@ -99,7 +99,7 @@ def contents(entry: Entry) -> dict[str, bytes]:
     """The files of an entry. Does not count as a use.
 
     Raises:
-        Refused: it is not believed; says why.
+        InvalidEntry: it is not believed; says why.
         OSError: it cannot be read, or is gone.
     """
     return decode(entry.key, read_entry(entry.path, used=False))
@@ -129,7 +129,7 @@ def faults(cache: DiskCache) -> Iterator[tuple[Entry, str]]:
             contents(entry)
         except FileNotFoundError:
             continue  # removed meanwhile
-        except (Refused, OSError, ValueError) as error:
+        except (InvalidEntry, OSError, ValueError) as error:
             yield entry, str(error)
 
 
@@ -186,7 +186,7 @@ def pack(found: Iterable[Entry]) -> tuple[bytes, int]:
     """Entries as one file's contents, and how many there are. Those not believed are left out."""
     parts: dict[bytes, bytes] = {}
     for entry in found:
-        with contextlib.suppress(OSError, Refused):
+        with contextlib.suppress(OSError, InvalidEntry):
             content = read_entry(entry.path, used=False)
             decode(entry.key, content)
             parts[entry.key.encode().ljust(_KEY_BYTES)] = content
@@ -228,6 +228,6 @@ def _parts(content: bytes) -> Iterator[tuple[str, bytes]]:
         at += size
         try:
             decode(key, entry)
-        except Refused as error:
+        except InvalidEntry as error:
             raise ValueError(f"the pack's entry {key[:16]} is damaged: {error}") from None
         yield key, entry

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.ops.sheet import OpClass, sheet_faults
+from tests.ops.completeness import OpClass, missing_facets
 from tilewright.ir.core import Value
 from tilewright.ir.define import REGISTRY, Op, operand
 from tilewright.ir.types import Type
@@ -15,7 +15,7 @@ from tilewright.ir.types import Type
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
 def test_op_has_every_facet(name: str) -> None:
-    faults = sheet_faults(REGISTRY[name])
+    faults = missing_facets(REGISTRY[name])
     assert not faults, "\n".join(faults)
 
 
@@ -60,12 +60,12 @@ def cases_in(folder: Path) -> Path:
 
 def test_op_with_every_facet_has_no_faults(tmp_path: Path) -> None:
     with fake_op(DOC, evaluate=identity) as cls:
-        assert sheet_faults(cls, cases_in(tmp_path)) == []
+        assert missing_facets(cls, cases_in(tmp_path)) == []
 
 
 def test_op_with_no_facet_has_every_fault(tmp_path: Path) -> None:
     with fake_op() as cls:
-        assert sheet_faults(cls, tmp_path) == [
+        assert missing_facets(cls, tmp_path) == [
             "arith.fake has no docstring",
             "arith.fake has neither `evaluate` nor the reason in `no_evaluate`",
             "arith.fake has no valid case in tests/ops/arith.ir",
@@ -84,7 +84,7 @@ def test_op_with_no_facet_has_every_fault(tmp_path: Path) -> None:
 )
 def test_faulty_documentation_is_found(doc: str, fault: str, tmp_path: Path) -> None:
     with fake_op(doc, evaluate=identity) as cls:
-        (found,) = sheet_faults(cls, cases_in(tmp_path))
+        (found,) = missing_facets(cls, cases_in(tmp_path))
     assert fault in found
 
 
@@ -98,5 +98,5 @@ def test_faulty_documentation_is_found(doc: str, fault: str, tmp_path: Path) -> 
 )
 def test_faulty_meaning_is_found(facets: dict[str, Any], fault: str, tmp_path: Path) -> None:
     with fake_op(DOC, **facets) as cls:
-        (found,) = sheet_faults(cls, cases_in(tmp_path))
+        (found,) = missing_facets(cls, cases_in(tmp_path))
     assert fault in found

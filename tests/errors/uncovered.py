@@ -1,0 +1,95 @@
+"""Errors of the package without a golden case, and why: internal invariants that no user program
+violates, and failures that need a device, a driver or another process.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Uncovered(NamedTuple):
+    """Matches `raise` and `assert` statements by a file pattern and a part of their source text."""
+
+    files: str
+    text: str
+    reason: str
+
+
+INTERNAL = "an internal invariant of the compiler, which no program violates"
+IR = "invalid tile IR: tests/ir and tests/passes have a case for each code"
+DRIVER = "needs a failing driver: tests/runtime/test_cuda_device.py has a fake one"
+
+UNCOVERED = (
+    # Internal invariants.
+    Uncovered("layout/*", "", INTERNAL),
+    Uncovered("lowering/*", "", INTERNAL),
+    Uncovered("targets/cpu/*", "", INTERNAL),
+    Uncovered("targets/*/target.py", "KeyError(stage)", INTERNAL),
+    Uncovered("targets/nvidia/cubin.py", "", INTERNAL),
+    Uncovered("passes/*layout*", "", INTERNAL),
+    Uncovered("analysis/*", "", INTERNAL),
+    Uncovered("ir/builder.py", "", INTERNAL),
+    Uncovered("ir/core.py", "", INTERNAL),
+    Uncovered("ir/define.py", "", INTERNAL),
+    Uncovered("ir/passes.py", "", INTERNAL),
+    Uncovered("ir/printer.py", "", INTERNAL),
+    Uncovered("ir/rewriter.py", "", INTERNAL),
+    Uncovered("ir/types.py", "", INTERNAL),
+    Uncovered("ir/interpret.py", "its meaning gives", INTERNAL),
+    Uncovered("runtime/native/*", "", INTERNAL),
+    Uncovered("language/types.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("runtime/interface.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("targets/base_backend.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("tools/mxfp.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("frontend/build.py", "is given for", "`ASTSource`, which calls it, has checked it"),
+    Uncovered("frontend/source.py", "NO_SOURCE", "the decorator has checked it"),
+    Uncovered("runtime/specialize.py", "do not support **kw", "the decorator has checked it"),
+    Uncovered("language/semantic/context.py", "there is no front end", INTERNAL),
+    Uncovered("language/values.py", "can't be a Python bool", "kernels have their own bool"),
+    Uncovered("compiler/artifact.py", "_launcher", INTERNAL),
+    Uncovered("compiler/artifact.py", "self._failure", "re-raises a compilation error"),
+    Uncovered("compiler/source.py", "takes scalars and pointers", "unreachable from tile IR text"),
+    # Tile IR from files.
+    Uncovered("ir/verify.py", "", IR),
+    Uncovered("passes/inline.py", "", IR),
+    Uncovered("ir/interpret.py", "there is no function", IR),
+    Uncovered("ir/interpret.py", "not {value!r}", "tests/interpret"),
+    Uncovered("ops/asm.py", "", "the front end rejects inline assembly for the interpreter"),
+    Uncovered("targets/nvidia/check.py", "", "ops that no kernel produces: tests/targets/nvidia"),
+    # Processes, devices and installed packages.
+    Uncovered("compiler/build.py", "_internal_error", "internal compiler error: tests/compiler"),
+    Uncovered("compiler/job.py", "", "cancels a worker process"),
+    Uncovered("compiler/workers.py", "", "worker exits: tests/compiler/test_workers.py"),
+    Uncovered("compat/*", "", "import errors, tested in subprocesses: tests/compat"),
+    Uncovered("tools/explain/launch.py", "(str(error))", "Triton imported first: its tests"),
+    Uncovered("tools/run.py", "options -E", "Python's command-line options: tests/compat"),
+    Uncovered("runtime/devices/cuda*", "", DRIVER),
+    Uncovered("runtime/devices/elf.py", "", "of object code: tests/runtime/test_elf.py"),
+    Uncovered("runtime/devices/relocations.py", "", "of object code: tests/runtime/test_elf.py"),
+    Uncovered("base/machine_code.py", "OSError", "falls back to LLVM's linker: tests/runtime"),
+    Uncovered("runtime/devices/cpu.py", "MemoryError", "needs a machine without memory"),
+    Uncovered("runtime/driver.py", "is not active", "needs a missing driver: tests/runtime"),
+    Uncovered("runtime/*driver*.py", "import torch", "needs programs without torch"),
+    Uncovered("runtime/launch.py", "", "needs a target or a GPU besides: tests/runtime"),
+    Uncovered("runtime/placement.py", "", "needs GPUs: tests/runtime/test_placement.py fakes them"),
+    Uncovered("runtime/tensors.py", "how large its memory", "needs a GPU: tests/runtime"),
+    Uncovered("ir/memory.py", "read-only", "a launch rejects such arrays: tests/interpret"),
+    Uncovered("runtime/tensors.py", "is not a tensor", "its callers have checked it"),
+    Uncovered("runtime/tuning/protect.py", "", "tuning continues without it: tests/runtime"),
+    Uncovered("runtime/cache.py", "a cache key", "keys are the runtime's own"),
+    Uncovered("runtime/cache.py", "InvalidEntry", "an invalid entry is a miss: tests/runtime"),
+    Uncovered(
+        "runtime/cache_maintenance.py", "", "of files that are damaged: tests/tools/test_cache.py"
+    ),
+    Uncovered(
+        "runtime/specialization_data.py", "", "of what is recorded: tests/runtime/test_hooks.py"
+    ),
+    Uncovered("targets/nvidia/export.py", "global scratch", "no kernel needs any yet"),
+    Uncovered("tools/opt.py", "there is no pass", "lists the loaded passes: tests/tools"),
+    Uncovered("tools/cache.py", "no folder for the cache", "needs a user without a home directory"),
+    Uncovered("tools/link.py", "", "headers of compiled kernels: tests/ahead"),
+    Uncovered("targets/nvidia/assemble.py", "made.error", "needs ptxas: tests/targets/nvidia"),
+    Uncovered("targets/nvidia/disassemble.py", "", "needs nvdisasm, or none: tests/targets/nvidia"),
+    Uncovered("testing.py", "nvidia-smi", "needs a machine without it: tests/runtime"),
+    Uncovered("testing.py", "is not close", "NumPy's message, which depends on its version"),
+)
