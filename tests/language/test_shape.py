@@ -260,16 +260,19 @@ def test_hints_keep_the_value() -> None:
     assert hint.attributes == {"divisibility": (16,), "contiguity": (0,), "constancy": (0,)}
 
 
-def test_hint_as_a_statement_speaks_of_its_name() -> None:
-    text = """
+@pytest.mark.parametrize(
+    "hint", ["tl.multiple_of(i, 16)", "tl.max_constancy(tl.multiple_of(i, 16), 1)"]
+)
+def test_hint_as_a_statement_speaks_of_its_name(hint: str) -> None:
+    text = f"""
     def kernel(p, n):
         for i in range(0, n, 16):
-            tl.multiple_of(i, 16)
+            {hint}
             tl.store(p + i, 0)
     """
     module = build(kernel_from(text), {"p": "*fp32", "n": "i32"})
-    hint = next(op for op in module.walk() if op.name == "arith.hint")
-    assert [user.name for user in hint.result.users] == ["mem.addptr"]
+    *_, last = (op for op in module.walk() if op.name == "arith.hint")
+    assert [user.name for user in last.result.users] == ["mem.addptr"]
 
 
 HINTS = [

@@ -35,10 +35,14 @@ def split_pointer(pointer: Value) -> PointerParts:
 
         addptr(splat(addptr(base, uniform)), varying)
 
-    Any of the three ops may be missing. A pointer in another form is its own base.
+    Any of the three ops may be missing, and there may be a hint around all. A pointer in another
+    form is its own base.
     """
     varying: Value | None = None
     op = pointer.op
+    if isinstance(op, arith.Hint) and isinstance(pointer.type, Tile):
+        pointer = op.src
+        op = pointer.op
     if isinstance(pointer.type, Tile):
         if isinstance(op, memory.AddPtr):
             pointer, varying = op.ptr, op.offset

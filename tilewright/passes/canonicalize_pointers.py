@@ -7,7 +7,8 @@ The canonical form of the pointer of a load, a store or an atomic is
 
 where `base` is a scalar pointer that is no result of pointer arithmetic (as a rule a function's
 argument), `uniform` is a scalar i64, and `varying` a tile of integers of any width in the shape of
-the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out.
+the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out. A promise
+that the addresses of a tile are multiples of some number is a `hint` around the whole form.
 `analysis/pointers.py: split_pointer` takes the form apart. A tile of pointers of which nothing
 is known (loaded from memory, made from integers) is `addptr(tile, varying)`.
 
@@ -26,6 +27,7 @@ from __future__ import annotations
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I64, Tile, is_pointer, shape_of
+from tilewright.ops.arith import Hint
 from tilewright.ops.memory import AddPtr
 from tilewright.ops.shape import Splat
 from tilewright.passes.pointer_loops import convert_regions
@@ -97,14 +99,22 @@ class _Canonical:
                     if parts.uniform
                     else algebra.sum_varying(parts.varying)
                 )
-                return algebra.pointer(parts.base, None, offset, pointer.type.shape)
-            uniform = algebra.sum_uniform(parts.uniform)
-            varying = algebra.sum_varying(parts.varying)
-            return algebra.pointer(parts.base, uniform, varying, shape_of(pointer.type))
+                made = algebra.pointer(parts.base, None, offset, pointer.type.shape)
+            else:
+                uniform = algebra.sum_uniform(parts.uniform)
+                varying = algebra.sum_varying(parts.varying)
+                made = algebra.pointer(parts.base, uniform, varying, shape_of(pointer.type))
+            return algebra.promised(made, parts.divisibility)
 
 
 def _is_canonical(pointer: Value, parts: Parts) -> bool:
     op = pointer.op
+    if parts.divisibility:
+        if not isinstance(op, Hint) or op.divisibility != parts.divisibility:
+            return False
+        pointer, op = op.src, op.src.op
+    if isinstance(op, Hint):
+        return False
     if not isinstance(pointer.type, Tile):
         return _is_canonical_scalar(pointer, parts)
     if isinstance(parts.base.type, Tile):

@@ -23,11 +23,16 @@ class Parts(NamedTuple):
     """A pointer as a base and offsets that are added to it, each extended to 64 bits.
 
     The base is a scalar pointer, or a tile of pointers of which nothing is known.
+
+    Attributes:
+        divisibility: what the author promises of the addresses themselves, as in `Hint`; it holds
+            for this sum only, not for one with further offsets.
     """
 
     base: Value
     uniform: tuple[Value, ...] = ()
     varying: tuple[Value, ...] = ()
+    divisibility: tuple[int, ...] = ()
 
 
 def is_pointer_arithmetic(op: Op) -> bool:
@@ -63,12 +68,12 @@ class PointerAlgebra:
         op = pointer.op
         match op:
             case AddPtr(ptr, offset):
-                base, uniform, varying = self.parts(ptr)
+                base, uniform, varying, _ = self.parts(ptr)
                 with self.build.before(op):
                     more = self.split_offset(offset)
                 return Parts(base, uniform + more[0], varying + more[1])
             case Splat(src):
-                return self.parts(src)
+                return self.parts(src)._replace(divisibility=())
             case ExpandDims(src) | Broadcast(src) | Reshape(src) | Permute(src):
                 return self._parts_of_reshaped(op, self.parts(src))
             case Select(condition, on_true, on_false):
@@ -82,7 +87,7 @@ class PointerAlgebra:
 
     def _parts_of_reshaped(self, op: Op, parts: Parts) -> Parts:
         """A change of shape acts on the varying offsets, or on the base if that is a tile."""
-        base, uniform, varying = parts
+        base, uniform, varying, _ = parts
         base_is_tile = isinstance(base.type, Tile)
         if base_is_tile and not uniform and not varying:
             return Parts(op.result)
@@ -113,7 +118,12 @@ class PointerAlgebra:
             return Parts(a.base, shared, (self.new(Select(condition, *zero)),))
 
     def _parts_of_hint(self, op: Hint, parts: Parts) -> Parts:
-        """Contiguity and constancy of pointers are those of their offsets."""
+        """Contiguity and constancy of pointers are those of their offsets; divisibility is a fact
+        of the whole address: neither the base nor an offset alone need have it."""
+        if any(op.divisibility):
+            parts = parts._replace(divisibility=op.divisibility)
+        if not any(op.contiguity + op.constancy):
+            return parts
         if isinstance(parts.base.type, Tile) or not parts.varying:
             return parts
         with self.build.before(op):
@@ -121,7 +131,7 @@ class PointerAlgebra:
             assert varying is not None
             nothing = (0,) * len(op.divisibility)
             hint = Hint(varying, nothing, op.contiguity, op.constancy)
-            return Parts(parts.base, parts.uniform, (self.new(hint),))
+            return parts._replace(varying=(self.new(hint),))
 
     def split_offset(self, offset: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """The offset as uniform terms and varying terms whose exact sum, mod 2^64, it is."""
@@ -215,6 +225,13 @@ class PointerAlgebra:
         return splat if varying is None else self.new(Add(varying, splat))
 
     # -- putting pointers together --------------------------------------------------------------
+
+    def promised(self, pointer: Value, divisibility: tuple[int, ...]) -> Value:
+        """The pointer with a hint of its divisibility, where there is any."""
+        if not divisibility:
+            return pointer
+        nothing = (0,) * len(divisibility)
+        return self.new(Hint(pointer, divisibility, nothing, nothing))
 
     def pointer(
         self, start: Value, uniform: Value | None, varying: Value | None, shape: tuple[int, ...]

@@ -140,3 +140,30 @@ def test_loops_carry_words_not_halves() -> None:
     assert not re.search(r"%rs\d", found)
     alone = ptx_of(module, 90, num_warps=1, num_stages=2)
     assert alone.count("ld.global") == 4  # programs of one warp hide each other's loads
+
+
+def test_promised_addresses_of_a_table_are_copied_16_bytes_at_once() -> None:
+    """Nothing is known of a pointer that is loaded, nor of a stride: only the hint says it."""
+    text = """
+    def kernel(table, strides, out, turns):
+        stride = tl.load(strides)
+        start = tl.load(table).to(tl.pointer_type(tl.float16))
+        row = tl.arange(0, 64)[:, None]
+        column = tl.arange(0, 64)[None, :]
+        at = start + row * stride + column
+        total = tl.zeros((64, 64), tl.float32)
+        for _ in range(turns):
+            tl.multiple_of(at, [16, 16])
+            total = tl.dot(tl.load(at), tl.load(at).T, total)
+            at += 64
+        tl.store(out + row * 64 + column, total)
+    """
+    types = {"table": "*i64", "strides": "*i32", "out": "*fp32", "turns": "i32"}
+
+    def copies(kernel: str) -> list[str]:
+        module = build(kernel_from(kernel), types)
+        return re.findall(r"cp\.async\.c[ag]\.shared\.global \[.*?\], \[.*?\], (\d+)",
+                          ptx_of(module, num_stages=3))  # fmt: skip
+
+    assert set(copies(text)) == {"16"}
+    assert "16" not in copies(text.replace("tl.multiple_of(at, [16, 16])", "pass"))

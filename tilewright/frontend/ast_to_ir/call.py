@@ -83,15 +83,26 @@ def visit_call(frame: Frame, node: ast.Call) -> Any:
     if dropped:
         _check_result_is_used(frame, node, fn)
     result = call(frame, node, fn, args, kwargs)
-    if dropped and getattr(fn, "is_hint", False):
+    if dropped and _is_hint(fn):
         _apply_hint(frame, node, result)
     return result
 
 
+def _is_hint(fn: Any) -> bool:
+    return getattr(fn, "is_hint", False)
+
+
 def _apply_hint(frame: Frame, node: ast.Call, result: Any) -> None:
-    """A hint whose result is dropped speaks of the name that it was given."""
-    if node.args and isinstance(node.args[0], ast.Name) and node.args[0].id in frame.names:
-        frame.names[node.args[0].id] = result
+    """Rebind the name that a hint in a statement of its own speaks of, also through other hints:
+    `tl.max_contiguous(tl.multiple_of(x, 16), 16)`."""
+    subject: ast.expr = node
+    while isinstance(subject, ast.Call):
+        fn = visit(frame, subject.func)
+        if not subject.args or not _is_hint(unwrap(fn)):
+            return
+        subject = subject.args[0]
+    if isinstance(subject, ast.Name) and subject.id in frame.names:
+        frame.names[subject.id] = result
 
 
 def _check_result_is_used(frame: Frame, node: ast.Call, fn: Any) -> None:

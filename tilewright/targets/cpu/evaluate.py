@@ -435,6 +435,11 @@ def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords)
     return level.elementwise(op, [src])
 
 
+def _hint(level: Level, op: arith.Hint, value: Value, coords: Coords) -> Lanes:
+    """The value itself: consecutive addresses stay a base and a stride."""
+    return level.eval(op.src, coords)
+
+
 def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Lanes:
     return access.load(level, op, coords)
 
@@ -499,6 +504,7 @@ _SPECIAL: dict[type[Any], Callable[..., Lanes]] = {
     arith.Or: _logic,
     arith.Select: _select,
     arith.Bitcast: _pointer_bits,
+    arith.Hint: _hint,
     memory.AddPtr: _addptr,
     memory.Load: _load,
     shape.Arange: _arange,
