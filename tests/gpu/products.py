@@ -96,14 +96,32 @@ def persistent_kernel(a_ptr, b_ptr, c_ptr, tiles, steps, M: tl.constexpr, N: tl.
         tl.store(c_ptr + tile * M * N + m * N + n, acc)
 
 
-def persistent(tiles: int, steps: int, m: int, n: int, programs: int = 2) -> Program:
+@tw.jit
+def transposed_kernel(a_ptr, b_ptr, c_ptr, tiles, steps, M: tl.constexpr, N: tl.constexpr):
+    """The same with a right side that is transposed after it is loaded, through descriptors."""
+    a_desc = tl.make_tensor_descriptor(a_ptr, [tiles * steps * M, 32], [32, 1], [M, 32])
+    b_desc = tl.make_tensor_descriptor(b_ptr, [tiles * steps * N, 32], [32, 1], [N, 32])
+    c_desc = tl.make_tensor_descriptor(c_ptr, [tiles * M, N], [N, 1], [M, N])
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        acc = tl.zeros((M, N), tl.float32)
+        for step in range(steps):
+            start = tile * steps + step
+            acc = tl.dot(a_desc.load([start * M, 0]), b_desc.load([start * N, 0]).T, acc)
+        c_desc.store([tile * M, 0], acc)
+
+
+def persistent(
+    tiles: int, steps: int, m: int, n: int, programs: int = 2, transposed: bool = False
+) -> Program:
     rng = rng_of(tiles, steps, m, n)
     a = integral("fp16", (tiles, steps, m, 32), rng)
-    b = integral("fp16", (tiles, steps, 32, n), rng)
+    b = integral("fp16", (tiles, steps, n, 32) if transposed else (tiles, steps, 32, n), rng)
     c = np.zeros((tiles, m, n), np.float32)
-    exact = (a.astype(np.float32) @ b.astype(np.float32)).sum(axis=1, dtype=np.float32)
+    right = (b.mT if transposed else b).astype(np.float32)
+    exact = (a.astype(np.float32) @ right).sum(axis=1, dtype=np.float32)
     args = [a, b, c, tiles, steps]
-    return Program(persistent_kernel, args, {"M": m, "N": n}, (programs,), None, [a, b, exact])
+    kernel = transposed_kernel if transposed else persistent_kernel
+    return Program(kernel, args, {"M": m, "N": n}, (programs,), None, [a, b, exact])
 
 
 @tw.jit

@@ -337,6 +337,7 @@ def _loops_of_products() -> Iterator[Job]:
         options = {"num_warps": warps, "num_stages": stages}
         for steps in (1, 2, 7):
             yield Job(products.persistent, (9, steps, 64, 64), options)
+            yield Job(products.persistent, (9, steps, 64, 64, 2, True), options)
         for steps in (1, 20):
             yield Job(products.computed, (steps, 128, 64), options)
 

@@ -135,8 +135,9 @@ def test_attention(causal: bool, warps: int, stages: int) -> None:
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 @pytest.mark.parametrize("steps", [1, 2, 5])
-def test_loop_in_a_loop(stages: int, steps: int) -> None:
-    program = products.persistent(3, steps, 64, 64, programs=1)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_loop_in_a_loop(stages: int, steps: int, transposed: bool) -> None:
+    program = products.persistent(3, steps, 64, 64, programs=1, transposed=transposed)
     module, counts = lowered(program, 4, stages)
     assert counts["overlapped"] == (stages > 1 and steps > 1)  # one step is no loop
     check(program, module)

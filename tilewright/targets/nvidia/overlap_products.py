@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.control import Barrier, For
-from tilewright.ops.gpu import CommitCopies, Share, Slot
+from tilewright.ops.gpu import CommitCopies, PermuteBuffer, Share, Slot
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
 
 
@@ -52,11 +52,19 @@ def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
 
 def _operands_stay(product: Wgmma, loop: For) -> bool:
     """Whether nothing writes the operands before the product of the next iteration has started."""
-    return all(
-        isinstance(value.op, Slot)
-        or (isinstance(value.op, Share) and value.region is not loop.body)
-        for value in (product.lhs, product.rhs)
-    )
+    for operand in (product.lhs, product.rhs):
+        buffer = _unpermuted(operand)
+        outside = isinstance(buffer.op, Share) and buffer.region is not loop.body
+        if not outside and not isinstance(buffer.op, Slot):
+            return False
+    return True
+
+
+def _unpermuted(buffer: Value) -> Value:
+    """The buffer itself of one whose axes are read in another order."""
+    while isinstance(buffer.op, PermuteBuffer):
+        buffer = buffer.op.buffer
+    return buffer
 
 
 def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
