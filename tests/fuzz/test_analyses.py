@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.analysis.recording import elements
 from tests.fuzz.ir_generator import Features, random_args, random_module
+from tilewright.analysis.affine import Affine, AffineForms
 from tilewright.analysis.axis_info import AxisInfo, axis_info
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Value
@@ -87,3 +89,28 @@ def test_ranges_hold(fuzz_seed: int) -> None:
         low, high = value_range(value)
         assert low <= int(array.min()), f"{value}: {array}"
         assert int(array.max()) <= high, f"{value}: {array}"
+
+
+def test_affine_forms_hold(fuzz_seed: int) -> None:
+    _, found = _values(fuzz_seed)
+    forms = AffineForms()
+    values: dict[Any, np.ndarray] = dict(found)
+    for value, array in found.items():
+        form = forms.of(value)
+        if not _are_known(form, values):
+            continue
+        bits = element_of(value.type).primitive_bitwidth
+        for narrow in form.assumed:
+            exact = elements(forms.of(narrow), narrow, values)
+            if np.any(values[narrow].astype(object) != exact):
+                break  # it wraps
+        else:
+            difference = array.astype(object) - elements(form, value, values)
+            assert not np.any(difference % 2**bits), f"{value}: {form} of {array}"
+
+
+def _are_known(form: Affine, values: dict[Any, np.ndarray]) -> bool:
+    """Whether all that the form is made of is among these values."""
+    polynomials = (form.start, *form.strides, *(c for c, _ in form.pieces))
+    atoms = [atom for p in polynomials for atom in p.atoms()]
+    return all(v in values for v in (*atoms, *form.assumed, *(p.value for _, p in form.pieces)))

@@ -7,12 +7,13 @@ rows could hold as many offsets; it need only hold the first, and the stride, wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tilewright.analysis.affine import AffineForms
+from tilewright.analysis.polynomial import Polynomial
 from tilewright.ir.core import Value
-from tilewright.ir.types import shape_of
+from tilewright.ir.types import Tile, element_of
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
-from tilewright.ops import arith, shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,76 +31,26 @@ Slopes = dict[int, Slope]
 def slopes_of(offset: Value) -> Slopes | None:
     """The slopes of an integer tile, exact as its arithmetic is: modulo 2^64 in a tile of i64. None
     where it has no such form."""
-    return _slopes(offset, {})
+    form = AffineForms().of(offset)
+    if form.pieces or form.assumed:
+        return None
+    slopes = {axis: _slope(stride) for axis, stride in enumerate(form.strides) if stride}
+    found = {axis: slope for axis, slope in slopes.items() if slope is not None}
+    return found if len(found) == len(slopes) else None
 
 
-def _slopes(offset: Value, known: dict[Value, Slopes | None]) -> Slopes | None:
-    if offset not in known:
-        known[offset] = _found(offset, known)
-    return known[offset]
-
-
-def _found(offset: Value, known: dict[Value, Slopes | None]) -> Slopes | None:
-    match offset.op:
-        case shape.Arange():
-            return {0: Slope(1)}
-        case shape.Splat() | arith.Constant():
-            return {}
-        case shape.ExpandDims(src, axis):
-            found = _slopes(src, known)
-            return found and {a + (a >= axis): slope for a, slope in found.items()}
-        case shape.Broadcast(src, _):
-            found, extents = _slopes(src, known), shape_of(src.type)
-            return found and {a: slope for a, slope in found.items() if extents[a] > 1}
-        case arith.Hint(src):
-            return _slopes(src, known)
-        case shape.Permute(src, order):
-            found = _slopes(src, known)
-            return found and {order.index(a): slope for a, slope in found.items()}
-        case arith.Cast(src):
-            return _slopes(src, known) if _counts(src) else None
-        case arith.Add(x, y):
-            return _sum(_slopes(x, known), _slopes(y, known))
-        case arith.Mul(x, y):
-            return _product(_slopes(x, known), y) or _product(_slopes(y, known), x)
+def _slope(stride: Polynomial) -> Slope | None:
+    term = stride.alone
+    if term is None:
+        return None
+    match term.factors:
+        case ():
+            return Slope(term.coefficient)
+        case (Value() as scalar,) if not isinstance(scalar.type, Tile):
+            wide = element_of(scalar.type).primitive_bitwidth == 64
+            return Slope(term.coefficient, scalar) if wide else None
         case _:
             return None
-
-
-def _counts(value: Value) -> bool:
-    """Whether a tile only has numbers of elements, which are the same in any type."""
-    match value.op:
-        case shape.Arange():
-            return True
-        case shape.ExpandDims(src, _) | shape.Broadcast(src, _) | shape.Permute(src, _):
-            return _counts(src)
-        case _:
-            return False
-
-
-def _sum(x: Slopes | None, y: Slopes | None) -> Slopes | None:
-    if x is None or y is None:
-        return None
-    found = dict(x)
-    for axis, slope in y.items():
-        other = found.get(axis, replace(slope, factor=0))
-        if other.scalar is not slope.scalar:
-            return None
-        found[axis] = replace(slope, factor=slope.factor + other.factor)
-    return found
-
-
-def _product(slopes: Slopes | None, factor: Value) -> Slopes | None:
-    """That of a tile by a factor that is the same for all elements."""
-    if slopes is None:
-        return None
-    number = arith.constant_value(factor)
-    if isinstance(number, int):
-        return {a: replace(slope, factor=slope.factor * number) for a, slope in slopes.items()}
-    numbers = all(slope.scalar is None for slope in slopes.values())
-    if numbers and isinstance(factor.op, shape.Splat):
-        return {a: replace(slope, scalar=factor.op.src) for a, slope in slopes.items()}
-    return None
 
 
 @dataclass(frozen=True, slots=True)

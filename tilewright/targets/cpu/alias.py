@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.analysis.affine import constant_strides
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import atomic, memory
-from tilewright.targets.cpu.affine import strides_of
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.plan import Step
@@ -106,7 +106,7 @@ def _same_elements(load: memory.Load, store: memory.Store) -> bool:
     that it writes, and no two elements share an address."""
     if load.ptr is not store.ptr or len(shape_of(load.ptr.type)) != 1:
         return False
-    if strides_of(load.ptr)[0] in (None, 0):
+    if constant_strides(load.ptr)[0] in (None, 0):
         return False
     return _only_elementwise(load.result, store)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from tilewright.analysis.affine import AffineForms, constant_strides
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.base.lazy import cached_property
 from tilewright.ir import types as ir
@@ -37,7 +38,6 @@ from tilewright.ops import arith, control, memory
 from tilewright.targets.cpu import access, avx512
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.access_report import AccessReport
-from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.evaluate import Level
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.loops import emit_group, run_sinks
@@ -100,7 +100,8 @@ class Kernel:
         self.scratch_bytes = 0
         self.plan: Plan = plan_function(fn)
         self.ahead: dict[Group, Ahead] = plan_prefetches(fn, self.plan)
-        self.streamed: frozenset[Value] = streamed_stores(fn)
+        self.forms = AffineForms()
+        self.streamed: frozenset[Value] = streamed_stores(fn, self.forms)
         self.wants_lines = lines
         self.lines: Lines | None = None
         self.accesses = AccessReport()
@@ -156,7 +157,7 @@ class Kernel:
         votes = [0] * len(shape)
         for sink in sinks:
             for pointer in sink.pointers():
-                strides = strides_of(pointer)
+                strides = constant_strides(pointer, self.forms)
                 for axis, stride in enumerate(strides):
                     if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
                         votes[axis] += 1

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
+from tilewright.analysis.affine import constant_strides
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import arith, control, debug, map, math, memory, reduce, shape, sort
-from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.alias import MemoryOrder
 
 LOOP_COST = 12  # of pure index arithmetic that a nested loop may repeat
@@ -122,8 +122,8 @@ def _own_cost(op: Op) -> int:
     if isinstance(op, arith.Constant | shape.Splat | shape.ExpandDims | shape.Broadcast):
         return 0
     if isinstance(op, memory.Load):
-        contiguous = 1 in strides_of(op.ptr) or all(s == 0 for s in strides_of(op.ptr))
-        return 1 if contiguous else KEEP_COST
+        strides = constant_strides(op.ptr)
+        return 1 if 1 in strides or all(s == 0 for s in strides) else KEEP_COST
     return 1
 
 

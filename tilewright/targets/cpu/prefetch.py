@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tilewright.analysis.affine import constant_strides
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile, element_of, shape_of
 from tilewright.lowering.emit import I8, I32, I64, PTR, VOID, V, const
 from tilewright.ops import arith, control, memory, shape
-from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.plan import Group, Plan, cone
 from tilewright.targets.cpu.sinks import Sink
@@ -93,7 +93,7 @@ def _is_stream(pointer: Value, shape: tuple[int, ...]) -> bool:
     if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
         return False
     size = memory.pointee_of(pointer.type).nbytes_in_memory
-    return strides_of(pointer)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
+    return constant_strides(pointer)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
 
 
 class PrefetchSink(Sink):

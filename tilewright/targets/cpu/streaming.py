@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tilewright.analysis.affine import AffineForms, constant_strides
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile
 from tilewright.lowering.emit import I1, I64, Builder, V, const
 from tilewright.lowering.types import register_type
 from tilewright.ops import atomic, memory
-from tilewright.targets.cpu.affine import strides_of
 from tilewright.targets.cpu.sinks import Sink
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 KEPT = ("evict_last",)  # what the kernel says it will soon read again
 
 
-def streamed_stores(fn: Function) -> frozenset[Value]:
+def streamed_stores(fn: Function, forms: AffineForms) -> frozenset[Value]:
     """Pointers of the stores that may go past the caches."""
     ops = list(fn.walk())
     if any(isinstance(op, atomic.AnyAtomic) or _is_volatile(op) for op in ops):
@@ -37,7 +37,7 @@ def streamed_stores(fn: Function) -> frozenset[Value]:
     return frozenset(
         op.ptr
         for op in ops
-        if isinstance(op, memory.Store) and op.evict not in KEPT and _is_stream(op.ptr)
+        if isinstance(op, memory.Store) and op.evict not in KEPT and _is_stream(op.ptr, forms)
     )
 
 
@@ -45,20 +45,22 @@ def _is_volatile(op: Op) -> bool:
     return isinstance(op, memory.Load) and op.volatile
 
 
-def _is_stream(pointer: Value) -> bool:
+def _is_stream(pointer: Value, forms: AffineForms) -> bool:
     """Whether it walks over memory in order, in elements that registers hold as memory does."""
     if not isinstance(pointer.type, Tile):
         return False
-    return 1 in strides_of(pointer) and register_type(memory.pointee_of(pointer.type)) is not I1
+    return (
+        1 in constant_strides(pointer) and register_type(memory.pointee_of(pointer.type)) is not I1
+    )
 
 
-def bytes_moved(fn: Function) -> int:
+def bytes_moved(fn: Function, forms: AffineForms) -> int:
     """Bytes that a program loads and stores in order, at least: loops count once."""
     pointers = [op.ptr for op in fn.walk() if isinstance(op, memory.Load | memory.Store)]
     return sum(
         p.type.numel * memory.pointee_of(p.type).nbytes_in_memory
         for p in pointers
-        if isinstance(p.type, Tile) and _is_stream(p)
+        if isinstance(p.type, Tile) and _is_stream(p, forms)
     )
 
 
@@ -67,7 +69,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
     what is left has the rest."""
     if not kernel.streamed:
         return const(I1, 0)
-    least = kernel.machine.cache_bytes * 3 // 4 // max(1, bytes_moved(kernel.fn))
+    least = kernel.machine.cache_bytes * 3 // 4 // max(1, bytes_moved(kernel.fn, kernel.forms))
     x, y, z = extents
     return b.icmp("sge", b.mul(b.mul(x, y), z), const(I64, max(1, least)))
 
@@ -75,7 +77,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
 def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ...]:
     """The pointers past the caches among those that sinks write to, or get ready to."""
     found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.streamed)
-    return tuple(p for p in found if strides_of(p)[lane] == 1)
+    return tuple(p for p in found if constant_strides(p, kernel.forms)[lane] == 1)
 
 
 def aligned_streams(
