@@ -512,6 +512,11 @@ class Nvidia(Group):
     disable_ptxas_opt: Knob[bool] = Knob(
         False, ("DISABLE_PTXAS_OPT",), _parse_bool, "As `opt_level` 0.", keyed=True
     )
+    strict_products = _switch(
+        "STRICT_PRODUCTS",
+        "Refuse a kernel whose asynchronous products (`wgmma`) the assembler serialises, which is "
+        "else a remark.",
+    )
     libcuda_path = _text(
         "LIBCUDA_PATH",
         "Folder of the driver's library, where the system does not find it.",

@@ -87,6 +87,7 @@ class Op:
     terminator: ClassVar[bool] = False
     per_program: ClassVar[bool] = False
     in_flight: ClassVar[bool] = False
+    local: ClassVar[bool] = False
     takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False

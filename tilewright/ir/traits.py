@@ -16,6 +16,7 @@ class Trait(Flag):
     TERMINATOR = auto()  # ends a region
     IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
     PER_PROGRAM = auto()  # the value is fixed within a program, but differs between programs
+    LOCAL = auto()  # what it writes is no global memory: shared memory, or nothing but an order
 
 
 PURE = Trait.NONE
@@ -26,3 +27,4 @@ WRITES = Trait.WRITES
 TERMINATOR = Trait.TERMINATOR
 PER_PROGRAM = Trait.PER_PROGRAM
 IN_FLIGHT = Trait.IN_FLIGHT
+LOCAL = Trait.LOCAL

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, operand, region, require, variadic
-from tilewright.ir.traits import PER_PROGRAM, PURE, TERMINATOR, WRITES
+from tilewright.ir.traits import LOCAL, PER_PROGRAM, PURE, TERMINATOR, WRITES
 from tilewright.ir.types import I1, I32, Type, element_of, is_int, text_of
 from tilewright.ops.numeric import Array
 
@@ -65,7 +65,7 @@ class NumPrograms(Op, name="program.count", traits=PER_PROGRAM):
         return np.array(state.grid[self.axis], np.int32)
 
 
-class Barrier(Op, name="program.barrier", traits=WRITES):
+class Barrier(Op, name="program.barrier", traits=WRITES | LOCAL):
     """All that the program did before, in memory too, is done before anything after it.
 
     program.barrier : () -> ()

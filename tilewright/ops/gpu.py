@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
-from tilewright.ir.traits import PURE, READS, WRITES
+from tilewright.ir.traits import LOCAL, PURE, READS, WRITES
 from tilewright.ir.types import (
     Shared,
     Tile,
@@ -102,7 +102,7 @@ class Fetch(Op, name="gpu.fetch", traits=READS):
         return src.copy()
 
 
-class Allocate(Op, name="gpu.allocate", traits=WRITES):
+class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
     """A buffer in shared memory with nothing in it yet, for as long as it is used.
 
     Who writes it and reads it keeps the order by barriers of its own.
@@ -180,7 +180,7 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
         return np.transpose(buffer, self.order)
 
 
-class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES):
+class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
     """Starts to copy what `ptr` points to into a buffer; 0 where the mask is false.
 
     It has arrived after a `gpu.wait_copies` that counts its group, and a barrier.
@@ -217,7 +217,7 @@ class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES):
         return ()
 
 
-class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES):
+class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES | LOCAL):
     """Makes a group of the copies started since the last group.
 
     gpu.commit_copies : () -> ()
@@ -230,7 +230,7 @@ class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES):
         return ()
 
 
-class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES):
+class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES | LOCAL):
     """Waits until this thread's copies are complete, but for the last `pending` groups.
 
     gpu.wait_copies pending=1 : () -> ()

@@ -1,10 +1,11 @@
-"""Matrix instructions of NVIDIA GPUs, which take their operands in layouts of their own."""
+"""What NVIDIA GPUs have beyond others: matrix instructions, which take their operands in layouts of
+their own, and launches that overlap."""
 
 from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, require, variadic
-from tilewright.ir.traits import IN_FLIGHT, WRITES
+from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
 from tilewright.ir.types import Shared, Tile, Type, shape_of
 from tilewright.ops.dot import Dot
 from tilewright.ops.numeric import Array
@@ -18,7 +19,7 @@ class Mma(Dot, name="nvidia.mma"):
     """
 
 
-class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | IN_FLIGHT):
+class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
     """Starts acc + lhs @ rhs by `wgmma.mma_async`; `nvidia.wgmma_wait` completes it.
 
     `rhs` is a buffer in shared memory, `lhs` a buffer or a tile. Until it is complete, only another
@@ -47,7 +48,7 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | IN_FLIGHT):
         )
 
 
-class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES):
+class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
     """Waits until this warp's products are complete, but for the last `pending` ones.
 
     The results are `values`, which may be used from here on if their product is complete.
@@ -66,3 +67,34 @@ class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES):
 
     def evaluate(self, *values: Array) -> tuple[Array, ...]:
         return values
+
+
+# -- launches that overlap ------------------------------------------------------------------------
+
+
+class WaitLaunches(Op, name="nvidia.wait_launches", traits=READS | WRITES):
+    """Waits until the launches before this one have ended, and all that they wrote is seen.
+
+    Nothing is left to wait for unless the launch was allowed to begin early (`launch_pdl`).
+
+        nvidia.wait_launches : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()
+
+
+class StartDependents(Op, name="nvidia.start_dependents", traits=WRITES | LOCAL):
+    """Lets the launch after this one begin once all programs have come here or have ended.
+
+    nvidia.start_dependents : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()

@@ -11,7 +11,7 @@ from tilewright.ir.types import I32, I64, Type, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul
 from tilewright.ops.atomic import Writing
-from tilewright.ops.control import Barrier, For
+from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
 
@@ -53,14 +53,9 @@ def stays(fn: Function, loop: For, pointer: Value) -> bool:
         if isinstance(op, Store | Writing):
             if may_overlap(fn, pointer, op.ptr):
                 return False
-        elif op.writes_memory and not _only_orders(op):
+        elif op.writes_memory and not op.local:
             return False
     return True
-
-
-def _only_orders(op: Op) -> bool:
-    """Ops that count as writing for the sake of their order, and leave global memory as it is."""
-    return isinstance(op, Barrier) or op.name.startswith(("gpu.", "nvidia."))
 
 
 class LoopRewrite:

@@ -33,6 +33,10 @@ def ptx_of(text: str) -> str:
     return emit.compile_text(text, "sm_90a", 81)[1]
 
 
+def cubin_of(assembler: Assembler, ptx: str, request: Request) -> bytes:
+    return assembler.assemble(ptx, request).content
+
+
 @cache
 def assembler_called(name: str) -> Assembler:
     with knobs.nvidia.scope():
@@ -61,7 +65,7 @@ def kept_ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_matrix_instruction_of_a_warp_group_is_assembled(assembler: Assembler) -> None:
-    cubin = assembler.assemble(ptx_of(wgmma(ATTRIBUTES)), HOPPER)
+    cubin = cubin_of(assembler, ptx_of(wgmma(ATTRIBUTES)), HOPPER)
     used = resources(cubin, "wgmma")
     assert 4 < used.registers <= 64
     assert used.local_bytes == used.spilled_registers == 0
@@ -70,20 +74,22 @@ def test_matrix_instruction_of_a_warp_group_is_assembled(assembler: Assembler) -
 def test_spills_are_seen(assembler: Assembler) -> None:
     """48 values do not fit in 32 registers, but do in as many as a thread may have."""
     few = emit.kernel_attributes(128, maxnreg=32)
-    used = resources(assembler.assemble(ptx_of(many_values(few, 48)), HOPPER), "many_values")
+    used = resources(cubin_of(assembler, ptx_of(many_values(few, 48)), HOPPER), "many_values")
     assert used.registers == 32
     assert used.spilled_registers >= 48 - 32
     assert used.local_bytes == 4 * used.spilled_registers
-    used = resources(assembler.assemble(ptx_of(many_values(ATTRIBUTES, 48)), HOPPER), "many_values")
+    used = resources(
+        cubin_of(assembler, ptx_of(many_values(ATTRIBUTES, 48)), HOPPER), "many_values"
+    )
     assert used.registers >= 48
     assert used.local_bytes == 0
 
 
 def test_so_many_ctas_leave_each_so_many_registers(assembler: Assembler) -> None:
     ptx = ptx_of(many_values(emit.kernel_attributes(512), 80))
-    alone = resources(assembler.assemble(ptx, HOPPER), "many_values")
+    alone = resources(cubin_of(assembler, ptx, HOPPER), "many_values")
     assert 80 <= alone.registers <= 128
-    two = resources(assembler.assemble(with_ctas(ptx, 2), HOPPER), "many_values")
+    two = resources(cubin_of(assembler, with_ctas(ptx, 2), HOPPER), "many_values")
     assert two.registers == 65536 // (2 * 512)
 
 
@@ -98,7 +104,7 @@ def test_memory_of_a_kernel_is_seen(assembler: Assembler) -> None:
           ret void
         }}
         attributes #0 = {{ {ATTRIBUTES} }}"""
-    used = resources(assembler.assemble(ptx_of(text), HOPPER), "shared")
+    used = resources(cubin_of(assembler, ptx_of(text), HOPPER), "shared")
     # Hopper keeps the first KiB of shared memory for itself.
     assert used.shared_bytes - 4000 in (0, 1024)
     assert used.constant_bytes >= 8 + 4
@@ -107,7 +113,7 @@ def test_memory_of_a_kernel_is_seen(assembler: Assembler) -> None:
 def test_each_kernel_has_its_own_resources(assembler: Assembler) -> None:
     first = many_values(emit.kernel_attributes(128, maxnreg=32), 40)
     second = many_values(ATTRIBUTES, 40).replace("@many_values", "@roomy").replace("#0", "#1")
-    cubin = assembler.assemble(ptx_of(first + second), HOPPER)
+    cubin = cubin_of(assembler, ptx_of(first + second), HOPPER)
     narrow, roomy = resources(cubin, "many_values"), resources(cubin, "roomy")
     assert (narrow.registers, narrow.local_bytes > 0) == (32, True)
     assert (roomy.registers > 40, roomy.local_bytes) == (True, 0)
@@ -116,7 +122,7 @@ def test_each_kernel_has_its_own_resources(assembler: Assembler) -> None:
 def test_resources_of_something_else() -> None:
     with pytest.raises(ValueError, match="this is no cubin"):
         resources(b"something else", "kernel")
-    cubin = assembler_called("ptxas").assemble(ptx_of(wgmma(ATTRIBUTES)), HOPPER)
+    cubin = cubin_of(assembler_called("ptxas"), ptx_of(wgmma(ATTRIBUTES)), HOPPER)
     with pytest.raises(KeyError, match="other"):
         resources(cubin, "other")
 
@@ -132,10 +138,10 @@ def test_source_file_does_not_change_the_cubin(
     source = tmp_path / "kernel.py"
     text = scaled_add(ATTRIBUTES, lines="DebugDirectivesOnly").replace("/sources", str(tmp_path))
     ptx = ptx_of(text)
-    absent = assembler.assemble(ptx, HOPPER)
+    absent = cubin_of(assembler, ptx, HOPPER)
     source.write_text("#" * (age % 1000 + 1))
     os.utime(source, (age, age))
-    assert assembler.assemble(ptx, HOPPER) == absent
+    assert cubin_of(assembler, ptx, HOPPER) == absent
     assert str(source.parent).encode() in absent
 
 
@@ -149,13 +155,13 @@ def open_rounding(ptx: str) -> str:
 
 def test_fusion_is_left_to_the_request(assembler: Assembler) -> None:
     ptx = open_rounding(ptx_of(scaled_add(ATTRIBUTES)))
-    fused = assembler.assemble(ptx, HOPPER)
-    apart = assembler.assemble(ptx, Request("sm_90a", fp_fusion=False))
+    fused = cubin_of(assembler, ptx, HOPPER)
+    apart = cubin_of(assembler, ptx, Request("sm_90a", fp_fusion=False))
     assert fused != apart
     # The rounding that we write says the same without the request.
     strict = ptx_of(scaled_add(ATTRIBUTES))
-    code = assembler.assemble(strict, Request("sm_90a", fp_fusion=False))
-    assert text_of(code) == text_of(assembler.assemble(strict, HOPPER)) == text_of(apart)
+    code = cubin_of(assembler, strict, Request("sm_90a", fp_fusion=False))
+    assert text_of(code) == text_of(cubin_of(assembler, strict, HOPPER)) == text_of(apart)
 
 
 def text_of(cubin: bytes) -> bytes:
@@ -165,12 +171,12 @@ def text_of(cubin: bytes) -> bytes:
 
 def test_level_and_more_options_reach_the_assembler(assembler: Assembler) -> None:
     ptx = ptx_of(many_values(ATTRIBUTES, 8))
-    plain = assembler.assemble(ptx, HOPPER)
-    assert assembler.assemble(ptx, Request("sm_90a", opt_level=0)) != plain
+    plain = cubin_of(assembler, ptx, HOPPER)
+    assert cubin_of(assembler, ptx, Request("sm_90a", opt_level=0)) != plain
     # Accepted only where it arrives as an option of ptxas:
-    assembler.assemble(ptx, Request("sm_90a", extra=("--warn-on-spills",)))
+    cubin_of(assembler, ptx, Request("sm_90a", extra=("--warn-on-spills",)))
     with pytest.raises(PTXASError):
-        assembler.assemble(ptx, Request("sm_90a", extra=("--no-such-option",)))
+        cubin_of(assembler, ptx, Request("sm_90a", extra=("--no-such-option",)))
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ def test_error_names_the_line_of_ptx_and_of_the_kernel(
     broken = ptx.replace("mul.rn.f32", "mull.rn.f32", 1)
     line = broken[: broken.index("mull")].count("\n") + 1
     with pytest.raises(PTXASError) as caught:
-        assembler.assemble(broken, HOPPER)
+        cubin_of(assembler, broken, HOPPER)
     text = str(caught.value)
     assert text.startswith("PTXAS error: ")
     assert f"/sources/kernel.py:6: line {line} of the PTX: Not a name of any known" in text
@@ -197,7 +203,7 @@ def test_error_names_the_line_of_ptx_and_of_the_kernel(
 def test_error_of_ptxas_tells_a_command_that_repeats_it() -> None:
     ptx = ptx_of(scaled_add(ATTRIBUTES)).replace("add.rn.f32", "plus.rn.f32")
     with pytest.raises(PTXASError) as caught:
-        assembler_called("ptxas").assemble(ptx, HOPPER)
+        cubin_of(assembler_called("ptxas"), ptx, HOPPER)
     command = re.search(r"^assembled as: (.*)$", str(caught.value), re.MULTILINE)
     assert command is not None
     again = subprocess.run(shlex.split(command[1]), capture_output=True, text=True, check=False)
@@ -207,7 +213,7 @@ def test_error_of_ptxas_tells_a_command_that_repeats_it() -> None:
 
 def test_error_without_lines_tells_the_log(assembler: Assembler) -> None:
     with pytest.raises(PTXASError) as caught:
-        assembler.assemble("nothing", HOPPER)
+        cubin_of(assembler, "nothing", HOPPER)
     assert any(line in str(caught.value) for line in caught.value.log.split("\n") if line)
 
 
@@ -215,7 +221,7 @@ def test_error_when_the_ptx_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "file").touch()
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "file"))
     with pytest.raises(PTXASError, match="the PTX could not be kept") as caught:
-        assembler_called("ptxas").assemble("nothing", HOPPER)
+        cubin_of(assembler_called("ptxas"), "nothing", HOPPER)
     assert caught.value.path is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,20 @@ import pytest
 from tests.targets.nvidia.modules import wgmma
 from tilewright.targets.nvidia import best_cubin as searched
 from tilewright.targets.nvidia import emit
-from tilewright.targets.nvidia.assemble import Assembler, Refusal, Request, find_assembler
+from tilewright.targets.nvidia.assemble import (
+    Assembler,
+    Cubin,
+    Refusal,
+    Request,
+    find_assembler,
+)
 from tilewright.targets.nvidia.best_cubin import SHORT_PTX, Attempts, best_cubin
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.targets.nvidia.features import processor
 
 HOPPER = processor(90)
 REQUEST = Request("sm_90a")
+SLOW = "ptxas info    : (C7510) Potential Performance Loss: instructions are serialized\n"
 PLAIN = 0  # stands for a cubin that holds no number of CTAs
 
 
@@ -25,19 +33,23 @@ class Told(Assembler):
 
     Args:
         registers: of a thread, with the words that spill, for each number of CTAs.
+        slow: the numbers of CTAs with which products are serialised.
     """
 
     name = "told"
 
-    def __init__(self, registers: dict[int, tuple[int, int]]) -> None:
+    def __init__(self, registers: dict[int, tuple[int, int]], slow: Collection[int] = ()) -> None:
         self.registers = registers
+        self.slow = slow
 
     def version(self) -> str:
         return "1"
 
-    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
         ctas = held(ptx)
-        return b"%d" % ctas if ctas in self.registers else Refusal("too few registers", [])
+        if ctas not in self.registers:
+            return Refusal("too few registers", [])
+        return Cubin(b"%d" % ctas, SLOW if ctas in self.slow else "")
 
 
 def held(ptx: str) -> int:
@@ -76,6 +88,21 @@ def test_the_cubin_that_is_taken(
     best = best_cubin(Attempts(Told(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
+
+
+@pytest.mark.parametrize(
+    ("slow", "taken"), [((), 4), ((4,), PLAIN), ((PLAIN, 4), 4), ((PLAIN,), 4)]
+)
+def test_one_more_cta_is_not_worth_serialised_products(
+    slow: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resources(cubin: bytes, name: str) -> Resources:
+        return Resources(64 if int(cubin) else 74, 0, shared_bytes=0, constant_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    told = Told({PLAIN: (74, 0), 4: (64, 0)}, slow)
+    best = best_cubin(Attempts(told, REQUEST, "kernel"), ".reqntid 256\n{\n", HOPPER, 256, 0)
+    assert int(best.cubin) == taken
 
 
 def test_a_product_that_would_not_fit_is_no_error(

@@ -31,7 +31,7 @@ def assembled(text: str) -> bytes:
     assembler = find_assembler()
     if assembler is None:
         pytest.skip("needs ptxas or nvJitLink")
-    return assembler.assemble(emit.compile_text(text, "sm_90a", 81)[1], Request("sm_90a"))
+    return assembler.assemble(emit.compile_text(text, "sm_90a", 81)[1], Request("sm_90a")).content
 
 
 def disassembled(text: str) -> str:

@@ -5,11 +5,17 @@ import re
 import pytest
 
 from tests.tools.explain.conftest import KERNELS, Explain, arguments
+from tilewright.base import knobs
 from tilewright.compiler.build import context_for, lower
 from tilewright.compiler.pipeline import pipeline
 from tilewright.targets import registry
+from tilewright.targets.nvidia import best_cubin
+from tilewright.targets.nvidia import target as nvidia
+from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
+from tilewright.targets.nvidia.cubin import Resources
 from tilewright.tools.explain.launch import launch_of
 from tilewright.tools.explain.report import Report
+from tilewright.tools.explain.verb import report_of
 
 HOPPER = "sm_90"
 
@@ -147,3 +153,27 @@ def test_code_is_the_same_when_it_is_explained(kernel: str) -> None:
     assert [re.sub(r"\.L\w+", "L", x) for x in codes[0]] == [
         re.sub(r"\.L\w+", "L", x) for x in codes[1]
     ]
+
+
+def test_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says of products stands at their line; the kernel is not refused for it."""
+
+    class Advising(Assembler):
+        name = "advising"
+
+        def version(self) -> str:
+            return "1"
+
+        def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+            return Cubin(b"", "ptxas info    : (C7510) Products are serialized")
+
+    used = Resources(32, 0, shared_bytes=0, constant_bytes=0)
+    monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
+    monkeypatch.setattr(nvidia, "find_assembler", Advising)
+    monkeypatch.setattr(nvidia, "find_disassembler", lambda: None)
+    with knobs.nvidia.scope():
+        knobs.nvidia.strict_products = False
+        report, _ = report_of(arguments("product", HOPPER))
+    (remark,) = [r for r in report.remarks if r.by == "assemble"]
+    assert (remark.missed, remark.text) == (True, "Products are serialized (ptxas, C7510)")
+    assert "tl.dot" in line_of(remark.place)

@@ -10,6 +10,7 @@ from tilewright.language.extra.threads import num_threads, num_warps
 from tilewright.language.semantic import asm, convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor
+from tilewright.ops.nvidia import StartDependents, WaitLaunches
 
 __all__ = [
     "convert_custom_float8_sm70", "convert_custom_float8_sm80", "gdc_launch_dependents", "gdc_wait",
@@ -49,13 +50,26 @@ def smid(*, _semantic: Any = None) -> tensor:
 
 @builtin
 def gdc_wait(*, _semantic: Any = None) -> None:
-    """Wait for the launches before this one to end. They have: no launch begins before that here,
-    so this is nothing to do."""
+    """Wait for the launches before this one to end, and see all that they wrote.
+
+    Of use with the option `launch_pdl`, which lets a launch begin earlier: then this stands before
+    the first access to what an earlier launch writes. A kernel that never calls it waits before its
+    first access to memory. Where launches never overlap (`launch_pdl` is not set, or another target
+    than NVIDIA GPUs from SM90 on) there is nothing to wait for.
+    """
+    if _semantic.options.assembly == "PTX":
+        _semantic.builder.insert(WaitLaunches())
 
 
 @builtin
 def gdc_launch_dependents(*, _semantic: Any = None) -> None:
-    """Allow the launch after this one to begin. It does when this one ends, so nothing is done."""
+    """Let the launch after this one begin before this one ends, once all programs have come here.
+
+    It does if it has the option `launch_pdl`, and on NVIDIA GPUs from SM90 on; elsewhere this does
+    nothing.
+    """
+    if _semantic.options.assembly == "PTX":
+        _semantic.builder.insert(StartDependents())
 
 
 @builtin

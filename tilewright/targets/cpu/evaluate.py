@@ -37,6 +37,8 @@ class Level:
         block: where values that vary with this loop are emitted; it stays open until the loop
             nest below it is complete.
         width: number of lanes.
+        span: number of neighbouring coordinates for which uniform and linear values are that:
+            the lanes, or more where one vector stands for a whole axis.
         assumed: truth of masks within this body, by value.
         streamed: pointers of aligned vectors that are stored past the caches within this body.
     """
@@ -55,6 +57,7 @@ class Level:
         self.parent = parent
         self.depth = 0 if parent is None else parent.depth + 1
         self.width = width
+        self.span = width
         self.assumed: dict[Value, bool] = dict(parent.assumed) if parent else {}
         if assumed:
             self.assumed.update(assumed)
@@ -278,7 +281,7 @@ def _reindex(
         position = lanes.add(level.b, scaled, c, level.width)
     found: list[Lanes] = []
     for n in reversed(source):
-        position, rest = lanes.divmod_const(level.b, position, n, level.width)
+        position, rest = lanes.divmod_const(level.b, position, n, level.width, level.span)
         found.append(rest)
     return tuple(reversed(found))
 

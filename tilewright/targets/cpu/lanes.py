@@ -10,26 +10,52 @@ arithmetic stays scalar and a load is seen to be contiguous:
 
 Tile coordinates are such values too, of type i64: a loop's own lane coordinate is
 ``Lanes(i, 1)``, and what a reshape or a flip makes of it is found by the same arithmetic.
+
+A quotient of coordinates is the same in all lanes only where no multiple of the divisor lies
+between two of them. So a coordinate carries what is known of its base: ``base % m == r``. A lane
+loop's own coordinate is a multiple of the number of lanes; its flip, a slice of it and what a
+reshape makes of it together with others are not, and arithmetic keeps track of that.
 """
 
 from __future__ import annotations
 
+from math import gcd
+
 from tilewright.lowering.emit import I64, Builder, V, const, const_vector
+
+Congruence = tuple[int, int]
+"""(m, r): a number that is r modulo m; (1, 0) is any number, (0, r) is r itself."""
+
+ANY: Congruence = (1, 0)
 
 
 class Lanes:
-    """W values of one type; see the module. `depth` is the loop level the value varies with."""
+    """W values of one type; see the module.
 
-    __slots__ = ("base", "depth", "stride")
+    Attributes:
+        depth: the loop level the value varies with.
+        known: the congruence of the base of a coordinate. It assumes that nothing wraps, as
+            coordinates never do; it means nothing for other values.
+    """
 
-    def __init__(self, base: V, stride: int | None = 0, depth: int = 0) -> None:
+    __slots__ = ("_known", "base", "depth", "stride")
+
+    def __init__(
+        self, base: V, stride: int | None = 0, depth: int = 0, known: Congruence = ANY
+    ) -> None:
         self.base = base
         self.stride = stride
         self.depth = depth
+        self._known = known
 
     @property
     def uniform(self) -> bool:
         return self.stride == 0
+
+    @property
+    def known(self) -> Congruence:
+        number = self.base.number
+        return self._known if not isinstance(number, int) else (0, number)
 
     def __repr__(self) -> str:
         return f"Lanes({self.base!r}, {self.stride})"
@@ -41,6 +67,11 @@ ZERO = Lanes(const(I64, 0), 0)
 def index(value: int) -> Lanes:
     """A constant coordinate."""
     return Lanes(const(I64, value), 0)
+
+
+def neighbours(base: V, lanes: int, depth: int) -> Lanes:
+    """Coordinates of neighbouring elements; the first is a constant or a multiple of `lanes`."""
+    return Lanes(base, 1 if lanes > 1 else 0, depth, (lanes, 0))
 
 
 def spread(b: Builder, scalar: V, lanes: int) -> V:
@@ -64,7 +95,9 @@ def add(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
     """x + y, integers."""
     depth = max(x.depth, y.depth)
     if x.stride is not None and y.stride is not None:
-        return Lanes(b.add(x.base, y.base), x.stride + y.stride, depth)
+        (m, r), (n, s) = x.known, y.known
+        known = (gcd(m, n), r + s)
+        return Lanes(b.add(x.base, y.base), x.stride + y.stride, depth, known)
     return Lanes(b.add(as_vector(b, x, lanes), as_vector(b, y, lanes)), None, depth)
 
 
@@ -72,7 +105,9 @@ def sub(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
     """x - y, integers."""
     depth = max(x.depth, y.depth)
     if x.stride is not None and y.stride is not None:
-        return Lanes(b.sub(x.base, y.base), x.stride - y.stride, depth)
+        (m, r), (n, s) = x.known, y.known
+        known = (gcd(m, n), r - s)
+        return Lanes(b.sub(x.base, y.base), x.stride - y.stride, depth, known)
     return Lanes(b.sub(as_vector(b, x, lanes), as_vector(b, y, lanes)), None, depth)
 
 
@@ -81,29 +116,50 @@ def mul(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
     depth = max(x.depth, y.depth)
     for linear, factor in ((x, y), (y, x)):
         if linear.stride is not None and factor.uniform:
+            (m, r), (n, s) = x.known, y.known
+            known = (gcd(m * n, m * s, n * r), r * s)
             if linear.stride == 0:
-                return Lanes(b.mul(x.base, y.base), 0, depth)
+                return Lanes(b.mul(x.base, y.base), 0, depth, known)
             if factor.base.number is not None:
                 stride = linear.stride * factor.base.number
-                return Lanes(b.mul(linear.base, factor.base), stride, depth)
+                return Lanes(b.mul(linear.base, factor.base), stride, depth, known)
     return Lanes(b.mul(as_vector(b, x, lanes), as_vector(b, y, lanes)), None, depth)
 
 
-def divmod_const(b: Builder, x: Lanes, n: int, lanes: int) -> tuple[Lanes, Lanes]:
+def divmod_const(
+    b: Builder, x: Lanes, n: int, lanes: int, span: int | None = None
+) -> tuple[Lanes, Lanes]:
     """Quotient and remainder of non-negative coordinates by a constant.
 
-    Of consecutive lanes that start at a multiple of their number, which divides `n`, all lie in
-    one group: the quotient is uniform.
+    Args:
+        span: lanes for which the forms of the results hold, `lanes` or more.
     """
     if n == 1:
         return x, ZERO
     if x.base.number is not None and x.stride == 0:
         return index(x.base.number // n), index(x.base.number % n)
     by = const(I64, n)
-    if x.stride == 0 or (x.stride == 1 and n % lanes == 0):
-        # loops start lanes at multiples of `lanes`, see `loops.py`
-        quotient = Lanes(b.udiv(x.base, by), 0, x.depth)
-        return quotient, Lanes(b.urem(x.base, by), x.stride, x.depth)
+    if x.stride is not None and _in_one_group(x, n, span or lanes):
+        m, r = x.known
+        quotient = (m // n, r // n) if m % n == 0 else ANY
+        rest = (gcd(m, n), r % n)
+        return (
+            Lanes(b.udiv(x.base, by), 0, x.depth, quotient),
+            Lanes(b.urem(x.base, by), x.stride, x.depth, rest),
+        )
     vector = as_vector(b, x, lanes)
     by = spread(b, by, lanes)
     return Lanes(b.udiv(vector, by), None, x.depth), Lanes(b.urem(vector, by), None, x.depth)
+
+
+def _in_one_group(x: Lanes, n: int, lanes: int) -> bool:
+    """Whether no multiple of `n` lies between two lanes of a linear coordinate.
+
+    With the first lane k * g + r, where g divides n and r < g, its place in a group of n is from
+    r to n - g + r: the way to the last lane must end in the group from both.
+    """
+    m, r = x.known
+    g = gcd(m, n)
+    r %= g
+    way = (x.stride or 0) * (lanes - 1)
+    return 0 <= r + way < g

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, Builder, V, const
 from tilewright.targets.cpu.evaluate import Coords, Level
-from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.lanes import ZERO, Lanes, neighbours
 from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
 from tilewright.targets.cpu.prefetch import prefetch_sinks
 from tilewright.targets.cpu.sinks import Sink, sinks_of
@@ -277,7 +277,8 @@ class Nest:
         if self.uses.masks:
             # with all lanes, so that what differs between them is seen to differ
             with straight(level, self.width) as child:
-                probe = self.coords(at, Lanes(const(I64, 0), 1, child.depth))
+                child.span = self.size  # bounds hold for the axis, not for the first vector alone
+                probe = self.coords(at, neighbours(const(I64, 0), self.width, child.depth))
                 bounds = find_bounds(child, self.uses, probe, self.lane, open_axes, self.size)
         end = const(I64, whole)
         if bounds is None:
@@ -320,7 +321,7 @@ class Nest:
         if not streamed or self.width & (self.width - 1):  # only such vectors can be aligned
             return self.run(level, at, start, stop, state, assumed)
         with straight(level, self.width) as child:
-            coords = self.coords(at, Lanes(start, 1, child.depth))
+            coords = self.coords(at, neighbours(start, self.width, child.depth))
             streamed, condition = aligned_streams(child, coords, streamed)
 
         def run(child: Level, streamed: frozenset[Value]) -> list[list[V]]:
@@ -380,7 +381,7 @@ class Nest:
             current = _regroup(opened.carried, state)
             for k in range(points):
                 index = opened.level.b.add(opened.index, const(I64, k * self.width))
-                lane = Lanes(index, 1, opened.level.depth)
+                lane = neighbours(index, self.width, opened.level.depth)
                 mine = current[k::points] if points > 1 else current
                 mine = self.point(opened.level, at, lane, mine)
                 if points > 1:
@@ -399,7 +400,7 @@ class Nest:
         state: list[list[V]],
     ) -> list[list[V]]:
         with straight(level, width) as child:
-            lane = Lanes(const(I64, start), 1 if width > 1 else 0, child.depth)
+            lane = neighbours(const(I64, start), width, child.depth)
             return self.point(child, at, lane, state)
 
     def remainder(
@@ -531,7 +532,7 @@ class Nest:
             fills = [s for s in sinks if s.fills]
         if fills:
             with loop(level, start, const(I64, whole), self.width, width=self.width) as opened:
-                lane = Lanes(opened.index, 1, opened.level.depth)
+                lane = neighbours(opened.index, self.width, opened.level.depth)
                 for sink, value in zip(fills, values, strict=True):
                     sink.fill(opened.level, self.coords(at, lane), value)
         return state

@@ -16,7 +16,7 @@ from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.combine import combine_lanes
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
-from tilewright.targets.cpu.lanes import ZERO, Lanes, index, sub
+from tilewright.targets.cpu.lanes import ZERO, Lanes, index, neighbours, sub
 from tilewright.targets.cpu.loops import loop, over_axes, straight
 
 
@@ -64,12 +64,11 @@ class _Scan:
         whole = size // width * width
         stop = const(I64, whole)
         with loop(level, const(I64, 0), stop, width, width=width) as opened:
-            lane = Lanes(opened.index, 1 if width > 1 else 0, opened.level.depth)
+            lane = neighbours(opened.index, width, opened.level.depth)
             self.column(opened.level, {**at, self.lane: lane})
         if whole < size:
             with straight(level, size - whole) as child:
-                stride = 1 if size - whole > 1 else 0
-                lane = Lanes(const(I64, whole), stride, child.depth)
+                lane = neighbours(const(I64, whole), size - whole, child.depth)
                 self.column(child, {**at, self.lane: lane})
 
     def column(self, level: Level, at: dict[int, Lanes]) -> None:
@@ -107,7 +106,7 @@ class _Scan:
     ) -> list[V]:
         """Scan one vector, continue from what came before, return the running total."""
         b, width = level.b, level.width
-        step = Lanes(start, 1 if width > 1 else 0, level.depth)
+        step = neighbours(start, width, level.depth)
         coords = self.coords(level, at, step)
         values = self.read(level, coords)
         distance = 1

@@ -15,7 +15,7 @@ from tilewright.lowering.types import memory_type
 from tilewright.ops.sort import Exchange, Sort, network
 from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.kernel import Kernel, emits
-from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.lanes import Lanes, neighbours
 from tilewright.targets.cpu.loops import loop, over_axes, straight
 
 
@@ -97,7 +97,7 @@ class _Sort:
         """Put a row of the source into memory, and fill it up."""
 
         def put(inner: Level, start: V, count: int) -> None:
-            place = Lanes(start, 1 if count > 1 else 0, inner.depth)
+            place = neighbours(start, count, inner.depth)
             value = inner.vector(inner.eval(self.op.src, (*outer, place)))
             self.b.at(inner.block)
             self.b.store(value, self.b.gep(self.element, row, start))

@@ -1,7 +1,7 @@
 """PTX → cubin, with whichever assembler is there.
 
     assembler = find_assembler()
-    cubin = assembler.assemble(ptx, Request("sm_90a"))
+    cubin = assembler.assemble(ptx, Request("sm_90a")).content
 
 `ptxas`, a program, goes first: it starts faster than nvJitLink loads. nvJitLink is a library whose
 wheel comes with CUDA builds of torch. Where neither is found there is no cubin: the driver takes
@@ -20,10 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
 from tilewright.base.fact_cache import cached_fact, file_state
+from tilewright.targets.nvidia.ptx_lines import FILE, has_lines, source_of
 from tilewright.targets.nvidia.toolkit import (
     INPUT,
     OUTPUT,
@@ -53,6 +55,18 @@ class Request:
     fp_fusion: bool = True
     opt_level: int = 3
     extra: tuple[str, ...] = ()
+
+
+class Cubin(NamedTuple):
+    """What an assembler made of PTX.
+
+    Attributes:
+        content: the file's bytes, equal for equal PTX and requests.
+        log: what the assembler said besides; `advice.py` reads it.
+    """
+
+    content: bytes
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +102,10 @@ class Assembler(ABC):
         """What changes when the same PTX may give another cubin."""
 
     @abstractmethod
-    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
-        """The cubin, equal bytes for equal PTX and requests, or why there is none."""
+    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
+        """The cubin, or why there is none."""
 
-    def assemble(self, ptx: str, request: Request) -> bytes:
+    def assemble(self, ptx: str, request: Request) -> Cubin:
         """The cubin of PTX that has to have one.
 
         Raises:
@@ -136,19 +150,19 @@ class Ptxas(Assembler):
     def version(self) -> str:
         return _ptxas_version(self.path)
 
-    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
         options = [
             f"-arch={request.processor}",
             *([] if request.opt_level == 3 else [f"-O{request.opt_level}"]),
             *([] if request.fp_fusion else ["--fmad=false"]),
-            *(["-lineinfo"] if _has_lines(ptx) else []),
+            *(["-lineinfo"] if has_lines(ptx) else []),
             *request.extra,
         ]
         command = [self.path, *options, INPUT, "-o", OUTPUT]
         ended = run_program(command, _timeless(ptx).encode())
         if ended.status != 0:
             return Refusal(ended.stderr + ended.stdout, command)
-        return ended.output
+        return Cubin(ended.output, ended.stderr + ended.stdout)
 
 
 @cache
@@ -187,12 +201,12 @@ class NvJitLink(Assembler):
         self._library.nvJitLinkVersion(ctypes.byref(major), ctypes.byref(minor))
         return f"{major.value}.{minor.value}"
 
-    def attempt(self, ptx: str, request: Request) -> bytes | Refusal:
+    def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
         options = [
             f"-arch={request.processor}",
             f"-O{request.opt_level}",
             *([] if request.fp_fusion else ["-Xptxas=--fmad=false"]),  # -fma is for LTO input alone
-            *(["-lineinfo"] if _has_lines(ptx) else []),
+            *(["-lineinfo"] if has_lines(ptx) else []),
             *(f"-Xptxas={option}" for option in request.extra),
         ]
         texts = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -200,8 +214,8 @@ class NvJitLink(Assembler):
         refused = self._library.nvJitLinkCreate(ctypes.byref(handle), len(options), texts)
         try:
             if refused or self._link(handle, _timeless(ptx).encode()):
-                return Refusal(self._fetch("ErrorLog", handle).decode(), options)
-            return self._fetch("LinkedCubin", handle)
+                return Refusal(self._said(handle, "Error"), options)
+            return Cubin(self._fetch("LinkedCubin", handle), self._said(handle, "Info"))
         finally:
             self._library.nvJitLinkDestroy(ctypes.byref(handle))
 
@@ -210,6 +224,10 @@ class NvJitLink(Assembler):
         size = ctypes.c_size_t(len(ptx))
         status = self._library.nvJitLinkAddData(handle, _PTX_INPUT, ptx, size, b"kernel.ptx")
         return status or self._library.nvJitLinkComplete(handle)
+
+    def _said(self, handle: ctypes.c_void_p, kind: str) -> str:
+        """One of the library's two logs: of kind `Error` or `Info`."""
+        return self._fetch(f"{kind}Log", handle).decode(errors="replace").rstrip("\0")
 
     def _fetch(self, what: str, handle: ctypes.c_void_p) -> bytes:
         """What the library holds under a name: it tells the size, then the bytes."""
@@ -223,13 +241,6 @@ class NvJitLink(Assembler):
 # -- lines ----------------------------------------------------------------------------------------
 
 
-_FILE = re.compile(r'^\t\.file\t(\d+) "([^"]*)"', re.MULTILINE)
-
-
-def _has_lines(ptx: str) -> bool:
-    return "\t.loc\t" in ptx
-
-
 def _timeless(ptx: str) -> str:
     """The PTX with a time and a size, both 1, for each source file.
 
@@ -237,14 +248,13 @@ def _timeless(ptx: str) -> str:
     changed and how long it is, so that equal PTX would give different cubins. 0 counts as missing.
     """
     start = ptx.find("\t.file\t")  # LLVM writes them last: most of the text is not searched
-    return ptx if start < 0 else ptx[:start] + _FILE.sub(r"\g<0>, 1, 1", ptx[start:])
+    return ptx if start < 0 else ptx[:start] + FILE.sub(r"\g<0>, 1, 1", ptx[start:])
 
 
 # -- what went wrong ------------------------------------------------------------------------------
 
 
 _LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
-_LINE = re.compile(r"\t\.loc\t(\d+) (\d+)")
 
 
 def _explained(log: str, lines: Sequence[str]) -> list[str]:
@@ -254,19 +264,11 @@ def _explained(log: str, lines: Sequence[str]) -> list[str]:
         fault = _LOCATED.search(said)
         at = int(fault[1]) - 1 if fault else 0
         if fault and at < len(lines):
-            place = _source_line(lines, at)
+            loc = source_of(lines, at)
+            place = f"{loc.file}:{loc.line}: " if loc else ""
             said = f"{place}line {at + 1} of the PTX: {fault[2]}\n    {lines[at].strip()}"
         explained.append(said)
     return explained
-
-
-def _source_line(lines: Sequence[str], at: int) -> str:
-    """The place in the kernel's source that a line of PTX comes from, or nothing."""
-    for line in reversed(lines[:at]):
-        if found := _LINE.match(line):
-            files = dict(_FILE.findall("\n".join(lines)))
-            return f"{files.get(found[1], '?')}:{found[2]}: "
-    return ""
 
 
 def _keep(ptx: str) -> tuple[str | None, str]:

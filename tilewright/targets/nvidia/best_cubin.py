@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.base.late import late
-from tilewright.targets.nvidia.assemble import Assembler, Refusal, Request
+from tilewright.targets.nvidia.advice import serialises_products
+from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources, resources
 from tilewright.targets.nvidia.features import Processor
 from tilewright.targets.nvidia.occupancy import (
@@ -35,11 +36,16 @@ FEW_SPILLS = 0.05
 
 
 class Assembled(NamedTuple):
-    """What an assembler made of which PTX."""
+    """What an assembler made of which PTX, and said of it."""
 
     ptx: str
     cubin: bytes
     used: Resources
+    log: str = ""
+
+    def is_slower_than(self, other: Assembled) -> bool:
+        """Whether its products are serialised, and those of the other are not."""
+        return serialises_products(self.log) and not serialises_products(other.log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,8 @@ class Attempts:
         cubin = self.assembler.attempt(ptx, self.request)
         return None if isinstance(cubin, Refusal) else self._with_use(ptx, cubin)
 
-    def _with_use(self, ptx: str, cubin: bytes) -> Assembled:
-        return Assembled(ptx, cubin, resources(cubin, self.name))
+    def _with_use(self, ptx: str, cubin: Cubin) -> Assembled:
+        return Assembled(ptx, cubin.content, resources(cubin.content, self.name), cubin.log)
 
 
 def with_ctas(ptx: str, ctas: int) -> str:
@@ -111,6 +117,8 @@ def best_cubin(
     ctas = ctas_if_one_more(chip, threads, registers, shared)
     second = attempts.holding(ctas, ptx) if ctas else None
     if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
+        return first
+    if second.is_slower_than(first):
         return first
     return second
 

@@ -27,6 +27,7 @@ from tilewright.lowering.simt import shape as _shape
 from tilewright.lowering.simt import sort as _sort
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.targets.nvidia import arith as _own_arith
+from tilewright.targets.nvidia import launches as _launches
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia.emit import kernel_attributes
 from tilewright.targets.nvidia.features import WARP_SIZE
@@ -35,7 +36,7 @@ from tilewright.targets.nvidia.hardware import NvidiaHardware
 # Importing these registers how their ops are emitted.
 REGISTERED = (
     *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
-    *(_memory, _mma, _reduce, _scan, _shape, _sort, _own_arith),
+    *(_memory, _mma, _reduce, _scan, _shape, _sort, _own_arith, _launches),
 )
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def generate(
     """LLVM IR for a module after the tile passes and those that give layouts; remarks on it go to
     the context."""
     fn = module.entry
+    ctx = ctx or PassContext(features)
     threads = options.num_warps * WARP_SIZE
     attributes = kernel_attributes(threads, options.maxnreg)
     kernel = Kernel(
@@ -80,7 +82,7 @@ def generate(
         attributes=attributes,
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
-        lines=not knobs.compilation.disable_line_info or (ctx is not None and ctx.explain),
+        lines=not knobs.compilation.disable_line_info or ctx.explain,
         ctx=ctx,
     )
     text = kernel.emit()

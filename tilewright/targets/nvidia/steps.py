@@ -16,10 +16,12 @@ from tilewright.targets.nvidia.check import check_kernel
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
+from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
 
 _ = _codegen  # brings the lowering, in which `check_kernel` looks for each op
 
 STEPS = (
+    Step(wait_for_launches, when="dependent_launch"),
     Step(pad_tiles),
     Step(check_kernel),
     Step(choose_mma),

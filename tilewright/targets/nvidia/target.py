@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
+from tilewright.base.diagnostics import PTXASError
 from tilewright.base.late import late
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
@@ -23,11 +24,13 @@ from tilewright.targets.nvidia.features import (
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:
+    from tilewright.base.diagnostics import Loc
     from tilewright.base.findings import Finding
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
+    from tilewright.targets.nvidia.best_cubin import Assembled
     from tilewright.targets.nvidia.codegen import Generated
 
 # A kernel that is found in the store needs only the key.
@@ -37,6 +40,7 @@ generate = late("tilewright.targets.nvidia.codegen:generate")
 _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
 _parse_module = late("tilewright.ir.parser:parse_module")
 _attempts = late("tilewright.targets.nvidia.best_cubin:Attempts")
+advice_in = late("tilewright.targets.nvidia.advice:advice_in")
 _best_cubin = late("tilewright.targets.nvidia.best_cubin:best_cubin")
 resources_of = late("tilewright.targets.nvidia.resources:resources_of")
 find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
@@ -194,6 +198,7 @@ class NvidiaTarget(BaseBackend):
         else:
             threads = options.num_warps * WARP_SIZE
             best = _best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
+        _tell_advice(best, ctx, module.entry.loc)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
@@ -216,6 +221,19 @@ class NvidiaTarget(BaseBackend):
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
         return resources_of(self.processor, metadata)
+
+
+def _tell_advice(made: Assembled, ctx: PassContext, kernel: Loc | None) -> None:
+    """Make remarks of what the assembler said of a kernel.
+
+    Raises:
+        PTXASError: products are serialised, and the setting `nvidia.strict_products` makes that an
+            error.
+    """
+    for advice in advice_in(made.log, made.ptx):
+        ctx.missed("assemble", str(advice), advice.loc or kernel)
+        if advice.serialises and knobs.nvidia.strict_products:
+            raise PTXASError(f"{advice.loc or kernel}: {advice}", made.log)
 
 
 def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:

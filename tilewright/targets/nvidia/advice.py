@@ -1,0 +1,75 @@
+"""What an assembler says of PTX that it takes: advice with a number, such as `C7510`.
+
+ptxas prints it without `-v`. What matters most is about `wgmma`: where the code does not suit its
+rules, ptxas serialises all products of the kernel, so that each ends before the next starts, or
+waits for one where the kernel does not (`warpgroup.wait is injected`). The results are right, but
+serialised products are several times slower.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tilewright.base.diagnostics import Loc
+from tilewright.targets.nvidia.ptx_lines import source_of
+
+_ADVICE = re.compile(r"^ptxas (?:info|warning)\s*: \((C\d+)\)\s*(.*?)\s*$", re.MULTILINE)
+_AT = re.compile(r" around line (\d+)")
+_PRODUCT = re.compile(r"\bwgmma\.mma_async")
+
+# Each reason for which products are serialised has a number of its own (C7510 to C7516 and C7518 in
+# ptxas 13.0), and one word in common.
+_SERIALISED = "serialized"
+
+
+class Advice(NamedTuple):
+    """One piece of advice.
+
+    Attributes:
+        code: its number, such as ``C7510``.
+        text: the assembler's words.
+        loc: the line of the kernel that it is about, where that is known.
+    """
+
+    code: str
+    text: str
+    loc: Loc | None
+
+    @property
+    def serialises(self) -> bool:
+        """Whether the products of the kernel are serialised."""
+        return _SERIALISED in self.text
+
+    def __str__(self) -> str:
+        return f"{self.text} (ptxas, {self.code})"
+
+
+def advice_in(log: str, ptx: str) -> list[Advice]:
+    """The advice of a log, each piece once.
+
+        advice_in("ptxas info    : (C7510) Potential Performance Loss: …", ptx)
+
+    Where the log names a line of the PTX, the advice is about the line of the kernel that it comes
+    from; products that are serialised are so at the line of the first one.
+    """
+    found: dict[tuple[str, str], Advice] = {}
+    for code, text in _ADVICE.findall(log):
+        if (code, text) not in found:
+            found[code, text] = Advice(code, text, _place(text, ptx))
+    return list(found.values())
+
+
+def serialises_products(log: str) -> bool:
+    """Whether the log says that the products of the kernel are serialised."""
+    return any(_SERIALISED in text for _, text in _ADVICE.findall(log))
+
+
+def _place(text: str, ptx: str) -> Loc | None:
+    named = _AT.search(text)
+    if named:
+        return source_of(ptx.split("\n"), int(named[1]))
+    product = _PRODUCT.search(ptx) if _SERIALISED in text else None
+    if product is None:
+        return None
+    return source_of(ptx.split("\n"), ptx.count("\n", 0, product.start()))

@@ -1,0 +1,35 @@
+"""A launch that may begin early waits for the ones before it in front of its first access."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Op
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ops.nvidia import WaitLaunches
+
+
+@compiler_pass("wait_for_launches")
+def wait_for_launches(fn: Function, ctx: PassContext) -> bool:
+    """With the option `launch_pdl`, insert `nvidia.wait_launches` before the first op of the
+    function's body that accesses global memory, in a region of its own too.
+
+    Needs: inlined calls.  Leaves: everything else as it is.
+
+    A kernel that waits by itself is left alone: what it accesses before may be memory of which it
+    knows that no earlier launch writes it.
+    """
+    if not ctx.options.get("launch_pdl", False):
+        return False
+    if any(isinstance(op, WaitLaunches) for op in fn.walk()):
+        return False
+    first = next((op for op in fn.body if _accesses_global(op)), None)
+    if first is None:
+        return False
+    wait = WaitLaunches()
+    wait.loc = first.loc
+    fn.body.insert_before(wait, first)
+    return True
+
+
+def _accesses_global(op: Op) -> bool:
+    """Whether the op, or one nested in it, may read or write global memory."""
+    return any(o.reads_memory or (o.writes_memory and not o.local) for o in op.walk())
