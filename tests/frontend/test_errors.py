@@ -281,7 +281,7 @@ def kernel(x):
 def test_kernel_must_not_return_a_value() -> None:
     error = fails("def kernel(x):\n    return x\n", 1)
     assert "a kernel must not return a value; kernel returns int32" in str(error)
-    assert str(error).startswith("at 1:0:")
+    assert str(error).startswith("at 2:4:")
 
 
 def test_constexpr_is_bound_once() -> None:

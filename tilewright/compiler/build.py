@@ -16,6 +16,7 @@ from typing import Any
 from tilewright.analysis.pointers import base_of
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
+from tilewright.base.signals import from_signal_handler
 from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.overrides import StageOverrideError
 from tilewright.compiler.pipeline import pipeline
@@ -102,6 +103,8 @@ def _with_replaced(
     try:
         lowered = lower(module, target, options, pipeline(target), ctx=ctx)
     except Exception as error:
+        if from_signal_handler(error):
+            raise
         raise StageOverrideError(
             f"{name} does not compile with the stages that compilation.override replaces ({given}):"
             f" {type(error).__name__}: {error}"
@@ -236,8 +239,9 @@ class _Progress:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether the kernel is to blame. Invalid IR is the compiler's fault."""
-    return isinstance(error, TritonError) and not isinstance(error, IRError)
+    """Whether the kernel, or the program, is to blame. Invalid IR is the compiler's fault."""
+    is_kernels = isinstance(error, TritonError) and not isinstance(error, IRError)
+    return is_kernels or from_signal_handler(error)
 
 
 def _internal_error(

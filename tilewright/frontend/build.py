@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,9 +120,10 @@ class _Builder:
             result = run_body(self.frame)
             if not none_type(type_of(result)):
                 raise self.frame.error(
-                    self.frame.definition,
+                    _returned(self.frame.definition),
                     f"a kernel must not return a value; {self.fn.__name__} returns "
                     f"{type_of(result)}",
+                    code="kernel-result",
                 )
             self.context.builder.insert(Return([]))
         return self.context.module
@@ -170,6 +172,12 @@ class _Builder:
     def arg_attrs(self, path: Path) -> dict[str, Any]:
         pairs = self.attrs.get(path, ())
         return {ATTRIBUTES[name]: value for name, value in pairs if name in ATTRIBUTES}
+
+
+def _returned(definition: ast.FunctionDef) -> ast.AST:
+    """The first statement that returns a value."""
+    returns = (n for n in ast.walk(definition) if isinstance(n, ast.Return) and n.value)
+    return next(returns, definition)
 
 
 def check_fp8_argument(frame: Frame, type_: Any) -> None:

@@ -8,12 +8,12 @@ can check that it is still the same; or to something that needs no record.
 from __future__ import annotations
 
 import ast
-import builtins
 import copy
 import hashlib
 import types
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.aggregate import is_aggregate_class, sources
 from tilewright.language.values import constexpr, is_builtin
@@ -26,12 +26,13 @@ TOLERATED_MODULES = frozenset({"math", "copy"})
 
 
 def unsupported_function(fn: types.FunctionType) -> RuntimeError:
-    """The error for a plain Python function."""
-    return RuntimeError(
+    """The error for a plain Python function, which kernels cannot call."""
+    error = RuntimeError(
         f"Unsupported function referenced: <function {fn.__module__}.{fn.__qualname__}>. Kernels "
         "can call functions decorated with @triton.jit or @triton.constexpr_function, and those of "
         "the language"
     )
+    return coded("plain-function", error, function=fn)
 
 
 _ABSENT: Any = object()
@@ -91,8 +92,7 @@ class _Finder(ast.NodeVisitor):
     def reference(self, value: Any) -> bool:
         """Follow a value; whether it needs no record as a global.
 
-        Raises:
-            RuntimeError: a plain Python function.
+        A plain Python function is none: the front end refuses it where the kernel reaches it.
         """
         if is_keyed(value):
             self.follow(value)
@@ -107,13 +107,7 @@ class _Finder(ast.NodeVisitor):
             return True
         if isinstance(value, DType | Pointer | Tile) or is_named_tuple_class(value):
             return True
-        if callable(value) and not isinstance(value, type):
-            module = getattr(value, "__module__", None) or ""
-            known = module in TOLERATED_MODULES or value in vars(builtins).values()
-            if not known and isinstance(value, types.FunctionType):
-                raise unsupported_function(value)
-            return True
-        return isinstance(value, type)
+        return callable(value)
 
     def reference_within(self, value: Any) -> None:
         """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
@@ -197,7 +191,7 @@ def cache_key(fn: JITCallable) -> str:
     """The key of the function; fills its `used_global_vals`.
 
     Raises:
-        RuntimeError: it uses a plain Python function, or a global whose value conflicts.
+        RuntimeError: it uses a global whose value conflicts.
     """
     finder = _Finder(fn)
     finder.visit(fn.parse())

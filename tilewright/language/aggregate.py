@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MethodType
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.language.types import composite_type
 from tilewright.language.values import (
     TRITON_BUILTIN,
@@ -181,7 +182,8 @@ def _checked(owner: Any, name: str, value: Any) -> Any:
     if wanted is constexpr and not isinstance(value, base_value):
         value = constexpr(value)  # a dtype or a function
     if not isinstance(value, wanted):
-        raise TypeError(f"Expected {wanted} for attribute '{name}', got {type(value)}")
+        error = TypeError(f"Expected {wanted} for attribute '{name}', got {type(value)}")
+        raise coded("needs-constant", error) if wanted is constexpr else error
     return value
 
 
@@ -291,23 +293,28 @@ def _bound(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator
     """
     what, names = f"{cls.__name__}.__init__()", list(cls.aggregate_fields)
     if len(args) > len(names):
-        raise TypeError(
-            f"{what} takes {len(names)} positional arguments but {len(args)} were given"
+        raise coded(
+            "arguments",
+            TypeError(f"{what} takes {len(names)} positional arguments but {len(args)} were given"),
         )
     for name in kwargs:
         if name not in names:
-            raise TypeError(f"{what} got an unexpected keyword argument '{name}'")
+            raise coded(
+                "arguments", TypeError(f"{what} got an unexpected keyword argument '{name}'")
+            )
     for i, name in enumerate(names):
         if i < len(args):
             if name in kwargs:
-                raise TypeError(f"{what} got multiple values for argument '{name}'")
+                raise coded(
+                    "arguments", TypeError(f"{what} got multiple values for argument '{name}'")
+                )
             yield name, args[i]
         elif name in kwargs:
             yield name, kwargs[name]
         elif name in cls.aggregate_defaults:
             yield name, cls.aggregate_defaults[name]
         else:
-            raise TypeError(f"{what} missing required argument: '{name}'")
+            raise coded("arguments", TypeError(f"{what} missing required argument: '{name}'"))
 
 
 def aggregate_replace(instance: Any, *, _semantic: Any = None, **changes: Any) -> Any:

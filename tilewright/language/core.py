@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.language.aggregate import aggregate as _aggregate
 from tilewright.language.aggregate import aggregate_replace
 from tilewright.language.asm import (
@@ -613,9 +614,12 @@ def static_print(
 def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
     """Fail to compile unless the compile-time condition holds."""
     if isinstance(cond, tensor):
-        raise NotImplementedError(
-            "Assertion condition could not be determined at compile-time. Make sure that it "
-            "depends only on `constexpr` values"
+        raise coded(
+            "needs-constant",
+            NotImplementedError(
+                "Assertion condition could not be determined at compile-time. Make sure that it "
+                "depends only on `constexpr` values"
+            ),
         )
     if not unwrap(cond):
         raise StaticAssertionError(str(unwrap(msg)))

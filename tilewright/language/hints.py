@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import shape_of
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
 from tilewright.ops.arith import Hint
@@ -39,7 +40,9 @@ def _hint_values(name: str, values: Any, input: tensor) -> builtins.tuple[int, .
     facts = list(given) if isinstance(given, list | builtins.tuple) else [given]
     for i, fact in enumerate(facts):
         if isinstance(fact, tensor):
-            raise TypeError(f"values element {i} must have type `constexpr`")
+            raise coded(
+                "needs-constant", TypeError(f"values element {i} must have type `constexpr`")
+            )
         if not isinstance(unwrap(fact), int):
             raise TypeError(
                 f"values element {i} must have type `constexpr[int]`, got `{unwrap(fact)}`"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.language.values import builtin, constexpr, tensor, unwrap
 
 __all__ = ["condition", "range", "static_range"]
@@ -34,7 +35,10 @@ class range:
     ) -> None:
         others.pop("_semantic", None)
         if others:
-            raise TypeError(f"range() got an unexpected keyword argument {next(iter(others))!r}")
+            raise coded(
+                "arguments",
+                TypeError(f"range() got an unexpected keyword argument {next(iter(others))!r}"),
+            )
         second = unwrap(arg2) if isinstance(arg2, constexpr) else arg2
         self.start = constexpr(0) if second is None else arg1
         self.stop = arg1 if second is None else arg2
@@ -66,7 +70,10 @@ class static_range(range):
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **others: Any) -> None:
         for name, value in (("start", arg1), ("end", arg2), ("step", step)):
             if isinstance(value, tensor):
-                raise TypeError(f"{value} used as tl.static_range {name} value is not a constexpr")
+                raise coded(
+                    "needs-constant",
+                    TypeError(f"{value} used as tl.static_range {name} value is not a constexpr"),
+                )
         super().__init__(arg1, arg2, step, **others)
 
     def values(self) -> builtins.range:

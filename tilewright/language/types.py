@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import (
     BF16,
     BY_SHORT,
@@ -126,17 +127,23 @@ def validate_block_shape(shape: Sequence[Any], powers_of_two: bool = False) -> i
     numel = 1
     for i, d in enumerate(shape):
         if not isinstance(d, int):
-            raise TypeError(
-                f"Shape element {i} must have type `constexpr[int]`, got `{_type_text(d)}`"
+            raise coded(
+                "needs-constant",
+                TypeError(
+                    f"Shape element {i} must have type `constexpr[int]`, got `{_type_text(d)}`"
+                ),
             )
         if powers_of_two and (d <= 0 or d & (d - 1)):
-            raise ValueError(f"Shape element {i} must be a power of 2")
+            raise coded("power-of-two", ValueError(f"Shape element {i} must be a power of 2"))
         if d <= 0:
             raise ValueError(f"Shape element {i} must be 1 or more, not {d}")
         numel *= d
     if numel > TRITON_MAX_TENSOR_NUMEL:
-        raise ValueError(
-            f"numel ({numel}) exceeds triton maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})"
+        raise coded(
+            "too-many-elements",
+            ValueError(
+                f"numel ({numel}) exceeds triton maximum tensor numel ({TRITON_MAX_TENSOR_NUMEL})"
+            ),
         )
     return numel
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from tilewright.base.codes import coded
 from tilewright.ir.core import Value
 from tilewright.ir.types import Scalar, Type, element_of, shape_of
 from tilewright.language.types import composite_type, constexpr_type, tuple_type
@@ -283,9 +284,13 @@ class tuple(composite):
         if isinstance(index, slice):
             return tuple(self.values[index.start : index.stop : index.step])
         if not isinstance(index, int):
-            raise TypeError(
-                f"a tuple is indexed by a compile-time integer, not by {type_of(index)}"
+            raise coded(
+                "needs-constant",
+                TypeError(f"a tuple is indexed by a compile-time integer, not by {type_of(index)}"),
             )
+        if not -len(self.values) <= index < len(self.values):
+            message = f"the index {index} is out of range of a tuple of length {len(self.values)}"
+            raise coded("tuple-index", IndexError(message))
         return self.values[index]
 
     def __len__(self) -> int:
@@ -429,7 +434,7 @@ class tensor(base_value):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        raise TypeError("a tensor can't be iterated over")
+        raise coded("iterated-tensor", TypeError("a tensor can't be iterated over"))
 
     def __str__(self) -> str:
         if not shape_of(self.type):
@@ -462,7 +467,10 @@ def unwrap_shape(shape: Any) -> builtins.tuple[Any, ...]:
         return (shape,)
     if not isinstance(shape, tuple | builtins.tuple | list):
         shown = type_of(shape) if isinstance(shape, base_value) else repr(shape)
-        raise TypeError(f"expected a compile-time integer or a tuple of them, got {shown}")
+        raise coded(
+            "needs-constant",
+            TypeError(f"expected a compile-time integer or a tuple of them, got {shown}"),
+        )
     return builtins.tuple(_plain(d) for d in shape)
 
 

@@ -26,8 +26,11 @@ def with_argument_name(
     known = {k: v for k, v in kwargs.items() if k in signature.parameters}
     try:
         bound = signature.bind(*args, **known).arguments
-    except TypeError:  # an argument is missing, or there are too many: the error says so
-        return error
+    except TypeError:  # Python says what is wrong, except that a keyword may be meant for another
+        if known.keys() == kwargs.keys():
+            return error
+        names = ", ".join(signature.parameters)
+        return TypeError(f"{error}; the parameters of {kernel} are ({names})")
     for name, value in bound.items():
         if any(_is_at_fault(leaf, error) for leaf in leaves_of(value)):
             return type(error)(f"{error}: argument `{name}` of {kernel}. {_hint(value)}")

@@ -43,7 +43,7 @@ from tilewright.runtime.tensors import CPU
 from tilewright.runtime.wrappers import MockTensor as MockTensor  # for who imports it here
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
-from tilewright.targets.protocol import GPUTarget, Target, options_dict
+from tilewright.targets.protocol import GPUTarget, Target, UnknownOptionError, options_dict
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -376,7 +376,10 @@ class JITFunction(SourceFunction, NativeInterface):
         for i, param in enumerate(self.params):
             if param.name in known and (i,) in source.constants:
                 options[param.name] = _plain(source.constants[i,])
-        return target.parse_options(options)
+        try:
+            return target.parse_options(options)
+        except UnknownOptionError as error:
+            raise UnknownOptionError(error.name, error.known, self.arg_names) from None
 
     # -- refusing what can't work ---------------------------------------------------------------
 

@@ -137,11 +137,25 @@ class Target(Protocol):
         ...
 
 
-def unknown_option(name: str, known: Iterable[str]) -> KeyError:
-    """The error for a launch keyword that is neither a parameter nor one of the known options."""
-    near = get_close_matches(name, sorted(known), 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return KeyError(f"Keyword argument {name} was specified but unrecognised{hint}")
+class UnknownOptionError(KeyError):
+    """A launch keyword that is neither a parameter nor one of the known options.
+
+    Args:
+        name: the keyword.
+        known: the options.
+        parameters: those of the kernel, where it is known.
+    """
+
+    def __init__(self, name: str, known: Iterable[str], parameters: Iterable[str] = ()) -> None:
+        self.name, self.known, self.parameters = name, tuple(known), tuple(parameters)
+        super().__init__(name, self.known, self.parameters)
+
+    def __str__(self) -> str:
+        parts = [f"Keyword argument {self.name} was specified but unrecognised"]
+        if self.parameters:
+            parts.append(f"the kernel's parameters are ({', '.join(self.parameters)})")
+        near = get_close_matches(self.name, sorted([*self.known, *self.parameters]), 1)
+        return "; ".join([*parts, *[f"did you mean {n}?" for n in near]])
 
 
 def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
@@ -159,7 +173,7 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
     known = {f.name: f.default for f in fields(cls)}  # pyright: ignore[reportArgumentType]
     for name, value in given.items():
         if name not in known:
-            raise unknown_option(name, known)
+            raise UnknownOptionError(name, known)
         if type(known[name]) is int and value is not None and not hasattr(value, "__index__"):
             raise TypeError(f"the compile option {name} is an int, not {value!r}")
     warps = given.get("num_warps")

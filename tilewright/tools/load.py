@@ -19,7 +19,7 @@ from tilewright.ir.parser import parse_module
 from tilewright.ir.verify import verify_module
 from tilewright.runtime.tensors import CPU
 from tilewright.targets import registry
-from tilewright.targets.protocol import Target
+from tilewright.targets.protocol import Target, UnknownOptionError
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, source_of
 
 SIGNATURES = "__tilewright_signatures__"
@@ -151,6 +151,8 @@ def refusals() -> Generator[None]:
     """Targets and options that there are not, within: what says so is a `UsageError`."""
     try:
         yield
+    except UnknownOptionError as error:
+        raise UsageError(str(error)) from error
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise UsageError(str(error.args[0] if error.args else error)) from error
 

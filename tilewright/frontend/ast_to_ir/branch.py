@@ -12,6 +12,7 @@ import warnings
 from math import prod
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.join import Branch, coerce, decayed, join
 from tilewright.frontend.ast_to_ir.stmt import Exit, Mark, Pending, pending, statement, take
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
@@ -50,7 +51,10 @@ def run_time_condition(frame: Frame, condition: tensor) -> tensor:
     s = frame.semantic
     if isinstance(condition.type, Tile):
         if prod(shape_of(condition.type)) != 1:
-            raise ValueError("Boolean value of Tensor with more than one value is ambiguous")
+            raise coded(
+                "tile-condition",
+                ValueError("Boolean value of Tensor with more than one value is ambiguous"),
+            )
         warnings.warn(
             "a condition is a tile of one element; use `.item()` to make it a scalar",
             stacklevel=2,
@@ -140,7 +144,8 @@ def visit_ifexp(frame: Frame, node: ast.IfExp) -> Any:
         taken = check_condition(frame, node, condition, "`if`")
         return visit(frame, node.body if taken else node.orelse)
     if isinstance(condition.type, Tile):
-        raise ValueError(f"the condition must be a scalar, not {condition.type}; use tl.where")
+        message = f"the condition must be a scalar, not {condition.type}; use tl.where"
+        raise coded("tile-choice", ValueError(message))
     test = convert.as_condition(frame.semantic, condition)
     sides = _side(frame, node.body), _side(frame, node.orelse)
     a, b = (decayed(type_of(side.names[_VALUE])) for side in sides)

@@ -16,7 +16,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import tilewright.language as tl
+from tilewright.base.codes import coded
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
+from tilewright.base.signals import from_signal_handler
 from tilewright.frontend.ast_to_ir.branch import settle
 from tilewright.frontend.ast_to_ir.expr import attribute
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
@@ -177,10 +179,25 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
     except CompilationError as error:
         raise type(error)(frame.fn.src, node, None) from error
     except Exception as error:
-        if frame.context.debugging:
+        if frame.context.debugging or from_signal_handler(error):
             raise
         error = _in_words(fn, args, kwargs, error)
+        if isinstance(error, TypeError) and not _takes(fn, args, kwargs):
+            coded("arguments", error)
         raise frame.error(node, str(error), error) from error
+
+
+def _takes(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the parameters of a function take these arguments, as far as is known."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _in_words(
@@ -197,13 +214,13 @@ def _in_words(
     for name, value in bound.items():
         wanted = str(signature.parameters[name].annotation)
         if wanted == "tensor" and not isinstance(value, tensor):
-            return TypeError(f"{fn.__name__} takes a tensor as `{name}`, not {type_of(value)}")
+            message = f"{fn.__name__} takes a tensor as `{name}`, not {type_of(value)}"
+            return coded("not-a-tensor", TypeError(message), value=unwrap(value))
     for name, value in reversed(bound.items()):
         wanted = str(signature.parameters[name].annotation)
         if wanted != "tensor" and isinstance(value, tensor):
-            return TypeError(
-                f"{fn.__name__} takes a compile-time value as `{name}`, not {value.type}"
-            )
+            message = f"{fn.__name__} takes a compile-time value as `{name}`, not {value.type}"
+            return coded("needs-constant", TypeError(message))
     return error
 
 
@@ -263,21 +280,23 @@ def call_python(
         return tuple(list(args[0]) if args else [])
     if fn is len:
         if isinstance(args[0], tensor):
-            raise TypeError("a tensor has no len(); see its attributes `shape` and `numel`")
+            message = "a tensor has no len(); see its attributes `shape` and `numel`"
+            raise coded("length-of-tensor", TypeError(message))
         return constexpr(len(args[0]))
     _check_callable(fn)
     if not all(is_constant(a) for a in [*args, *kwargs.values()]):
-        raise TypeError(
+        message = (
             f"{getattr(fn, '__name__', fn)} is a Python function: it takes compile-time values, "
             f"not ({', '.join(str(type_of(a)) for a in args)})"
         )
+        raise coded("compile-time-function", TypeError(message), function=fn)
     result = wrap(fn(*plain, **named))
     return result if isinstance(result, base_value) else constexpr(result)
 
 
 def _check_callable(fn: Any) -> None:
     if not callable(fn):
-        raise TypeError(f"{fn!r} is not callable")
+        raise coded("not-callable", TypeError(f"{fn!r} is not callable"), value=fn)
     module = getattr(fn, "__module__", None)
     if isinstance(fn, types.FunctionType) and module not in TOLERATED_MODULES:
         raise unsupported_function(fn)
@@ -303,6 +322,9 @@ def _attribute_builtin(frame: Frame, fn: Any, owner: Any, name: Any, *default: A
 def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
     """Python's min and max: of compile-time values Python's result, else a chain of ops."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple) else args
+    if len(args) == 1 and isinstance(args[0], tensor):
+        message = f"Python's `{fn.__name__}` takes several values, or a tuple of them"
+        raise coded("one-value", TypeError(message), function=fn)
     if all(is_constant(v) for v in values):
         plain = [unwrap(v) for v in values]
         for v in plain:
@@ -344,7 +366,7 @@ def bind_arguments(
     try:
         bound = fn.signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{fn.__name__}() {error}") from None
+        raise coded("arguments", TypeError(f"{fn.__name__}() {error}")) from None
     bound.apply_defaults()
     return {name: as_argument(value) for name, value in bound.arguments.items()}
 

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.branch import any_of
 from tilewright.frontend.ast_to_ir.join import undefined
 from tilewright.frontend.ast_to_ir.stmt import Exit, jumps
@@ -106,10 +107,12 @@ def check_names(frame: Frame, loop: ast.For | ast.While, carried: Carried, after
         assert isinstance(new, tensor) == isinstance(old, tensor), (
             f"Loop carried variable {name} changed type, was {was} but is now {now}"
         )
-        assert was == now, (
-            f"Loop-carried variable {name} has initial type {was} but is re-assigned to {now} in "
-            "loop! Please make sure that the type stays consistent."
-        )
+        if was != now:
+            error = AssertionError(
+                f"Loop-carried variable {name} has initial type {was} but is re-assigned to {now} "
+                "in loop! Please make sure that the type stays consistent."
+            )
+            raise coded("loop-type", error, name=name, before=was, after=now)
 
 
 def flat(names: Names, carried: Carried) -> list[Value]:

@@ -1,8 +1,8 @@
 """What an error says besides its message: the operands, where each came from, what may help.
 
 `notes` is the whole of it. The operands of the wrong expression are shown under a caret each; then
-come the suggestions of the rules in `advice.py` that fit the mistake. All stands on lines of its
-own after the message, which stays what users match on.
+come the suggestions of the rules that `advice/` has for the code of the mistake. All stands on
+lines of its own after the message, which stays what users match on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import ast
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.ir.types import Pointer, element_of, shape_of
+from tilewright.base.codes import Code, Mark
+from tilewright.ir.types import Pointer, Type, element_of, shape_of
 from tilewright.language.values import composite, constexpr, tensor
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ class Operand(NamedTuple):
         return _short(ast.unparse(self.node))
 
     @property
+    def bracketed(self) -> str:
+        """Its text so that a dot or a subscript may follow it."""
+        simple = isinstance(self.node, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
+        return self.text if simple else f"({self.text})"
+
+    @property
     def is_tensor(self) -> bool:
         return isinstance(self.value, tensor)
 
@@ -48,52 +55,67 @@ class Operand(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What the rules look at.
+    """What the rules look at; the text of the error is not among it.
 
     Attributes:
         error: the exception; None when the front end found the fault itself.
-        message: what it says.
+        facts: what the error carries besides its code.
         operands: the parts of the expression at fault that have a value.
     """
 
     frame: Frame
     node: ast.AST
     error: BaseException | None
-    message: str
+    facts: dict[str, Any]
     operands: list[Operand]
 
     @property
     def tensors(self) -> list[Operand]:
         return [o for o in self.operands if o.is_tensor]
 
+    @property
+    def pointers(self) -> list[Operand]:
+        return [o for o in self.operands if o.is_pointer]
+
 
 Rule = Callable[[Mistake], str | None]
-RULES: list[Rule] = []
+RULES: dict[Code, list[Rule]] = {}
 
 
-def suggests(rule: Rule) -> Rule:
-    """Register a rule: it returns what may help against a mistake, or None if it has no say."""
-    RULES.append(rule)
-    return rule
+def suggests(*codes: Code) -> Callable[[Rule], Rule]:
+    """Register a rule for mistakes with these codes: it returns what may help, or None."""
+
+    def register(rule: Rule) -> Rule:
+        for code in codes:
+            RULES.setdefault(code, []).append(rule)
+        return rule
+
+    return register
 
 
-def notes(frame: Frame, node: ast.AST, message: str, error: BaseException | None) -> list[str]:
+def notes(frame: Frame, node: ast.AST, error: BaseException | None, mark: Mark | None) -> list[str]:
     """The lines that follow the message of an error at `node`."""
-    found = Mistake(frame, node, error, message, list(operands_of(frame, node)))
+    facts = {} if mark is None else mark.facts
+    found = Mistake(frame, node, error, facts, list(operands_of(frame, node)))
     lines = _shown_operands(found)
-    helps = (rule(found) for rule in RULES)
+    helps = (rule(found) for rule in RULES.get(mark.code, ())) if mark is not None else ()
     return lines + [f"help: {text}" for text in helps if text is not None]
 
 
 def operands_of(frame: Frame, node: ast.AST) -> Iterator[Operand]:
     """The operands or arguments of an expression that have been evaluated."""
-    for part in _parts(node):
+    for part in _loop_source(frame, node) or _parts(node):
         inner = part.value if isinstance(part, ast.Starred) else part
         value = frame.values.get(inner, _ABSENT)
         if value is _ABSENT and isinstance(inner, ast.Name):
             value = frame.names.get(inner.id, _ABSENT)
         if value is not _ABSENT:
             yield Operand(inner, value)
+
+
+def _loop_source(frame: Frame, node: ast.AST) -> list[ast.expr]:
+    """What a loop runs over where that has a value, as what is no range has."""
+    return [node.iter] if isinstance(node, ast.For) and node.iter in frame.values else []
 
 
 def _parts(node: ast.AST) -> list[ast.expr]:
@@ -125,14 +147,29 @@ def _parts(node: ast.AST) -> list[ast.expr]:
             return []
 
 
+def in_words(type_: Any) -> str:
+    """The type of a tensor in words; that of another value as it is."""
+    if not isinstance(type_, Type):
+        return str(type_)
+    element, shape = element_of(type_), shape_of(type_)
+    return f"{element} tile of shape {list(shape)}" if shape else f"{element} scalar"
+
+
 def describe(value: Any) -> str:
     """A value in words: kind, element type, shape."""
     if isinstance(value, tensor):
-        element, shape = element_of(value.type), shape_of(value.type)
-        return f"{element} tile of shape {list(shape)}" if shape else f"{element} scalar"
+        return in_words(value.type)
     if isinstance(value, constexpr):
         return f"compile-time {_short(repr(value.value))}"
     return _short(str(value.type))
+
+
+def print_values(values: str) -> str:
+    """Advice against a text with run-time values in it."""
+    return (
+        "a text holds no run-time values; print takes them after it: "
+        f"`print({values + ' ='!r}, {values})`"
+    )
 
 
 def _shown_operands(mistake: Mistake) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.scope import lookup
 from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
 from tilewright.language.aggregate import aggregate_value
@@ -85,9 +86,12 @@ def visit_joinedstr(frame: Frame, node: ast.JoinedStr) -> Any:
 def _formatted(frame: Frame, node: ast.FormattedValue) -> str:
     value = visit(frame, node.value)
     if not is_constant(value):
-        raise NotImplementedError(
-            "Cannot evaluate f-string containing non-constexpr conversion values, found "
-            f"conversion of type {type_of(value)}"
+        raise coded(
+            "run-time-text",
+            NotImplementedError(
+                "Cannot evaluate f-string containing non-constexpr conversion values, found "
+                f"conversion of type {type_of(value)}"
+            ),
         )
     plain = unwrap(value)
     if node.conversion >= 0:
@@ -99,11 +103,15 @@ def _formatted(frame: Frame, node: ast.FormattedValue) -> str:
 @expression(ast.ListComp)
 def visit_listcomp(frame: Frame, node: ast.ListComp) -> Any:
     if len(node.generators) != 1:
-        raise frame.unsupported(node, "nested comprehensions are not supported")
+        raise frame.unsupported(
+            node, "nested comprehensions are not supported", "nested-comprehension"
+        )
     generator = node.generators[0]
     source = visit(frame, generator.iter)
     if not isinstance(source, tuple):
-        raise NotImplementedError("only tuple comprehensions are supported")
+        raise coded(
+            "comprehension-source", NotImplementedError("only tuple comprehensions are supported")
+        )
     outer = frame.names
     values: list[Any] = []
     for value in source:
@@ -118,7 +126,10 @@ def visit_listcomp(frame: Frame, node: ast.ListComp) -> Any:
 def _filter(frame: Frame, condition: ast.expr) -> bool:
     value = visit(frame, condition)
     if not is_constant(value):
-        raise NotImplementedError("the condition of a comprehension must be known at compile time")
+        raise coded(
+            "needs-constant",
+            NotImplementedError("the condition of a comprehension must be known at compile time"),
+        )
     return bool(unwrap(value))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tilewright.language as tl
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.branch import any_of, settle
 from tilewright.frontend.ast_to_ir.call import arguments
 from tilewright.frontend.ast_to_ir.carried import (
@@ -77,7 +78,10 @@ def _iterator(frame: Frame, node: ast.For) -> tl.range | tuple:
         found = wrap(unwrap(found)) if isinstance(found, constexpr) else found
     if isinstance(found, tuple):
         return found
-    raise RuntimeError("Only `range` and `static_range` iterators are currently supported")
+    raise coded(
+        "loop-iterable",
+        RuntimeError("Only `range` and `static_range` iterators are currently supported"),
+    )
 
 
 # -- unrolled --------------------------------------------------------------------------------------

@@ -82,7 +82,9 @@ def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
     """``lhs op rhs`` where `kind` is the operator's class in `ast`."""
     if kind not in BINARY:
         raise frame.unsupported(
-            node, f"AST binary operator '{kind.__name__}' is not (currently) implemented."
+            node,
+            f"AST binary operator '{kind.__name__}' is not (currently) implemented.",
+            "matmul-operator",
         )
     sign, name, python = BINARY[kind]
     if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):
@@ -122,6 +124,9 @@ def _unsupported_operands(frame: Frame, node: ast.AST, sign: str, lhs: Any, rhs:
     return frame.unsupported(
         node,
         f"unsupported operand type(s) for {sign}: '{kind_text(lhs)}' and '{kind_text(rhs)}'",
+        "operator",
+        sign=sign,
+        rhs=unwrap(rhs),
     )
 
 
@@ -173,7 +178,9 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
     kind = type(op)
     if kind not in COMPARE:
         raise frame.unsupported(
-            node, f"AST comparison operator '{kind.__name__}' is not (currently) implemented."
+            node,
+            f"AST comparison operator '{kind.__name__}' is not (currently) implemented.",
+            "membership",
         )
     sign, name, python = COMPARE[kind]
     if isinstance(lhs, aggregate_value) or isinstance(rhs, aggregate_value):

@@ -6,8 +6,13 @@ import types
 from typing import Any
 
 import tilewright.language as tl
+from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.visit import Frame
-from tilewright.frontend.dependencies import is_language_object, is_named_tuple_class
+from tilewright.frontend.dependencies import (
+    is_language_object,
+    is_named_tuple_class,
+    unsupported_function,
+)
 from tilewright.frontend.source import JITCallable
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.aggregate import is_aggregate_class
@@ -46,8 +51,10 @@ def lookup(frame: Frame, name: str) -> Any:
     if value is _ABSENT:
         value = BUILTIN_NAMES.get(name, _ABSENT)
         if value is _ABSENT:
-            raise NameError(f"{name} is not defined")
+            raise coded("unknown-name", NameError(f"{name} is not defined"), name=name)
         return value
+    if isinstance(value, types.FunctionType) and not may_be_global(value):
+        raise unsupported_function(value)
     if not (may_be_global(value) or frame.context.any_global):
         raise NameError(_global_message(name))
     return wrap(value)

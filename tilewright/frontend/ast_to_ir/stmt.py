@@ -14,7 +14,9 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from tilewright.base.codes import coded
 from tilewright.base.diagnostics import CompilationError
+from tilewright.base.signals import from_signal_handler
 from tilewright.frontend.ast_to_ir.expr import bind, unpack
 from tilewright.frontend.ast_to_ir.visit import (
     MAX_STATEMENTS,
@@ -126,7 +128,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
             continue
         handler = STATEMENTS.get(type(node))
         if handler is None:
-            raise frame.unsupported(node, f"unsupported AST node type: {type(node).__name__}")
+            raise frame.unknown_syntax(node)
         frame.context.statements += 1
         check_statements(frame, node)
         builder.loc = frame.loc(node)
@@ -135,7 +137,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
         except CompilationError:
             raise
         except Exception as error:
-            if frame.context.debugging:
+            if frame.context.debugging or from_signal_handler(error):
                 raise
             raise frame.failed(node, error) from None
         if exit is not None and exit.always:
@@ -208,22 +210,27 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
         case ast.Attribute():
             raise NotImplementedError("Attribute assignment is not supported in triton")
         case _:  # a subscript: Python has no other target
-            raise NotImplementedError("__setitem__ is not supported in triton")
+            error = NotImplementedError("__setitem__ is not supported in triton")
+            raise coded("item-assignment", error, target=target)
 
 
 def assign_constexpr(frame: Frame, name: str, value: Any) -> None:
     """Bind a name to a compile-time value, once."""
     if name in frame.names:
-        raise ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
+        error = ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
+        raise coded("constexpr-reassigned", error, name=name)
     if not is_constant(value):
-        raise TypeError(f"{name} is annotated constexpr but its value is a {value.type} tensor")
+        message = f"{name} is annotated constexpr but its value is a {value.type} tensor"
+        raise coded("needs-constant", TypeError(message))
     frame.declared.discard(name)
     frame.names[name] = value if isinstance(value, base_value) else constexpr(value)
 
 
 @statement(ast.Assign)
 def visit_assign(frame: Frame, node: ast.Assign, todo: Pending, live: bool) -> None:
-    assert len(node.targets) == 1, "simultaneous multiple assignment is not supported"
+    if len(node.targets) != 1:
+        error = AssertionError("simultaneous multiple assignment is not supported")
+        raise coded("several-targets", error)
     assign(frame, node.targets[0], visit(frame, node.value))
 
 
@@ -290,9 +297,8 @@ def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> E
 
 @statement(ast.Break, ast.Continue)
 def visit_jump(frame: Frame, node: ast.Break | ast.Continue, todo: Pending, live: bool) -> Exit:
-    kind = type(node).__name__
     if frame.context.options.strict_triton:
-        raise frame.unsupported(node, f"unsupported AST node type: {kind}")
+        raise frame.unknown_syntax(node)
     targets = frame.targets[loop_of(node)]
     return Exit({targets.after if isinstance(node, ast.Break) else targets.next: None})
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from tilewright.base import knobs
+from tilewright.base.codes import Code, Mark, mark_of, marked
 from tilewright.base.diagnostics import CompilationError, Loc, UnsupportedLanguageConstruct
+from tilewright.base.signals import from_signal_handler
 from tilewright.frontend.ast_to_ir.explain import notes
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import SourceFunction
@@ -135,15 +137,31 @@ class Frame:
         )
 
     def error(
-        self, node: ast.AST, message: str | None, cause: Exception | None = None
+        self,
+        node: ast.AST,
+        message: str | None,
+        cause: Exception | None = None,
+        code: Code | None = None,
     ) -> CompilationError:
-        """An error at `node`; if an exception is its cause, with what explains that."""
-        explained = () if cause is None else notes(self, node, str(cause), cause)
-        return CompilationError(self.fn.src, node, message, explained)
+        """An error at `node`; with what explains it, if an exception is its cause or if it has a
+        code.
+        """
+        mark = mark_of(cause) if code is None else Mark(code, {})
+        explained = () if cause is None and mark is None else notes(self, node, cause, mark)
+        return marked(CompilationError(self.fn.src, node, message, explained), mark)
 
-    def unsupported(self, node: ast.AST, message: str) -> UnsupportedLanguageConstruct:
-        explained = notes(self, node, message, None)
-        return UnsupportedLanguageConstruct(self.fn.src, node, message, explained)
+    def unsupported(
+        self, node: ast.AST, message: str, code: Code | None = None, **facts: Any
+    ) -> UnsupportedLanguageConstruct:
+        """An error at `node` for Python that kernels lack; see `base/codes.py` for the code."""
+        mark = None if code is None else Mark(code, facts)
+        explained = notes(self, node, None, mark)
+        return marked(UnsupportedLanguageConstruct(self.fn.src, node, message, explained), mark)
+
+    def unknown_syntax(self, node: ast.AST) -> UnsupportedLanguageConstruct:
+        """The error for a statement or an expression of a class that kernels lack."""
+        kind = type(node).__name__
+        return self.unsupported(node, f"unsupported AST node type: {kind}", "syntax", kind=kind)
 
     def failed(self, node: ast.AST, error: Exception) -> CompilationError:
         """The error for an exception of the translation itself."""
@@ -171,7 +189,7 @@ def visit(frame: Frame, node: ast.AST) -> Any:
     kind = type(node)
     handler = EXPRESSIONS.get(kind)
     if handler is None:
-        raise frame.unsupported(node, f"unsupported AST node type: {kind.__name__}")
+        raise frame.unknown_syntax(node)
     builder = frame.context.builder
     saved = builder.loc
     builder.loc = frame.loc(node)
@@ -180,7 +198,7 @@ def visit(frame: Frame, node: ast.AST) -> Any:
     except CompilationError:
         raise
     except Exception as error:
-        if frame.context.debugging:
+        if frame.context.debugging or from_signal_handler(error):
             raise
         raise frame.failed(node, error) from None
     builder.loc = saved

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import (
     FP32,
     FP64,
@@ -55,7 +56,7 @@ def add(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
     """``a + b``; a pointer plus an integer moves the pointer by elements."""
     if _is_pointer(a) or _is_pointer(b):
         if _is_pointer(a) and _is_pointer(b):
-            raise TypeError("cannot add pointers together")
+            raise coded("added-pointers", TypeError("cannot add pointers together"))
         return _move_pointer(s, a, b, 1) if _is_pointer(a) else _move_pointer(s, b, a, 1)
     x, y = arithmetic_operands(s, a, b)
     return _checked(s, ops.Add, x, y, sanitize)
@@ -108,7 +109,7 @@ def floordiv(s: Semantic, a: Any, b: Any) -> tensor:
     """``a // b`` on integers, truncating toward zero."""
     x, y = arithmetic_operands(s, a, b, div_or_mod=True)
     if not x.dtype.is_int():
-        raise TypeError(f"unexpected type {x.dtype}")
+        raise coded("floor-division", TypeError(f"unexpected type {x.dtype}"))
     return s.emit(ops.IntDiv(x.handle, y.handle))
 
 
@@ -194,7 +195,9 @@ gt, ge = _comparison("gt"), _comparison("ge")
 def neg(s: Semantic, x: tensor) -> tensor:
     """``-x``."""
     if isinstance(x.dtype, Pointer):
-        raise ValueError(f"wrong type argument to unary minus ({x.type})")
+        raise coded(
+            "wrong-element-type", ValueError(f"wrong type argument to unary minus ({x.type})")
+        )
     return s.emit(ops.Neg(x.handle))
 
 
@@ -202,7 +205,7 @@ def invert(s: Semantic, x: tensor) -> tensor:
     """``~x``; of int1, the logical not."""
     element = x.dtype
     if not element.is_int():
-        raise ValueError(f"wrong type argument to unary invert ({x.type})")
+        raise coded("invert", ValueError(f"wrong type argument to unary invert ({x.type})"))
     ones = True if element.is_bool() else -1
     mask = constant(s, ones, element, shape_of(x.type))
     return s.emit(ops.Xor(x.handle, mask.handle))
@@ -283,7 +286,7 @@ def absolute(s: Semantic, x: Any) -> tensor:
     if isinstance(element, DType) and element.is_int_unsigned():
         return value
     if isinstance(element, Pointer):
-        raise TypeError(f"Unexpected dtype {element}")
+        raise coded("wrong-element-type", TypeError(f"Unexpected dtype {element}"))
     return s.emit(ops.Abs(value.handle))
 
 
@@ -291,7 +294,7 @@ def fma(s: Semantic, x: Any, y: Any, z: Any) -> tensor:
     """x * y + z with one rounding."""
     a, b, c = convert.ternary_operands(s, x, y, z)
     if not a.dtype.is_floating():
-        raise TypeError(f"fma takes floats, not {a.dtype}")
+        raise coded("needs-float", TypeError(f"fma takes floats, not {a.dtype}"))
     return s.emit(ops.Fma(a.handle, b.handle, c.handle))
 
 
@@ -324,7 +327,11 @@ def div_rn(s: Semantic, x: Any, y: Any) -> tensor:
 def check_dtype(element: Any, allowed: tuple[str, ...]) -> None:
     """Raise ValueError unless the element type's name is among `allowed`."""
     if element.name not in allowed:
-        raise ValueError(f"Expected dtype {list(allowed)} but got {element}")
+        raise coded(
+            "wrong-element-type",
+            ValueError(f"Expected dtype {list(allowed)} but got {element}"),
+            allowed=allowed,
+        )
 
 
 def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> tensor:

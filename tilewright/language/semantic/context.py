@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from tilewright.base.codes import coded
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op
 from tilewright.ir.types import DType
@@ -52,6 +53,7 @@ class IncompatibleTypeErrorImpl(Exception):
         self.type_b = type_b
         self.message = f"invalid operands of type {type_a!s} and {type_b!s}"
         super().__init__(self.message)
+        coded("operand-types", self)
 
 
 class StaticAssertionError(Exception):

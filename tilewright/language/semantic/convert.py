@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.base.codes import coded
 from tilewright.ir.numbers import first_number
 from tilewright.ir.types import (
     BF16,
@@ -120,7 +121,11 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
     plain: Any = value.value if isinstance(value, constexpr) else value
     if isinstance(plain, bool | int | float):
         return constant(s, plain, natural_type(plain))
-    raise TypeError(f"cannot convert {plain} of type {type(plain)} to tensor")
+    raise coded(
+        "not-a-tensor",
+        TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
+        value=plain,
+    )
 
 
 def compile_time_int(value: Any, what: str) -> int:
@@ -132,7 +137,9 @@ def compile_time_int(value: Any, what: str) -> int:
     plain = value.value if isinstance(value, constexpr) else value
     if not isinstance(plain, int):
         shown = f"a run-time value of type {plain.type}" if isinstance(plain, tensor) else plain
-        raise ValueError(f"{what} must be a compile-time integer, not {shown}")
+        raise coded(
+            "needs-constant", ValueError(f"{what} must be a compile-time integer, not {shown}")
+        )
     return plain
 
 
@@ -198,12 +205,13 @@ def computation_type(
     if a.is_fp8() and b.is_fp8():
         return a if a is b else FP16
     if not a.is_int() or not b.is_int():
-        raise TypeError(f"unexpected type {a} and {b}")
+        raise coded("fp8-mix", TypeError(f"unexpected type {a} and {b}"))
     if div_or_mod and a.int_signedness != b.int_signedness:
-        raise TypeError(
+        message = (
             f"Cannot use /, #, or % with {a} and {b} because they have different signedness;this "
             "is unlikely to result in a useful answer. Cast them to the same signedness."
         )
+        raise coded("signedness", TypeError(message))
     return integer_promote(a, b)
 
 
@@ -217,7 +225,12 @@ def _number_in(s: Semantic, value: Any, dtype: DType, shape: tuple[int, ...]) ->
                 "scalar. Perform a explicit cast on one of them."
             )
         if not dtype.get_int_min_value() <= plain <= dtype.get_int_max_value():
-            raise ValueError(f"Scalar {plain} is out of range for type {dtype}")
+            raise coded(
+                "number-range",
+                ValueError(f"Scalar {plain} is out of range for type {dtype}"),
+                number=plain,
+                element=dtype,
+            )
     return constant(s, plain, dtype, shape)
 
 
@@ -228,7 +241,11 @@ def element_type(value: Any) -> tuple[Scalar, bool]:
     plain = value.value if isinstance(value, constexpr) else value
     if isinstance(plain, bool | int | float):
         return natural_type(plain), True
-    raise TypeError(f"cannot convert {plain} of type {type(plain)} to tensor")
+    raise coded(
+        "not-a-tensor",
+        TypeError(f"cannot convert {plain} of type {type(plain)} to tensor"),
+        value=plain,
+    )
 
 
 def arithmetic_operands(
@@ -316,9 +333,8 @@ def common_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     b = (1,) * (rank - len(b)) + b
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         if x != y and x != 1 and y != 1:
-            raise ValueError(
-                f"Cannot make_shape_compatible: incompatible dimensions at index {i}: {x} and {y}"
-            )
+            message = f"incompatible dimensions at index {i}: {x} and {y}"
+            raise coded("broadcast", ValueError(f"Cannot make_shape_compatible: {message}"))
     return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
 
 
@@ -359,13 +375,18 @@ def broadcast_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
     if not own:
         return splat(s, x, shape)
     if len(own) != len(shape):
-        raise ValueError(f"Cannot broadcast, rank mismatch: {list(own)}, {list(shape)}")
+        raise coded(
+            "broadcast", ValueError(f"Cannot broadcast, rank mismatch: {list(own)}, {list(shape)}")
+        )
     for i, (have, want) in enumerate(zip(own, shape, strict=True)):
         if have not in (1, want):
-            raise ValueError(
-                f"Cannot broadcast, the expanded size of the tensor ({want}) must match the "
-                f"existing size ({have}) at non-singleton dimension ({i}): {list(own)}, "
-                f"{list(shape)}"
+            raise coded(
+                "broadcast",
+                ValueError(
+                    f"Cannot broadcast, the expanded size of the tensor ({want}) must match the "
+                    f"existing size ({have}) at non-singleton dimension ({i}): {list(own)}, "
+                    f"{list(shape)}"
+                ),
             )
     return extend_to(s, x, shape)
 
@@ -379,7 +400,8 @@ def as_dtype(dtype: Any) -> Scalar:
     if isinstance(plain, Tile):
         plain = plain.element
     if not isinstance(plain, DType | Pointer):
-        raise TypeError(f"expected a dtype, got {type_of(dtype)}")
+        message = f"expected a dtype, got {type_of(dtype)}"
+        raise coded("not-a-type", TypeError(message), value=plain)
     return plain
 
 
@@ -455,7 +477,7 @@ def _cast_pointer(s: Semantic, x: tensor, source: Scalar, to: Scalar) -> tensor:
             return s.emit(Cmp(address.handle, zero.handle, "ne"))
     elif source.is_int():
         return s.emit(Bitcast(cast(s, x, I64).handle, to))
-    raise ValueError(f"cannot cast {source} to {to}")
+    raise coded("pointer-cast", ValueError(f"cannot cast {source} to {to}"))
 
 
 def cast_any(s: Semantic, x: Any, dtype: Any, rounding: Any = None, as_bits: Any = False) -> tensor:

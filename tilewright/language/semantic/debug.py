@@ -6,6 +6,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import I64, DType, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
@@ -33,7 +34,8 @@ def print_label(prefix: Any, has_values: bool) -> str:
         AssertionError: it is no string of printable ASCII.
     """
     text = _plain(prefix)
-    assert isinstance(text, str), f"{text} is not string"
+    if not isinstance(text, str):
+        raise coded("print-prefix", AssertionError(f"{text} is not string"))
     assert all(c in string.printable for c in text), f"{text} is not an ascii string"
     if has_values:
         text = f"{text.rstrip(' ').removesuffix(':')}: "

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any
 
 from tilewright.base import knobs
+from tilewright.base.codes import coded
 from tilewright.ir.types import (
     BF16,
     FP8E4B15,
@@ -38,9 +39,9 @@ def _check_operand_types(lhs: tensor, rhs: tensor) -> None:
         assert element in OPERAND_TYPES or element.is_fp8(), f"Unsupported {side} dtype {element}"
     if lhs.dtype.is_fp8() and rhs.dtype.is_fp8():
         return
-    assert lhs.dtype == rhs.dtype, (
-        f"Both operands must be same dtype. Got {lhs.dtype} and {rhs.dtype}"
-    )
+    if lhs.dtype != rhs.dtype:
+        error = AssertionError(f"Both operands must be same dtype. Got {lhs.dtype} and {rhs.dtype}")
+        raise coded("unlike-types", error)
     assert lhs.dtype is not U8, "only int8 supported!"
 
 

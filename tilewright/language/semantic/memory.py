@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import I1, I8, Pointer, Scalar, element_of, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
@@ -63,13 +64,15 @@ def check_pointer(ptr: Any, function: str) -> Scalar:
         advice = ""
         if isinstance(shown, tensor_descriptor_type):
             advice = f"; a descriptor has methods, such as `desc.{function}(offsets…)`"
-        raise ValueError(f"Unsupported ptr type {shown} in `tl.{function}`{advice}")
+        raise coded(
+            "not-a-pointer", ValueError(f"Unsupported ptr type {shown} in `tl.{function}`{advice}")
+        )
     return element.element_ty
 
 
 def check_mask(mask: tensor | None) -> None:
     if mask is not None and element_of(mask.type) is not I1:
-        raise ValueError("Mask must have boolean scalar type")
+        raise coded("mask-type", ValueError("Mask must have boolean scalar type"))
 
 
 def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
@@ -78,10 +81,8 @@ def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
         return
     for name, value in others.items():
         if value is not None and shape_of(value.type):
-            raise ValueError(
-                f"{name.capitalize()} argument cannot be block type if pointer argument is not a "
-                "block"
-            )
+            message = f"{name.capitalize()} argument cannot be block type if pointer argument is "
+            raise coded("tile-through-scalar-pointer", ValueError(f"{message}not a block"))
 
 
 def _check_block_pointer_options(boundary_check: Any, padding_option: Any) -> None:
@@ -117,7 +118,7 @@ def load(
     pointee = check_pointer(pointer, "load")
     mask = optional_tensor(s, mask)
     if mask is None and plain(other) is not None:
-        raise ValueError("`other` cannot be provided without `mask`")
+        raise coded("other-without-mask", ValueError("`other` cannot be provided without `mask`"))
     _check_block_pointer_options(boundary_check, padding_option)
     check_mask(mask)
     check_scalar_pointer(pointer, mask=mask, other=other if isinstance(other, tensor) else None)
@@ -165,9 +166,8 @@ def to_pointer_shape(s: Semantic, ptr: tensor, value: tensor) -> tensor:
     want = shape_of(ptr.type)
     common = convert.common_shape(want, shape_of(value.type))
     if common != want:
-        raise ValueError(
-            f"Expected pointer argument to have shape {list(common)} but got {list(want)}"
-        )
+        message = f"Expected pointer argument to have shape {list(common)} but got {list(want)}"
+        raise coded("stored-shape", ValueError(message), shape=common)
     return convert.extend_to(s, value, want)
 
 

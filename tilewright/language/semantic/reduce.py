@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.core import Region
 from tilewright.ir.types import FP32, FP64, I32, U32, DType, Scalar, shape_of
 from tilewright.language.semantic import arith, convert
@@ -77,7 +78,8 @@ def reduce(
         rank = len(shape)
         axis = compile_time_int(axis, "axis")
         if not -rank <= axis < rank:
-            raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
+            message = f"invalid axis {axis}. Expected {-rank} <= axis < {rank}"
+            raise coded("axis", ValueError(message))
         axis %= rank
         results = _reduce_axis(s, srcs, axis, combine)
         kept = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -171,10 +173,14 @@ def extremum_with_index(
     where = plain(axis)
     shape = shape_of(x.type)
     if not isinstance(where, int):
-        raise ValueError("an index along an axis needs `axis`, a compile-time integer")
+        raise coded(
+            "needs-constant",
+            ValueError("an index along an axis needs `axis`, a compile-time integer"),
+        )
     rank = len(shape)
     if not -rank <= where < rank:
-        raise ValueError(f"invalid axis {where}. Expected {-rank} <= axis < {rank}")
+        message = f"invalid axis {where}. Expected {-rank} <= axis < {rank}"
+        raise coded("axis", ValueError(message))
     index = index_along(s, shape, where % rank)
     left = bool(plain(tie_break_left))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import DType, Scalar, Tile, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import IncompatibleTypeErrorImpl, Semantic, static_assert
@@ -56,14 +57,14 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
     """The integers from start to end - 1 as int32."""
     start, end = plain(start), plain(end)
     if not isinstance(start, int) or not isinstance(end, int):
-        raise ValueError("arange's arguments must be of type tl.constexpr")
+        raise coded("needs-constant", ValueError("arange's arguments must be of type tl.constexpr"))
     if start not in INT32_RANGE or end - 1 not in INT32_RANGE:
         raise ValueError("arange must fit in int32")
     if end <= start:
         raise ValueError("arange's end argument must be greater than the start argument")
     count = end - start
     if s.options.strict_triton and count & (count - 1):
-        raise ValueError("arange's range must be a power of 2")
+        raise coded("power-of-two", ValueError("arange's range must be a power of 2"))
     check_shape(s, (count,))
     return s.emit(ops.Arange(start, end))
 
@@ -129,7 +130,8 @@ def normalized_axis(axis: Any, rank: int) -> int:
     """
     axis = compile_time_int(axis, "axis")
     if not -rank <= axis < rank:
-        raise ValueError(f"invalid axis {axis}. Expected {-rank} <= axis < {rank}")
+        message = f"invalid axis {axis}. Expected {-rank} <= axis < {rank}"
+        raise coded("axis", ValueError(message))
     return axis + rank if axis < 0 else axis
 
 
@@ -208,7 +210,10 @@ def join(s: Semantic, a: Any, b: Any) -> tensor:
     """The two side by side along a new last axis of length 2."""
     x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
     if x.dtype != y.dtype:
-        raise ValueError(f"join takes two tensors of one dtype, got {x.dtype} and {y.dtype}")
+        raise coded(
+            "unlike-types",
+            ValueError(f"join takes two tensors of one dtype, got {x.dtype} and {y.dtype}"),
+        )
     if shape_of(x.type):
         check_shape(s, (*shape_of(x.type), 2))
         return s.emit(ops.Join(x.handle, y.handle))

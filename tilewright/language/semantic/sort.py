@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.core import Region
 from tilewright.ir.types import FP16, I1, I8, I32, U32, DType, int_type, shape_of
 from tilewright.language.semantic import arith, convert, reduce, shape
@@ -125,7 +126,9 @@ def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
     if plain(mask) is not None:
         flags = to_tensor(s, mask)
         if flags.dtype != I1:
-            raise ValueError(f"Mask must have boolean scalar type, but it is {flags}")
+            raise coded(
+                "mask-type", ValueError(f"Mask must have boolean scalar type, but it is {flags}")
+            )
         counted = convert.broadcast_to(s, flags, shape_of(x.type)).handle
     return s.emit(Histogram(x.handle, counted, bins))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.base.codes import coded
 from tilewright.ir.types import I32, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
@@ -46,11 +47,12 @@ def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
     entries = [plain(entry) for entry in given_entries]
     for entry, shown in zip(entries, given_entries, strict=True):
         if not _is_allowed(s, entry):
-            raise ValueError(f"unsupported tensor index: {shown}{_advice(s, entry)}")
+            message = f"unsupported tensor index: {shown}{_advice(s, entry)}"
+            raise coded("tensor-index", ValueError(message))
     rank = len(shape_of(x.type))
     given = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if given > rank:
-        raise ValueError(f"too many indices for tensor of rank {rank}")
+        raise coded("tensor-index", ValueError(f"too many indices for tensor of rank {rank}"))
     entries = _without_ellipsis(entries, rank - given)
     x, dropped = _picked(s, x, [e for e in entries if e is not None])
     if dropped:

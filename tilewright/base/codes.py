@@ -1,0 +1,105 @@
+"""Codes of mistakes: what kind of mistake an exception is, whatever its class and its text.
+
+The classes and the texts of the language's errors are what users' tests match on, so neither can
+say it. What explains an error (`frontend/ast_to_ir/advice/`) goes by the code and by the facts
+that come with it, never by the text.
+
+    raise coded("signedness", TypeError("Cannot use / with int32 and uint32"))
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, TypeVar
+
+Code = Literal[
+    # names and calls
+    "unknown-name",
+    "unknown-attribute",
+    "plain-function",
+    "arguments",
+    "compile-time-function",
+    "length-of-tensor",
+    "one-value",
+    "not-callable",
+    # operands
+    "broadcast",
+    "stored-shape",
+    "operand-types",
+    "wrong-element-type",
+    "added-pointers",
+    "operator",
+    "membership",
+    "matmul-operator",
+    "signedness",
+    "needs-float",
+    "floor-division",
+    "fp8-mix",
+    "unlike-types",
+    "invert",
+    "number-range",
+    "not-a-tensor",
+    "not-a-type",
+    "tensor-index",
+    "tuple-index",
+    "axis",
+    # memory
+    "not-a-pointer",
+    "pointer-cast",
+    "other-without-mask",
+    "tile-through-scalar-pointer",
+    "mask-type",
+    "item-assignment",
+    # compile time
+    "needs-constant",
+    "run-time-text",
+    "print-prefix",
+    "constexpr-reassigned",
+    # control flow
+    "tile-condition",
+    "tile-choice",
+    "loop-type",
+    "loop-iterable",
+    "iterated-tensor",
+    "kernel-result",
+    # shapes
+    "power-of-two",
+    "too-many-elements",
+    # Python that kernels lack
+    "syntax",
+    "several-targets",
+    "comprehension-source",
+    "nested-comprehension",
+]
+
+
+class Mark(NamedTuple):
+    """What an exception carries: its code, and what the explanation needs besides."""
+
+    code: Code
+    facts: dict[str, Any]
+
+
+E = TypeVar("E", bound=BaseException)
+_KEY = "tilewright_mark"
+
+
+def coded(code: Code, error: E, **facts: Any) -> E:
+    """The exception, with a code and with facts that explain it; for use in a ``raise``."""
+    return marked(error, Mark(code, facts))
+
+
+def marked(error: E, mark: Mark | None) -> E:
+    """The exception with this mark, if it is one."""
+    if mark is not None:
+        vars(error)[_KEY] = mark
+    return error
+
+
+def mark_of(error: BaseException | None) -> Mark | None:
+    """What the exception carries; None for one without a code."""
+    if error is None:
+        return None
+    found = vars(error).get(_KEY)
+    if found is None and isinstance(error, AttributeError) and error.name is not None:
+        return Mark("unknown-attribute", {})  # Python's own says all in its attributes
+    return found

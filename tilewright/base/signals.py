@@ -1,0 +1,34 @@
+"""Exceptions that a handler of signals raised, in whatever code it came between.
+
+A program may end what takes too long by a handler that raises, as with `signal.alarm`. Such an
+exception is no failure of the code that it passes through.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Set
+from types import TracebackType
+
+
+def from_signal_handler(error: BaseException) -> bool:
+    """Whether a handler of signals that is set now raised the exception, or a cause of it."""
+    handlers = {
+        getattr(handler, "__code__", None)
+        for handler in map(signal.getsignal, signal.valid_signals())
+    } - {None}
+    found: BaseException | None = error
+    while found is not None:
+        if _passed(found.__traceback__, handlers):
+            return True
+        found = found.__cause__
+    return False
+
+
+def _passed(trace: TracebackType | None, handlers: Set[object]) -> bool:
+    """Whether a traceback leads through one of these."""
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False

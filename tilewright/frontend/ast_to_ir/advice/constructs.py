@@ -1,0 +1,171 @@
+"""Advice on constructs of Python: what must be known at compile time, control flow, syntax."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+import tilewright.language as tl
+from tilewright.base.codes import Code
+from tilewright.frontend.ast_to_ir.explain import Mistake, print_values, suggests
+from tilewright.frontend.source import JITCallable
+from tilewright.ir.types import DType, Pointer
+from tilewright.language.values import is_builtin, tensor
+from tilewright.ops.arith import Constant
+
+# -- compile time ----------------------------------------------------------------------------------
+
+
+@suggests("needs-constant")
+def needs_constant(mistake: Mistake) -> str | None:
+    """A run-time value where one known at compile time is needed: which parameter to annotate."""
+    frame = mistake.frame
+    names = [n.id for n in ast.walk(mistake.node) if isinstance(n, ast.Name)]
+    for name in dict.fromkeys(names):
+        value = frame.names.get(name)
+        if not isinstance(value, tensor) or value.handle.type != value.type:
+            continue
+        if name in frame.fn.arg_names and value.handle.op is None:
+            if not isinstance(value.type, Pointer):
+                return (
+                    f"`{name}` is known only when the kernel runs; make it a compile-time "
+                    f"parameter: `def {frame.fn.__name__}(…, {name}: tl.constexpr)`"
+                )
+        elif _constant(value):
+            return f"`{name}` is a local variable: write `{name}: tl.constexpr = …` to keep it one"
+    return None
+
+
+def _constant(value: tensor) -> bool:
+    """Whether a local name became a tensor only because it was assigned."""
+    return isinstance(value.handle.op, Constant) and value.type is value.dtype
+
+
+@suggests("run-time-text")
+def run_time_text(mistake: Mistake) -> str | None:
+    """An f-string of run-time values: print takes them after its text."""
+    if not isinstance(mistake.node, ast.JoinedStr):
+        return None
+    parts = [p for p in mistake.node.values if isinstance(p, ast.FormattedValue)]
+    values = ", ".join(ast.unparse(p.value) for p in parts)
+    return print_values(values)
+
+
+@suggests("constexpr-reassigned")
+def constexpr_reassigned(mistake: Mistake) -> str:
+    name = mistake.facts["name"]
+    return (
+        f"`{name}` has one value in all of the function, unrolled iterations too: write the "
+        f"expression in its place, or move the body into a function with a parameter "
+        f"`{name}: tl.constexpr`"
+    )
+
+
+@suggests("compile-time-function")
+def number_of_python(mistake: Mistake) -> str | None:
+    """`int(x)`, `float(x)` and `math.sqrt(x)` of a tensor."""
+    name = getattr(mistake.facts["function"], "__name__", "")
+    kinds = {"int": "tl.int32", "float": "tl.float32"}
+    operand = mistake.tensors[0] if mistake.tensors else None
+    if name in kinds and operand is not None:
+        return f"of a run-time value, `{operand.bracketed}.to({kinds[name]})`"
+    return f"kernels have `tl.{name}`" if is_builtin(getattr(tl, name, None)) else None
+
+
+@suggests("print-prefix")
+def text_first(mistake: Mistake) -> str | None:
+    """`tl.device_print` of a value alone."""
+    if not mistake.operands:
+        return None
+    text = mistake.operands[-1].text
+    return f"the first argument is a text: `tl.device_print('{text} =', {text})`"
+
+
+# -- what fits all mistakes with a code ------------------------------------------------------------
+
+_INSTEAD: dict[Code, str] = {
+    "comprehension-source": "operators and functions take a whole tile",
+    "invert": "`~` takes integers; a condition is negated by `not` or `~` of a comparison",
+    "kernel-result": "a kernel gives its results by `tl.store(pointer, value)`",
+    "mask-type": "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers",
+    "membership": "compare with each: `(x == a) | (x == b)`",
+    "matmul-operator": "the product of two matrices is `tl.dot(a, b)`",
+    "nested-comprehension": "write one comprehension within the other",
+    "other-without-mask": "`other` is what is read where `mask` is false: pass `mask=offsets < n`, "
+    "or leave `other` away",
+    "power-of-two": "take the next power of two, and mask what lies beyond the end: "
+    "`mask=offsets < n`",
+    "several-targets": "write one assignment a line",
+    "tile-condition": "a branch is taken by the whole program: choose element by element with "
+    "`tl.where`, or reduce the condition, as in `tl.max(condition.to(tl.int32)) != 0`",
+    "too-many-elements": "make the tile smaller, and loop over the rest or start more programs",
+}
+
+
+def _always(text: str) -> Callable[[Mistake], str]:
+    return lambda mistake: text
+
+
+for _code, _text in _INSTEAD.items():
+    suggests(_code)(_always(_text))
+
+_SYNTAX = {
+    "Lambda": "write a function at module level with `@triton.jit`",
+    "ClassDef": "define it at module level, with `@tl.core._aggregate`",
+    "Dict": "use a tuple, or a named tuple",
+    "Set": "use a tuple",
+    "Try": "kernels raise nothing; check with `tl.device_assert`",
+    "Raise": "use `tl.device_assert`, or `tl.static_assert` of what is known at compile time",
+    "Import": "import at module level",
+    "ImportFrom": "import at module level",
+    "Global": "pass values as arguments, and return them",
+    "Nonlocal": "pass values as arguments, and return them",
+    "Yield": "return a tuple",
+}
+
+
+@suggests("tile-choice")
+def tile_choice(mistake: Mistake) -> str | None:
+    """`a if condition else b` of a tile."""
+    match mistake.node:
+        case ast.IfExp(test=test, body=a, orelse=b):
+            return f"`tl.where({', '.join(map(ast.unparse, (test, a, b)))})`"
+        case _:
+            return None
+
+
+@suggests("loop-iterable", "iterated-tensor")
+def loop_iterable(mistake: Mistake) -> str:
+    if any(o.shape for o in mistake.tensors):
+        return "operators and functions take a whole tile: to add up its elements, `tl.sum(x)`"
+    return "write `for i in range(n)`"
+
+
+@suggests("not-a-type")
+def not_a_type(mistake: Mistake) -> str | None:
+    """The name of an element type in place of the type."""
+    value = mistake.facts["value"]
+    if not isinstance(value, str):
+        return "an element type is written as `tl.float32`"
+    found = [n for n in dir(tl) if isinstance(getattr(tl, n), DType)]
+    named = [n for n in found if value in (n, getattr(tl, n).name)]
+    return f"`tl.{named[0]}`" if named else "an element type is written as `tl.float32`"
+
+
+@suggests("syntax")
+def other_syntax(mistake: Mistake) -> str | None:
+    """What kernels have for a statement or an expression of Python that they lack."""
+    return _SYNTAX.get(mistake.facts["kind"])
+
+
+@suggests("not-a-tensor")
+def not_a_tensor(mistake: Mistake) -> str | None:
+    """A value of another kind where a tensor or a number is needed."""
+    value = mistake.facts["value"]
+    if isinstance(value, str):
+        return "write `name: tl.constexpr = …` for what is known at compile time and is no number"
+    if isinstance(value, tl.range):
+        return "write `for i in range(n)`: a range is no value"
+    if isinstance(value, JITCallable):
+        return "call a function by its own name, or annotate the new one: `name: tl.constexpr = …`"
+    return None

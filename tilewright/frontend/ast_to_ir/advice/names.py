@@ -1,0 +1,233 @@
+"""Advice on names, attributes and calls."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import tilewright.language as tl
+from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, suggests
+from tilewright.ir.types import DType
+from tilewright.language.aggregate import is_aggregate_class
+from tilewright.language.values import constexpr, tensor, tuple
+
+
+def _public(owner: Any) -> list[str]:
+    return [n for n in dir(owner) if not n.startswith("_")]
+
+
+def _nearest(name: str, names: Iterable[str]) -> str | None:
+    found = difflib.get_close_matches(name, sorted(set(names)), 1, 0.7)
+    return found[0] if found else None
+
+
+# Functions of Python that kernels lack -> what they have instead.
+_BUILTINS = {
+    "all": "of a tile of conditions, `tl.min(condition.to(tl.int32)) != 0`",
+    "any": "of a tile of conditions, `tl.max(condition.to(tl.int32)) != 0`",
+    "bool": "of a run-time value, `x != 0`",
+    "complex": "kernels have no complex numbers: use two tiles",
+    "dict": "use a tuple, or a named tuple",
+    "divmod": "`x // y` and `x % y`",
+    "enumerate": "write `for i in range(n)`, or `tl.static_range(n)` to index a tuple",
+    "map": "operators and functions take a whole tile",
+    "pow": "`x * x`; of floats, `tl.exp2(y * tl.log2(x))`",
+    "round": "of floats, `tl.extra.libdevice.rint(x)`",
+    "set": "use a tuple",
+    "str": "print takes values after its text: `print('n =', n)`",
+    "sum": "did you mean `tl.sum`?",
+    "tuple": "write `(a, b)`, or a comprehension",
+    "zip": "write `for i in range(n)`, or `tl.static_range(n)` to index tuples",
+}
+
+
+@suggests("unknown-name")
+def unknown_name(mistake: Mistake) -> str | None:
+    """A name that nothing is bound to: assigned on another way, of `tl`, or misspelt."""
+    name, frame = mistake.facts["name"], mistake.frame
+    line = _assigned_before(frame.definition, name, getattr(mistake.node, "lineno", 0))
+    if line:
+        return f"`{name}` is assigned at line {line}, but not on every way to here"
+    if hasattr(tl, name) and not name.startswith("_"):
+        return f"did you mean `tl.{name}`?"
+    if name in _BUILTINS:
+        return _BUILTINS[name]
+    near = _nearest(name, [*frame.names, *frame.captured, *frame.globals])
+    if near is not None:
+        return f"did you mean `{near}`?"
+    near = _nearest(name, _public(tl))
+    return None if near is None else f"did you mean `tl.{near}`?"
+
+
+def _assigned_before(definition: ast.AST, name: str, line: int) -> int:
+    """The first line before `line` on which the name is assigned, 0 if there is none."""
+    lines = [
+        node.lineno
+        for node in ast.walk(definition)
+        if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
+    ]
+    return min((n for n in lines if n < line), default=0)
+
+
+@suggests("unknown-attribute")
+def unknown_attribute(mistake: Mistake) -> str | None:
+    """A misspelt attribute, or a function of `tl` looked for elsewhere."""
+    error = mistake.error
+    if not isinstance(error, AttributeError) or error.name is None:
+        return None
+    owner, name = error.obj, error.name
+    known = _known_attribute(mistake, owner, name)
+    if known is not None:
+        return known
+    near = _nearest(name, _public(owner))
+    if near is not None:
+        return f"did you mean `{near}`?"
+    if owner is not tl and hasattr(tl, name):
+        is_value = isinstance(owner, tensor)
+        return f"it is a function: `tl.{name}(…)`" if is_value else f"did you mean `tl.{name}`?"
+    return None
+
+
+# Types of PyTorch and of C -> what `tl` calls them.
+_TYPES = {
+    "bool": "int1", "double": "float64", "float": "float32", "half": "float16", "int": "int32",
+    "long": "int64", "short": "int16",
+}  # fmt: skip
+# Attributes of arrays that are numbers; a kernel gets those of its arguments from its caller.
+_EXTENTS = frozenset({"nelement", "ndim", "numel", "shape", "size", "stride", "strides"})
+# Other attributes of arrays of NumPy and PyTorch -> what a tile has instead.
+_OF_ARRAYS = {
+    "astype": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
+    "clamp": "`tl.clamp({x}, low, high)`",
+    "clip": "`tl.clamp({x}, low, high)`",
+    "copy": "a tile does not change, so it needs no copy",
+    "clone": "a tile does not change, so it needs no copy",
+    "contiguous": "a tile is a value: there is nothing to make contiguous",
+    "dot": "`tl.dot({x}, b)`",
+    "expand": "`tl.broadcast_to({x}, shape)`",
+    "flatten": "`{x}.ravel()`",
+    "masked_fill": "`tl.where(mask, value, {x})`",
+    "matmul": "`tl.dot({x}, b)`",
+    "mean": "`tl.sum({x}, axis) / n`",
+    "mm": "`tl.dot({x}, b)`",
+    "ndim": "`len({x}.shape)`",
+    "pow": "`{x} * {x}`; of floats, `tl.exp2(y * tl.log2({x}))`",
+    "prod": "`tl.reduce({x}, axis, multiply)`, where `multiply` is a `@triton.jit` function",
+    "repeat": "`tl.broadcast_to({x}, shape)`",
+    "size": "`{x}.numel`; of one axis, `{x}.shape[axis]`",
+    "squeeze": "`tl.reshape({x}, shape)`",
+    "std": "the root of the mean of squares less the square of the mean, each by `tl.sum`",
+    "transpose": "`tl.trans({x})`; of more axes, `tl.permute({x}, order)`",
+    "type": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
+    "unsqueeze": "`tl.expand_dims({x}, axis)`",
+    "var": "the mean of squares less the square of the mean, each by `tl.sum`",
+}
+_OF_LISTS = frozenset({"append", "extend", "insert", "pop", "remove", "reverse", "sort"})
+
+
+def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
+    """What stands for an attribute of an array, a list or a module that everyone knows."""
+    if owner is tl and name in _TYPES:
+        return f"did you mean `tl.{_TYPES[name]}`?"
+    if isinstance(owner, tuple) and name in _OF_LISTS:
+        return (
+            "a list is a tuple here and does not change: write `values = values + [value]`, in a "
+            "loop only if it is unrolled (`tl.static_range`), or keep the values in a tile"
+        )
+    operand = next((o for o in mistake.tensors if o.value is owner), None)
+    if operand is None:
+        return None
+    if operand.is_pointer and name in _EXTENTS:
+        return _pass_extents(operand)
+    x = operand.bracketed
+    if name in _TYPES:
+        return f"`{x}.to(tl.{_TYPES[name]})`"
+    if name in _OF_ARRAYS:
+        return _OF_ARRAYS[name].format(x=x)
+    if name.endswith("_"):
+        return f"a tile does not change: assign a new one, as in `{x} = {x} + 1`"
+    return None
+
+
+def _pass_extents(pointer: Operand) -> str:
+    return (
+        f"`{pointer.text}` is a pointer to the first element, without a length: pass lengths and "
+        "strides to the kernel as arguments"
+    )
+
+
+@suggests("length-of-tensor")
+def length(mistake: Mistake) -> str | None:
+    pointers = mistake.pointers
+    if pointers:
+        return _pass_extents(pointers[0])
+    tiles = [o for o in mistake.tensors if o.shape]
+    return f"`{tiles[0].bracketed}.shape[0]`" if tiles else None
+
+
+@suggests("tuple-index")
+def shape_of_pointer(mistake: Mistake) -> str | None:
+    """`x_ptr.shape[0]`."""
+    match mistake.node:
+        case ast.Subscript(value=ast.Attribute(value=owner, attr="shape")):
+            found = Operand(owner, mistake.frame.values.get(owner))
+            return _pass_extents(found) if found.is_pointer else None
+        case _:
+            return None
+
+
+@suggests("not-callable")
+def conversion(mistake: Mistake) -> str | None:
+    """`tl.float32(n)`."""
+    if not isinstance(mistake.facts["value"], DType) or not isinstance(mistake.node, ast.Call):
+        return None
+    x = mistake.tensors[0].bracketed if mistake.tensors else "x"
+    return f"`{x}.to({ast.unparse(mistake.node.func)})`"
+
+
+@suggests("one-value")
+def extremum_of_tile(mistake: Mistake) -> str:
+    name, x = mistake.facts["function"].__name__, mistake.tensors[0].text
+    return f"`tl.{name}({x}, axis)` reduces a tile; `tl.{name}imum(a, b)` compares two"
+
+
+@suggests("plain-function")
+def plain_function(mistake: Mistake) -> str:
+    """A plain Python function where a kernel needs one of the language."""
+    function = mistake.facts["function"]
+    name = function.__name__
+    if function.__module__ != mistake.frame.globals.get("__name__") and hasattr(tl, name):
+        return f"kernels have `tl.{name}`"
+    return (
+        f"`{name}` is a Python function: decorate it with `@triton.jit`, or with "
+        "`@triton.constexpr_function` if it computes with compile-time values"
+    )
+
+
+@suggests("arguments")
+def wrong_arguments(mistake: Mistake) -> str | None:
+    """Arguments that the parameters of the function don't take."""
+    if not isinstance(mistake.node, ast.Call):
+        return None
+    function = mistake.frame.values.get(mistake.node.func)
+    function = function.value if isinstance(function, constexpr) else function
+    if not callable(function):
+        return None
+    names = [n for n in _parameters(function) if n not in ("_semantic", "_generator", "self")]
+    unknown = [k.arg for k in mistake.node.keywords if k.arg and k.arg not in names]
+    near = _nearest(unknown[0], names) if unknown else None
+    if near is not None:
+        return f"did you mean `{near}=`?"
+    return f"the parameters of {ast.unparse(mistake.node.func)} are ({', '.join(names)})"
+
+
+def _parameters(function: Any) -> list[str]:
+    function = function.__init__ if is_aggregate_class(function) else function
+    try:
+        signature = getattr(function, "signature", None) or inspect.signature(function)
+    except (TypeError, ValueError):
+        return []
+    return list(signature.parameters)

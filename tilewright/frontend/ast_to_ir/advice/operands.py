@@ -1,0 +1,243 @@
+"""Advice on operands: their shapes, element types, and what they point to."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from typing import Any
+
+from tilewright.frontend.ast_to_ir.explain import Mistake, Operand, in_words, print_values, suggests
+from tilewright.ir.types import DType, Pointer
+from tilewright.language.semantic.convert import common_shape
+from tilewright.language.values import constexpr
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+@suggests("broadcast")
+def broadcast(mistake: Mistake) -> str:
+    """Two shapes that one more axis would make compatible."""
+    tiles = [o for o in mistake.tensors if o.shape]
+    if any(o.is_pointer for o in tiles) and isinstance(mistake.node, ast.Call):
+        return "`mask`, `other` and a stored value need a shape that broadcasts to the pointer's"
+    for a in tiles:
+        for b in tiles:
+            if a is not b and len(a.shape) == 1 and _differ(a, b):
+                shape = _fitting((a.shape[0], 1), b.shape)
+                if shape is not None:
+                    return (
+                        f"`{a.bracketed}[:, None]` has shape {[a.shape[0], 1]}; with "
+                        f"`{b.text}` it makes {list(shape)}"
+                    )
+    return "two shapes fit if, counted from the last axis, extents are equal or one of them is 1"
+
+
+def _differ(a: Operand, b: Operand) -> bool:
+    return _fitting(a.shape, b.shape) is None
+
+
+def _fitting(
+    a: builtins.tuple[int, ...], b: builtins.tuple[int, ...]
+) -> builtins.tuple[int, ...] | None:
+    try:
+        return common_shape(a, b)
+    except ValueError:
+        return None
+
+
+# -- element types ---------------------------------------------------------------------------------
+
+
+@suggests("added-pointers")
+def added_pointers(mistake: Mistake) -> str:
+    return f"to add what lies there, load it: `tl.load({mistake.pointers[0].text})`"
+
+
+@suggests("operand-types")
+def operand_types(mistake: Mistake) -> str | None:
+    """Operands that no operation joins: a pointer and a float, bits of a float."""
+    pointers = mistake.pointers
+    others = [o for o in mistake.tensors if not o.is_pointer and o.value.dtype.is_floating()]
+    if not pointers:
+        return _bits_of(others[0]) if others else None
+    moves = isinstance(mistake.node, ast.BinOp | ast.AugAssign) and isinstance(
+        mistake.node.op, ast.Add | ast.Sub
+    )
+    if moves and others:
+        return (
+            f"an offset is an integer: `{others[0].bracketed}.to(tl.int64)`; or load what "
+            f"lies there first: `tl.load({pointers[0].text})`"
+        )
+    if moves and len(mistake.tensors) == 1:
+        return "an offset is an integer: it counts elements"
+    return _load(pointers[0])
+
+
+def _bits_of(operand: Operand) -> str:
+    bits = operand.value.dtype.primitive_bitwidth
+    return (
+        f"this takes integers: `{operand.bracketed}.to(tl.int32)` for its value, "
+        f"`.to(tl.int{bits}, bitcast=True)` for its bits"
+    )
+
+
+def _load(pointer: Operand) -> str:
+    return f"`{pointer.text}` is a pointer; what lies there is `tl.load({pointer.text})`"
+
+
+@suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "pointer-cast", "axis")
+def pointer_as_value(mistake: Mistake) -> str | None:
+    """A pointer where a number is needed."""
+    pointers = mistake.pointers
+    return _load(pointers[0]) if pointers else None
+
+
+@suggests("not-a-pointer")
+def value_as_pointer(mistake: Mistake) -> str | None:
+    """A number where a pointer is needed."""
+    values = [o.text for o in mistake.tensors if not o.is_pointer]
+    if not values:
+        return None
+    return f"`{values[0]}` is no pointer: add it to one, as in `ptr + {values[0]}`"
+
+
+@suggests("tensor-index")
+def element_of_array(mistake: Mistake) -> str | None:
+    """`x_ptr[i]`."""
+    if not mistake.tensors or not mistake.tensors[0].is_pointer:
+        return None
+    pointer = mistake.tensors[0].text
+    index = getattr(mistake.node, "slice", None)
+    if not isinstance(index, ast.expr) or isinstance(index, ast.Slice | ast.Tuple):
+        return f"a block of elements is `tl.load({pointer} + tl.arange(0, BLOCK), mask=…)`"
+    return f"an element is `tl.load({pointer} + {ast.unparse(index)})`"
+
+
+@suggests("item-assignment")
+def item_assignment(mistake: Mistake) -> str:
+    """`y_ptr[i] = value`, and the same of a tile."""
+    target = mistake.facts["target"]
+    owner = Operand(target.value, mistake.frame.names.get(ast.unparse(target.value)))
+    index = ast.unparse(target.slice)
+    if owner.is_pointer:
+        return f"to write to memory, `tl.store({owner.text} + {index}, value)`"
+    return (
+        f"a tile does not change: `{owner.text} = tl.where(index == {index}, value, {owner.text})`;"
+        f" to write to memory, `tl.store(pointer + {index}, value)`"
+    )
+
+
+@suggests("operator")
+def operator(mistake: Mistake) -> str | None:
+    """Operators that tensors lack, by their sign."""
+    match mistake.facts["sign"], mistake.operands:
+        case "**", [base, exponent, *_] if base.is_tensor:
+            return _power(base, exponent, mistake.facts["rhs"])
+        case "%" | "+", [text, value, *_] if value.is_tensor and _is_text(text):
+            return print_values(value.text)
+        case "==" | "!=", operands if mistake.facts["rhs"] is None and operands[0].is_tensor:
+            return "a run-time value is never None; `x is None` is known at compile time"
+        case _:
+            return None
+
+
+def _is_text(operand: Operand) -> bool:
+    return isinstance(operand.value, constexpr) and isinstance(operand.value.value, str)
+
+
+def _power(base: Operand, exponent: Operand, number: Any) -> str:
+    if isinstance(number, int) and 2 <= number <= 4:
+        product = " * ".join([base.text if isinstance(base.node, ast.Name) else "x"] * number)
+        return f"`{product}`" if base.text in product else f"`{product}`, with `x = {base.text}`"
+    if isinstance(number, float) and abs(number) == 0.5:
+        return f"`tl.{'sqrt' if number > 0 else 'rsqrt'}({base.text})`"
+    return f"of positive numbers, `tl.exp2({exponent.bracketed} * tl.log2({base.text}))`"
+
+
+@suggests("stored-shape")
+def stored_shape(mistake: Mistake) -> str:
+    shape = list(mistake.facts["shape"])
+    return (
+        f"a store writes one value through each pointer: it takes pointers of shape {shape}, as "
+        "`ptr + rows[:, None] * stride + columns[None, :]` has two axes"
+    )
+
+
+@suggests("number-range")
+def number_range(mistake: Mistake) -> str | None:
+    number, tensors = mistake.facts["number"], mistake.tensors
+    if not tensors:
+        return None
+    wide = next((t for t in ("int32", "int64") if abs(number) < 1 << int(t[3:]) - 1), None)
+    return f"`{tensors[0].bracketed}.to(tl.{wide})`" if wide else None
+
+
+@suggests("signedness")
+def signedness(mistake: Mistake) -> str | None:
+    unsigned = [o for o in _numbers(mistake) if o.value.dtype.is_int_unsigned()]
+    if not unsigned:
+        return None
+    bits = unsigned[0].value.dtype.primitive_bitwidth
+    return f"`{unsigned[0].bracketed}.to(tl.int{bits})`, if its values fit"
+
+
+def _numbers(mistake: Mistake) -> list[Operand]:
+    return [o for o in mistake.tensors if isinstance(o.value.dtype, DType)]
+
+
+@suggests("wrong-element-type", "needs-float")
+def needs_float(mistake: Mistake) -> str | None:
+    """A function of floats on something else."""
+    if mistake.facts.get("allowed", ("fp32",))[0] != "fp32":
+        return None
+    for o in _numbers(mistake):
+        if o.value.dtype.name not in ("fp32", "fp64"):
+            return f"`{o.bracketed}.to(tl.float32)`"
+    return None
+
+
+@suggests("unlike-types")
+def unlike_types(mistake: Mistake) -> str | None:
+    numbers = _numbers(mistake)
+    if len(numbers) < 2:
+        return None
+    return f"`{numbers[1].bracketed}.to({numbers[0].bracketed}.dtype)`"
+
+
+@suggests("fp8-mix")
+def fp8_mix(mistake: Mistake) -> str | None:
+    narrow = [o for o in _numbers(mistake) if o.value.dtype.is_fp8()]
+    if not narrow:
+        return None
+    return f"`{narrow[0].bracketed}.to(tl.float32)`: fp8 and integers do not mix"
+
+
+@suggests("floor-division")
+def floor_division(mistake: Mistake) -> str | None:
+    if not _numbers(mistake):
+        return None
+    return "`//` takes integers; of floats, `tl.floor(a / b)`"
+
+
+@suggests("loop-type")
+def changed_type(mistake: Mistake) -> str:
+    """A name whose type differs between the iterations that meet."""
+    name, before, after = (mistake.facts[k] for k in ("name", "before", "after"))
+    if not isinstance(before, DType | Pointer) or not isinstance(after, DType | Pointer):
+        return (
+            f"`{name}` keeps one type in a loop, and one shape: begin with a value like the one "
+            f"that is assigned, {in_words(after)}, not {in_words(before)}"
+        )
+    return (
+        f"`{name}` keeps one type in a loop: begin with a value of type {after}, or cast what is "
+        f"assigned to {before}"
+    )
+
+
+# -- memory ----------------------------------------------------------------------------------------
+
+
+@suggests("tile-through-scalar-pointer")
+def one_address(mistake: Mistake) -> str:
+    pointer = next((o.text for o in mistake.tensors if o.is_pointer), "the pointer")
+    return f"`{pointer}` is one address: a tile of them is `{pointer} + tl.arange(0, …)`"
