@@ -14,6 +14,7 @@ from tilewright.ir.core import Op as CoreOp
 from tilewright.ir.define import example_of
 from tilewright.ir.parser import parse_example
 from tilewright.ir.printer import print_function
+from tilewright.ir.types import shape_of
 from tilewright.ops.control import Return
 
 OpClass = type[CoreOp]
@@ -54,6 +55,20 @@ def meaning(cls: OpClass, folder: Path) -> str | None:
     return None
 
 
+def index_maps(cls: OpClass, folder: Path) -> str | None:
+    """Each op that takes tiles and gives results says how axes pass through it."""
+    declares = cls.elementwise or cls.index_maps is not CoreOp.index_maps
+    if declares and cls.no_index_maps:
+        return "has both `index_maps` and a reason why it has none"
+    if declares or cls.no_index_maps or documentation(cls, folder):
+        return None
+    op = next((op for op in parse_example(example_of(cls)).body if type(op) is cls), None)
+    takes_elements = op is not None and any(shape_of(v.type) for v in op.operands)
+    if op is not None and op.results and takes_elements:
+        return "has neither `index_maps` nor the reason in `no_index_maps`"
+    return None
+
+
 def valid_case(cls: OpClass, folder: Path) -> str | None:
     path = folder / f"{stem_of(cls)}.ir"
     if any(cls in ops_of_valid(case) for case in read_cases(path)):
@@ -69,7 +84,7 @@ def invalid_case(cls: OpClass, folder: Path) -> str | None:
 
 
 # A facet of a layer above (a lowering for each target, a derivative) is one more function here.
-FACETS: tuple[Facet, ...] = (documentation, meaning, valid_case, invalid_case)
+FACETS: tuple[Facet, ...] = (documentation, meaning, index_maps, valid_case, invalid_case)
 
 
 def missing_facets(cls: OpClass, folder: Path = FOLDER) -> list[str]:

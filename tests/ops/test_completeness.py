@@ -88,6 +88,32 @@ def test_faulty_documentation_is_found(doc: str, fault: str, tmp_path: Path) -> 
     assert fault in found
 
 
+TILES = "The operand.\n\n    %1 = arith.fake %0 : 4xi32 -> 4xi32\n"
+
+
+def maps(self: Any, result: int = 0) -> Any:
+    return ()
+
+
+@pytest.mark.parametrize(
+    ("doc", "facets", "faults"),
+    [
+        (TILES, {}, ["arith.fake has neither `index_maps` nor the reason in `no_index_maps`"]),
+        (TILES, {"index_maps": maps}, []),
+        (TILES, {"no_index_maps": "because"}, []),
+        (TILES, {"index_maps": maps, "no_index_maps": "because"}, ["has both `index_maps` and a"]),
+        (DOC, {}, []),
+    ],
+)
+def test_op_without_index_maps_is_found(
+    doc: str, facets: dict[str, Any], faults: list[str], tmp_path: Path
+) -> None:
+    with fake_op(doc, evaluate=identity, **facets) as cls:
+        found = missing_facets(cls, cases_in(tmp_path))
+    assert len(found) == len(faults)
+    assert all(fault in text for fault, text in zip(faults, found, strict=True))
+
+
 @pytest.mark.parametrize(
     ("facets", "fault"),
     [

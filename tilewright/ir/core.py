@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.base.diagnostics import IRError
-from tilewright.ir.types import Type
+from tilewright.ir.index_map import IndexMap, identity
+from tilewright.ir.types import Type, shape_of
 
 if TYPE_CHECKING:
     from tilewright.base.diagnostics import Loc
@@ -92,6 +93,7 @@ class Op:
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False
     no_evaluate: ClassVar[str] = ""  # why the op has no NumPy meaning of its own
+    no_index_maps: ClassVar[str] = ""  # why its results are not made of its operands' elements
 
     operands: list[Value]
     results: list[Value]
@@ -127,6 +129,13 @@ class Op:
     exact: ClassVar[Callable[..., Any]] = _never_wraps
     """Of an op whose integers wrap: what `evaluate` would give if they did not, as integers of 64
     bits; None for types of which it cannot say."""
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        """For each operand, which of its elements an element of a result is made of; None where the
+        result does not depend on the operand. See `ir/index_map.py`."""
+        if not self.elementwise:
+            raise NotImplementedError(f"{self.name} has no index maps: {self.no_index_maps}")
+        return (identity(shape_of(self.results[result].type)),) * len(self.operands)
 
     def reads(self) -> bool:
         """Whether the op, or one nested in it, reads memory."""

@@ -39,6 +39,7 @@ from tilewright.ops.numeric import (
     truncating_divide,
     truncating_remainder,
 )
+from tilewright.ops.view import View
 
 
 class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
@@ -614,7 +615,7 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
         return np.atleast_1d(src).view(numpy_of(self.to)).reshape(src.shape)
 
 
-class Hint(Op, name="arith.hint", traits=ELEMENTWISE):
+class Hint(View, name="arith.hint", traits=ELEMENTWISE):
     """`src`, with facts about its values that the author promises, per axis (0: none).
 
     `divisibility`: the first element of each contiguous run is a multiple of it; `contiguity`:
@@ -623,7 +624,6 @@ class Hint(Op, name="arith.hint", traits=ELEMENTWISE):
         %1 = arith.hint %0, divisibility=(16,), contiguity=(0,), constancy=(0,) : 64xi32 -> 64xi32
     """
 
-    src: Value = operand()
     divisibility: tuple[int, ...] = attr()
     contiguity: tuple[int, ...] = attr()
     constancy: tuple[int, ...] = attr()

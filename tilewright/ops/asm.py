@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, require, variadic
+from tilewright.ir.index_map import IndexMap, packed
 from tilewright.ir.traits import PURE, WRITES
 from tilewright.ir.types import DType, Scalar, Type, element_of, shape_of, text_of, with_shape
 
@@ -52,6 +53,9 @@ class _InlineAsm(Op):
         outputs, inputs = split_constraints(self.constraints)
         self._verify_count("results", outputs, self.types)
         self._verify_count("operands", inputs, [element_of(v.type) for v in self.args])
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return tuple(packed(shape_of(v.type), self.pack) for v in self.args)
 
     def _verify_count(self, what: str, given: Sequence[str], elements: Sequence[Scalar]) -> None:
         wanted = sum(registers_of(e, self.pack) for e in elements)

@@ -11,6 +11,7 @@ from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
 from tilewright.ir.types import I1, I64, Type, element_of, text_of, with_element
 from tilewright.ops.memory import (
+    Access,
     pointed_type,
     split_optional,
     verify_mask,
@@ -43,7 +44,7 @@ def _verify_one_way(op: Op, sem: str, name: str) -> None:
     )
 
 
-class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
+class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
     """Combines memory with `value` by `kind`: add, max, min, and, or, xor, xchg. Lanes act one
     after the other, in row-major order within the tile; masked-off lanes give 0.
 
@@ -51,7 +52,6 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
           : (4xptr<fp32>, 4xfp32, 4xi1) -> 4xfp32
     """
 
-    ptr: Value = operand()
     value: Value = operand()
     mask: Value | None = optional()
     kind: str = attr()
@@ -93,14 +93,13 @@ class AtomicRMW(Op, name="atomic.rmw", traits=READS | WRITES):
         return state.memory.atomic(self, ptr, value, mask)
 
 
-class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
+class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
     """Writes `value` where memory equals `expected`, bit for bit. Masked-off lanes give 0.
 
     %4 = atomic.cas %0, %1, %2, %3, sem="acq_rel", scope="gpu"
       : (4xptr<i32>, 4xi32, 4xi32, 4xi1) -> 4xi32
     """
 
-    ptr: Value = operand()
     expected: Value = operand()
     value: Value = operand()
     mask: Value | None = optional()
@@ -133,13 +132,12 @@ class AtomicCAS(Op, name="atomic.cas", traits=READS | WRITES):
         return state.memory.compare_and_swap(self, ptr, expected, value, mask)
 
 
-class AtomicLoad(Op, name="atomic.load", traits=READS | WRITES):
+class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
     """What is in memory now; masked-off lanes give 0. `sem` is relaxed or acquire.
 
     %2 = atomic.load %0, %1, sem="acquire", scope="gpu" : (4xptr<i32>, 4xi1) -> 4xi32
     """
 
-    ptr: Value = operand()
     mask: Value | None = optional()
     sem: str = attr("acquire")
     scope: str = attr("gpu")
@@ -160,13 +158,12 @@ class AtomicLoad(Op, name="atomic.load", traits=READS | WRITES):
         return state.memory.atomic_load(self, ptr, mask)
 
 
-class AtomicStore(Op, name="atomic.store", traits=WRITES):
+class AtomicStore(Access, name="atomic.store", traits=WRITES):
     """Puts `value` into memory, of which others see all or nothing. `sem` is relaxed or release.
 
     atomic.store %0, %1, %2, sem="release", scope="gpu" : (4xptr<i32>, 4xi32, 4xi1) -> ()
     """
 
-    ptr: Value = operand()
     value: Value = operand()
     mask: Value | None = optional()
     sem: str = attr("release")
@@ -191,7 +188,7 @@ class AtomicStore(Op, name="atomic.store", traits=WRITES):
         return ()
 
 
-class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
+class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
     """Waits, lane by lane, until memory equals `expected` bit for bit; whether it did before
     `timeout` nanoseconds had passed, for which a lane waits at least and a program at most once a
     lane. Without a timeout it waits for ever. Masked-off lanes do not wait, and give false. `sem`
@@ -201,7 +198,6 @@ class AtomicPoll(Op, name="atomic.poll", traits=READS | WRITES):
           : (4xptr<i32>, 4xi32, i64) -> 4xi1
     """
 
-    ptr: Value = operand()
     expected: Value = operand()
     mask: Value | None = optional()
     timeout: Value | None = optional()

@@ -180,6 +180,7 @@ class For(Op, name="control.for", traits=PURE):
         )
 
     no_evaluate = "it runs a nested region; see execute"
+    no_index_maps = "its regions decide what becomes of its operands"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         start, stop, step, *carried = args
@@ -233,6 +234,7 @@ class While(Op, name="control.while", traits=PURE):
         )
 
     no_evaluate = "it runs nested regions; see execute"
+    no_index_maps = "its regions decide what becomes of its operands"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         carried = list(args)
@@ -278,6 +280,7 @@ class If(Op, name="control.if", traits=PURE):
         )
 
     no_evaluate = "it runs a nested region; see execute"
+    no_index_maps = "its regions decide what becomes of its operands"
 
     def execute(self, state: Any, condition: Any) -> tuple[Any, ...]:
         return tuple(state.run(self.then if condition else self.otherwise, []))
@@ -297,6 +300,7 @@ class Call(Op, name="control.call", traits=WRITES):
         return self.types
 
     no_evaluate = "it runs another function; see execute"
+    no_index_maps = "its function decides what becomes of its operands"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         return tuple(state.call(self.callee, list(args)))

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.index_map import Along, Every, IndexMap, identity
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import (
     FP16,
@@ -86,6 +87,19 @@ class Dot(Op, name="tile.dot", traits=PURE):
             a=text_of(left),
             b=text_of(right),
             c=text_of(acc),
+        )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        *batch, m, k = shape_of(self.lhs.type)
+        result_shape = shape_of(self.acc.type)
+        rank = len(result_shape)
+        outer = tuple(Along(axis) for axis in range(rank - 2))
+        return (
+            IndexMap((*batch, m, k), result_shape, (*outer, Along(rank - 2), Every())),
+            IndexMap(
+                (*batch, k, result_shape[-1]), result_shape, (*outer, Every(), Along(rank - 1))
+            ),
+            identity(result_shape),
         )
 
     def evaluate(self, lhs: Array, rhs: Array, acc: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.index_map import IndexMap, Picked, broadcast, identity, permuted, without_axis
 from tilewright.ir.traits import LOCAL, PURE, READS, WRITES
 from tilewright.ir.types import (
     Shared,
@@ -22,9 +23,10 @@ from tilewright.ir.types import (
 )
 from tilewright.ops.memory import pointee_of, split_optional, verify_mask
 from tilewright.ops.numeric import Array
+from tilewright.ops.view import View
 
 
-class ConvertLayout(Op, name="gpu.convert_layout", traits=PURE):
+class ConvertLayout(View, name="gpu.convert_layout", traits=PURE):
     """The same tile in another layout, which is that of the result.
 
     layout !0 = "register[] lane[1] -> dim0:2"
@@ -32,8 +34,6 @@ class ConvertLayout(Op, name="gpu.convert_layout", traits=PURE):
     %0 = tile.arange start=0, end=2 : () -> 2xi32 !0
     %1 = gpu.convert_layout %0 : 2xi32 !0 -> 2xi32 !1
     """
-
-    src: Value = operand()
 
     def result_type(self) -> Type:
         return self.src.type
@@ -46,6 +46,9 @@ class ConvertLayout(Op, name="gpu.convert_layout", traits=PURE):
             "takes a tile, not {t}",
             t=text_of(self.src.type),
         )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (identity(shape_of(self.src.type)),)
 
     def evaluate(self, src: Array) -> Array:
         return src
@@ -82,6 +85,9 @@ class Share(Op, name="gpu.share", traits=PURE):
         )
         return Shared(shape_of(self.src.type), dtype_of(self.src.type))
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (identity(shape_of(self.src.type)),)
+
     def evaluate(self, src: Array) -> Array:
         return src
 
@@ -97,6 +103,9 @@ class Fetch(Op, name="gpu.fetch", traits=READS):
     def result_type(self) -> Type:
         _require_buffer(self, self.src)
         return Tile(shape_of(self.src.type), dtype_of(self.src.type))
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (identity(shape_of(self.src.type)),)
 
     def evaluate(self, src: Array) -> Array:
         return src.copy()
@@ -150,6 +159,11 @@ class Slot(Op, name="gpu.slot", traits=PURE):
             t=text_of(self.index.type),
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        shape = shape_of(self.buffer.type)
+        part = without_axis(shape, 0, Picked(1))
+        return part, broadcast((), part.target)
+
     def evaluate(self, buffer: Array, index: Array) -> Array:
         return buffer[int(index)]
 
@@ -175,6 +189,9 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
             rank=len(shape),
         )
         return Shared(tuple(shape[i] for i in self.order), dtype_of(self.buffer.type))
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (permuted(shape_of(self.buffer.type), self.order),)
 
     def evaluate(self, buffer: Array) -> Array:
         return np.transpose(buffer, self.order)

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.index_map import IndexMap, mixed
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import I1, I32, Tile, Type, dtype_of, is_int, shape_of, text_of
 from tilewright.ops.numeric import Array
@@ -43,6 +44,9 @@ class Histogram(Op, name="tile.histogram", traits=PURE):
             "mask",
             "the mask must be a bool for each element",
         )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (mixed(shape_of(self.src.type), (self.bins,)),) * len(self.operands)
 
     def evaluate(self, src: Array, mask: Array | None = None) -> Array:
         counted = (src >= 0) & (src < self.bins)

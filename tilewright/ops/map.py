@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, region, require, variadic
+from tilewright.ir.index_map import IndexMap, packed
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import Tile, Type, numpy_of, shape_of, with_shape
 from tilewright.ops.numeric import Array
@@ -78,6 +79,9 @@ class Map(Op, name="tile.map", traits=PURE):
             "the body must handle scalars only",
         )
         require(not self.writes(), self, "effects", "the body has effects")
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (packed(shape_of(self.srcs[0].type), self.pack),) * len(self.srcs)
 
     no_evaluate = "it runs a nested region; see execute"
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
+from tilewright.ir.index_map import IndexMap, broadcast
 from tilewright.ir.traits import ELEMENTWISE, READS, WRITES
 from tilewright.ir.types import (
     I1,
@@ -112,7 +113,17 @@ def pointed_type(ptr: Value) -> Type:
     return with_element(ptr.type, pointee_of(ptr.type))
 
 
-class Load(Op, name="mem.load", traits=READS):
+class Access(Op):
+    """Base of ops that read or write memory through each element of `ptr`."""
+
+    ptr: Value = operand()
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        shape = shape_of(self.ptr.type)
+        return tuple(broadcast(shape_of(v.type), shape) for v in self.operands)
+
+
+class Load(Access, name="mem.load", traits=READS):
     """What `ptr` points to. Lanes where `mask` is false give `other`, or 0 without it.
 
     `cache`, `evict`: advice on caching. `volatile`: may not be removed, repeated or merged.
@@ -121,7 +132,6 @@ class Load(Op, name="mem.load", traits=READS):
           : (4xptr<fp32>, 4xi1, 4xfp32) -> 4xfp32
     """
 
-    ptr: Value = operand()
     mask: Value | None = optional()
     other: Value | None = optional()
     cache: str = attr("")
@@ -155,14 +165,13 @@ class Load(Op, name="mem.load", traits=READS):
         return state.memory.load(self, ptr, mask, other)
 
 
-class Store(Op, name="mem.store", traits=WRITES):
+class Store(Access, name="mem.store", traits=WRITES):
     """Writes `value` where `ptr` points, in lanes where `mask` is true. Of lanes that write the
     same address, the last in row-major order wins.
 
         mem.store %0, %1, %2, cache="", evict="" : (4xptr<fp32>, 4xfp32, 4xi1) -> ()
     """
 
-    ptr: Value = operand()
     value: Value = operand()
     mask: Value | None = optional()
     cache: str = attr("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, require, variadic
+from tilewright.ir.index_map import IndexMap, identity
 from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
 from tilewright.ir.types import Shared, Tile, Type, shape_of
 from tilewright.ops.dot import Dot
@@ -64,6 +65,10 @@ class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
 
     def verify(self) -> None:
         require(self.pending >= 0, self, "pending", "{n} products", n=self.pending)
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        same = identity(shape_of(self.values[result].type))
+        return tuple(same if i == result else None for i in range(len(self.values)))
 
     def evaluate(self, *values: Array) -> tuple[Array, ...]:
         return values

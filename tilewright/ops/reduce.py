@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.ir.core import Op as CoreOp
 from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, region, require, variadic
+from tilewright.ir.index_map import Every, IndexMap, replaced, without_axis
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import Type, element_of, shape_of, with_shape
 from tilewright.ops.numeric import Array
@@ -82,6 +83,10 @@ class Reduce(_Combining, name="tile.reduce", traits=PURE):
             found.append(with_shape(s.type, shape[: self.axis] + shape[self.axis + 1 :]))
         return tuple(found)
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        source = shape_of(self.srcs[0].type)
+        return (without_axis(source, self.axis, Every()),) * len(self.srcs)
+
     no_evaluate = "it runs a nested region; see execute"
 
     def execute(self, state: Any, *args: Array) -> tuple[Array, ...]:
@@ -115,6 +120,10 @@ class Scan(_Combining, name="tile.scan", traits=PURE):
 
     def result_types(self) -> tuple[Type, ...]:
         return tuple(s.type for s in self.srcs)
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        source = shape_of(self.srcs[0].type)
+        return (replaced(source, self.axis, Every()),) * len(self.srcs)
 
     no_evaluate = "it runs a nested region; see execute"
 

@@ -8,6 +8,20 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.index_map import (
+    Fixed,
+    IndexMap,
+    Picked,
+    Reversed,
+    broadcast,
+    concatenated,
+    identity,
+    permuted,
+    replaced,
+    reshaped,
+    with_new_axis,
+    without_axis,
+)
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import (
     I32,
@@ -20,6 +34,7 @@ from tilewright.ir.types import (
     with_shape,
 )
 from tilewright.ops.numeric import Array
+from tilewright.ops.view import View
 
 
 class Arange(Op, name="tile.arange", traits=PURE):
@@ -49,13 +64,12 @@ class Arange(Op, name="tile.arange", traits=PURE):
         return np.arange(self.start, self.end, dtype=np.int32)
 
 
-class Splat(Op, name="tile.splat", traits=PURE):
+class Splat(View, name="tile.splat", traits=PURE):
     """A tile of which every element is the scalar `src`.
 
     %1 = tile.splat %0, shape=(4, 8,) : fp32 -> 4x8xfp32
     """
 
-    src: Value = operand()
     shape: tuple[int, ...] = attr()
 
     def result_type(self) -> Type:
@@ -64,6 +78,9 @@ class Splat(Op, name="tile.splat", traits=PURE):
     def verify(self) -> None:
         require(not isinstance(self.src.type, Tile), self, "operand-types", "takes a scalar")
         _verify_shape(self, self.shape)
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (broadcast((), self.shape),)
 
     def evaluate(self, src: Array) -> Array:
         return np.full(self.shape, src)
@@ -79,13 +96,12 @@ def _verify_shape(op: Op, shape: tuple[int, ...]) -> None:
     )
 
 
-class ExpandDims(Op, name="tile.expand_dims", traits=PURE):
+class ExpandDims(View, name="tile.expand_dims", traits=PURE):
     """A new axis of length 1 at position `axis` of the result.
 
     %1 = tile.expand_dims %0, axis=1 : 4xfp32 -> 4x1xfp32
     """
 
-    src: Value = operand()
     axis: int = attr()
 
     def result_type(self) -> Type:
@@ -104,17 +120,19 @@ class ExpandDims(Op, name="tile.expand_dims", traits=PURE):
             rank=rank + 1,
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (with_new_axis(shape_of(self.src.type), self.axis, 1),)
+
     def evaluate(self, src: Array) -> Array:
         return np.expand_dims(src, self.axis)
 
 
-class Broadcast(Op, name="tile.broadcast", traits=PURE):
+class Broadcast(View, name="tile.broadcast", traits=PURE):
     """Repeats along axes of length 1; the rank stays.
 
     %1 = tile.broadcast %0, shape=(4, 8,) : 4x1xfp32 -> 4x8xfp32
     """
 
-    src: Value = operand()
     shape: tuple[int, ...] = attr()
 
     def result_type(self) -> Type:
@@ -140,17 +158,19 @@ class Broadcast(Op, name="tile.broadcast", traits=PURE):
             b=self.shape,
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (broadcast(shape_of(self.src.type), self.shape),)
+
     def evaluate(self, src: Array) -> Array:
         return np.broadcast_to(src, self.shape)
 
 
-class Reshape(Op, name="tile.reshape", traits=PURE):
+class Reshape(View, name="tile.reshape", traits=PURE):
     """The same elements in row-major order under another shape; () gives a scalar.
 
     %1 = tile.reshape %0, shape=(8, 4,) : 4x8xfp32 -> 8x4xfp32
     """
 
-    src: Value = operand()
     shape: tuple[int, ...] = attr()
 
     def result_type(self) -> Type:
@@ -167,17 +187,19 @@ class Reshape(Op, name="tile.reshape", traits=PURE):
             b=self.shape,
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (reshaped(shape_of(self.src.type), self.shape),)
+
     def evaluate(self, src: Array) -> Array:
         return src.reshape(self.shape)
 
 
-class Permute(Op, name="tile.permute", traits=PURE):
+class Permute(View, name="tile.permute", traits=PURE):
     """Axes reordered: axis i of the result is axis `order[i]` of `src`.
 
     %1 = tile.permute %0, order=(1, 0,) : 4x8xfp32 -> 8x4xfp32
     """
 
-    src: Value = operand()
     order: tuple[int, ...] = attr()
 
     def result_type(self) -> Type:
@@ -191,6 +213,9 @@ class Permute(Op, name="tile.permute", traits=PURE):
             rank=len(shape),
         )
         return with_shape(self.src.type, tuple(shape[i] for i in self.order))
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (permuted(shape_of(self.src.type), self.order),)
 
     def evaluate(self, src: Array) -> Array:
         return np.transpose(src, self.order)
@@ -218,17 +243,19 @@ class Join(Op, name="tile.join", traits=PURE):
             b=text_of(self.rhs.type),
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        shape = shape_of(self.lhs.type)
+        return tuple(with_new_axis(shape, len(shape), 2, side) for side in (0, 1))
+
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return np.stack([lhs, rhs], axis=-1)
 
 
-class Split(Op, name="tile.split", traits=PURE):
+class Split(View, name="tile.split", traits=PURE):
     """The two halves of a last axis of length 2.
 
     %1, %2 = tile.split %0 : 4x2xfp32 -> (4xfp32, 4xfp32)
     """
-
-    src: Value = operand()
 
     def result_types(self) -> tuple[Type, ...]:
         half = with_shape(self.src.type, shape_of(self.src.type)[:-1])
@@ -243,6 +270,10 @@ class Split(Op, name="tile.split", traits=PURE):
             "the last axis of {shape} must have length 2",
             shape=shape,
         )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        shape = shape_of(self.src.type)
+        return (without_axis(shape, len(shape) - 1, Fixed(result)),)
 
     def evaluate(self, src: Array) -> tuple[Array, ...]:
         return np.asarray(src[..., 0]), np.asarray(src[..., 1])
@@ -287,17 +318,24 @@ class Cat(Op, name="tile.cat", traits=PURE):
         length = a[self.axis] + b[self.axis]
         return with_shape(self.lhs.type, (*a[: self.axis], length, *a[self.axis + 1 :]))
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        a, b = shape_of(self.lhs.type), shape_of(self.rhs.type)
+        first, length = a[self.axis], a[self.axis] + b[self.axis]
+        return (
+            concatenated(a, self.axis, 0, length),
+            concatenated(b, self.axis, first, length),
+        )
+
     def evaluate(self, lhs: Array, rhs: Array) -> Array:
         return np.concatenate([lhs, rhs], self.axis)
 
 
-class Flip(Op, name="tile.flip", traits=PURE):
+class Flip(View, name="tile.flip", traits=PURE):
     """The elements in reverse order along an axis.
 
     %1 = tile.flip %0, axis=0 : 4xfp32 -> 4xfp32
     """
 
-    src: Value = operand()
     axis: int = attr()
 
     def result_type(self) -> Type:
@@ -314,11 +352,14 @@ class Flip(Op, name="tile.flip", traits=PURE):
             rank=rank,
         )
 
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        return (replaced(shape_of(self.src.type), self.axis, Reversed(self.axis)),)
+
     def evaluate(self, src: Array) -> Array:
         return np.flip(src, self.axis)
 
 
-class Gather(Op, name="tile.gather", traits=PURE):
+class Gather(View, name="tile.gather", traits=PURE):
     """Elements picked along an axis: result[.., k, ..] = src[.., index[.., k, ..], ..].
 
     An index outside the axis is clamped to it.
@@ -326,7 +367,6 @@ class Gather(Op, name="tile.gather", traits=PURE):
         %2 = tile.gather %0, %1, axis=0 : (8xfp32, 4xi32) -> 4xfp32
     """
 
-    src: Value = operand()
     index: Value = operand()
     axis: int = attr()
 
@@ -354,6 +394,11 @@ class Gather(Op, name="tile.gather", traits=PURE):
             b=b,
             axis=self.axis,
         )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        source, index = shape_of(self.src.type), shape_of(self.index.type)
+        axes = replaced(source, self.axis, Picked(1)).axes
+        return IndexMap(source, index, axes), identity(index)
 
     def evaluate(self, src: Array, index: Array) -> Array:
         last = src.shape[self.axis] - 1

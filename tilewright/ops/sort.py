@@ -8,6 +8,7 @@ import numpy as np
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.index_map import Every, IndexMap, replaced
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import Type, dtype_of, is_int, shape_of, text_of
 from tilewright.ops.numeric import Array
@@ -85,6 +86,10 @@ class Sort(Op, name="tile.sort", traits=PURE):
             "merges rows whose length is a power of two, not {n}",
             n=shape[-1],
         )
+
+    def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
+        shape = shape_of(self.src.type)
+        return (replaced(shape, len(shape) - 1, Every()),)
 
     def evaluate(self, src: Array) -> Array:
         if not self.merge:
