@@ -27,6 +27,7 @@ import numpy as np
 
 from tilewright.ir.core import Module
 from tilewright.lowering.emit import (
+    I16,
     I32,
     I64,
     PTR,
@@ -183,6 +184,10 @@ class EmulatedHardware:
         self.rounds_to_bf16 = False
         self.forms: list[tuple[str, list[LType]]] = []
 
+    @property
+    def loads_matrices(self) -> bool:
+        return self.lanes == 32
+
     def thread(self, b: Builder) -> V:
         return b.load(I32, _at(_words().thread))
 
@@ -210,6 +215,30 @@ class EmulatedHardware:
 
     def wait_copies(self, b: Builder, pending: int) -> None:
         """All copies are complete."""
+
+    def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
+        """Each lane asks the lanes that have them for the addresses of its rows."""
+        self._check_aligned(b, row, 16)
+        lane = b.and_(self.thread(b), self.lanes - 1)
+        group, place = b.lshr(lane, 2), b.and_(lane, 3)
+        found: list[V] = []
+        for matrix in range(count):
+            if not transposed:
+                at = self._address(b, row, b.add(group, 8 * matrix))
+                found.append(b.load(I32, b.gep(I32, at, place), align=4))
+                continue
+            first = b.add(b.mul(place, const(I32, 2)), const(I32, 8 * matrix))
+            rows = [self._address(b, row, b.add(first, const(I32, i))) for i in (0, 1)]
+            low, high = (b.zext(b.load(I16, b.gep(I16, at, group)), I32) for at in rows)
+            found.append(b.or_(low, b.shl(high, const(I32, 16))))
+        return found
+
+    def _address(self, b: Builder, mine: V, lane: V) -> V:
+        """The address that another lane has."""
+        whole = b.ptrtoint(mine)
+        halves = [b.trunc(whole, I32), b.trunc(b.lshr(whole, const(I64, 32)), I32)]
+        low, high = (b.zext(self.shuffle(b, half, lane), I64) for half in halves)
+        return b.inttoptr(b.or_(low, b.shl(high, const(I64, 32))))
 
     def shuffle(self, b: Builder, word: V, lane: V) -> V:
         self._fault_unless(b, b.icmp("ult", lane, const(I32, self.lanes)))

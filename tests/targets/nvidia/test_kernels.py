@@ -263,12 +263,19 @@ def test_types_and_orders_of_a_product(type: str, step: int, orders: str) -> Non
     assert ("cp.async" in text) == (type not in ("i8", "fp8e4nv") or orders != "tn")
 
 
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("warps", [1, 2])
-def test_product_of_few_warps(warps: int) -> None:
-    text = matmul("fp16", (64, 64, 32), warps, 3).asm["ptx"]
+def test_product_of_few_warps(warps: int, orders: str) -> None:
+    """Operands come from shared memory four matrices at a time, transposed where they lie so."""
+    text = matmul("fp16", (64, 64, 32), warps, 3, orders).asm["ptx"]
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in text
     assert "wgmma" not in text
     assert "cp.async" in text
+    found = set(re.findall(r"ldmatrix\.sync\.aligned\.(\S+)\.shared", text))
+    across = {"n": "m8n8.x4.trans", "t": "m8n8.x4"}
+    assert found == {{"n": "m8n8.x4", "t": "m8n8.x4.trans"}[orders[0]], across[orders[1]]}
+    products = text.count("mma.sync.aligned")
+    assert text.count("ldmatrix.") <= products
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.layout.families import row_major
-from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout, dim_name
+from tilewright.layout.matrix import MatrixAccess, matrix_access
 from tilewright.lowering.emit import I8, I32, LType, V, const, int_type, vector
 from tilewright.lowering.simt.convert import from_bits
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
@@ -109,13 +110,28 @@ def _readers(buffer: Value) -> Iterator[Op]:
 
 @emits(Fetch)
 def emit_fetch(kernel: Kernel, op: Fetch) -> None:
-    b = kernel.b
     base = kernel.scalar(op.src)
     element = _element(op.result)
-    tile = layout_of(op.result)
+    tile, buffer = layout_of(op.result), layout_of(op.src)
+    matrices = _matrix_loads(kernel, tile, buffer, element.bits)
+    found = (
+        _load_rows(kernel, tile, buffer, base, element)
+        if matrices is None
+        else _load_matrices(kernel, matrices, base, element)
+    )
+    copies = tile.free_variables(REGISTER)
+    bits: Registers = [found[r & ~copies] for r in range(tile.in_size(REGISTER))]
+    kernel.bind(op, from_bits(kernel, op.result.type, bits))
+
+
+def _load_rows(
+    kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, base: V, element: LType
+) -> dict[int, V]:
+    """The elements of a thread by its own loads, neighbours in memory together."""
+    b = kernel.b
     found: dict[int, V] = {}
     limit = VECTOR_BYTES * 8 // element.bits
-    for registers, offset in moves(kernel, tile, layout_of(op.src), limit):
+    for registers, offset in moves(kernel, tile, buffer, limit):
         place = b.gep(element, base, offset)
         if len(registers) == 1:
             found[registers[0]] = b.load(element, place)
@@ -123,9 +139,45 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
         kind = vector(element, len(registers))
         loaded = b.load(kind, place, align=len(registers) * element.bits // 8)
         found |= {r: b.extract(loaded, i) for i, r in enumerate(registers)}
-    copies = tile.free_variables(REGISTER)
-    bits: Registers = [found[r & ~copies] for r in range(tile.in_size(REGISTER))]
-    kernel.bind(op, from_bits(kernel, op.result.type, bits))
+    return found
+
+
+class _MatrixLoads(NamedTuple):
+    """How a warp loads a tile by matrices, and whether it transposes them."""
+
+    access: MatrixAccess
+    transposed: bool
+
+
+def _matrix_loads(
+    kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, bits: int
+) -> _MatrixLoads | None:
+    """How to load whole matrices of 8x8 units; None where that is impossible, or no better than
+    a word for each thread."""
+    if not kernel.hw.loads_matrices or tile.free_variables(REGISTER):
+        return None
+    for transposed in (False, True):
+        access = matrix_access(tile, buffer, bits, transposed=transposed)
+        if access is not None and (transposed or access.width > 1):
+            return _MatrixLoads(access, transposed)
+    return None
+
+
+def _load_matrices(kernel: Kernel, loads: _MatrixLoads, base: V, element: LType) -> dict[int, V]:
+    b = kernel.b
+    access, transposed = loads
+    found: dict[int, V] = {}
+    starts = kernel.coordinates(access.rows, OFFSET)
+    for start, operands in zip(starts, access.registers, strict=True):
+        row = b.gep(element, base, start)
+        words = kernel.hw.load_matrices(b, row, access.width, transposed)
+        for word, registers in zip(words, operands, strict=True):
+            if len(registers) == 1:
+                found[registers[0]] = word
+                continue
+            units = b.bitcast(word, vector(element, len(registers)))
+            found |= {r: b.extract(units, i) for i, r in enumerate(registers)}
+    return found
 
 
 @emits(Allocate)

@@ -46,12 +46,16 @@ class Hardware(Protocol):
         lanes: threads of a warp.
         shared_space: LLVM's number for the address space of shared memory.
         rounds_to_bf16: see `lowering.emit.Builder`.
+        loads_matrices: whether it has `load_matrices`.
     """
 
     name: str
     lanes: int
     shared_space: int
     rounds_to_bf16: bool
+
+    @property
+    def loads_matrices(self) -> bool: ...
 
     def thread(self, b: Builder) -> V:
         """Index of the thread in its program."""
@@ -86,6 +90,15 @@ class Hardware(Protocol):
 
     def wait_copies(self, b: Builder, pending: int) -> None:
         """Wait for this thread's groups of copies, but for the last `pending` ones."""
+        ...
+
+    def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
+        """1, 2 or 4 matrices of 8x8 units of 16 bits from shared memory: a 32-bit word of each.
+
+        Lane 8m + i gives the address of row i of matrix m, 16 aligned bytes. Lane 4g + t gets units
+        2t and 2t + 1 of row g; `transposed`, those of column g in rows 2t and 2t + 1.
+        All lanes take part. See `layout.matrix`.
+        """
         ...
 
     def shuffle(self, b: Builder, word: V, lane: V) -> V:

@@ -19,6 +19,7 @@ from tilewright.lowering.emit import (
     int_type,
     pointer,
     poison,
+    struct,
     vector,
     zero,
 )
@@ -59,6 +60,7 @@ class NvidiaHardware:
     def __init__(self, features: frozenset[str] = processor(DEFAULT_ARCH).features) -> None:
         self.features = features
         self.rounds_to_bf16 = "bf16" in features
+        self.loads_matrices = "ldmatrix" in features
 
     def thread(self, b: Builder) -> V:
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, [])
@@ -94,6 +96,13 @@ class NvidiaHardware:
 
     def wait_copies(self, b: Builder, pending: int) -> None:
         b.inline_asm(f"cp.async.wait_group {pending};", "~{memory}", VOID, [], True)
+
+    def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
+        suffix = ".trans" if transposed else ""
+        name = f"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x{count}{suffix}.b16"
+        ret = I32 if count == 1 else struct(*[I32] * count)
+        got = b.intrinsic(name, ret, [row], overloads=[row.type])
+        return [got] if count == 1 else [b.extract_value(got, i, I32) for i in range(count)]
 
     def _shuffle(self, b: Builder, mode: str, word: V, lane: V, clamp: int) -> V:
         args = [const(I32, ALL_LANES), word, lane, const(I32, clamp)]

@@ -1,0 +1,107 @@
+"""Operands of matrix instructions that a warp loads by matrices of 8x8 units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.lowering.simt.emulator import EmulatedHardware
+from tests.lowering.simt.harness import assert_same
+from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
+from tilewright.ir.verify import verify_module
+from tilewright.layout.families import mma_operand_a, mma_operand_b, shared_hopper
+from tilewright.layout.linear import LinearLayout
+from tilewright.lowering.emit import Builder, V
+from tilewright.ops.gpu import Share
+from tilewright.ops.memory import Store
+from tilewright.passes.assign_layouts import ANCHORS
+from tilewright.passes.layout_rules import Demands
+
+ROWS, COLUMNS = 64, 64
+INTEGER = {8: np.int8, 16: np.int16, 32: np.int32}
+
+Calls = list[tuple[int, bool]]
+Operand = Callable[[tuple[int, int], int, tuple[int, int]], LinearLayout]
+
+
+def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
+    """A tile goes to shared memory and comes back."""
+    tile = f"{ROWS}x{COLUMNS}x"
+    pointers = f"{tile}ptr<i{bits}>"
+    module = parse_module(f"""
+    func @kernel(%p: ptr<i{bits}>, %q: ptr<i{bits}>) {{
+      %n = tile.arange start=0, end={ROWS * COLUMNS} : () -> {ROWS * COLUMNS}xi32
+      %o = tile.reshape %n, shape=({ROWS}, {COLUMNS},) : {ROWS * COLUMNS}xi32 -> {tile}i32
+      %s = tile.splat %p, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
+      %a = mem.addptr %s, %o : ({pointers}, {tile}i32) -> {pointers}
+      %v = mem.load %a, _, _, cache="", evict="", volatile=False : {pointers} -> {tile}i{bits}
+      %h = gpu.share %v : {tile}i{bits} -> shared<{tile}i{bits}>
+      %w = gpu.fetch %h : shared<{tile}i{bits}> -> {tile}i{bits}
+      %t = tile.splat %q, shape=({ROWS}, {COLUMNS},) : ptr<i{bits}> -> {pointers}
+      %b = mem.addptr %t, %o : ({pointers}, {tile}i32) -> {pointers}
+      mem.store %b, %w, _, cache="", evict="" : ({pointers}, {tile}i{bits}) -> ()
+      control.return [] : () -> ()
+    }}
+    """)
+    verify_module(module)
+    (share,) = (op for op in module.walk() if isinstance(op, Share))
+    share.result.layout = buffer
+    return module
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """The count and kind of each load of matrices that is emitted."""
+    found: Calls = []
+    real = EmulatedHardware.load_matrices
+
+    def noted(hw: EmulatedHardware, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
+        found.append((count, transposed))
+        return real(hw, b, row, count, transposed)
+
+    monkeypatch.setattr(EmulatedHardware, "load_matrices", noted)
+    return found
+
+
+def demand(monkeypatch: pytest.MonkeyPatch, layout: LinearLayout) -> None:
+    """What is stored, and so what is fetched, has this layout, as for a matrix instruction."""
+    monkeypatch.setitem(ANCHORS, Store, lambda op, ctx: Demands([layout] * len(op.operands), []))
+
+
+def check(bits: int, buffer: LinearLayout, warps: int) -> None:
+    rng = np.random.default_rng(bits)
+    info = np.iinfo(INTEGER[bits])
+    given = rng.integers(info.min, info.max, ROWS * COLUMNS, INTEGER[bits], endpoint=True)
+    out = np.zeros_like(given)
+    module = through_shared_memory(bits, buffer)
+    assert_same(module, (1, 1, 1), [given, out], warps=warps, lanes=32)
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64])
+@pytest.mark.parametrize("across", [False, True])
+@pytest.mark.parametrize("operand", [mma_operand_a, mma_operand_b])
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_operands_arrive(
+    bits: int, operand: Operand, across: bool, swizzle: int,
+    calls: Calls, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Every value gets to the register that the instruction reads, whichever way it lies."""
+    layout = operand((ROWS, COLUMNS), bits, (2, 1))
+    demand(monkeypatch, layout)
+    check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 2)
+    along_k = across == (operand is mma_operand_b)
+    if along_k:
+        assert set(calls) == {(4, False)}
+    else:
+        assert set(calls) == ({(4, True)} if bits == 16 else set())
+
+
+def test_without_the_instruction(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(EmulatedHardware, "loads_matrices", False)
+    layout = mma_operand_a((ROWS, COLUMNS), 16, (1, 1))
+    demand(monkeypatch, layout)
+    check(16, shared_hopper((ROWS, COLUMNS), 16, 64), 1)
+    assert not calls
