@@ -304,6 +304,36 @@ def test_loop_runs_over_a_range(start: int, stop: int, step: int, constant: bool
     assert out[0] == 2 * sum(range(start, stop, step))
 
 
+@pytest.mark.parametrize(("n", "found"), [(3, [3, 0]), (-3, [0, 7])])
+def test_when_runs_or_ends_the_function(n: int, found: list[int]) -> None:
+    module = Module("m")
+    b = Builder(module.function("f", VOID, [(PTR, ""), (I64, "")]))
+    place, given = b.function.params
+    with b.when(b.icmp("sgt", given, 0), weights=(1, 9)):
+        b.store(given, place)
+    with b.when(b.icmp("sgt", given, 0)):
+        b.ret()
+    b.store(const(I64, 7), b.gep(I64, place, 1))
+    b.ret()
+    out = np.zeros(2, np.int64)
+    run(module, "f", out, n)
+    assert out.tolist() == found
+
+
+def test_alloca_of_a_count_is_taken_where_it_stands() -> None:
+    module = Module("m")
+    b = Builder(module.function("f", VOID, [(PTR, ""), (I64, "")]))
+    place, count = b.function.params
+    room = b.alloca(I64, count)
+    with b.loop(0, count) as loop:
+        b.store(b.mul(loop.index, loop.index), b.gep(I64, room, loop.index))
+    b.store(b.load(I64, b.gep(I64, room, b.sub(count, 1))), place)
+    b.ret()
+    out = np.zeros(1, np.int64)
+    run(module, "f", out, 100)
+    assert out[0] == 99**2
+
+
 def test_loop_metadata() -> None:
     module = Module("m")
     b = Builder(module.function("f", VOID, [(I64, "")]))

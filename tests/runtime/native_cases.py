@@ -85,12 +85,17 @@ class Variant(CompiledKernel):
 class Twin:
     """A kernel of a function's signature.
 
+    Args:
+        runtime: what launches it, if not this process's native code.
+
     Attributes:
         launcher: the native one.
         natively: whether the last launch was by native code.
     """
 
-    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Any], runtime: Runtime | None = None, **options: Any
+    ) -> None:
         self.signature = inspect.signature(function)
         self.pre_run_hooks: list[Any] = []
         self.used_global_vals: dict[Any, Any] = {}
@@ -104,7 +109,7 @@ class Twin:
         self.variants: dict[Any, Variant] = {}
         self.seen: list[bytes] = []
         self.natively = True
-        self.launcher = Launcher(native(), self, self.by_reference)
+        self.launcher = Launcher(runtime or native(), self, self.by_reference)
 
     def by_reference(self, grid: Any, /, *args: Any, **kwargs: Any) -> Variant:
         self.natively = False

@@ -20,7 +20,7 @@ from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.launcher import Launcher
-from tilewright.runtime.native.layout import NUMBERS, TORCH_OFFSETS
+from tilewright.runtime.native.layout import TORCH_CUDA, TORCH_OFFSETS
 from tilewright.runtime.specialize import make_binder
 
 TORCH_FP32 = 6  # c10::ScalarType::Float
@@ -42,7 +42,7 @@ def _tells(width: Any, what: Callable[[Any], int]) -> Any:
 
 
 _TELL = {
-    "torch_get_device_type": _tells(ctypes.c_int32, lambda tensor: NUMBERS["TORCH_CUDA"]),
+    "torch_get_device_type": _tells(ctypes.c_int32, lambda tensor: TORCH_CUDA),
     "torch_get_device_index": _tells(
         ctypes.c_int32, lambda tensor: int(tensor.device.partition(":")[2])
     ),
@@ -58,7 +58,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
     found.look_for_torch()
     made = FakeCuda([Gpu(), Gpu()])
     made.install(monkeypatch)
-    found._all.put_object("torch_tensor", OnGpu)
+    found._put_type("torch:Tensor", OnGpu)
     found._all.put("torch_offset", TORCH_OFFSETS[0])
     for field, function in _TELL.items():
         found._all.put(field, ctypes.cast(function, ctypes.c_void_p).value or 0)

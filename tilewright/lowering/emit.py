@@ -132,8 +132,11 @@ class Builder(ValueBuilder):
         keyword = "store volatile" if volatile else "store"
         self._effect(f"{keyword} {value!r}, {ptr!r}{self._tail(align, value.type, metadata)}")
 
-    def alloca(self, type: LType, count: int = 1, align: int | None = None) -> V:
-        """Stack room for `count` of a type, in the entry block wherever the builder is."""
+    def alloca(self, type: LType, count: int | V = 1, align: int | None = None) -> V:
+        """Stack room for `count` of a type, in the entry block wherever the builder is; where the
+        count is a value, room that is taken here, each time that control comes by."""
+        if isinstance(count, V):
+            return self._value(f"alloca {type.text}, {count!r}", PTR)
         name = f"%v{self.function.next_serial()}"
         size = f", i64 {count}" if count != 1 else ""
         tail = f", align {align}" if align else ""
@@ -335,6 +338,21 @@ class Builder(ValueBuilder):
             profile = f'!{{!"branch_weights", i32 {weights[0]}, i32 {weights[1]}}}'
             line = f"{line}, !prof {self.module.metadata(profile)}"
         self._terminate(f"{line}, {metadata}" if metadata else line)
+
+    @contextmanager
+    def when(self, condition: V, weights: tuple[int, int] | None = None) -> Generator[None]:
+        """Instructions that run where an i1 holds. They may end with a terminator of their own.
+
+        with b.when(b.icmp("eq", pointer, 0)):
+            b.ret(const(I32, 0))
+        """
+        then, after = self.block("then"), self.block("after")
+        self.cond_br(condition, then, after, weights)
+        self.at(then)
+        yield
+        if not self.current.closed:
+            self.br(after)
+        self.at(after)
 
     def phi(self, type: LType) -> Phi:
         """A phi at the head of the current block."""

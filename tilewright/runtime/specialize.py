@@ -25,27 +25,25 @@ from __future__ import annotations
 import keyword
 from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tilewright.ir.types import scalar_type
-from tilewright.runtime.descriptors import (
-    DESCRIPTORS,
-    check_descriptor,
-    descriptor_type,
-    is_descriptor,
-    parts_of,
+from tilewright.runtime.kinds import (
+    DIVISIBLE,
+    INT_TYPES,
+    NOT_CONSTEXPR,
+    ONE,
+    POINTERS,
+    Arguments,
+    ConstexprHook,
+    Mode,
+    Spec,
+    category,
+    constant_key,
+    int_range,
+    int_spec,
+    join_devices,
 )
-from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes, find_reader
-
-Spec: TypeAlias = tuple[Any, Any]
-"""(type string, key); tuples of them for a tuple. See the module's text."""
-
-NOT_CONSTEXPR: Final = object()
-"""What a `ConstexprHook` gives for an object that is no compile-time value."""
-
-ConstexprHook: TypeAlias = Callable[[object], object]
-"""Gives a hashable key for a compile-time object (a JIT function, a constexpr, a dtype), else
-`NOT_CONSTEXPR`. The front end's classes are above this layer, so it is handed in."""
+from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes
 
 
 def no_constexprs(value: object) -> object:
@@ -108,27 +106,6 @@ class Bound(NamedTuple):
 
 Binder: TypeAlias = Callable[..., tuple[Any, ...]]
 
-INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
-UINT64_MAX = (1 << 64) - 1
-
-_NONE: Spec = ("constexpr", None)
-_ONE: Spec = ("constexpr", 1)
-_BOOL: Spec = ("u1", None)
-_FLOAT: Spec = ("fp32", None)
-_INTS: dict[str, tuple[Spec, Spec]] = {t: ((t, ""), (t, "D")) for t in ("i32", "i64", "u64")}
-_POINTERS: dict[str, tuple[Spec, Spec]] = {
-    prefix + t: ((prefix + t, ""), (prefix + t, "D")) for prefix in ("*", "*k") for t in SHORT
-}
-
-
-class Mode(NamedTuple):
-    """How one parameter is specialised."""
-
-    const: bool = False
-    by_value: bool = True
-    by_alignment: bool = True
-
 
 def mode_of(param: KernelParam) -> Mode:
     """How a parameter is specialised."""
@@ -137,163 +114,41 @@ def mode_of(param: KernelParam) -> Mode:
     return Mode(param.is_const, by_value, by_alignment)
 
 
-def int_spec(value: int, mode: Mode = Mode()) -> Spec:  # noqa: B008 (an immutable tuple)
-    """The spec of an int.
+def forced(name: str, annotation: str, spec: Spec, value: Any, slot: Any) -> Spec:
+    """The spec of a parameter whose annotation says its type.
+
+    Args:
+        spec, slot: what the argument, `value`, has without the annotation.
 
     Raises:
-        OverflowError: it fits neither int64 nor uint64.
+        TypeError: a tensor for a scalar or the reverse.
+        OverflowError: an int that the annotated type does not hold.
     """
-    if value == 1 and mode.by_value:
-        return _ONE
-    if INT32_MIN <= value <= INT32_MAX:
-        name = "i32"
-    elif INT64_MIN <= value <= INT64_MAX:
-        name = "i64"
-    elif 0 <= value <= UINT64_MAX:
-        name = "u64"
-    else:
-        raise OverflowError("integer to be specialized too large to represent")
-    return _INTS[name][mode.by_alignment and value % 16 == 0]
-
-
-class _Tensors:
-    """Collects what a launch's tensors have in common."""
-
-    __slots__ = ("devices", "extents", "read_only")
-
-    def __init__(self) -> None:
-        self.devices = ""
-        self.extents: list[tuple[int, int]] = []
-        self.read_only: tuple[int, ...] = ()
-
-
-def join_devices(devices: str, device: str) -> str:
-    """The devices met so far, and one more; "" is none."""
-    if not devices or not device:
-        return devices or device
-    return devices if device in devices.split("+") else f"{devices}+{device}"
-
-
-class _Slow:
-    """Specialises what the generated code does not know at a glance."""
-
-    def __init__(self, hook: ConstexprHook) -> None:
-        self.hook = hook
-
-    def argument(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[Any, Spec]:
-        """(slot, spec) of any argument; the order of the tests is part of the language."""
-        if value is None:
-            return None, _NONE
-        kind = type(value)
-        if kind is bool:
-            return value, _BOOL
-        if kind is int:
-            return value, int_spec(value, mode)
-        if kind is float:
-            return value, _FLOAT
-        if kind not in READERS:
-            key = self.hook(value)
-            if key is not NOT_CONSTEXPR:
-                return value, ("constexpr", key if key is value else self.constexpr(key))
-            if isinstance(value, tuple):
-                return self._tuple(value, mode, tensors)
-            if is_descriptor(value):
-                return self._descriptor(value, mode, tensors)
-        if find_reader(value) is not None:
-            return self._tensor(value, mode, tensors)
-        if isinstance(value, int):
-            return int(value), int_spec(int(value), mode)
-        if isinstance(value, float):
-            return float(value), _FLOAT
-        raise TypeError(f"failed to specialize argument of type: {kind.__name__}")
-
-    def _tensor(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[int, Spec]:
-        reader = find_reader(value)
-        assert reader is not None
-        address, element, device, low, high, writable = reader(value)
-        tensors.devices = join_devices(tensors.devices, device)
-        if not writable:
-            tensors.read_only += (len(tensors.extents),)
-        tensors.extents.append((low, high))
-        pair = _POINTERS[("*k" if mode.const else "*") + element]
-        return address, pair[mode.by_alignment and address % 16 == 0]
-
-    def _tuple(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[Any, Spec]:
-        leaf = Mode(mode.const)  # leaves are always specialised
-        pairs = [self.argument(item, leaf, tensors) for item in value]
-        types = tuple(spec[0] for _, spec in pairs)
-        keys = tuple(spec[1] for _, spec in pairs)
-        fields = getattr(value, "_fields", None)
-        if fields is not None:  # the kernel may use the fields' names
-            named = type(value)
-            types, keys = named(*types), _NamedKeys(named, keys)
-        return tuple(slot for slot, _ in pairs), (types, keys)
-
-    def _descriptor(self, value: Any, mode: Mode, tensors: _Tensors) -> tuple[Any, Spec]:
-        DESCRIPTORS[type(value)] = None
-        address, (pointer, key) = self._tensor(value.base, mode, tensors)
-        element = pointer.lstrip("*k")
-        check_descriptor(value, address, scalar_type(element).nbytes_in_memory)
-        slots = (address, *parts_of(value)[1:])
-        extents = slots[1 : 1 + len(value.shape)]
-        keys = (key, *("D" if mode.by_alignment and n % 16 == 0 else "" for n in extents))
-        return slots, (descriptor_type(value, element), keys)
-
-    def constexpr(self, value: Any) -> object:
-        """A hashable key that is equal only for values that compile to the same code.
-
-        ``1 == 1.0 == True`` and ``0.0 == -0.0`` for Python, but not for a kernel.
-        """
-        kind = type(value)
-        if kind is int or kind is str or value is None:
-            return value
-        if kind is float:
-            return kind, value.hex()
-        if isinstance(value, (tuple, list)):
-            return kind, tuple(self.constexpr(item) for item in value)
-        key = self.hook(value)
-        if key is value:  # it stands for itself, as element types do
-            return "constexpr", value
-        if key is not NOT_CONSTEXPR:
-            return "constexpr", self.constexpr(key)
-        try:
-            hash(value)
-        except TypeError:
-            return kind, repr(value)
-        return kind, value
-
-    def forced(self, name: str, annotation: str, spec: Spec, value: Any) -> Spec:
-        """The spec of a parameter whose annotation says its type.
-
-        Raises:
-            TypeError: a tensor for a scalar or the reverse.
-            OverflowError: an int that the annotated type does not hold.
-        """
-        kind = spec[0]
-        if kind == "constexpr" and not isinstance(value, int):
-            return spec
-        is_pointer = isinstance(kind, str) and kind.startswith("*")
-        has_parts = not isinstance(kind, str) or kind.startswith("tensordesc")
-        if is_pointer != annotation.startswith("*") or has_parts:
-            raise TypeError(
-                f"argument '{name}' is annotated as {annotation}, which a "
-                f"{type(value).__name__} cannot be"
-            )
-        if is_pointer:
-            return annotation, spec[1]
-        if annotation in ("u1", "i1") or annotation.startswith(("fp", "bf")):
-            return annotation, None
-        if isinstance(value, float):
-            raise TypeError(f"argument '{name}' is annotated as {annotation}, not a float")
-        bits, signed = int(annotation[1:]), annotation[0] == "i"
-        low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-        if not low <= value <= high:
-            raise OverflowError(
-                f"argument '{name}' is annotated as {annotation}, which does not hold {value}"
-            )
-        if kind == "constexpr":
-            return spec
-        return annotation, spec[1] or ""
+    kind = spec[0]
+    if kind == "constexpr" and not isinstance(value, int):
+        return spec
+    is_pointer = isinstance(kind, str) and kind.startswith("*")
+    has_parts = not isinstance(kind, str) or kind.startswith("tensordesc")
+    annotated = category(annotation)
+    if is_pointer != (annotated == "pointer") or has_parts:
+        raise TypeError(
+            f"argument '{name}' is annotated as {annotation}, which a "
+            f"{type(value).__name__} cannot be"
+        )
+    if is_pointer:
+        return annotation, spec[1]
+    if annotated != "int":
+        return annotation, None
+    if isinstance(slot, float):
+        raise TypeError(f"argument '{name}' is annotated as {annotation}, not a float")
+    low, high = int_range(annotation)
+    if not low <= slot <= high:
+        raise OverflowError(
+            f"argument '{name}' is annotated as {annotation}, which does not hold {value}"
+        )
+    if kind == "constexpr":
+        return spec
+    return annotation, spec[1] or ""
 
 
 def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
@@ -302,31 +157,7 @@ def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
     Raises:
         TypeError: kernels do not take such an argument.
     """
-    return _Slow(hook).argument(value, mode, _Tensors())[1]
-
-
-class _NamedKeys(tuple[Any, ...]):
-    """Keys of a NamedTuple's fields: equal only for the same NamedTuple class."""
-
-    named: type
-
-    def __new__(cls, named: type, keys: tuple[Any, ...]) -> _NamedKeys:
-        self = super().__new__(cls, keys)
-        self.named = named
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _NamedKeys)
-            and self.named is other.named
-            and tuple.__eq__(self, other)
-        )
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash((self.named, tuple(self)))
+    return Arguments(hook).bind(value, mode)[1]
 
 
 # --------------------------------------------------------------------------------------------
@@ -363,16 +194,17 @@ _CONSTEXPR = """\
     _tws{i} = {v}
     _twk{i} = {v} if _tw_type({v}) is _tw_int else _tw_constexpr({v})
 """
-_ALIGNED_POINTER = "_twp{i}[_twe][not _tws{i} & 15]"
+_ALIGNED_POINTER = f"_twp{{i}}[_twe][{DIVISIBLE.source('_tws{i}')}]"
 _PLAIN_POINTER = "_twp{i}[_twe][0]"
 
 
 def _int_key(mode: Mode) -> str:
     """The source that sets an int's spec."""
-    small = "_tw_I32[not {v} & 15]" if mode.by_alignment else "_tw_I32[0]"
-    key = f"{small} if -2147483648 <= {{v}} <= 2147483647 else _tw_int_spec({{v}}, _twm{{i}})"
+    _, low, high = INT_TYPES[0]
+    small = "_tw_small[{}]".format(DIVISIBLE.source("{v}") if mode.by_alignment else 0)
+    key = f"{small} if {low} <= {{v}} <= {high} else _tw_int_spec({{v}}, _twm{{i}})"
     if mode.by_value:
-        key = f"_tw_ONE if {{v}} == 1 else ({key})"
+        key = f"_tw_ONE if {ONE.source('{v}')} else ({key})"
     return f"_twk{{i}} = {key}"
 
 
@@ -386,11 +218,14 @@ def _statements(index: int, param: KernelParam) -> str:
     text += _SCALAR.format(**fill, int_key=_int_key(mode).format(**fill))
     text += _OTHER.format(**fill)
     if param.annotation_type:
-        forced = "_tw_forced({v!r}, {a!r}, _twk{i}, {v})".format(a=param.annotation_type, **fill)
+        forced = "_tw_forced({v!r}, {a!r}, _twk{i}, {v}, _tws{i})".format(
+            a=param.annotation_type, **fill
+        )
         text += f"    _twk{index} = {forced}\n"
     return text
 
 
+_SMALL = [(INT_TYPES[0].name, key) for key in ("", DIVISIBLE.key)]
 _MARKS = {Parameter.VAR_POSITIONAL: "*"}
 
 
@@ -467,15 +302,17 @@ def make_binder(
     """
     if not name.isidentifier() or keyword.iskeyword(name):
         name = "kernel"
-    slow = _Slow(constexpr_hook)
 
     def other(
         value: Any, mode: Mode, devices: str, extents: list[Any], read_only: tuple[int, ...]
     ) -> tuple[Any, Spec, str, tuple[int, ...]]:
-        tensors = _Tensors()
-        tensors.devices, tensors.extents, tensors.read_only = devices, extents, read_only
-        slot, spec = slow.argument(value, mode, tensors)
-        return slot, spec, tensors.devices, tensors.read_only
+        arguments = Arguments(constexpr_hook)
+        arguments.devices, arguments.extents, arguments.read_only = devices, extents, read_only
+        slot, spec = arguments.bind(value, mode)
+        return slot, spec, arguments.devices, arguments.read_only
+
+    def constexpr(value: Any) -> object:
+        return constant_key(value, constexpr_hook)
 
     names: dict[str, Any] = {
         "_tw_type": type,
@@ -486,19 +323,19 @@ def make_binder(
         "_tw_join": join_devices,
         "_tw_alias": _aliases,
         "_tw_other": other,
-        "_tw_constexpr": slow.constexpr,
-        "_tw_forced": slow.forced,
+        "_tw_constexpr": constexpr,
+        "_tw_forced": forced,
         "_tw_int_spec": int_spec,
-        "_tw_I32": _INTS["i32"],
-        "_tw_ONE": _ONE,
-        "_tw_FLOAT": _FLOAT,
+        "_tw_small": _SMALL,
+        "_tw_ONE": ("constexpr", 1),
+        "_tw_FLOAT": ("fp32", None),
     }
     for i, parameter in enumerate(signature.parameters.values()):
         names[f"_tw_default{i}"] = parameter.default
     for i, param in enumerate(params):
         names[f"_twm{i}"] = mode_of(param)
         prefix = "*k" if param.is_const else "*"
-        names[f"_twp{i}"] = {short: _POINTERS[prefix + short] for short in SHORT}
+        names[f"_twp{i}"] = {short: POINTERS[prefix + short] for short in SHORT}
     exec(compile(binder_source(name, signature, params), f"<binder of {name}>", "exec"), names)
     return names[name]
 

@@ -29,13 +29,14 @@ from tilewright.compiler.source import runtime_arguments
 from tilewright.ir.types import DType
 from tilewright.language.values import constexpr
 from tilewright.runtime.config import Config
+from tilewright.runtime.kinds import category, int_range
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.layout import (
+    FIELDS,
     INT64_MAX,
     INT64_MIN,
     MAX_PARAMS,
     MAX_SLOTS,
-    OFFSETS,
     WORD,
 )
 from tilewright.runtime.native.names_read import names_read
@@ -89,12 +90,12 @@ class Start:
 
     def record(self, kernel: CompiledKernel) -> bytes:
         """The structure, up to its last slot."""
-        offsets = OFFSETS["Record"]
-        words = [0] * (offsets["slots"] // WORD)
+        fields = FIELDS["Record"]
+        words = [0] * (fields["slots"].offset // WORD)
         addresses = {name: id(value) for name, value in self.objects.items()}
         common = {"kernel": id(kernel), "count": len(self.slots)}
         for name, value in {**self.fields, **addresses, **common}.items():
-            words[offsets[name] // WORD] = value
+            words[fields[name].offset // WORD] = value
         return struct.pack(f"={len(words) + len(self.slots)}Q", *words, *self.slots)
 
 
@@ -150,41 +151,19 @@ def _flags(param: KernelParam, tuned_by: frozenset[str]) -> int:
     """What the code knows of a parameter, apart from the range of its ints."""
     if param.is_constexpr:
         return layout.IS_CONSTEXPR
-    return _runtime_flags(param) | layout.BY_EVERY_VALUE * (param.name in tuned_by)
-
-
-def _runtime_flags(param: KernelParam) -> int:
-    mode = mode_of(param)
-    flags = layout.BY_VALUE * mode.by_value | layout.BY_ALIGNMENT * mode.by_alignment
-    annotation = param.annotation_type
-    if not annotation:
-        return flags | (
-            layout.TAKES_TENSOR
-            | layout.TAKES_INT
-            | layout.TAKES_UINT64
-            | layout.TAKES_FLOAT
-            | layout.TAKES_BOOL
-            | layout.TAKES_PARTS
-        )
-    if annotation.startswith("*"):
-        return flags | layout.TAKES_TENSOR
-    if annotation in ("u1", "i1"):
-        return flags | layout.TAKES_BOOL
-    if annotation in ("fp32", "fp64"):
-        return flags | layout.TAKES_FLOAT
-    if annotation[0] in "iu":
-        return flags | layout.TAKES_INT | layout.TAKES_UINT64 * (annotation == "u64")
-    return flags
+    mode, annotation = mode_of(param), param.annotation_type
+    flags = sum(flag for field, flag in layout.BY.items() if getattr(mode, field))
+    flags |= layout.TAKES_WIDE * (annotation in ("", "u64"))
+    flags |= layout.BY_EVERY_VALUE * (param.name in tuned_by)
+    return flags | layout.kind_flags(annotation)
 
 
 def _range(annotation: str) -> tuple[int, int]:
     """The ints of 64 bits that a parameter takes."""
-    if annotation[:1] not in ("i", "u") or annotation in ("i1", "u1"):
+    if not annotation or category(annotation) != "int":
         return INT64_MIN, INT64_MAX
-    bits = int(annotation[1:])
-    if annotation[0] == "u":
-        return 0, min((1 << bits) - 1, INT64_MAX)
-    return -(1 << bits - 1), (1 << bits - 1) - 1
+    low, high = int_range(annotation)
+    return low, min(high, INT64_MAX)
 
 
 def _param_structures(kernel: Kernel, tuned_by: frozenset[str]) -> Structure:
@@ -414,15 +393,14 @@ class Launcher:
             return None
         entry, slots, extents = found
         bound, room = Structure("Bound"), (ctypes.c_char * len(slots)).from_buffer_copy(slots)
-        bound.put("state", self._state.address)
-        bound.put("record", id(entry[1]) + layout.NUMBERS["BYTES_DATA"])
+        bound.put("record", id(entry[1]) + FIELDS["Bytes"]["data"].offset)
         bound.put("debug", self._runtime.debug)
-        for axis, extent in zip("xyz", extents, strict=True):
-            bound.put(f"grid_{axis}", extent)
+        bound.put_words("grid", extents)
         bound.put("slot_count", len(slots) // WORD)
         bound.put("slots", ctypes.addressof(room))
         kept = (bound, room, entry, self, args, kwargs)
-        return self._runtime.new_bound(struct.pack("=Q", bound.address), fallback, *kept)
+        box = struct.pack("=2Q", self._state.address, bound.address)
+        return self._runtime.new_bound(box, fallback, *kept)
 
     def _adopt(self, words: bytes, objects: tuple[Any, ...], compiled: CompiledKernel) -> None:
         """Keep what has just run for launches with the same words."""

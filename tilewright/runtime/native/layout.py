@@ -1,12 +1,14 @@
-"""The structures that the native code of a launch shares with Python, and what its text may say.
+"""The structures that the native code of a launch shares with Python, and its constants.
 
 A structure is words of eight bytes, one for each field or several for an array; the fields of other
-people's structures have their own offsets. `expand.py` puts the numbers into the text.
+people's structures have their own offsets.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+
+from tilewright.runtime.kinds import KINDS, Kind, category
 
 WORD: Final = 8
 MAX_PARAMS: Final = 64
@@ -24,34 +26,49 @@ MAX_HELD: Final = 64
 RECENTS: Final = 4
 BUCKETS: Final = 128
 
-FUNCTIONS: Final = (
-    *("Py_IncRef", "Py_DecRef", "PyObject_Vectorcall", "PyObject_GetAttr", "PyObject_SetAttr"),
-    *("PyCallable_Check", "PyCFunction_NewEx", "PyErr_Clear", "PyErr_Occurred"),
-    *("PyEval_SaveThread", "PyEval_RestoreThread", "PyMem_RawMalloc", "PyMem_RawFree"),
-    *("PyLong_AsLongLong", "PyLong_AsLongLongAndOverflow", "PyLong_AsUnsignedLongLong"),
-    *("PyLong_AsVoidPtr", "PyLong_FromLongLong", "PyFloat_AsDouble", "PyType_GetFlags"),
-    *("PyBytes_FromStringAndSize", "PyTuple_New", "PyTuple_Pack", "PyTuple_SetItem", "PyList_Size"),
-    *(
-        "PyList_GetItem",
-        "PyList_SetItem",
-        "PyCFunction_GetSelf",
-        "PyFunction_GetCode",
-        "PyFunction_GetClosure",
-        "PyFunction_GetDefaults",
-        "PyFunction_GetKwDefaults",
-        "PySequence_Size",
-        "PySequence_GetItem",
-    ),
-    *(
-        "PyDict_Copy",
-        "PyDict_GetItemWithError",
-        "PyDict_SetItem",
-        "PyDict_Size",
-        "PyDict_Next",
-        "PyDict_New",
-    ),
-)
-"""Python's C functions that the code calls: of the stable ABI (3.12), but for PyFunction's."""
+FUNCTIONS: Final = {
+    "Py_IncRef": "void ptr",
+    "Py_DecRef": "void ptr",
+    "PyObject_Vectorcall": "ptr ptr ptr i64 ptr",
+    "PyObject_GetAttr": "ptr ptr ptr",
+    "PyObject_SetAttr": "i32 ptr ptr ptr",
+    "PyCallable_Check": "i32 ptr",
+    "PyCFunction_NewEx": "ptr ptr ptr ptr",
+    "PyErr_Clear": "void",
+    "PyErr_Occurred": "ptr",
+    "PyEval_SaveThread": "ptr",
+    "PyEval_RestoreThread": "void ptr",
+    "PyMem_RawMalloc": "ptr i64",
+    "PyMem_RawFree": "void ptr",
+    "PyLong_AsLongLong": "i64 ptr",
+    "PyLong_AsLongLongAndOverflow": "i64 ptr ptr",
+    "PyLong_AsUnsignedLongLong": "i64 ptr",
+    "PyLong_AsVoidPtr": "ptr ptr",
+    "PyLong_FromLongLong": "ptr i64",
+    "PyFloat_AsDouble": "double ptr",
+    "PyType_GetFlags": "i64 ptr",
+    "PyBytes_FromStringAndSize": "ptr ptr i64",
+    "PyTuple_New": "ptr i64",
+    "PyTuple_SetItem": "i32 ptr i64 ptr",
+    "PyList_Size": "i64 ptr",
+    "PyList_GetItem": "ptr ptr i64",
+    "PyList_SetItem": "i32 ptr i64 ptr",
+    "PyCFunction_GetSelf": "ptr ptr",
+    "PyFunction_GetCode": "ptr ptr",
+    "PyFunction_GetClosure": "ptr ptr",
+    "PyFunction_GetDefaults": "ptr ptr",
+    "PyFunction_GetKwDefaults": "ptr ptr",
+    "PySequence_Size": "i64 ptr",
+    "PySequence_GetItem": "ptr ptr i64",
+    "PyDict_Copy": "ptr ptr",
+    "PyDict_GetItemWithError": "ptr ptr ptr",
+    "PyDict_SetItem": "i32 ptr ptr ptr",
+    "PyDict_Size": "i64 ptr",
+    "PyDict_Next": "i32 ptr ptr ptr ptr",
+    "PyDict_New": "ptr",
+}
+"""Python's C functions that the code calls: result, then arguments. They are of the stable ABI
+(3.12), but for PyFunction's."""
 
 TORCH_FUNCTIONS: Final = (
     *("torch_get_device_type", "torch_get_device_index", "torch_get_dtype"),
@@ -63,148 +80,171 @@ TORCH_DTYPES: Final = 128
 """torch's numbers of element types are lower."""
 
 CONSTANT_TYPES: Final = 3
+"""How many types of compile-time values are compared by their addresses."""
 
-# Words for each field of our structures.
-_KNOB = {"group": 1, "overrides": 1, "name": 1, "variable": 1, "other_variable": 1}
-_KNOB_WORDS = len(_KNOB)
-_RUNTIME = {
-    **dict.fromkeys(FUNCTIONS, 1),
-    **dict.fromkeys(("none", "true", "false", "int", "float", "bool", "tuple", "ndarray"), 1),
-    **dict.fromkeys(("function", "float64", "constexpr", "readers", "descriptors", "home"), 1),
-    **dict.fromkeys(("element_numbers", "device_numbers"), 1),
-    **dict.fromkeys(("base_name", "shape_name", "strides_name", "block_shape_name"), 1),
-    **dict.fromkeys(("padding_name", "zero", "nan", "best_config_name"), 1),
-    **dict.fromkeys(("torch_tensor", "torch_parameter", "torch_offset", "value_name"), 1),
-    **dict.fromkeys(TORCH_FUNCTIONS, 1),
-    **dict.fromkeys(("launch_method", "freeze_method", "extents_of", "environ", "cuda_usable"), 1),
-    **dict.fromkeys(("pool", "pool_workers", "pool_launch", "pool_help", "pool_cancel"), 1),
-    **dict.fromkeys(("resume", "slice", "launch_hooks"), 1),
-    "constant_types": CONSTANT_TYPES,
-    "leaf": 6,  # a Param
-    "debug": _KNOB_WORDS,
-    "cpu_threads": _KNOB_WORDS,
-    "element_bytes": 64,
-    "elements": 2 * BUCKETS,
-    "torch_elements": TORCH_DTYPES,
-}
-_STATE = {
-    **dict.fromkeys(("runtime", "count", "positional", "params", "keywords", "names"), 1),
-    **dict.fromkeys(("fallback", "warm", "adopt", "hooks", "entries", "turn", "spare"), 1),
-    **dict.fromkeys(("global_count", "globals", "stage_count", "stages"), 1),
-    **dict.fromkeys(("grids", "note_grid"), 1),
-    "recents": 4 * RECENTS,
-    "numbers": MAX_PARAMS,  # the values in `names`
-}
-_RECORD = {
-    **dict.fromkeys(("kind", "kernel", "count", "function", "threads"), 1),
-    **dict.fromkeys(("all_threads", "scratch"), 1),  # the CPU's
-    **dict.fromkeys(("shared", "ctas", "attributes", "attribute_count", "context"), 1),
-    **dict.fromkeys(("get_current", "launch", "work_stream", "device_number"), 1),
-    **dict.fromkeys(("stream_of", "device_index"), 1),
-    **dict.fromkeys(("last_kernel", "name", "refuse"), 1),
-    "slots": MAX_SLOTS,
-}
-_FRAME = {
-    "values": MAX_PARAMS,
-    "slots": MAX_SLOTS,
-    "lows": MAX_PARAMS,
-    "highs": MAX_PARAMS,
-    "packed": MAX_SLOTS,
-    "pointers": MAX_SLOTS,
-    "words": MAX_WORDS,
-    "objects": MAX_WORDS,
-    "options": 2 * MAX_OPTIONS,
-    "held": MAX_HELD,
-    **dict.fromkeys(("word_count", "object_count", "option_count", "tensor_count", "device"), 1),
-    **dict.fromkeys(("slot_count", "held_count", "read_params", "read_options"), 1),
-    **dict.fromkeys(("recent", "stage"), 1),
-    "grid_object": 1,
-    "grid": 3,
-    "job": 10,
-    "config": 7,
-}
+MAX_KINDS: Final = 24
+"""How many rows the table of kinds of arguments has room for, and as many exact types."""
 
 
-def _packed(fields: dict[str, int]) -> dict[str, int]:
-    """The offsets of fields that follow each other, and the `size` of them all, in bytes."""
-    offsets: dict[str, int] = {}
+class Field(NamedTuple):
+    """Where a field is, in bytes, and its type, or that of an array's elements: ``"ptr"``,
+    ``"i64"``, ``"i32"``, or the name of a structure."""
+
+    offset: int
+    type: str
+
+
+def _packed(*groups: tuple[str, str]) -> dict[str, Field]:
+    """Fields that follow each other: a type, ``"i64*4"`` for arrays, and the names that have it."""
+    fields: dict[str, Field] = {}
     at = 0
-    for name, words in fields.items():
-        offsets[name] = at
-        at += words * WORD
-    return {**offsets, "size": at}
+    for type, names in groups:
+        element, _, count = type.partition("*")
+        words = SIZES.get(element, WORD) // WORD * int(count or 1)
+        for name in names.split():
+            fields[name] = Field(at, element)
+            at += words * WORD
+    return {**fields, "size": Field(at, "")}
 
 
-def _words(*names: str) -> dict[str, int]:
-    return _packed(dict.fromkeys(names, 1))
+def _own() -> dict[str, dict[str, Field]]:
+    """Our structures. Those that others contain come first."""
+    made: dict[str, dict[str, Field]] = {}
+    for name, groups in _STRUCTURES.items():
+        made[name] = _packed(*groups)
+        SIZES[name] = made[name]["size"].offset
+    return made
 
+
+SIZES: dict[str, int] = {}
+"""Bytes of each of our structures."""
+
+_FUNCTION_NAMES = " ".join(FUNCTIONS)
+_STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
+    "Param": (("ptr", "keyword name default"), ("i64", "flags low high")),
+    "Global": (("ptr", "scope name object value"),),
+    "Grid": (("ptr", "code"), ("i64", "count"), (f"i64*{GRID_NAMES}", "numbers")),
+    "Stage": (("i64", "kind"), ("ptr", "owner configs chosen note values")),
+    "Knob": (("ptr", "group overrides name variable other_variable"),),
+    "Recent": (("ptr", "entry words"), ("i64", "count"), ("ptr", "record")),
+    "Job": (
+        ("ptr", "function args"),
+        ("i64", "x y z begin"),
+        ("ptr", "scratch"),
+        ("i64", "scratch_bytes workers ticket"),
+    ),
+    "Bound": (("ptr", "record slots"), ("i64", "debug slot_count"), ("i64*3", "grid")),
+    "Runtime": (  # one in a process
+        ("ptr", _FUNCTION_NAMES),
+        ("ptr", " ".join(TORCH_FUNCTIONS)),
+        ("ptr", "none true false int float bool tuple ndarray function constexpr"),
+        ("ptr", "home element_numbers device_numbers extents_of environ launch_hooks"),
+        ("ptr", "base_name shape_name strides_name block_shape_name padding_name zero nan"),
+        ("ptr", "best_config_name value_name launch_method freeze_method"),
+        ("ptr", "pool pool_workers pool_launch pool_help pool_cancel resume"),
+        ("i64", "slice cuda_usable torch_offset"),
+        (f"ptr*{MAX_KINDS}", "kind_types kinds_met kind_attributes"),
+        (f"ptr*{CONSTANT_TYPES}", "constant_types"),
+        ("Param", "leaf"),
+        ("Knob", "debug cpu_threads"),
+        ("i64*64", "element_bytes"),
+        (f"i64*{2 * BUCKETS}", "elements"),
+        (f"i64*{TORCH_DTYPES}", "torch_elements"),
+    ),
+    "State": (  # one for each kernel
+        ("ptr", "runtime params keywords names fallback warm adopt hooks entries spare"),
+        ("ptr", "globals stages grids note_grid"),
+        ("i64", "count positional turn global_count stage_count"),
+        (f"Recent*{RECENTS}", "recents"),
+        (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in `names`
+    ),
+    "Record": (  # one for each compiled variant
+        ("i64", "kind count threads all_threads scratch"),
+        ("ptr", "kernel function"),
+        ("i64", "shared ctas attribute_count device_number"),
+        ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
+        ("ptr", "last_kernel name refuse"),
+        (f"i64*{MAX_SLOTS}", "slots"),
+    ),
+    "Frame": (  # one for each call, on the stack
+        (f"ptr*{MAX_PARAMS}", "values"),
+        (f"i64*{MAX_PARAMS}", "lows highs"),
+        (f"i64*{MAX_SLOTS}", "slots packed"),
+        (f"ptr*{MAX_SLOTS}", "pointers"),
+        (f"i64*{MAX_WORDS}", "words"),
+        (f"ptr*{MAX_WORDS}", "objects"),
+        (f"ptr*{2 * MAX_OPTIONS}", "options"),
+        (f"ptr*{MAX_HELD}", "held"),
+        ("i64", "word_count object_count option_count tensor_count device slot_count held_count"),
+        ("i64", "read_params read_options"),
+        ("ptr", "args kwnames given_grid recent stage grid_object"),
+        ("i64", "nargs"),
+        ("i64*3", "grid"),
+        ("Job", "job"),
+        ("i64*7", "config"),
+    ),
+}
 
 _HEAD = object.__basicsize__
 
 TORCH_OFFSETS: Final = (_HEAD, _HEAD + WORD)
 """Where a torch tensor's object may have the C++ tensor: first, or behind a flag."""
 
-
-OFFSETS: Final[dict[str, dict[str, int]]] = {
-    "Runtime": _packed(_RUNTIME),
-    "State": _packed(_STATE),
-    "Record": _packed(_RECORD),
-    "Frame": _packed(_FRAME),
-    "Knob": _packed(_KNOB),
-    "Param": _words("keyword", "name", "default", "flags", "low", "high"),
-    "Global": _words("scope", "name", "object", "value"),
-    "Grid": _packed({"code": 1, "count": 1, "numbers": GRID_NAMES}),
-    "Stage": _words("kind", "owner", "configs", "chosen", "note", "values"),
-    "Bound": _words(
-        *("state", "record", "debug", "grid_x", "grid_y", "grid_z", "slot_count", "slots")
-    ),
-    "Recent": _words("entry", "words", "count", "record"),
-    "Job": _words(
-        *("function", "args", "x", "y", "z", "begin", "scratch", "scratch_bytes", "workers"),
-        "ticket",
-    ),
+FIELDS: Final[dict[str, dict[str, Field]]] = {
+    **_own(),
     # CPython's objects, checked by `runtime.py` before the code is used.
-    "Object": {"references": 0, "type": _HEAD - WORD},
-    "Tuple": {"size": _HEAD},
+    "Object": {"references": Field(0, "i32"), "type": Field(_HEAD - WORD, "ptr")},
+    "Tuple": {"size": Field(_HEAD, "i64"), "items": Field(tuple.__basicsize__, "ptr")},
+    # Without the zero behind the last byte.
+    "Bytes": {"data": Field(bytes.__basicsize__ - 1, "ptr")},
     # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), checked likewise.
     "Array": {
-        "data": _HEAD,
-        "nd": _HEAD + 8,
-        "dims": _HEAD + 16,
-        "base": _HEAD + 32,
-        "descr": _HEAD + 40,
-        "flags": _HEAD + 48,
+        "data": Field(_HEAD, "i64"),
+        "nd": Field(_HEAD + 8, "i32"),
+        "dims": Field(_HEAD + 16, "ptr"),
+        "base": Field(_HEAD + 32, "ptr"),
+        "descr": Field(_HEAD + 40, "i64"),
+        "flags": Field(_HEAD + 48, "i32"),
     },
     # CUlaunchConfig of cuda.h.
     "LaunchConfig": {
-        **dict(zip(("grid_x", "grid_y", "grid_z"), (0, 4, 8), strict=True)),
-        **dict(zip(("block_x", "block_y", "block_z"), (12, 16, 20), strict=True)),
-        "shared": 24,
-        "stream": 32,
-        "attributes": 40,
-        "attribute_count": 48,
+        "grid": Field(0, "i32"),
+        "block": Field(12, "i32"),
+        "shared": Field(24, "i32"),
+        "stream": Field(32, "ptr"),
+        "attributes": Field(40, "ptr"),
+        "attribute_count": Field(48, "i32"),
     },
 }
-"""Where each field of each structure is, in bytes; and sizes."""
+"""The fields of each structure."""
 
 # What a parameter's flags say.
 IS_CONSTEXPR: Final = 1
 BY_VALUE: Final = 2
 BY_ALIGNMENT: Final = 4
-TAKES_TENSOR: Final = 8
-TAKES_INT: Final = 16
-TAKES_UINT64: Final = 32
-TAKES_FLOAT: Final = 64
-TAKES_BOOL: Final = 128
-TAKES_PARTS: Final = 256
-"""Tuples and descriptors."""
-BY_EVERY_VALUE: Final = 512
+BY_EVERY_VALUE: Final = 8
 """The value decides which configuration of a tuned kernel is best."""
+TAKES_WIDE: Final = 16
+"""Ints beyond int64."""
 
-LEAF: Final = (
-    BY_VALUE | BY_ALIGNMENT | TAKES_TENSOR | TAKES_INT | TAKES_UINT64 | TAKES_FLOAT | TAKES_BOOL
-) | TAKES_PARTS
-"""What is known of a leaf of a tuple."""
+BY: Final = {"by_value": BY_VALUE, "by_alignment": BY_ALIGNMENT}
+"""The flag for each field of `Mode` by which a fact counts."""
+
+_FIRST_KIND = 8
+
+
+def takes(kind: Kind) -> int:
+    """The flag of parameters that take arguments of a kind."""
+    return 1 << _FIRST_KIND + KINDS.index(kind)
+
+
+def kind_flags(annotation: str) -> int:
+    """Those of all kinds that a parameter of this annotation takes; ``""`` for none."""
+    return sum(takes(k) for k in KINDS if not annotation or category(annotation) in k.annotated)
+
+
+LEAF: Final = BY_VALUE | BY_ALIGNMENT | TAKES_WIDE
+"""What is known of a leaf of a tuple, which takes every kind."""
 
 TO_FP32: Final = 256
 """In a step of Record.slots, beside the parameter's number: round to fp32."""
@@ -214,6 +254,8 @@ ALL_NAMES: Final = -1
 
 CPU: Final = 0
 CUDA: Final = 1
+NO_DEVICE: Final = -1
+"""In Record.kind and Frame.device. On a GPU, Frame.device is its index and 1."""
 
 COMPUTE: Final = 0
 TUNE: Final = 1
@@ -221,88 +263,30 @@ TUNE: Final = 1
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-_HASH_FACTOR = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: spreads addresses well
-_HASH_SHIFT = 64 - BUCKETS.bit_length() + 1
+HASH_FACTOR: Final = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: spreads addresses well
+HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
 
-NUMBERS: Final[dict[str, int]] = {
-    "TUPLE_ITEMS": tuple.__basicsize__,
-    "BYTES_DATA": bytes.__basicsize__ - 1,  # without the zero behind the last byte
-    "MAX_OPTIONS": MAX_OPTIONS,
-    "RECENTS": RECENTS,
-    "GRIDS": GRIDS,
-    "ALL_NAMES": ALL_NAMES,
-    "BUCKETS": BUCKETS,
-    "HASH_FACTOR": _HASH_FACTOR - (1 << 64),
-    "HASH_SHIFT": _HASH_SHIFT,
-    "CONSTANT_TYPES": CONSTANT_TYPES,
-    "IS_CONSTEXPR": IS_CONSTEXPR,
-    "BY_VALUE": BY_VALUE,
-    "BY_ALIGNMENT": BY_ALIGNMENT,
-    "TAKES_TENSOR": TAKES_TENSOR,
-    "TAKES_INT": TAKES_INT,
-    "TAKES_UINT64": TAKES_UINT64,
-    "TAKES_FLOAT": TAKES_FLOAT,
-    "TAKES_BOOL": TAKES_BOOL,
-    "TAKES_PARTS": TAKES_PARTS,
-    "BY_EVERY_VALUE": BY_EVERY_VALUE,
-    "LEAF": LEAF,
-    "TO_FP32": TO_FP32,
-    "MAX_PARAMS": MAX_PARAMS,
-    "MAX_SLOTS": MAX_SLOTS,
-    "MAX_HELD": MAX_HELD,
-    "WORDS_LIMIT": MAX_WORDS - 16,  # what is read at once takes fewer
-    # Kinds of words in a key, and what is above the lowest byte.
-    "TENSOR": 1,
-    "INT": 2,
-    "FLOAT": 3,
-    "BOOL": 4,
-    "NONE": 5,
-    "OPTION": 6,
-    "CONSTANT_INT": 7,
-    "CONSTANT_FLOAT": 8,
-    "CONSTANT_OBJECT": 9,
-    "CONSTANT_TUPLE": 10,
-    "CONSTEXPR": 11,
-    "TUPLE": 12,
-    "DESCRIPTOR": 13,
-    "HOME": 14,
-    "PARAMS": 15,
-    "CONFIGS": 16,
-    "ALIGNED": 1 << 16,
-    "READ_ONLY": 1 << 17,
-    "UNKNOWN": 1 << 18,
-    "NAN": 1 << 19,
-    "IS_TUPLE": 1 << 26,  # Py_TPFLAGS_TUPLE_SUBCLASS
-    "MAX_RANK": 5,
-    "PART_ALIGNMENT": 15,  # of a descriptor's base and strides, less 1
-    "TUNE": TUNE,
-    # What preparing gives, starting, and reading a grid.
-    "READY": 1,
-    "UNUSUAL": 2,
-    "MISSED": 3,
-    "STARTED": 1,
-    "LEFT": 2,
-    "FAILED": 0,
-    "SOME": 1,
-    "EMPTY": 2,
-    "CPU": CPU,
-    "NO_DEVICE": -1,
-    "DL_CUDA": 2,  # of dlpack.h
-    "TORCH_CPU": 0,
-    "TORCH_CUDA": 1,  # c10::DeviceType, likewise
-    "TORCH_DTYPES": TORCH_DTYPES,
-    "OWNS_DATA": 0x4,
-    "CONTIGUOUS": 0x3,
-    "WRITEABLE": 0x400,  # NumPy's flags
-    "EXTENT_LIMIT": 1 << 31,
-    "INT64_MAX": INT64_MAX,
-}
-"""What $NAME stands for in the code."""
+# Words of a key. The lowest byte says what a word is of; above it is what else variants depend on.
+TENSOR, INT, FLOAT, BOOL, NONE, OPTION = 1, 2, 3, 4, 5, 6
+CONSTANT_INT, CONSTANT_FLOAT, CONSTANT_OBJECT, CONSTANT_TUPLE, CONSTEXPR = 7, 8, 9, 10, 11
+TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS = 12, 13, 14, 15, 16
+TYPE_SHIFT, DEVICE_SHIFT = 8, 32
+READ_ONLY, UNKNOWN, NAN = 1 << 17, 1 << 18, 1 << 19
+
+# What preparing a launch gives, starting one, and reading a grid.
+FAILED, READY, UNUSUAL, MISSED = 0, 1, 2, 3
+STARTED, LEFT = 1, 2
+SOME, EMPTY = 1, 2
+
+TORCH_CPU, TORCH_CUDA = 0, 1  # c10::DeviceType
+DL_CUDA: Final = 2  # of dlpack.h
+OWNS_DATA, CONTIGUOUS, WRITEABLE = 0x4, 0x3, 0x400  # NumPy's flags
+IS_TUPLE: Final = 1 << 26  # Py_TPFLAGS_TUPLE_SUBCLASS
 
 
 def bucket_of(key: int) -> int:
     """Where the search for a key of a table begins."""
-    return (key * _HASH_FACTOR % (1 << 64)) >> _HASH_SHIFT
+    return (key * HASH_FACTOR % (1 << 64)) >> HASH_SHIFT
 
 
 def table_of(pairs: dict[int, int]) -> list[int]:

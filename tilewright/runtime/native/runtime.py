@@ -25,29 +25,27 @@ from tilewright.base.machine_code import address_of, can_hold_code
 from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
-from tilewright.runtime.descriptors import DESCRIPTORS
 from tilewright.runtime.devices.code import LoadedCode
+from tilewright.runtime.kinds import KINDS
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.code import load
 from tilewright.runtime.native.layout import (
+    CONTIGUOUS,
+    FIELDS,
     FUNCTIONS,
     INT64_MAX,
     INT64_MIN,
     LEAF,
-    NUMBERS,
-    OFFSETS,
+    OWNS_DATA,
+    WORD,
+    WRITEABLE,
+    kind_flags,
     table_of,
 )
 from tilewright.runtime.native.structure import Structure
 from tilewright.runtime.native.torch_tensors import find_torch_tensors, stream_function
 from tilewright.runtime.tensors import CPU as CPU_NAME
-from tilewright.runtime.tensors import (
-    CUDA_NAMES,
-    NUMPY_ELEMENTS,
-    READERS,
-    SHORT,
-    element_type,
-)
+from tilewright.runtime.tensors import CUDA_NAMES, NUMPY_ELEMENTS, SHORT, element_type
 
 METH_FASTCALL_KEYWORDS, METH_O = 0x82, 0x8
 
@@ -123,6 +121,7 @@ class Runtime:
             b"launch", code["launch_bound"], METH_FASTCALL_KEYWORDS, None
         )
         self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._late_types: dict[str, type] = {}
         self._torch_sought = False
         self.torch_stream = 0
         self._fill()
@@ -136,14 +135,11 @@ class Runtime:
         for kind in (int, float, bool, tuple, np.ndarray):
             put_object(kind.__name__, kind)
         put_object("function", FunctionType)
-        put_object("float64", np.float64)
         put_object("constexpr", constexpr)
         for attribute in (*_ATTRIBUTES, *_PARTS):
             put_object(f"{attribute}_name", sys.intern(attribute))
         put_object("zero", sys.intern("zero"))
         put_object("nan", sys.intern("nan"))
-        put_object("readers", READERS)
-        put_object("descriptors", DESCRIPTORS)
         put_object("element_numbers", ELEMENTS)
         put_object("device_numbers", DEVICES)
         put_object("home", _home)
@@ -154,12 +150,30 @@ class Runtime:
         self._all.put_words("elements", table_of(_numpy_elements()))
         self._all.put_words("element_bytes", _element_bytes())
         leaf = Structure("Param")
-        leaf.put("flags", LEAF)
+        leaf.put("flags", LEAF | kind_flags(""))
         leaf.put("low", INT64_MIN)
         leaf.put("high", INT64_MAX)
         self._all.put_words("leaf", leaf.words())
         put_object("environ", _environment())
+        self._fill_kinds()
         self._knobs = [self._knob(name) for name in ("debug", "cpu_threads")]
+
+    def _fill_kinds(self) -> None:
+        """Fill in what the table of kinds of arguments has objects for. Types of modules that the
+        program may import follow; see `look_for_torch`."""
+        types = [type for kind in KINDS for type in kind.types]
+        self._all.put_words("kind_types", [0 if isinstance(t, str) else id(t) for t in types])
+        self._all.put_words("kinds_met", [id(k.met) if k.met is not None else 0 for k in KINDS])
+        names = [sys.intern(kind.attribute) for kind in KINDS]
+        self._all.put_words("kind_attributes", map(id, names))
+        self._kept = types, names, list(KINDS)
+
+    def _put_type(self, name: str, type: Any) -> None:
+        """Have arguments of a type read natively that rows of the table name only."""
+        self._late_types[name] = type
+        for i, known in enumerate(t for kind in KINDS for t in kind.types):
+            if known == name:
+                self._all.put_words("kind_types", [id(type)], skip=i)
 
     def _knob(self, name: str) -> Structure:
         """Fill in one of the settings that are read on each launch."""
@@ -187,7 +201,7 @@ class Runtime:
         return _builtin(self._freeze_method, (box, grid, owner))
 
     def new_bound(self, box: bytes, fallback: Callable[[], Any], *kept: Any) -> Any:
-        """A builtin that makes the launch whose structure Bound `box` has the address of.
+        """A builtin that makes a launch; `box` has the addresses of its State and its Bound.
 
         Args:
             fallback: makes it by Python.
@@ -241,8 +255,8 @@ class Runtime:
             self._all.put(field, address)
         self._all.put("torch_offset", found.offset)
         self._all.put_words("torch_elements", found.elements)
-        self._all.put_object("torch_parameter", torch.nn.Parameter)
-        self._all.put_object("torch_tensor", torch.Tensor)
+        self._put_type("torch.nn:Parameter", torch.nn.Parameter)
+        self._put_type("torch:Tensor", torch.Tensor)
 
 
 def _builtin(method: MethodDef, self: tuple[Any, ...]) -> Any:
@@ -311,17 +325,16 @@ def _word_at(address: int) -> int:
 
 def _objects_are_as_expected() -> bool:
     """Whether types, tuples and bytes have their fields where the code reads them."""
-    items, data = NUMBERS["TUPLE_ITEMS"], NUMBERS["BYTES_DATA"]
+    items, data = FIELDS["Tuple"]["items"].offset, FIELDS["Bytes"]["data"].offset
     first, second, text = 12345.5, "second", b"some bytes"
     pair = (first, second)
-    types = all(
-        _word_at(id(o) + OFFSETS["Object"]["type"]) == id(type(o)) for o in (first, second, pair)
-    )
+    at = FIELDS["Object"]["type"].offset
+    types = all(_word_at(id(o) + at) == id(type(o)) for o in (first, second, pair))
     return (
         types
         and _references_are_counted()
-        and _word_at(id(pair) + OFFSETS["Tuple"]["size"]) == 2
-        and [_word_at(id(pair) + items + 8 * i) for i in (0, 1)] == [id(first), id(second)]
+        and _word_at(id(pair) + FIELDS["Tuple"]["size"].offset) == len(pair)
+        and [_word_at(id(pair) + items + WORD * i) for i in (0, 1)] == [id(first), id(second)]
         and ctypes.string_at(id(text) + data, len(text)) == text
     )
 
@@ -329,7 +342,7 @@ def _objects_are_as_expected() -> bool:
 def _references_are_counted() -> bool:
     """Whether an object begins with the number of references to it, in 32 bits."""
     owners: list[object] = [object()]
-    at = id(owners[0]) + OFFSETS["Object"]["references"]
+    at = id(owners[0]) + FIELDS["Object"]["references"].offset
     alone = ctypes.c_uint32.from_address(at).value
     owners.append(owners[0])
     return (alone, ctypes.c_uint32.from_address(at).value) == (1, 2)
@@ -344,7 +357,7 @@ def _arrays_are_as_expected() -> bool:
 
 
 def _array_is_as_expected(array: Any) -> bool:
-    at = {name: id(array) + offset for name, offset in OFFSETS["Array"].items()}
+    at = {name: id(array) + field.offset for name, field in FIELDS["Array"].items()}
     flags = ctypes.c_int32.from_address(at["flags"]).value
     dims = ctypes.c_int64 * array.ndim
     return (
@@ -353,9 +366,9 @@ def _array_is_as_expected(array: Any) -> bool:
         and tuple(dims.from_address(_word_at(at["dims"]))) == array.shape
         and _word_at(at["base"]) == (0 if array.base is None else id(array.base))
         and _word_at(at["descr"]) == id(array.dtype)
-        and bool(flags & NUMBERS["OWNS_DATA"]) == array.flags.owndata
-        and bool(flags & NUMBERS["WRITEABLE"]) == array.flags.writeable
-        and bool(flags & NUMBERS["CONTIGUOUS"]) == array.flags.forc
+        and bool(flags & OWNS_DATA) == array.flags.owndata
+        and bool(flags & WRITEABLE) == array.flags.writeable
+        and bool(flags & CONTIGUOUS) == array.flags.forc
     )
 
 

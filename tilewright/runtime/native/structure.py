@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterable
 from typing import Any
 
-from tilewright.runtime.native.layout import OFFSETS, WORD
+from tilewright.runtime.native.layout import FIELDS, SIZES, WORD
 
 
 class Structure:
@@ -17,8 +17,8 @@ class Structure:
     """
 
     def __init__(self, name: str, count: int = 1) -> None:
-        self._offsets = OFFSETS[name]
-        self._words = self._offsets["size"] // WORD
+        self._fields = FIELDS[name]
+        self._words = SIZES[name] // WORD
         self._memory = (ctypes.c_uint64 * (self._words * max(1, count)))()
         self._kept: dict[int, Any] = {}
         self.address = ctypes.addressof(self._memory)
@@ -35,10 +35,14 @@ class Structure:
         self._memory[at] = id(value)
         del before
 
-    def put_words(self, field: str, values: Iterable[int], index: int = 0) -> None:
+    def put_words(self, field: str, values: Iterable[int], index: int = 0, skip: int = 0) -> None:
         """Set words from the first of a field on, all at once for other threads: native code in
-        one of them must not find an address gone and its count still there."""
-        at, words = self._at(field, index), [value & (1 << 64) - 1 for value in values]
+        one of them must not find an address gone and its count still there.
+
+        Args:
+            skip: begin so many words after the field's first.
+        """
+        at, words = self._at(field, index) + skip, [value & (1 << 64) - 1 for value in values]
         self._memory[at : at + len(words)] = words
 
     def keep(self, field: str, value: Structure, index: int = 0) -> None:
@@ -49,10 +53,10 @@ class Structure:
 
     def address_of(self, field: str) -> int:
         """Where a field is."""
-        return self.address + self._offsets[field]
+        return self.address + self._fields[field].offset
 
     def _at(self, field: str, index: int) -> int:
-        return index * self._words + self._offsets[field] // WORD
+        return index * self._words + self._fields[field].offset // WORD
 
     def words(self) -> list[int]:
         """Everything in it."""

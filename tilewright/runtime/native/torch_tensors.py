@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from tilewright.base.machine_code import address_of
 from tilewright.runtime.native.layout import (
-    NUMBERS,
+    TORCH_CPU,
+    TORCH_CUDA,
     TORCH_DTYPES,
     TORCH_FUNCTIONS,
     TORCH_OFFSETS,
@@ -54,7 +55,7 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
         cpu, cuda = (getattr(library, f"aoti_torch_device_type_{d}")() for d in ("cpu", "cuda"))
     except AttributeError:  # another torch
         return None
-    if (cpu, cuda) != (NUMBERS["TORCH_CPU"], NUMBERS["TORCH_CUDA"]):
+    if (cpu, cuda) != (TORCH_CPU, TORCH_CUDA):
         return None
     samples = {dtype: _samples(torch, dtype) for dtype in numbers}
     offset = _offset([tensor for some in samples.values() for tensor in some])
@@ -94,7 +95,7 @@ def _tell(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int
         numbers.add(told.pop("torch_get_dtype"))
         del told["torch_get_device_index"]  # there is one CPU, and its index may be -1
         expected = {
-            "torch_get_device_type": NUMBERS["TORCH_CPU"],
+            "torch_get_device_type": TORCH_CPU,
             "torch_get_data_ptr": tensor.data_ptr(),
             "torch_get_storage_size": tensor.untyped_storage().nbytes(),
             "torch_get_storage_offset": tensor.storage_offset(),

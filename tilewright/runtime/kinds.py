@@ -1,0 +1,405 @@
+"""The kinds of arguments that a launch takes: a table with a row for each.
+
+A row says how an argument is recognised, which annotated parameters take it, and what a variant of
+the kernel depends on. Both ways of launching are made from it: the binder in Python
+(`specialize.py`) looks arguments up in it, and the native code (`native/`) is generated from it. A
+kind that is like another but for where its number comes from is that row with a few fields
+replaced:
+
+    register(INT._replace(name="ticks", types=(Ticks,), attribute="count", facts=(DIVISIBLE,)))
+
+A launch then takes objects of class `Ticks` as their `count`, by Python and natively.
+
+Each argument gets a *spec*, the pair (type string, key); see `specialize.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tilewright.base.late import late
+from tilewright.ir.types import scalar_type
+from tilewright.runtime.descriptors import (
+    DESCRIPTORS,
+    check_descriptor,
+    descriptor_type,
+    is_descriptor,
+    parts_of,
+)
+from tilewright.runtime.tensors import READERS, SHORT, find_reader
+
+Spec: TypeAlias = tuple[Any, Any]
+"""(type string, key); tuples of them for a tuple."""
+
+NOT_CONSTEXPR: Final = object()
+"""What a `ConstexprHook` gives for an object that is no compile-time value."""
+
+ConstexprHook: TypeAlias = Callable[[object], object]
+"""Gives a hashable key for a compile-time object (a JIT function, a constexpr, a dtype), else
+`NOT_CONSTEXPR`. The front end's classes are above this layer, so it is handed in."""
+
+
+class Mode(NamedTuple):
+    """How one parameter is specialised."""
+
+    const: bool = False
+    by_value: bool = True
+    by_alignment: bool = True
+
+
+# -- what variants depend on ----------------------------------------------------------------------
+
+
+class Fact(NamedTuple):
+    """Something about a number that variants of a kernel differ by: ``number & mask == value``.
+
+    by: the field of `Mode` that says whether a parameter is specialised by it.
+    bit: stands for it in a word of a native key.
+    key: stands for it in a spec; "" where the number becomes a constant of the kernel.
+    """
+
+    by: str
+    mask: int
+    value: int
+    bit: int
+    key: str
+
+    def holds(self, number: int) -> bool:
+        """Whether it is so."""
+        return number & self.mask == self.value
+
+    def source(self, number: str) -> str:
+        """The same as a Python expression."""
+        masked = number if self.mask == -1 else f"{number} & {self.mask}"
+        return f"{masked} == {self.value}" if self.value else f"not {masked}"
+
+
+DIVISIBLE: Final = Fact("by_alignment", 15, 0, 1 << 16, "D")
+"""16 divides the number, or the address."""
+
+ONE: Final = Fact("by_value", -1, 1, 1 << 20, "")
+"""The number is 1, a constant of the kernel then, as strides often are."""
+
+
+class IntType(NamedTuple):
+    """A type of ints, and what it holds."""
+
+    name: str
+    low: int
+    high: int
+
+
+INT_TYPES: Final = (
+    IntType("i32", -(1 << 31), (1 << 31) - 1),
+    IntType("i64", -(1 << 63), (1 << 63) - 1),
+    IntType("u64", 0, (1 << 64) - 1),
+)
+"""An int has the first of these that holds it."""
+
+
+def category(annotation: str) -> str:
+    """What an annotated type is, for `Kind.annotated`: ``"pointer"``, ``"bool"``, ``"float"``,
+    ``"narrow"`` for floats below fp32, ``"int"``."""
+    if annotation.startswith("*"):
+        return "pointer"
+    if annotation in ("u1", "i1"):
+        return "bool"
+    if annotation.startswith(("fp", "bf")):
+        return "float" if annotation in ("fp32", "fp64") else "narrow"
+    return "int"
+
+
+def int_range(annotation: str) -> tuple[int, int]:
+    """The least and the greatest int of an annotated type, such as ``"u8"``."""
+    bits, signed = int(annotation[1:]), annotation[0] == "i"
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+
+
+# -- binding in Python ----------------------------------------------------------------------------
+
+
+class Arguments:
+    """Binds arguments of a call, and collects what its tensors have in common.
+
+    Attributes:
+        devices, extents, read_only: as in `specialize.Key`, extents in place of aliases.
+    """
+
+    __slots__ = ("devices", "extents", "hook", "read_only")
+
+    def __init__(self, hook: ConstexprHook) -> None:
+        self.hook = hook
+        self.devices = ""
+        self.extents: list[tuple[int, int]] = []
+        self.read_only: tuple[int, ...] = ()
+
+    def bind(self, value: Any, mode: Mode) -> tuple[Any, Spec]:
+        """(slot, spec) of any argument.
+
+        The order is part of the language: exact types; compile-time objects; then the protocols, by
+        the rows of the table.
+
+        Raises:
+            TypeError: kernels do not take such an argument.
+        """
+        kind = BY_TYPE.get(type(value))
+        if kind is None and type(value) not in READERS:
+            key = self.hook(value)
+            if key is not NOT_CONSTEXPR:
+                return value, ("constexpr", key if key is value else constant_key(key, self.hook))
+        kind = kind or next((k for k in KINDS if k.matches and k.matches(value)), None)
+        if kind is None:
+            raise TypeError(f"failed to specialize argument of type: {type(value).__name__}")
+        return kind.bind(self, kind, value, mode)
+
+    def bind_tensor(self, value: Any, mode: Mode) -> tuple[int, Spec]:
+        """(address, spec) of a tensor."""
+        reader = find_reader(value)
+        assert reader is not None
+        address, element, device, low, high, writable = reader(value)
+        self.devices = join_devices(self.devices, device)
+        if not writable:
+            self.read_only += (len(self.extents),)
+        self.extents.append((low, high))
+        pair = POINTERS[("*k" if mode.const else "*") + element]
+        return address, pair[mode.by_alignment and DIVISIBLE.holds(address)]
+
+
+def join_devices(devices: str, device: str) -> str:
+    """The devices met so far, and one more; "" is none."""
+    if not devices or not device:
+        return devices or device
+    return devices if device in devices.split("+") else f"{devices}+{device}"
+
+
+def constant_key(value: Any, hook: ConstexprHook) -> object:
+    """A hashable key that is equal only for values that compile to the same code.
+
+    ``1 == 1.0 == True`` and ``0.0 == -0.0`` for Python, but not for a kernel.
+    """
+    kind = type(value)
+    if kind is int or kind is str or value is None:
+        return value
+    if kind is float:
+        return kind, value.hex()
+    if isinstance(value, (tuple, list)):
+        return kind, tuple(constant_key(item, hook) for item in value)
+    key = hook(value)
+    if key is value:  # it stands for itself, as element types do
+        return "constexpr", value
+    if key is not NOT_CONSTEXPR:
+        return "constexpr", constant_key(key, hook)
+    try:
+        hash(value)
+    except TypeError:
+        return kind, repr(value)
+    return kind, value
+
+
+POINTERS: Final[dict[str, tuple[Spec, Spec]]] = {
+    prefix + t: ((prefix + t, ""), (prefix + t, DIVISIBLE.key))
+    for prefix in ("*", "*k")
+    for t in SHORT
+}
+"""Specs of tensors by their types: unaligned, and aligned."""
+
+
+def int_spec(value: int, mode: Mode, facts: tuple[Fact, ...] = (ONE, DIVISIBLE)) -> Spec:
+    """The spec of an int.
+
+    Raises:
+        OverflowError: no type holds it.
+    """
+    key = ""
+    for fact in facts:
+        if getattr(mode, fact.by) and fact.holds(value):
+            if not fact.key:
+                return "constexpr", value
+            key += fact.key
+    for name, low, high in INT_TYPES:
+        if low <= value <= high:
+            return name, key
+    raise OverflowError("integer to be specialized too large to represent")
+
+
+def _bind_int(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    number = int(getattr(value, kind.attribute) if kind.attribute else value)
+    return number, int_spec(number, mode, kind.facts)
+
+
+def _bind_float(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    return float(getattr(value, kind.attribute) if kind.attribute else value), ("fp32", None)
+
+
+def _bind_bool(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    return value, ("u1", None)
+
+
+def _bind_none(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    return None, ("constexpr", None)
+
+
+def _bind_tensor(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    return arguments.bind_tensor(value, mode)
+
+
+def _bind_tuple(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    leaf = Mode(mode.const)  # leaves are always specialised
+    pairs = [arguments.bind(item, leaf) for item in value]
+    types = tuple(spec[0] for _, spec in pairs)
+    keys = tuple(spec[1] for _, spec in pairs)
+    fields = getattr(value, "_fields", None)
+    if fields is not None:  # the kernel may use the fields' names
+        named = type(value)
+        types, keys = named(*types), _NamedKeys(named, keys)
+    return tuple(slot for slot, _ in pairs), (types, keys)
+
+
+def _bind_descriptor(arguments: Arguments, kind: Kind, value: Any, mode: Mode) -> tuple[Any, Spec]:
+    DESCRIPTORS[type(value)] = None
+    address, (pointer, key) = arguments.bind_tensor(value.base, mode)
+    element = pointer.lstrip("*k")
+    check_descriptor(value, address, scalar_type(element).nbytes_in_memory)
+    slots = (address, *parts_of(value)[1:])
+    extents = slots[1 : 1 + len(value.shape)]
+    facts = [mode.by_alignment and DIVISIBLE.holds(n) for n in extents]
+    keys = (key, *(DIVISIBLE.key if fact else "" for fact in facts))
+    return slots, (descriptor_type(value, element), keys)
+
+
+class _NamedKeys(tuple[Any, ...]):
+    """Keys of a NamedTuple's fields: equal only for the same NamedTuple class."""
+
+    named: type
+
+    def __new__(cls, named: type, keys: tuple[Any, ...]) -> _NamedKeys:
+        self = super().__new__(cls, keys)
+        self.named = named
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _NamedKeys)
+            and self.named is other.named
+            and tuple.__eq__(self, other)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return hash((self.named, tuple(self)))
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """A row of the table.
+
+    name: names it, for whoever reads the generated code.
+    bind: in Python: (slot, spec) of a value.
+    read: natively: writes the code that does the same (`native/read.py`).
+    types: exact types of its values; ``"torch:Tensor"`` for one of a module that this package
+        does not import.
+    base: subclasses of this class are recognised too; `tuple` alone can be.
+    met: a dictionary by the types that Python has recognised by `matches`, and that native code
+        may take from then on.
+    matches: whether a value of a type in no row is of this kind.
+    annotated: what its values may be passed for, besides parameters without annotation; see
+        `category`. Python alone takes others, or refuses them.
+    attribute: where a value's number is, if not the value itself; for ints and floats.
+    facts: what an int is specialised by.
+    """
+
+    name: str
+    bind: Callable[[Arguments, Kind, Any, Mode], tuple[Any, Spec]]
+    read: Callable[..., Any]
+    types: tuple[type | str, ...] = ()
+    base: type | None = None
+    met: Mapping[type, Any] | None = None
+    matches: Callable[[Any], bool] | None = None
+    annotated: frozenset[str] = frozenset()
+    attribute: str = ""
+    facts: tuple[Fact, ...] = ()
+
+
+read_tuple = late("tilewright.runtime.native.read_parts:read_tuple")
+read_descriptor = late("tilewright.runtime.native.read_parts:read_descriptor")
+read_array = late("tilewright.runtime.native.read_tensors:read_array")
+read_torch = late("tilewright.runtime.native.read_tensors:read_torch")
+read_foreign = late("tilewright.runtime.native.read_tensors:read_foreign")
+read_int = late("tilewright.runtime.native.read:read_int")
+read_float = late("tilewright.runtime.native.read:read_float")
+read_bool = late("tilewright.runtime.native.read:read_bool")
+read_none = late("tilewright.runtime.native.read:read_none")
+
+_POINTER = frozenset(["pointer"])
+
+TUPLE = Kind(
+    "tuple", _bind_tuple, read_tuple, base=tuple, matches=lambda value: isinstance(value, tuple)
+)
+DESCRIPTOR = Kind(
+    "descriptor", _bind_descriptor, read_descriptor, met=DESCRIPTORS, matches=is_descriptor
+)
+ARRAY = Kind("array", _bind_tensor, read_array, types=(np.ndarray,), annotated=_POINTER)
+TORCH = Kind(
+    "torch",
+    _bind_tensor,
+    read_torch,
+    types=("torch:Tensor", "torch.nn:Parameter"),
+    annotated=_POINTER,
+)
+FOREIGN = Kind(
+    "foreign tensor",
+    _bind_tensor,
+    read_foreign,
+    met=READERS,
+    matches=lambda value: find_reader(value) is not None,
+    annotated=_POINTER,
+)
+INT = Kind(
+    "int",
+    _bind_int,
+    read_int,
+    types=(int,),
+    matches=lambda value: isinstance(value, int),
+    annotated=frozenset(["int"]),
+    facts=(ONE, DIVISIBLE),
+)
+FLOAT = Kind(
+    "float",
+    _bind_float,
+    read_float,
+    types=(float, np.float64),
+    matches=lambda value: isinstance(value, float),
+    annotated=frozenset(["float"]),
+)
+BOOL = Kind("bool", _bind_bool, read_bool, types=(bool,), annotated=frozenset(["bool"]))
+NONE = Kind(
+    "None",
+    _bind_none,
+    read_none,
+    types=(type(None),),
+    annotated=frozenset(["pointer", "bool", "float", "narrow", "int"]),
+)
+
+BUILT_IN: Final = (TUPLE, DESCRIPTOR, ARRAY, TORCH, FOREIGN, INT, FLOAT, BOOL, NONE)
+KINDS: list[Kind] = [*BUILT_IN]
+"""The table. The order is that in which protocols are looked for."""
+
+BY_TYPE: dict[type, Kind] = {}
+"""Rows by the exact types of their values."""
+
+
+def register(kind: Kind) -> None:
+    """Add a row, before the first launch of the process: later ones are known to Python alone."""
+    KINDS.append(kind)
+    BY_TYPE.update({type: kind for type in kind.types if not isinstance(type, str)})
+
+
+for _kind in KINDS:
+    BY_TYPE.update({_type: _kind for _type in _kind.types if not isinstance(_type, str)})

@@ -1,0 +1,83 @@
+"""Which argument of a call is which: Frame.values, in the order of the parameters, and
+Frame.options."""
+
+from __future__ import annotations
+
+from tilewright.lowering.emit import I1, I64, PTR, V, const
+from tilewright.runtime.native.layout import MAX_OPTIONS
+from tilewright.runtime.native.read import option, param_of
+from tilewright.runtime.native.routine import Object, Routine, Word, routine
+
+
+def count_of(r: Routine, kwnames: V) -> V:
+    """How many keywords a call has; null is none."""
+    none = r.eq(kwnames, 0)
+    return r.choose(none, lambda: const(I64, 0), lambda: r.size_of(kwnames))
+
+
+@routine(I1)
+def match(r: Routine) -> None:
+    """Fills Frame.values and Frame.options. False: a wrong call, or one with keywords that mean
+    something else than a parameter or an option."""
+    args, nargs, kwnames = (r.frame[field] for field in ("args", "nargs", "kwnames"))
+    r.frame["option_count"] = 0
+    r.require(r.icmp("ule", nargs, r.state["positional"]))
+    r.copy(r.frame.at("values"), args, nargs)
+    with r.loop(nargs, r.state["count"]) as loop:
+        r.frame.put("values", loop.index, 0)
+    rest = r.gep(PTR, args, nargs)
+    with r.loop(0, count_of(r, kwnames)) as loop:
+        name, value = r.item(kwnames, loop.index), r.load(PTR, r.gep(PTR, rest, loop.index))
+        r.require(place(r, name, value, nargs))
+
+
+@routine(I1)
+def place(r: Routine, name: Object, value: Object, first: Word) -> None:
+    """Puts a keyword's value where it belongs, among the parameters from the first on.
+
+    Names are nearly always the very objects of the parameters' names, so that comparing addresses
+    finds them.
+    """
+    with r.loop(first, r.state["count"]) as loop:
+        same = r.eq(param_of(r, loop.index)["keyword"], name)
+        with r.when(same):
+            _put(r, loop.index, value)
+    # An equal name that is another object, a name given twice, or an option.
+    found = r.api("PyDict_GetItemWithError", r.state["keywords"], name)
+    with r.when(r.ne(found, 0)):
+        number = r.api("PyLong_AsLongLong", found)
+        r.require(r.icmp("sge", number, 0))  # else it is reserved
+        _put(r, number, value)
+    count = r.frame["option_count"]
+    r.require(r.icmp("ult", count, MAX_OPTIONS))
+    r.frame.put("options", r.shl(count, 1), name)
+    r.frame.put("options", r.add(r.shl(count, 1), 1), value)
+    r.frame["option_count"] = r.add(count, 1)
+
+
+def _put(r: Routine, number: V, value: V) -> None:
+    r.require(r.eq(r.frame.get("values", number), 0))
+    r.frame.put("values", number, value)
+    r.ret(True)
+
+
+def fill_defaults(r: Routine) -> None:
+    """Give the parameters that have no argument their defaults; the routine is left when one has
+    none."""
+    with r.loop(r.frame["nargs"], r.state["count"]) as loop:
+        absent = r.eq(r.frame.get("values", loop.index), 0)
+        with r.when(absent):
+            r.frame.put("values", loop.index, r.given(param_of(r, loop.index)["default"]))
+
+
+@routine(PTR)
+def given_by_name(r: Routine) -> None:
+    """The arguments and options given so far, by name, as a new dictionary."""
+    named = r.raising("PyDict_New")
+    with r.loop(0, r.state["count"]) as loop:
+        value = r.frame.get("values", loop.index)
+        with r.when(r.ne(value, 0)):
+            r.api("PyDict_SetItem", named, param_of(r, loop.index)["name"], value)
+    with r.loop(0, r.frame["option_count"]) as loop:
+        r.api("PyDict_SetItem", named, *option(r, loop.index))
+    r.ret(named)

@@ -1,0 +1,190 @@
+"""Reads tensors among the arguments: NumPy's by their fields, torch's by its C functions, others by
+the readers of `runtime/tensors.py`."""
+
+from __future__ import annotations
+
+from tilewright.lowering.emit import I8, I32, I64, LType, V, const
+from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
+from tilewright.runtime.native import layout
+from tilewright.runtime.native.keys import facts_of, push
+from tilewright.runtime.native.layout import BUCKETS, MAX_PARAMS, TORCH_DTYPES
+from tilewright.runtime.native.read import Argument, apart, small
+from tilewright.runtime.native.routine import Ref, Routine
+
+
+def put_tensor(
+    r: Routine, a: Argument, address: V, element: V, device: V, marks: V, low: V, high: V
+) -> None:
+    """A tensor: its element type, facts of its address, marks and device; then a bit for each
+    earlier tensor that it may overlap, as the classes of `alias_classes` follow from.
+
+    Args:
+        marks: READ_ONLY if it must not be stored to, UNKNOWN if nobody can say which memory it may
+            share.
+    """
+    before = r.frame["device"]
+    first, same = r.eq(before, layout.NO_DEVICE), r.eq(before, device)
+    r.require(r.or_(first, same))
+    count = r.frame["tensor_count"]
+    r.require(r.icmp("ult", count, MAX_PARAMS))
+    r.frame["device"] = device
+    a.put(r, address)
+    word = r.or_(r.or_(r.shl(element, layout.TYPE_SHIFT), layout.TENSOR), marks)
+    word = r.or_(word, facts_of(r, a.param["flags"], address, DIVISIBLE))
+    word = r.or_(word, r.shl(device, layout.DEVICE_SHIFT))
+    r.frame.put("lows", count, low)
+    r.frame.put("highs", count, high)
+    r.frame["tensor_count"] = r.add(count, 1)
+    push(r, word, _overlaps(r, count, device, low, high))
+
+
+def _overlaps(r: Routine, count: V, device: V, low: V, high: V) -> V:
+    """A bit for each earlier tensor of the call that overlaps one.
+
+    Off the CPU extents are not known, and all tensors are taken to overlap anyway.
+    """
+    earlier = r.select(r.eq(device, layout.CPU), count, const(I64, 0))
+    with r.loop(0, earlier, carried=[const(I64, 0)]) as loop:
+        i = loop.index
+        below = r.icmp("ult", low, r.frame.get("highs", i))
+        above = r.icmp("ult", r.frame.get("lows", i), high)
+        bit = r.shl(r.zext(r.and_(below, above), I64), i)
+        loop.yield_([r.or_(loop.carried[0], bit)])
+    return loop.results[0]
+
+
+# -- NumPy's --------------------------------------------------------------------------------------
+
+
+@apart
+def read_array(r: Routine, a: Argument) -> None:
+    """A NumPy array, by its ABI's fields."""
+    array = r.ref("Array", a.value)
+    element = _element_of(r, array)
+    status = array["flags"]
+    owner = r.choose(
+        r.has(status, layout.OWNS_DATA), lambda: a.value, lambda: _gapless_owner(r, a.value)
+    )
+    low = r.ref("Array", owner)["data"]
+    high = r.add(low, _bytes_of(r, r.ref("Array", owner)))
+    marks = r.bit_if(r.not_(r.has(status, layout.WRITEABLE)), layout.READ_ONLY)
+    cpu = const(I64, layout.CPU)
+    put_tensor(r, a, array["data"], r.and_(element, 255), cpu, marks, low, high)
+
+
+def _gapless_owner(r: Routine, value: V) -> V:
+    """The array at the end of an array's chain of bases, whose memory is what it may share with
+    others. A base that is no array is left to Python, as is an owner with gaps."""
+    with r.repeated(value) as loop:
+        view = r.ref("Array", loop.carried[0])
+        base = view["base"]
+        loop.stop_if(r.eq(base, 0))
+        r.require(r.is_a(base, "ndarray"))
+        loop.following = [base]
+    r.require(r.has(view["flags"], layout.CONTIGUOUS))
+    return view.address
+
+
+def _element_of(r: Routine, array: Ref) -> V:
+    """An array's element type and, above the lowest byte, the element's size."""
+    return r.given(_lookup(r, r.rt.at("elements"), array["descr"]))
+
+
+def _bytes_of(r: Routine, array: Ref) -> V:
+    """The bytes of an array's elements."""
+    size = r.lshr(_element_of(r, array), 8)
+    dims = array["dims"]
+    with r.loop(0, r.zext(array["nd"], I64), carried=[size]) as loop:
+        dim = r.load(I64, r.gep(I64, dims, loop.index))
+        loop.yield_([r.mul(loop.carried[0], dim)])
+    return loop.results[0]
+
+
+def _lookup(r: Routine, table: V, key: V) -> V:
+    """The number kept for a key in a table of pairs (`layout.table_of`); 0 when there is none."""
+    start = r.lshr(r.mul(key, layout.HASH_FACTOR), layout.HASH_SHIFT)
+    with r.repeated(start) as loop:
+        pair = r.gep(I64, table, r.shl(loop.carried[0], 1))
+        theirs = r.load(I64, pair)
+        loop.stop_if(r.or_(r.eq(theirs, key), r.eq(theirs, 0)))
+        loop.following = [r.urem(r.add(loop.carried[0], 1), BUCKETS)]
+    return r.load(I64, r.gep(I64, pair, 1))  # 0 for an empty pair
+
+
+# -- torch's --------------------------------------------------------------------------------------
+
+
+@apart
+def read_torch(r: Routine, a: Argument) -> None:
+    """A torch tensor, by the C functions of torch_tensors.py."""
+    tensor = r.gep(I8, a.value, r.rt["torch_offset"])
+    where, type, address = _torch(r, tensor, device_type=I32, dtype=I32, data_ptr=I64)
+    r.require(r.icmp("ult", type, TORCH_DTYPES))
+    element = r.given(r.rt.get("torch_elements", r.zext(type, I64)))
+    with r.when(r.eq(where, layout.TORCH_CUDA)):
+        (index,) = _torch(r, tensor, device_index=I32)
+        r.require(r.icmp("sge", index, 0))
+        nothing = const(I64, 0)
+        device = r.add(r.sext(index, I64), 1)
+        put_tensor(r, a, address, element, device, nothing, nothing, nothing)
+        r.ret(True)
+    r.require(r.eq(where, layout.TORCH_CPU))
+    # The storage of a torch tensor, not the view, is what it may share with others.
+    size, offset = _torch(r, tensor, storage_size=I64, storage_offset=I64)
+    # A tensor without elements has address 0, wherever its storage is.
+    r.require(r.or_(r.ne(address, 0), r.eq(size, 0)))
+    low = r.sub(address, r.mul(offset, r.rt.get("element_bytes", element)))
+    cpu = const(I64, layout.CPU)
+    put_tensor(r, a, address, element, cpu, const(I64, 0), low, r.add(low, size))
+
+
+def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
+    """What torch's functions tell of a tensor. One without memory, such as a sparse one, has them
+    fail, which they tell by another number than 0."""
+    places: list[V] = []
+    failed = const(I32, 0)
+    for name, type in results.items():
+        places.append(r.alloca(type))
+        failed = r.or_(failed, r.call(r.rt[f"torch_get_{name}"], I32, [tensor, places[-1]]))
+    r.require(r.eq(failed, 0))
+    return [r.load(type, at) for type, at in zip(results.values(), places, strict=True)]
+
+
+# -- other libraries' -----------------------------------------------------------------------------
+
+
+@apart
+def read_foreign(r: Routine, a: Argument) -> None:
+    """A tensor of a type that Python has met, by its reader."""
+    readers = r.rt.get("kinds_met", KINDS.index(FOREIGN))
+    reader = r.given(r.api("PyDict_GetItemWithError", readers, r.type_of(a.value)), clear=True)
+    with r.owned(r.retain(reader)):
+        reading = r.given(r.python(reader, a.value), clear=True)
+    with r.owned(reading):
+        r.require(r.is_a(reading, "tuple"))
+        r.require(r.eq(r.size_of(reading), 6))
+        _put_reading(r, a, *(r.item(reading, i) for i in range(6)))
+
+
+def _put_reading(
+    r: Routine, a: Argument, address: V, element: V, device: V, low: V, high: V, writable: V
+) -> None:
+    def number(name: str, object: V) -> V:
+        found = r.api(name, object)
+        r.require(r.eq(r.api("PyErr_Occurred"), 0), clear=True)
+        return found
+
+    def number_in(numbers: str, name: V) -> V:
+        found = r.given(r.api("PyDict_GetItemWithError", r.rt[numbers], name), clear=True)
+        known = small(r, found)
+        r.require(r.icmp("sge", known, 0))
+        return known
+
+    at = number("PyLong_AsUnsignedLongLong", address)
+    start, end = (number("PyLong_AsLongLong", object) for object in (low, high))
+    element, device = number_in("element_numbers", element), number_in("device_numbers", device)
+    unknown = r.icmp("slt", start, 0)
+    protected = r.bit_if(r.ne(writable, r.rt["true"]), layout.READ_ONLY)
+    marks = r.or_(protected, r.bit_if(unknown, layout.UNKNOWN))
+    start = r.select(unknown, const(I64, 0), start)
+    put_tensor(r, a, at, element, device, marks, start, end)

@@ -1,0 +1,103 @@
+"""Runs programs on the CPU's thread pool."""
+
+from __future__ import annotations
+
+from tilewright.lowering.emit import I32, I64, PTR, VOID, V, const
+from tilewright.runtime.descriptors import EXTENT_LIMIT
+from tilewright.runtime.native.grid import grid_of
+from tilewright.runtime.native.layout import FAILED, LEFT, STARTED
+from tilewright.runtime.native.pack import pack
+from tilewright.runtime.native.routine import SELDOM, Object, Record, Ref, Routine, Word, routine
+from tilewright.runtime.native.usual import knob
+
+_LINE = 64  # bytes that scratch memory is aligned to
+
+
+@routine(I32, failure=LEFT)
+def start_cpu(r: Routine, record: Record) -> None:
+    """As `start_on_device`; all programs have run when it returns."""
+    r.given(r.rt["pool"])
+    x, y, z = grid_of(r)
+    sizes = (x, y, z, r.mul(x, y))
+    r.require(r.all([r.icmp("ult", size, EXTENT_LIMIT) for size in sizes]))
+    workers = _workers(r, record)
+    r.require(r.icmp("ule", workers, r.load(I64, r.rt["pool_workers"])))
+    pack(r, record)
+    bytes = record["scratch"]
+    with r.when(r.eq(bytes, 0)):
+        r.ret(_run_on_pool(r, record, const(PTR, 0), workers))
+    block = r.given(r.api("PyMem_RawMalloc", r.add(bytes, _LINE - 1)))
+    aligned = r.and_(r.add(r.ptrtoint(block), _LINE - 1), -_LINE)
+    result = _run_on_pool(r, record, r.inttoptr(aligned), workers)
+    r.api("PyMem_RawFree", block)
+    r.ret(result)
+
+
+def _workers(r: Routine, record: Ref) -> V:
+    """How many worker threads may take part; as many as no pool has when a setting is unusual."""
+    own, setting, done = record["threads"], r.block("setting"), r.block("done")
+    before = r.current
+    r.cond_br(r.ne(own, 0), done, setting)
+    r.at(setting)
+    chosen = knob(r, r.rt.part("cpu_threads"))
+    every = r.select(r.eq(chosen, 0), record["all_threads"], chosen)
+    r.br(done)
+    r.at(done)
+    threads = r.phi(I64)
+    threads.add(own, before)
+    threads.add(every, setting)
+    return r.sub(threads.value, 1)
+
+
+@routine(I32, failure=FAILED)
+def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> None:
+    """The launch itself, without the GIL. Its ticket is the address of the frame, which no other
+    launch has while this one lasts."""
+    x, y, z = grid_of(r)
+    pool, function, packed = r.rt["pool"], record["function"], r.frame.at("packed")
+    bytes, ticket = record["scratch"], r.ptrtoint(r.frame.address)
+    launch, slice = r.rt["pool_launch"], r.rt["slice"]
+    thread = r.api("PyEval_SaveThread")
+    nothing = const(I64, 0)
+    call = (pool, function, packed, x, y, z, nothing, scratch, bytes, workers, ticket, slice)
+    begin = r.call(launch, I64, call)
+    r.api("PyEval_RestoreThread", thread)
+    with r.when(r.eq(begin, 0)):
+        r.ret(STARTED)
+    # It lasts: Python goes on with it, and handles signals between the slices.
+    job = r.frame.part("job")
+    fields = dict(function=function, args=packed, x=x, y=y, z=z, begin=begin, scratch=scratch)
+    rest = dict(scratch_bytes=bytes, workers=workers, ticket=ticket)
+    for field, value in {**fields, **rest}.items():
+        job[field] = value
+    number = _number_of(r, job.address)
+    with r.owned(number):
+        done = r.python(r.rt["resume"], number)
+    with r.when(r.eq(done, 0), SELDOM):
+        # A signal handler may raise before the first line of Python's code runs.
+        _abandon(r, pool, ticket)
+        r.leave()
+    r.release(done)
+    r.ret(STARTED)
+
+
+def _number_of(r: Routine, address: V) -> V:
+    """An address as an int of Python's. It is tried until there is memory for it: the pool's
+    threads read this frame until the job has ended."""
+    with r.repeated() as loop:
+        number = r.api("PyLong_FromLongLong", r.ptrtoint(address))
+        loop.stop_if(r.ne(number, 0))
+        r.api("PyErr_Clear")
+    return number
+
+
+@routine(VOID)
+def _abandon(r: Routine, pool: Object, ticket: Word) -> None:
+    """Drops what has not started of a launch, and waits for the rest: it reads the
+    launch's frame. Nothing happens when the launch has ended."""
+    cancel, help, slice = r.rt["pool_cancel"], r.rt["pool_help"], r.rt["slice"]
+    thread = r.api("PyEval_SaveThread")
+    r.call(cancel, VOID, [pool, ticket])
+    with r.repeated() as loop:
+        loop.stop_if(r.eq(r.call(help, I64, [pool, ticket, const(PTR, 0), slice]), 0))
+    r.api("PyEval_RestoreThread", thread)
