@@ -29,7 +29,8 @@ from tilewright.targets import registry
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.plan import Group, plan_function
+from tilewright.targets.cpu.plan import Group
+from tilewright.targets.cpu.plan_loops import plan_function
 from tilewright.tools.load import source_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "tour.md"

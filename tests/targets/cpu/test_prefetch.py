@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.arrays import aligned
-from tests.targets.cpu.harness import host, run_text
+from tests.targets.cpu.harness import assert_same, host, run_text
 from tests.targets.cpu.test_kernels import module_of
 from tilewright.targets.cpu.codegen import generate
 
@@ -122,3 +122,64 @@ def test_rows_from_a_table_are_not_guessed() -> None:
 def test_short_rows_are_left_alone() -> None:
     x, o = floats(4, 128), floats(4, 128)
     assert not requests(normalise, 4, [x, o, np.int32(128), np.int32(128)], B=128)
+
+
+@tw.jit
+def store_after_a_loop(x, n, B: tl.constexpr):
+    """What it stores through last is known only after the loop."""
+    p = x + tl.arange(0, B)
+    v = tl.load(p)
+    v -= tl.max(v, axis=0)
+    total = tl.sum(v, axis=0)
+    tl.store(p, v + total)
+    for k in range(n):
+        p += B + k
+    tl.store(p, v * total)
+
+
+@tw.jit
+def store_after_a_while(x, n, B: tl.constexpr):
+    p = x + tl.arange(0, B)
+    v = tl.load(p)
+    total = tl.sum(v - tl.max(v, axis=0), axis=0)
+    tl.store(p, v + total)
+    at = 0
+    while at < n * B:
+        at += B + 1
+    tl.store(p + at, v * total)
+
+
+@tw.jit
+def store_after_a_branch(x, n, B: tl.constexpr):
+    p = x + tl.arange(0, B)
+    v = tl.load(p)
+    total = tl.sum(v - tl.max(v, axis=0), axis=0)
+    tl.store(p, v + total)
+    at = B
+    if n > 2:
+        tl.store(x + 4 * B, total)
+        at = 2 * B
+    tl.store(p + at, v * total)
+
+
+@tw.jit
+def store_where_it_loads(x, n, B: tl.constexpr):
+    """The address is loaded from memory that the kernel writes in between."""
+    p = x + tl.arange(0, B)
+    v = tl.load(p)
+    total = tl.sum(v - tl.max(v, axis=0), axis=0)
+    tl.store(p, v + total)
+    tl.store(x + 5 * B, 3.0)
+    at = tl.load(x + 5 * B).to(tl.int32) * B
+    tl.store(p + at, v * total)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize(
+    "kernel",
+    [store_after_a_loop, store_after_a_while, store_after_a_branch, store_where_it_loads],
+    ids=lambda k: k.__name__,
+)
+def test_only_addresses_that_are_known_by_then_are_requested(kernel: Any, n: int) -> None:
+    x = (np.arange(6 * 1024) % 7).astype(np.float32)
+    assert_same(module_of(kernel, [x, n], B=1024), (1, 1, 1), [x, np.int32(n)])

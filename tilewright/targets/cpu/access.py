@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import (
@@ -13,7 +13,6 @@ from tilewright.lowering.emit import (
     LType,
     V,
     const,
-    const_vector,
     like,
     vector,
     zero,
@@ -24,9 +23,7 @@ from tilewright.ops import memory
 from tilewright.targets.cpu import lanes
 from tilewright.targets.cpu.access_report import Form
 from tilewright.targets.cpu.lanes import ZERO, Lanes
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.level import Coords, Level
 
 STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
 
@@ -52,14 +49,6 @@ def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
 
 def _to_memory(level: Level, value: V) -> V:
     return level.b.zext(value, I8) if value.type.element is I1 else value
-
-
-def pointer_vector(level: Level, x: Lanes) -> V:
-    """A linear or uniform pointer, lane by lane."""
-    steps = const_vector(I64, [k * (x.stride or 0) for k in range(level.width)])
-    if x.stride is None:
-        return x.base
-    return level.b.gep(I8, x.base, steps)
 
 
 def _position(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
@@ -96,17 +85,17 @@ def write_buffer(level: Level, buffer: Buffer, coords: Coords, value: Lanes) -> 
     _write(level, address, data, None)
 
 
-def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
-    """`mem.load` at a point."""
+def load(
+    level: Level,
+    op: memory.Load,
+    coords: Coords,
+    ptr: Lanes,
+    mask: Lanes | None,
+    other: Lanes | None,
+) -> Lanes:
+    """`mem.load` at a point at which its operands were evaluated."""
     pointee = memory.pointee_of(op.ptr.type)
     element = memory_type(pointee)
-    mask = level.eval(op.mask, coords) if op.mask is not None else None
-    if mask is not None and mask.base.number is not None and mask.base.type is I1:
-        if not mask.base.number:
-            return _other(level, op, coords)
-        mask = None
-    other = _other(level, op, coords) if mask is not None else None
-    ptr = level.eval(op.ptr, coords)
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(_to_memory(level, base), other.stride, other.depth)
@@ -115,12 +104,6 @@ def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
         level.kernel.accesses.note(op, form, level.width, coords)
     found = _read(level, ptr, element, mask, other, op.volatile)
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
-
-
-def _other(level: Level, op: memory.Load, coords: Coords) -> Lanes:
-    if op.other is not None:
-        return level.eval(op.other, coords)
-    return Lanes(zero(register_type(memory.pointee_of(op.ptr.type))), 0)
 
 
 def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None) -> Form:
@@ -162,7 +145,7 @@ def _read(
         assert ptr.stride is not None
         return Lanes(_read_strided(level, ptr.base, element, ptr.stride // size), None, depth)
     full = const(like(I1, type), 1)
-    pointers = pointer_vector(level, ptr)
+    pointers = level.pointers(ptr)
     return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
 
 
@@ -267,7 +250,7 @@ def _write(
         b.store(b.shuffle(data, None, list(reversed(range(level.width)))), last)
         return
     set_mask = level.vector(mask) if mask is not None else const(like(I1, data.type), 1)
-    b.scatter(data, pointer_vector(level, ptr), set_mask)
+    b.scatter(data, level.pointers(ptr), set_mask)
 
 
 def _write_scalar(level: Level, ptr: V, data: V, mask: Lanes | None) -> None:

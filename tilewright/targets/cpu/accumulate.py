@@ -13,8 +13,9 @@ from tilewright.ops import arith, reduce
 from tilewright.targets.cpu import access, avx512
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.combine import combine_lanes, lanes_type, lower
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.level import Coords, Level
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.kernel import Kernel
@@ -76,7 +77,7 @@ class Accumulator:
 
     def add(self, level: Level, coords: Coords, state: list[V]) -> list[V]:
         """Combine the elements at a point."""
-        values = [level.vector(level.eval(s, coords)) for s in self.op.srcs]
+        values = [level.vector(evaluate(level, s, coords)) for s in self.op.srcs]
         return self.combine(level, state, self.load(level, values))
 
     def across(self, level: Level, state: list[V]) -> list[V]:
@@ -101,7 +102,7 @@ class Accumulator:
         """Combine `count` elements, at least one, that are all like the one at a point, into the
         first lane."""
         b = level.b
-        value = level.eval(self.op.srcs[0], coords).base
+        value = evaluate(level, self.op.srcs[0], coords).base
         repeated = self.repeat(level, self.load(level, [value]), count)
         if width > 1:
             pairs = zip(self.start(width), repeated, strict=True)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from tilewright.analysis.affine import constant_strides
-from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.pointers import base_of, may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile, shape_of
 from tilewright.ops import atomic, memory
+from tilewright.targets.cpu.lazy import is_lazy, is_tile
 
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.plan import Step
+Base = Value | None
+"""The pointer that an access comes from by changes of offset and shape; None for any memory."""
 
-Access = memory.Load | memory.Store | atomic.AnyAtomic
+_MANY = 32  # bases that a value loads from are told apart, up to so many
+_ANY: frozenset[Base] = frozenset({None})
 
 
 class MemoryOrder:
@@ -22,75 +23,63 @@ class MemoryOrder:
 
     def __init__(self, fn: Function) -> None:
         self.fn = fn
+        self._overlap: dict[tuple[Value, Value], bool] = {}
+        self._writes: dict[Op, list[Op]] = {}
+        self._loads: dict[Value, frozenset[Base]] = {}
+        for op in fn.walk():
+            if is_lazy(op) and any(is_tile(r) for r in op.results):
+                found = self.loads_of(op)
+                if isinstance(op, memory.Load):
+                    found |= {self.base(op.ptr)}
+                self._loads.update(dict.fromkeys(op.results, found))
 
-    def may_overlap(self, a: Access, b: Access) -> bool:
-        """Whether two accesses may touch the same bytes."""
-        return may_overlap(self.fn, a.ptr, b.ptr)
+    def base(self, pointer: Value) -> Base:
+        return base_of(pointer)
+
+    def overlap(self, a: Base, b: Base) -> bool:
+        """Whether accesses through two pointers may touch the same bytes."""
+        if a is None or b is None:
+            return True
+        found = self._overlap.get((a, b))
+        if found is None:
+            found = self._overlap[a, b] = may_overlap(self.fn, a, b)
+        return found
+
+    def any_overlap(self, some: Iterable[Base], others: Iterable[Base]) -> bool:
+        return any(self.overlap(a, b) for a in some for b in others)
+
+    def loads_of(self, op: Op) -> frozenset[Base]:
+        """What the lazy loads read that evaluating the op's operands runs."""
+        found: frozenset[Base] = frozenset()
+        for v in op.operands:
+            more = self._loads.get(v)
+            if more is not None and not more <= found:
+                found = more | found if found else more
+        return found if len(found) <= _MANY else _ANY
 
     @staticmethod
     def touches_memory(op: Op) -> bool:
         return op.reads() or op.writes()
 
-    def writes_within(self, op: Op) -> Iterator[Op]:
-        for inner in op.walk():
-            if inner.writes_memory or (isinstance(inner, memory.Load) and inner.volatile):
-                yield inner
+    def writes_in(self, op: Op) -> list[Op]:
+        """The ops in `op`, itself among them, that write memory or must stay in order."""
+        found = self._writes.get(op)
+        if found is None:
+            found = self._writes[op] = [
+                inner
+                for inner in op.walk()
+                if inner.writes_memory or (isinstance(inner, memory.Load) and inner.volatile)
+            ]
+        return found
 
-    def conflicts(self, load: memory.Load, op: Op) -> bool:
-        """Whether something in `op` may write what `load` reads."""
+    def may_write(self, op: Op, base: Base) -> bool:
+        """Whether something in `op` may write what a load through `base` reads."""
         return any(
             not isinstance(w, memory.Store | atomic.Writing)
             or _publishes(w)
-            or self.may_overlap(load, w)
-            for w in self.writes_within(op)
+            or self.overlap(base, self.base(w.ptr))
+            for w in self.writes_in(op)
         )
-
-    def may_share_loop(
-        self, op: Op, roots: Sequence[Op], loads_of: Callable[[Op], list[memory.Load]]
-    ) -> bool:
-        """Whether running the iterations of `op` among those of `roots` changes nothing."""
-        everyone = [*roots, op]
-        stores = [r for r in everyone if isinstance(r, memory.Store)]
-        if any(isinstance(r, memory.Load) for r in everyone):
-            return False  # volatile
-        if isinstance(op, memory.Store) and any(
-            s is not op and self.may_overlap(s, op) for s in stores
-        ):
-            return False
-        loads = [load for r in everyone for load in loads_of(r)]
-        return not any(self.may_overlap(load, s) for load in loads for s in stores)
-
-    def must_keep(
-        self,
-        value: Value,
-        sites: Sequence[Step | None],
-        steps: Sequence[Step],
-        position: dict[Op, int],
-    ) -> bool:
-        """Whether a load must be done before some write that precedes, or is in, its sites."""
-        load = value.op
-        if not isinstance(load, memory.Load) or not sites:
-            return False
-        limit = self.latest(value, steps, position)
-        if limit is None:
-            return False
-        last = sites[-1]
-        end = len(steps) if last is None else steps.index(last)
-        return limit <= end
-
-    def latest(self, value: Value, steps: Sequence[Step], position: dict[Op, int]) -> int | None:
-        """Index of the first step after the load that may write what it reads."""
-        load = value.op
-        if not isinstance(load, memory.Load):
-            return None
-        for i, step in enumerate(steps):
-            for op in step.ops():
-                if position[op] < position[load] or not self.conflicts(load, op):
-                    continue
-                if isinstance(op, memory.Store) and _same_elements(load, op):
-                    continue
-                return i
-        return None
 
 
 def _publishes(op: memory.Store | atomic.Writing) -> bool:
@@ -101,7 +90,7 @@ def _publishes(op: memory.Store | atomic.Writing) -> bool:
     return op.sem in ("release", "acq_rel")
 
 
-def _same_elements(load: memory.Load, store: memory.Store) -> bool:
+def same_elements(load: memory.Load, store: memory.Store) -> bool:
     """Whether each element of the store depends on the load's same element alone, at the address
     that it writes, and no two elements share an address."""
     if load.ptr is not store.ptr or len(shape_of(load.ptr.type)) != 1:

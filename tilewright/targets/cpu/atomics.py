@@ -14,9 +14,10 @@ from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, atomic
 from tilewright.ops.memory import pointee_of
 from tilewright.targets.cpu import access
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import over_axes
 
 _ORDER = {
@@ -33,8 +34,8 @@ Exchange = Callable[[Level, Coords], V]
 @emits(atomic.AtomicRMW)
 def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
     def exchange(at: Level, coords: Coords) -> V:
-        ptr, value = at.eval(op.ptr, coords).base, at.eval(op.value, coords).base
-        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        ptr, value = evaluate(at, op.ptr, coords).base, evaluate(at, op.value, coords).base
+        mask = evaluate(at, op.mask, coords).base if op.mask is not None else None
         return guarded(at.b, mask, lambda: _rmw(at.b, op, ptr, value), zero(value.type))
 
     _each(kernel, level, op, op.ptr, exchange)
@@ -44,8 +45,8 @@ def emit_rmw(kernel: Kernel, level: Level, op: atomic.AtomicRMW) -> None:
 def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
     def exchange(at: Level, coords: Coords) -> V:
         b = at.b
-        values = [at.eval(v, coords).base for v in (op.ptr, op.expected, op.value)]
-        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        values = [evaluate(at, v, coords).base for v in (op.ptr, op.expected, op.value)]
+        mask = evaluate(at, op.mask, coords).base if op.mask is not None else None
         ptr, expected, value = values
 
         def swap() -> V:
@@ -64,8 +65,8 @@ def emit_load(kernel: Kernel, level: Level, op: atomic.AtomicLoad) -> None:
     register, bits = register_type(op.result.type), _bits_of(op.ptr)
 
     def read(at: Level, coords: Coords) -> V:
-        ptr = at.eval(op.ptr, coords).base
-        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        ptr = evaluate(at, op.ptr, coords).base
+        mask = evaluate(at, op.mask, coords).base if op.mask is not None else None
 
         def act() -> V:
             found = at.b.load_atomic(bits, ptr, _ORDER[op.sem])
@@ -81,8 +82,8 @@ def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
     bits = _bits_of(op.ptr)
 
     def write(at: Level, coords: Coords) -> V:
-        ptr, value = at.eval(op.ptr, coords).base, at.eval(op.value, coords).base
-        mask = at.eval(op.mask, coords).base if op.mask is not None else None
+        ptr, value = evaluate(at, op.ptr, coords).base, evaluate(at, op.value, coords).base
+        mask = evaluate(at, op.mask, coords).base if op.mask is not None else None
 
         def act() -> V:
             kept = at.b.zext(value, bits) if value.type is I1 else at.b.bitcast(value, bits)
@@ -97,9 +98,9 @@ def emit_store(kernel: Kernel, level: Level, op: atomic.AtomicStore) -> None:
 @emits(atomic.AtomicPoll)
 def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
     def wait(at: Level, coords: Coords) -> V:
-        ptr, expected = at.eval(op.ptr, coords).base, at.eval(op.expected, coords).base
-        mask = at.eval(op.mask, coords).base if op.mask is not None else None
-        timeout = at.eval(op.timeout, ()).base if op.timeout is not None else None
+        ptr, expected = evaluate(at, op.ptr, coords).base, evaluate(at, op.expected, coords).base
+        mask = evaluate(at, op.mask, coords).base if op.mask is not None else None
+        timeout = evaluate(at, op.timeout, ()).base if op.timeout is not None else None
 
         def read() -> V:
             return at.b.load_atomic(expected.type, ptr, _ORDER[op.sem])

@@ -16,7 +16,7 @@ from tilewright.lowering.emit import I1, I64, Builder, LType, V, const, vector, 
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import number_of, register_type
 from tilewright.ops import arith, control
-from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.level import Level
 
 Env = dict[Value, V]
 Conditions = tuple[tuple[V, bool], ...]

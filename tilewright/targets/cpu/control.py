@@ -8,9 +8,10 @@ from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.combine import at_least_one, trip_count
-from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.evaluate import scalar
 from tilewright.targets.cpu.kernel import Kernel, emits
-from tilewright.targets.cpu.plan import cone, is_lazy, is_tile
+from tilewright.targets.cpu.lazy import is_lazy, is_tile
+from tilewright.targets.cpu.level import Level
 
 
 @emits(control.For)
@@ -18,13 +19,13 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     """A counted loop. The number of iterations is computed first, in 64 bits, so that the index
     can't run over the end of its type."""
     b = kernel.b
-    start = level.scalar(op.start)
-    stop, step = level.scalar(op.stop), level.scalar(op.step)
+    start = scalar(level, op.start)
+    stop, step = scalar(level, op.stop), scalar(level, op.step)
     count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
     step = at_least_one(b, step)
     args = op.body.args[1:]
     buffers = _carry_tiles(kernel, level, args, op.inits)
-    scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
+    scalars = [scalar(level, v) for v in op.inits if not is_tile(v)]
     before, head, done = b.current, b.block("for"), b.block("endfor")
     b.cond_br(b.icmp("sgt", count, const(I64, 0)), head, done)
     b.at(head)
@@ -85,7 +86,7 @@ def _bind_scalars(kernel: Kernel, values: list[Value], scalars: list[V]) -> None
 
 
 def _yield_scalars(level: Level, yielded: list[Value]) -> list[V]:
-    found = [level.scalar(v) for v in yielded if not is_tile(v)]
+    found = [scalar(level, v) for v in yielded if not is_tile(v)]
     level.block = level.b.current
     return found
 
@@ -123,14 +124,19 @@ def _reads_other(kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer
     Buffers are compared, not values: what was computed in place has its operand's buffer.
     """
     others = {b.ptr.text for b in carried if b is not None and b is not own}
-    for v in cone(value, kernel.env):
+    seen: set[tuple[Value, bool]] = set()
+    stack = [(value, False)]
+    while stack:
+        v, moved = entry = stack.pop()
+        if entry in seen or not is_tile(v):
+            continue
+        seen.add(entry)
         bound = kernel.env.get(v)
-        if isinstance(bound, Buffer) and bound.ptr.text in others:
-            return True
-        if bound is None and v.op is not None and is_lazy(v.op) and not v.op.elementwise:
-            inner = [kernel.env.get(u) for u in cone(v, kernel.env)]
-            if any(isinstance(b, Buffer) and b.ptr.text == own.ptr.text for b in inner):
+        if isinstance(bound, Buffer):
+            if bound.ptr.text in others or (moved and bound.ptr.text == own.ptr.text):
                 return True
+        elif v.op is not None and is_lazy(v.op):
+            stack.extend((operand, moved or not v.op.elementwise) for operand in v.op.operands)
     return False
 
 
@@ -138,7 +144,7 @@ def _reads_other(kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer
 def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
     """Two branches that fill the same buffers and merge their scalars."""
     b = kernel.b
-    condition = level.scalar(op.condition)
+    condition = scalar(level, op.condition)
     buffers = [kernel.buffer(r) if is_tile(r) else None for r in op.results]
     blocks = [b.block("then"), b.block("else")]
     done = b.block("endif")
@@ -172,7 +178,7 @@ def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
     may write the carried ones freely."""
     b = kernel.b
     carried = _carry_tiles(kernel, level, op.before.args, op.inits)
-    scalars = [level.scalar(v) for v in op.inits if not is_tile(v)]
+    scalars = [scalar(level, v) for v in op.inits if not is_tile(v)]
     entered, head = b.current, b.block("while")
     body, done = b.block("do"), b.block("endwhile")
     b.br(head)
@@ -182,7 +188,7 @@ def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
     inner = Level(kernel, head)
     kernel.region(op.before, inner)
     condition, *passed = op.before.terminator.operands
-    test = inner.scalar(condition)
+    test = scalar(inner, condition)
     inner.block = b.current
     passed_scalars = _yield_scalars(inner, passed)
     buffers = [kernel.buffer(v) if is_tile(v) else None for v in passed]

@@ -16,8 +16,9 @@ from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
 from tilewright.lowering.types import memory_type
 from tilewright.ops.debug import Assert, Print, label, place_of
 from tilewright.targets.cpu.access import Buffer
-from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.level import Level
 
 PRINT, FAIL = "tilewright_print", "tilewright_fail"
 
@@ -56,7 +57,7 @@ def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
     bound = kernel.env.get(value)
     if isinstance(bound, Buffer):
         return bound.ptr
-    scalar = bound if bound is not None else level.eval(value, ()).base
+    scalar = bound if bound is not None else evaluate(level, value, ()).base
     assert not isinstance(value.type, ir.Tile), "the plan keeps tiles that are printed"
     b = kernel.b
     place = b.alloca(memory_type(value.type))
@@ -82,7 +83,7 @@ def _all_hold(kernel: Kernel, level: Level, condition: Value) -> V:
     b = kernel.b
     if not isinstance(condition.type, ir.Tile):
         bound = kernel.env.get(condition)
-        return bound if isinstance(bound, V) else level.eval(condition, ()).base
+        return bound if isinstance(bound, V) else evaluate(level, condition, ()).base
     address = _in_memory(kernel, level, condition)
     with b.loop(0, condition.type.numel, 1, [const(I8, 1)]) as loop:
         byte = b.load(I8, b.gep(I8, address, loop.index))

@@ -2,219 +2,180 @@
 
 A point is a coordinate per axis, each a :class:`Lanes`. Shape ops only change coordinates; an
 elementwise op evaluates its operands at the same point; a kept value is read from its buffer.
+Results are remembered by (value, coordinates), in the level where they are emitted.
 
-Each loop has a :class:`Level`. A value that varies with the loops up to some depth is emitted in
-the body of the loop at that depth, not in the innermost one: so what does not vary is computed
-once, however the source was written. Results are remembered by (value, coordinates).
+Each op has a *rule*: a generator that yields the operands that it needs, each with its point,
+receives their lanes, and returns the result. `evaluate` runs rules with a stack of its own, as a
+kernel may be a chain of thousands of ops, which Python's recursion does not reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.lowering.convert import narrow, widen
-from tilewright.lowering.emit import I64, Block, Builder, V, const
+from tilewright.lowering.emit import I1, Builder, V, const, zero
 from tilewright.lowering.math_common import if_any
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import memory_type, register_type
-from tilewright.ops import arith, memory, shape
+from tilewright.ops import arith, control, memory, shape
 from tilewright.targets.cpu import access, lanes
-from tilewright.targets.cpu.lanes import ZERO, Lanes, as_vector
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
-
-Coords = tuple[Lanes, ...]
+from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.level import Coords, Emitting, Level
 
 
-class Level:
-    """A loop body, or the straight code around the loops (depth 0).
+class Need(NamedTuple):
+    """A value that a rule needs at a point; `offset` for an integer that is part of an address,
+    in 64 bits."""
 
-    Attributes:
-        block: where values that vary with this loop are emitted; it stays open until the loop
-            nest below it is complete.
-        width: number of lanes.
-        span: number of neighbouring coordinates for which uniform and linear values are that:
-            the lanes, or more where one vector stands for a whole axis.
-        assumed: truth of masks within this body, by value.
-        streamed: pointers of aligned vectors that are stored past the caches within this body.
-    """
+    value: Value
+    coords: Coords
+    offset: bool = False
 
-    def __init__(
-        self,
-        kernel: Kernel,
-        block: Block,
-        parent: Level | None = None,
-        width: int = 1,
-        assumed: dict[Value, bool] | None = None,
-    ) -> None:
-        self.kernel = kernel
-        self.b: Builder = kernel.b
-        self.block = block
-        self.parent = parent
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.width = width
-        self.span = width
-        self.assumed: dict[Value, bool] = dict(parent.assumed) if parent else {}
-        if assumed:
-            self.assumed.update(assumed)
-        self.streamed: frozenset[Value] = parent.streamed if parent else frozenset()
-        self.memo: dict[tuple[Value, Coords], Lanes] = {}
-        self.reciprocals: dict[Lanes, tuple[V, V]] = {}
-        self.offsets: dict[tuple[Value, Coords], Lanes] = {}
 
-    def child(
-        self, block: Block, width: int | None = None, assumed: dict[Value, bool] | None = None
-    ) -> Level:
-        return Level(self.kernel, block, self, self.width if width is None else width, assumed)
+Rule = Generator[Need, Lanes, Lanes]
+"""What computes a value at a point."""
 
-    def at_depth(self, depth: int) -> Level:
-        level = self
-        while level.depth > depth:
-            assert level.parent is not None
-            level = level.parent
-        return level
 
-    # -- evaluation -----------------------------------------------------------------------------
+class _Task(NamedTuple):
+    """A rule that runs, in its level, and where its result is remembered."""
 
-    def eval(self, value: Value, coords: Coords) -> Lanes:
-        """The value at a point. Emitted at the level that the coordinates vary with."""
-        truth = self.assumed.get(value)
-        if truth is not None:
-            return Lanes(const(register_type(value.type), int(truth)), 0)
-        depth = max([c.depth for c in coords], default=0)
-        level = self if depth >= self.depth else self.at_depth(depth)
-        key = (value, coords)
-        found: Lanes | None = None
-        look: Level | None = level
-        while look is not None and found is None:
-            found = look.memo.get(key)
-            look = look.parent
-        if found is None:
-            with _Emitting(level):
-                found = level.compute(value, coords)
-            level.memo[key] = found
-        return found
+    level: Level
+    rule: Rule
+    memo: dict[tuple[Value, Coords], Lanes]
 
-    def compute(self, value: Value, coords: Coords) -> Lanes:
-        bound = self.kernel.env.get(value)
-        if isinstance(bound, V):
-            return Lanes(bound, 0)
-        if bound is not None:
-            return access.read_buffer(self, bound, coords)
-        op = value.op
-        assert op is not None, f"{value} has no value here"
-        if self.kernel.lines is None:
-            return self._compute(op, value, coords)
-        with self.kernel.line_of(op):
-            return self._compute(op, value, coords)
 
-    def _compute(self, op: Op, value: Value, coords: Coords) -> Lanes:
-        special = _SPECIAL.get(type(op))
-        if special is not None:
-            return special(self, op, value, coords)
+def evaluate(level: Level, value: Value, coords: Coords) -> Lanes:
+    """The value at a point. Emitted at the level that the coordinates vary with."""
+    found = _find(level, Need(value, coords))
+    return found if isinstance(found, Lanes) else _run(found, (value, coords))
+
+
+def scalar(level: Level, value: Value) -> V:
+    """A rank-0 value."""
+    return evaluate(level, value, ()).base
+
+
+def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
+    """`mem.load` at a point, which is emitted even if it was before."""
+    return _run(_Task(level, _load(level, op, op.result, coords), {}), (op.result, coords))
+
+
+def _run(task: _Task, key: tuple[Value, Coords]) -> Lanes:
+    """Run a rule, and those of what it needs first."""
+    stack = [(task, key)]
+    answer: Lanes | None = None
+    while True:
+        (level, rule, memo), key = stack[-1]
+        try:
+            need = next(rule) if answer is None else rule.send(answer)
+        except StopIteration as end:
+            result: Lanes = end.value
+            answer = memo[key] = result
+            stack.pop()
+            if not stack:
+                return result
+            continue
+        found = _find(level, need)
+        if isinstance(found, Lanes):
+            answer = found
+        else:
+            stack.append((found, (need.value, need.coords)))
+            answer = None
+
+
+def _find(level: Level, need: Need) -> Lanes | _Task:
+    """What is known of a value at a point, or the rule that computes it."""
+    value, coords, offset = need
+    if offset:
+        home = level.home(coords)
+        known = home.offsets.get((value, coords))
+        return _Task(home, _offset(home, value, coords), home.offsets) if known is None else known
+    truth = level.assumed.get(value)
+    if truth is not None:
+        return Lanes(const(register_type(value.type), int(truth)), 0)
+    home = level.home(coords)
+    key = value, coords
+    look: Level | None = home
+    while look is not None:
+        known = look.memo.get(key)
+        if known is not None:
+            return known
+        look = look.parent
+    bound = home.kernel.env.get(value)
+    if bound is None:
+        return _Task(home, _compute(home, value, coords), home.memo)
+    if isinstance(bound, V):
+        known = Lanes(bound, 0)
+    else:
+        with Emitting(home):
+            known = access.read_buffer(home, bound, coords)
+    home.memo[key] = known
+    return known
+
+
+def _compute(level: Level, value: Value, coords: Coords) -> Rule:
+    op = value.op
+    assert op is not None, f"{value} has no value here"
+    rule = _RULES.get(type(op))
+    if rule is None:
         assert op.elementwise, f"{op.name} is not evaluated element by element"
-        return self.elementwise(op, [self.eval(v, coords) for v in op.operands])
+        rule = _elementwise
+    with Emitting(level), level.kernel.line_of(op):
+        return (yield from rule(level, op, value, coords))
 
-    def elementwise(self, op: Op, args: list[Lanes]) -> Lanes:
-        """Lower an op on lanes: as a scalar when all lanes agree."""
-        lower = lowering_of(type(op), "cpu")
-        assert lower is not None, f"no lowering of {op.name}"
-        depth = max([a.depth for a in args], default=0)
-        with self.placed(*args):
-            if all(a.uniform for a in args) or self.width == 1:
-                return Lanes(lower(self.b, op, *[a.base for a in args]), 0, depth)
-            vectors = [self.vector(a) for a in args]
-            return Lanes(lower(self.b, op, *vectors), None, depth)
 
-    def placed(self, *args: Lanes) -> _Emitting:
-        """Emit where what these values vary with is known, no deeper.
+def _offset(level: Level, value: Value, coords: Coords) -> Rule:
+    """An integer tile used in an address, in 64 bits.
 
-        A result must not claim to be known further out than it is emitted: it may become a
-        coordinate, and then decides where others are emitted.
-        """
-        return _Emitting(self.at_depth(min(self.depth, max([a.depth for a in args], default=0))))
-
-    def vector(self, x: Lanes) -> V:
-        """All lanes as a vector."""
-        if x.base.type.is_ptr and x.stride not in (0, None):
-            return access.pointer_vector(self, x)
-        return as_vector(self.b, x, self.width)
-
-    def scalar(self, value: Value) -> V:
-        """A rank-0 value."""
-        return self.eval(value, ()).base
-
-    def offset(self, value: Value, coords: Coords) -> Lanes:
-        """An integer tile used in an address, in 64 bits.
-
-        Signed arithmetic that feeds an address is done in 64 bits throughout: an offset that
-        wraps in 32 bits within one tile names no element of a tensor, so nothing is lost, and
-        lanes stay linear. Where a value is not such arithmetic it is computed as it is and then
-        extended.
-        """
-        depth = max([c.depth for c in coords], default=0)
-        level = self if depth >= self.depth else self.at_depth(depth)
-        key = (value, coords)
-        found = level.offsets.get(key)
-        if found is None:
-            with _Emitting(level):
-                found = level.compute_offset(value, coords)
-            level.offsets[key] = found
-        return found
-
-    def compute_offset(self, value: Value, coords: Coords) -> Lanes:
-        signed = ir.dtype_of(value.type).is_int_signed()
-        op = value.op
-        if op is not None and signed and value not in self.kernel.env:
-            rule = _OFFSETS.get(type(op))
-            found = None
+    Signed arithmetic that feeds an address is done in 64 bits throughout: an offset that
+    wraps in 32 bits within one tile names no element of a tensor, so nothing is lost, and
+    lanes stay linear. Where a value is not such arithmetic it is computed as it is and then
+    extended.
+    """
+    signed = ir.dtype_of(value.type).is_int_signed()
+    op = value.op
+    with Emitting(level):
+        if op is not None and signed and value not in level.kernel.env:
+            rule = _offset_rule(op)
             if rule is not None:
-                with self.kernel.line_of(op):
-                    found = rule(self, op, coords)
-            if found is not None:
-                return found
-        return self.extend(self.eval(value, coords), signed)
-
-    def extend(self, x: Lanes, signed: bool) -> Lanes:
-        if x.base.type.bits == 64:
-            return x
-        with self.placed(x):
-            narrow = x.base if x.uniform else self.vector(x)
-            wide = self.b.sext(narrow, I64) if signed else self.b.zext(narrow, I64)
-            return Lanes(wide, 0 if x.uniform else None, x.depth)
+                with level.kernel.line_of(op):
+                    return (yield from rule(level, op, coords))
+        return level.extend((yield Need(value, coords)), signed)
 
 
-class _Emitting:
-    """Emit in a level's block for a while."""
+def _operands(op: Op, coords: Coords) -> Generator[Need, Lanes, list[Lanes]]:
+    """All operands at the same point."""
+    found: list[Lanes] = []
+    for v in op.operands:
+        found.append((yield Need(v, coords)))
+    return found
 
-    __slots__ = ("elsewhere", "level", "saved")
 
-    def __init__(self, level: Level) -> None:
-        self.level = level
+def _elementwise(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
+    return _lowered(level, op, (yield from _operands(op, coords)))
 
-    def __enter__(self) -> None:
-        b = self.level.b
-        self.saved = b.current
-        self.elsewhere = self.saved is not self.level.block
-        if self.elsewhere:
-            b.at(self.level.block)
 
-    def __exit__(self, *_: object) -> None:
-        # the evaluation may have opened blocks of its own: the level goes on where it ended
-        b = self.level.b
-        self.level.block = b.current
-        if self.elsewhere:
-            b.at(self.saved)
+def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
+    """Lower an op on lanes: as a scalar when all lanes agree."""
+    lower = lowering_of(type(op), "cpu")
+    assert lower is not None, f"no lowering of {op.name}"
+    depth = max([a.depth for a in args], default=0)
+    with level.placed(*args):
+        if all(a.uniform for a in args) or level.width == 1:
+            return Lanes(lower(level.b, op, *[a.base for a in args]), 0, depth)
+        vectors = [level.vector(a) for a in args]
+        return Lanes(lower(level.b, op, *vectors), None, depth)
 
 
 # -- ops that are more than their operands at the same point ---------------------------------------
 
 
-def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Lanes:
+def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Rule:
+    yield from ()
     (c,) = coords
     start = const(register_type(ir.I32), op.start)
     with level.placed(c):
@@ -247,19 +208,27 @@ def _splat(level: Level, op: shape.Splat, coords: Coords) -> Coords:
 
 
 def _flip(level: Level, op: shape.Flip, coords: Coords) -> Coords:
-    size = ir.shape_of(op.src.type)[op.axis]
-    with level.placed(coords[op.axis]):
-        flipped = lanes.sub(level.b, lanes.index(size - 1), coords[op.axis], level.width)
-    return (*coords[: op.axis], flipped, *coords[op.axis + 1 :])
+    size, axis = ir.shape_of(op.src.type)[op.axis], op.axis
+    c = coords[axis]
+    home = level.home((c,))
+    known = home.moved.get((shape.Flip, size, c))
+    if known is None:
+        with Emitting(home):
+            flipped = lanes.sub(level.b, lanes.index(size - 1), c, level.width)
+        known = home.moved[shape.Flip, size, c] = (flipped,)
+        if level.home(known) is home:
+            home.moved[shape.Flip, size, flipped] = (c,)  # flipped again, it is itself
+    return (*coords[:axis], *known, *coords[axis + 1 :])
 
 
 def _reshape(level: Level, op: shape.Reshape, coords: Coords) -> Coords:
-    key = (op.result, coords)
-    known = level.kernel.reshaped.get(key)
+    source, target = ir.shape_of(op.src.type), ir.shape_of(op.result.type)
+    home = level.home(coords)
+    key = shape.Reshape, source, target, coords
+    known = home.moved.get(key)
     if known is None:
-        source, target = ir.shape_of(op.src.type), ir.shape_of(op.result.type)
-        with level.placed(*coords):
-            known = level.kernel.reshaped[key] = _reindex(level, source, target, coords)
+        with Emitting(home):
+            known = home.moved[key] = _reindex(level, source, target, coords)
     return known
 
 
@@ -286,6 +255,8 @@ def _reindex(
     return tuple(reversed(found))
 
 
+_HALVES = lanes.index(0), lanes.index(1)
+
 _MOVED: dict[type[Any], Callable[..., Coords]] = {
     shape.ExpandDims: _expand,
     shape.Broadcast: _broadcast,
@@ -296,96 +267,109 @@ _MOVED: dict[type[Any], Callable[..., Coords]] = {
 }
 
 
-def _offset_moved(level: Level, op: Op, coords: Coords) -> Lanes:
-    return level.offset(op.operands[0], _MOVED[type(op)](level, op, coords))
+def _offset_moved(level: Level, op: Op, coords: Coords) -> Rule:
+    return (yield Need(op.operands[0], _MOVED[type(op)](level, op, coords), offset=True))
 
 
-def _offset_arith(level: Level, op: Op, coords: Coords) -> Lanes:
-    x, y = (level.offset(v, coords) for v in op.operands)
-    combine = {arith.Add: lanes.add, arith.Sub: lanes.sub, arith.Mul: lanes.mul}[type(op)]  # pyright: ignore
+def _offset_same(level: Level, op: Op, coords: Coords) -> Rule:
+    return (yield Need(op.operands[0], coords, offset=True))
+
+
+def _offset_arith(level: Level, op: Op, coords: Coords) -> Rule:
+    x = yield Need(op.operands[0], coords, offset=True)
+    y = yield Need(op.operands[1], coords, offset=True)
     with level.placed(x, y):
-        return combine(level.b, x, y, level.width)
+        return _LINEAR[type(op)](level.b, x, y, level.width)
 
 
-def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Lanes:
+def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Rule:
+    yield from ()
     with level.placed(coords[0]):
         return lanes.add(level.b, coords[0], lanes.index(op.start), level.width)
 
 
-def _offset_cast(level: Level, op: arith.Cast, coords: Coords) -> Lanes | None:
-    source = ir.dtype_of(op.src.type)
-    exact = source.is_int_signed() and source.primitive_bitwidth <= op.to.primitive_bitwidth
-    return level.offset(op.src, coords) if exact else None
+def _offset_rule(op: Op) -> Callable[..., Rule] | None:
+    """How an integer is computed in 64 bits; None where it is computed in its own and extended."""
+    if isinstance(op, arith.Cast):
+        source = ir.dtype_of(op.src.type)
+        exact = source.is_int_signed() and source.primitive_bitwidth <= op.to.primitive_bitwidth
+        return _offset_same if exact else None
+    return _OFFSETS.get(type(op))
 
 
-_OFFSETS: dict[type[Any], Callable[..., Lanes | None]] = {
-    arith.Add: _offset_arith,
-    arith.Sub: _offset_arith,
-    arith.Mul: _offset_arith,
-    arith.Hint: lambda level, op, coords: level.offset(op.src, coords),
-    arith.Cast: _offset_cast,
+_LINEAR: dict[type[Any], Callable[..., Lanes]] = {
+    arith.Add: lanes.add,
+    arith.Sub: lanes.sub,
+    arith.Mul: lanes.mul,
+}
+
+_OFFSETS: dict[type[Any], Callable[..., Rule]] = {
+    **dict.fromkeys(_LINEAR, _offset_arith),
+    arith.Hint: _offset_same,
     shape.Arange: _offset_arange,
     **dict.fromkeys(_MOVED, _offset_moved),
 }
 
 
-def _moved(level: Level, op: Op, value: Value, coords: Coords) -> Lanes:
-    return level.eval(op.operands[0], _MOVED[type(op)](level, op, coords))
+def _moved(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
+    return (yield Need(op.operands[0], _MOVED[type(op)](level, op, coords)))
 
 
-def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) -> Lanes:
+def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) -> Rule:
+    yield from ()
     return Lanes(level.kernel.constant(op), 0)
 
 
-def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Lanes:
+def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     """Sums, differences and products of integers keep the linear form, exactly (both wrap)."""
-    args = [level.eval(v, coords) for v in op.operands]
+    args = yield from _operands(op, coords)
     if ir.is_int(value.type) and not ir.element_of(value.type).is_bool():
-        combine = {arith.Add: lanes.add, arith.Sub: lanes.sub, arith.Mul: lanes.mul}[type(op)]  # pyright: ignore
         with level.placed(*args):
-            return combine(level.b, args[0], args[1], level.width)
-    return level.elementwise(op, args)
+            return _LINEAR[type(op)](level.b, args[0], args[1], level.width)
+    return _lowered(level, op, args)
 
 
-def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Lanes:
+def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     """And, or: a constant side decides without the other being emitted."""
-    x = level.eval(op.operands[0], coords)
+    x = yield Need(op.operands[0], coords)
     decided = 0 if isinstance(op, arith.And) else 1
     if x.uniform and x.base.number is not None and x.base.type.bits == 1:
-        return x if x.base.number == decided else level.eval(op.operands[1], coords)
-    y = level.eval(op.operands[1], coords)
+        return x if x.base.number == decided else (yield Need(op.operands[1], coords))
+    y = yield Need(op.operands[1], coords)
     if y.uniform and y.base.number is not None and y.base.type.bits == 1:
         return y if y.base.number == decided else x
-    return level.elementwise(op, [x, y])
+    return _lowered(level, op, [x, y])
 
 
-def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Lanes:
+def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Rule:
     """Only the side taken is emitted when the condition is known."""
-    condition = level.eval(op.condition, coords)
+    condition = yield Need(op.condition, coords)
     if condition.uniform and condition.base.number is not None:
-        return level.eval(op.on_true if condition.base.number else op.on_false, coords)
-    sides = [level.eval(op.on_true, coords), level.eval(op.on_false, coords)]
+        return (yield Need(op.on_true if condition.base.number else op.on_false, coords))
+    on_true = yield Need(op.on_true, coords)
+    on_false = yield Need(op.on_false, coords)
+    sides = [on_true, on_false]
     if condition.uniform and not all(s.uniform for s in sides) and level.width > 1:
         depth = max(condition.depth, *[s.depth for s in sides])
         with level.placed(condition, *sides):
             vectors = [level.vector(s) for s in sides]
             return Lanes(level.b.select(condition.base, *vectors), None, depth)
-    return level.elementwise(op, [condition, *sides])
+    return _lowered(level, op, [condition, *sides])
 
 
-def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Lanes:
+def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
     """Division of many by one: a reciprocal where that one is made, then two products.
 
     A vector division takes several times as long. The result is within 2 ulp, which `Div` allows.
     """
-    x, y = level.eval(op.lhs, coords), level.eval(op.rhs, coords)
+    x, y = yield from _operands(op, coords)
     if op.ieee or x.uniform or not y.uniform:
-        return level.elementwise(op, [x, y])
+        return _lowered(level, op, [x, y])
     home = level.at_depth(min(y.depth, level.depth))
     element = ir.dtype_of(op.rhs.type)
     known = home.reciprocals.get(y)
     if known is None:
-        with _Emitting(home):
+        with Emitting(home):
             known = _reciprocal(home.b, widen(home.b, y.base, element))
         home.reciprocals[y] = known
     b = level.b
@@ -415,10 +399,10 @@ def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
     return reciprocal, scale
 
 
-def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Lanes:
+def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Rule:
     b = level.b
-    ptr = level.eval(op.ptr, coords)
-    offset = level.offset(op.offset, coords)
+    ptr = yield Need(op.ptr, coords)
+    offset = yield Need(op.offset, coords, offset=True)
     element = memory_type(memory.pointee_of(op.ptr.type))
     depth = max(ptr.depth, offset.depth)
     with level.placed(ptr, offset):
@@ -429,30 +413,54 @@ def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> La
         return Lanes(b.gep(element, base, level.vector(offset)), None, depth)
 
 
-def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Lanes:
-    src = level.eval(op.src, coords)
+def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Rule:
+    src = yield Need(op.src, coords)
     if src.base.type.is_ptr and isinstance(ir.element_of(op.result.type), ir.Pointer):
         return src  # LLVM's pointers have no pointee
     if src.base.type.is_ptr and src.stride not in (0, None):
-        src = Lanes(access.pointer_vector(level, src), None, src.depth)
-    return level.elementwise(op, [src])
+        src = Lanes(level.pointers(src), None, src.depth)
+    return _lowered(level, op, [src])
 
 
-def _hint(level: Level, op: arith.Hint, value: Value, coords: Coords) -> Lanes:
+def _hint(level: Level, op: arith.Hint, value: Value, coords: Coords) -> Rule:
     """The value itself: consecutive addresses stay a base and a stride."""
-    return level.eval(op.src, coords)
+    return (yield Need(op.src, coords))
 
 
-def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Lanes:
-    return access.load(level, op, coords)
+def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Rule:
+    mask = (yield Need(op.mask, coords)) if op.mask is not None else None
+    if mask is not None and mask.base.number is not None and mask.base.type is I1:
+        if not mask.base.number:
+            return (yield from _other(op, coords))
+        mask = None
+    other = (yield from _other(op, coords)) if mask is not None else None
+    ptr = yield Need(op.ptr, coords)
+    return access.load(level, op, coords, ptr, mask, other)
 
 
-def _join(level: Level, op: shape.Join, value: Value, coords: Coords) -> Lanes:
+def _other(op: memory.Load, coords: Coords) -> Rule:
+    if op.other is not None:
+        return (yield Need(op.other, coords))
+    return Lanes(zero(register_type(memory.pointee_of(op.ptr.type))), 0)
+
+
+def _program_id(level: Level, op: control.ProgramId, value: Value, coords: Coords) -> Rule:
+    yield from ()
+    return Lanes(level.kernel.program[op.axis], 0)
+
+
+def _num_programs(level: Level, op: control.NumPrograms, value: Value, coords: Coords) -> Rule:
+    yield from ()
+    return Lanes(level.kernel.grid[op.axis], 0)
+
+
+def _join(level: Level, op: shape.Join, value: Value, coords: Coords) -> Rule:
     *outer, last = coords
     if last.uniform and last.base.number is not None:
-        return level.eval(op.rhs if last.base.number else op.lhs, tuple(outer))
-    sides = [level.eval(op.lhs, tuple(outer)), level.eval(op.rhs, tuple(outer))]
-    return _choose(level, last, 1, sides[1], sides[0])
+        return (yield Need(op.rhs if last.base.number else op.lhs, tuple(outer)))
+    lower = yield Need(op.lhs, tuple(outer))
+    upper = yield Need(op.rhs, tuple(outer))
+    return _choose(level, last, 1, upper, lower)
 
 
 def _choose(level: Level, c: Lanes, bound: int, upper: Lanes, lower: Lanes) -> Lanes:
@@ -467,37 +475,54 @@ def _choose(level: Level, c: Lanes, bound: int, upper: Lanes, lower: Lanes) -> L
         return Lanes(b.select(test, level.vector(upper), level.vector(lower)), None, depth)
 
 
-def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Lanes:
-    return level.eval(op.src, (*coords, lanes.index(value.index)))
+def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Rule:
+    return (yield Need(op.src, (*coords, _HALVES[value.index])))
 
 
 def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
-    b = level.b
-    with level.placed(c):
-        v = c.base if c.uniform else level.vector(c)
-        low = b.intrinsic("llvm.smax", v.type, [v, const(v.type, 0)], overloads=[v.type])
-        high = b.intrinsic("llvm.smin", v.type, [low, const(v.type, last)], overloads=[v.type])
-        return Lanes(high, 0 if c.uniform else None, c.depth)
+    """A coordinate with those outside 0 … last moved to the ends."""
+    home = level.home((c,))
+    known = home.moved.get((shape.Gather, last, c))
+    if known is None:
+        b = level.b
+        with Emitting(home):
+            v = c.base if c.uniform else level.vector(c)
+            low = b.intrinsic("llvm.smax", v.type, [v, const(v.type, 0)], overloads=[v.type])
+            high = b.intrinsic("llvm.smin", v.type, [low, const(v.type, last)], overloads=[v.type])
+        known = home.moved[shape.Gather, last, c] = (
+            Lanes(high, 0 if c.uniform else None, c.depth),
+        )
+    return known[0]
 
 
-def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Lanes:
+def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Rule:
     axis, c = op.axis, coords[op.axis]
     sizes = [ir.shape_of(v.type)[axis] for v in (op.lhs, op.rhs)]
     before, after = coords[:axis], coords[axis + 1 :]
-    first = level.eval(op.lhs, (*before, _clamp(level, c, sizes[0] - 1), *after))
-    with level.placed(c):
-        moved = lanes.sub(level.b, c, lanes.index(sizes[0]), level.width)
-    second = level.eval(op.rhs, (*before, _clamp(level, moved, sizes[1] - 1), *after))
+    first = yield Need(op.lhs, (*before, _clamp(level, c, sizes[0] - 1), *after))
+    home = level.home((c,))
+    key = shape.Cat, sizes[0], c
+    if key not in home.moved:
+        with Emitting(home):
+            home.moved[key] = (lanes.sub(level.b, c, lanes.index(sizes[0]), level.width),)
+    (moved,) = home.moved[key]
+    second = yield Need(op.rhs, (*before, _clamp(level, moved, sizes[1] - 1), *after))
     return _choose(level, c, sizes[0], second, first)
 
 
-def _gather(level: Level, op: shape.Gather, value: Value, coords: Coords) -> Lanes:
-    at = level.extend(level.eval(op.index, coords), ir.dtype_of(op.index.type).is_int_signed())
-    clamped = _clamp(level, at, ir.shape_of(op.src.type)[op.axis] - 1)
-    return level.eval(op.src, (*coords[: op.axis], clamped, *coords[op.axis + 1 :]))
+def _gather(level: Level, op: shape.Gather, value: Value, coords: Coords) -> Rule:
+    signed = ir.dtype_of(op.index.type).is_int_signed()
+    index = yield Need(op.index, coords)
+    home = level.home((index,))
+    key = arith.Cast, signed, index
+    known = home.moved.get(key)
+    if known is None:
+        known = home.moved[key] = (level.extend(index, signed),)
+    clamped = _clamp(level, known[0], ir.shape_of(op.src.type)[op.axis] - 1)
+    return (yield Need(op.src, (*coords[: op.axis], clamped, *coords[op.axis + 1 :])))
 
 
-_SPECIAL: dict[type[Any], Callable[..., Lanes]] = {
+_RULES: dict[type[Any], Callable[..., Rule]] = {
     arith.Constant: _constant,
     arith.Add: _linear_arith,
     arith.Sub: _linear_arith,
@@ -509,6 +534,8 @@ _SPECIAL: dict[type[Any], Callable[..., Lanes]] = {
     arith.Bitcast: _pointer_bits,
     arith.Hint: _hint,
     memory.AddPtr: _addptr,
+    control.ProgramId: _program_id,
+    control.NumPrograms: _num_programs,
     memory.Load: _load,
     shape.Arange: _arange,
     shape.Join: _join,

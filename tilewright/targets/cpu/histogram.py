@@ -5,9 +5,10 @@ from __future__ import annotations
 from tilewright.ir import types as ir
 from tilewright.lowering.emit import I32, I64, const
 from tilewright.ops.histogram import Histogram
-from tilewright.targets.cpu.evaluate import Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.loops import loop, over_axes
 
 
@@ -24,10 +25,10 @@ def emit_histogram(kernel: Kernel, level: Level, op: Histogram) -> None:
 
     def count(inner: Level, at: dict[int, Lanes]) -> None:
         coords = tuple(at[axis] for axis in range(len(shape)))
-        index = inner.extend(inner.eval(op.src, coords), element.is_int_signed()).base
+        index = inner.extend(evaluate(inner, op.src, coords), element.is_int_signed()).base
         counted = b.icmp("ult", index, const(I64, op.bins))
         if op.mask is not None:
-            counted = b.and_(counted, inner.eval(op.mask, coords).base)
+            counted = b.and_(counted, evaluate(inner, op.mask, coords).base)
         place = b.gep(I32, counters, b.select(counted, index, const(I64, op.bins)))
         b.store(b.add(b.load(I32, place), 1), place)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from tilewright.analysis.affine import AffineForms, constant_strides
+from tilewright.analysis.affine import constant_strides
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.base.lazy import cached_property
 from tilewright.ir import types as ir
@@ -38,12 +38,12 @@ from tilewright.ops import arith, control, memory
 from tilewright.targets.cpu import access, avx512
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.access_report import AccessReport
-from tilewright.targets.cpu.evaluate import Level
-from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.loops import emit_group, run_sinks
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.plan import Group, Plan, Run, plan_function, value_cost
-from tilewright.targets.cpu.prefetch import Ahead, plan_prefetches
+from tilewright.targets.cpu.plan import Group, Plan, Run
+from tilewright.targets.cpu.plan_loops import plan_function
 from tilewright.targets.cpu.sinks import Copy, Sink
 from tilewright.targets.cpu.streaming import is_large, streamed_stores
 
@@ -75,7 +75,6 @@ class Kernel:
 
     Attributes:
         env: what each value is: an LLVM value for a scalar, a buffer for a kept tile.
-        ahead: the group that asks for memory before it is needed.
         streamed: pointers of stores that may go past the caches; is_large: where they shall.
         lanes: the number of lanes that loops use.
         scratch_bytes: workspace that the kernel needs from its caller.
@@ -96,12 +95,9 @@ class Kernel:
         self.module = Module(fn.name)
         self.fast_flags = fast_flags
         self.env: dict[Value, Binding] = {}
-        self.reshaped: dict[tuple[Value, tuple[Lanes, ...]], tuple[Lanes, ...]] = {}
         self.scratch_bytes = 0
         self.plan: Plan = plan_function(fn)
-        self.ahead: dict[Group, Ahead] = plan_prefetches(fn, self.plan)
-        self.forms = AffineForms()
-        self.streamed: frozenset[Value] = streamed_stores(fn, self.forms)
+        self.streamed: frozenset[Value] = streamed_stores(fn, self.plan.forms)
         self.wants_lines = lines
         self.lines: Lines | None = None
         self.accesses = AccessReport()
@@ -150,14 +146,14 @@ class Kernel:
 
     def cost(self, value: Value) -> int:
         """The cost of one element, computed from what is bound by now."""
-        return value_cost(value, self.env)
+        return self.plan.costs.of(value, self.env)
 
     def lane_axis(self, shape: tuple[int, ...], sinks: list[Sink]) -> int:
         """The axis along which most loads and stores are contiguous; the last where none is."""
         votes = [0] * len(shape)
         for sink in sinks:
             for pointer in sink.pointers():
-                strides = constant_strides(pointer, self.forms)
+                strides = constant_strides(pointer, self.plan.forms)
                 for axis, stride in enumerate(strides):
                     if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
                         votes[axis] += 1
@@ -271,7 +267,7 @@ class Kernel:
             return
         assert op.results, f"{op.name} can't run by itself"
         for result in op.results:
-            self.env[result] = level.eval(result, ()).base
+            self.env[result] = evaluate(level, result, ()).base
         level.block = self.b.current
 
     def copy(self, level: Level, pairs: list[tuple[Value, Buffer]]) -> None:
@@ -310,8 +306,8 @@ def _program_ids(b: Builder, number: V, extents: list[V], is_line: V) -> list[V]
 @emits(memory.Store)
 def _emit_store(kernel: Kernel, level: Level, op: memory.Store) -> None:
     """A store of one scalar."""
-    mask = level.eval(op.mask, ()) if op.mask is not None else None
-    access.store(level, op, (), level.eval(op.ptr, ()), level.eval(op.value, ()), mask)
+    mask = evaluate(level, op.mask, ()) if op.mask is not None else None
+    access.store(level, op, (), evaluate(level, op.ptr, ()), evaluate(level, op.value, ()), mask)
 
 
 @emits(control.ProgramId)

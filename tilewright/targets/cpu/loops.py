@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, Builder, V, const
-from tilewright.targets.cpu.evaluate import Coords, Level
 from tilewright.targets.cpu.lanes import ZERO, Lanes, neighbours
-from tilewright.targets.cpu.masks import Bounds, MaskUses, find_bounds, same_along
+from tilewright.targets.cpu.level import Coords, Level
+from tilewright.targets.cpu.masks import Alike, Bounds, MaskUses, find_bounds
 from tilewright.targets.cpu.prefetch import prefetch_sinks
 from tilewright.targets.cpu.sinks import Sink, sinks_of
 from tilewright.targets.cpu.streaming import aligned_streams, streamed_by
@@ -487,17 +487,15 @@ class Nest:
         is none that can be skipped."""
         if bounds.empty is None or self.inner is not None:
             return None
-        false = set(bounds.false)
+        alike = Alike(self.lane, set(bounds.false), self.kernel.env)
         identity = tuple(range(len(self.shape)))
-        kept = self.kernel.env
         for sink in self.sinks:
             if not sink.may_skip:
                 return None
             if sink.mask is not None:
                 continue
-            for v in sink.operands:
-                if not same_along(v, identity, self.lane, false, kept):
-                    return None
+            if not all(alike.same_along(v, identity) for v in sink.operands):
+                return None
         b = level.b
         up = b.add(bounds.empty, const(I64, self.width - 1))
         up = self.whole_vectors(b, up)

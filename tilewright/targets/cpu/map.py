@@ -8,9 +8,10 @@ from tilewright.ir import types as ir
 from tilewright.lowering.emit import I64, const
 from tilewright.ops.map import Map
 from tilewright.targets.cpu import access
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate, scalar
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import ZERO, Lanes, add, divmod_const, index
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop
 
 
@@ -23,12 +24,12 @@ def emit_map(kernel: Kernel, level: Level, op: Map) -> None:
         inner = opened.level
         first = Lanes(opened.index, 0, inner.depth)
         points = [_point(inner, shape, add(b, first, index(i), 1)) for i in range(op.pack)]
-        values = [inner.eval(s, point).base for s in op.srcs for point in points]
+        values = [evaluate(inner, s, point).base for s in op.srcs for point in points]
         for arg, value in zip(op.body.args, values, strict=True):
             kernel.env[arg] = value
         body = Level(kernel, inner.block)
         kernel.region(op.body, body)
-        found = [body.scalar(v) for v in op.body.terminator.operands]
+        found = [scalar(body, v) for v in op.body.terminator.operands]
         inner.block = b.current
         for i, buffer in enumerate(buffers):
             for k, point in enumerate(points):

@@ -16,14 +16,17 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, V, const
 from tilewright.ops import arith, memory, shape
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.lanes import Lanes
-from tilewright.targets.cpu.plan import is_lazy
+from tilewright.targets.cpu.lazy import is_lazy
 
 if TYPE_CHECKING:
-    from tilewright.targets.cpu.evaluate import Coords, Level
+    from tilewright.targets.cpu.level import Coords, Level
 
 Axes = tuple[int | None, ...]  # per coordinate the axis of the group that it is; None: fixed
 _UNKNOWN = -1
+
+_SAME_ELEMENTS = shape.Broadcast | shape.ExpandDims | shape.Permute
 
 
 class MaskUses:
@@ -36,37 +39,43 @@ class MaskUses:
         for value, axes in roots:
             self._visit(value, axes)
 
-    def _visit(self, value: Value, axes: Axes) -> None:
-        known = self.places.setdefault(value, set())
-        if axes in known or not isinstance(value.type, ir.Tile):
-            return
-        known.add(axes)
-        op = value.op
-        if op is None or not is_lazy(op) or value in self.kept:
-            return
-        if isinstance(op, memory.Load) and op.mask is not None:
-            self.masks[op.mask] = None
-        inner = _moved_axes(op, axes)
-        for operand in op.operands:
-            self._visit(operand, inner)
+    def _visit(self, root: Value, at: Axes) -> None:
+        stack = [(root, at)]
+        while stack:
+            value, axes = stack.pop()
+            known = self.places.setdefault(value, set())
+            if axes in known or not isinstance(value.type, ir.Tile):
+                continue
+            known.add(axes)
+            op = value.op
+            if op is None or not is_lazy(op) or value in self.kept:
+                continue
+            if isinstance(op, memory.Load) and op.mask is not None:
+                self.masks[op.mask] = None
+            inner = _moved_axes(op, axes)
+            stack.extend((operand, inner) for operand in reversed(op.operands))
 
     def add_mask(self, mask: Value) -> None:
         self.masks[mask] = None
 
     def leaves(self, mask: Value) -> list[Value]:
         """The comparisons whose conjunction is the mask; others stand as they are."""
-        found: list[Value] = []
+        found: dict[Value, None] = {}
+        seen: set[Value] = set()
         stack = [mask]
         while stack:
             v = stack.pop()
+            if v in seen:
+                continue
+            seen.add(v)
             op = v.op
             if isinstance(op, arith.And) and v not in self.kept:
                 stack.extend(op.operands)
-            elif isinstance(op, shape.Broadcast | shape.ExpandDims | shape.Permute | shape.Splat):
+            elif isinstance(op, _SAME_ELEMENTS | shape.Splat):
                 stack.append(op.operands[0])
             else:
-                found.append(v)
-        return found
+                found[v] = None
+        return list(found)
 
     def place(self, value: Value) -> Axes | None:
         """The only coordinates at which the value is used; None if there are several."""
@@ -199,14 +208,14 @@ def _analyse(
     b = level.b
     op = leaf.op
     if lane_axis not in axes:
-        holds = level.eval(leaf, at).base
+        holds = evaluate(level, leaf, at).base
         n = b.select(holds, const(I64, size), const(I64, 0))
         return n, n
     if not isinstance(op, arith.Cmp) or op.predicate in ("eq", "ne") or leaf in uses.kept:
         return None
     if not ir.is_int(op.lhs.type):
         return None
-    x, y = level.eval(op.lhs, at), level.eval(op.rhs, at)
+    x, y = evaluate(level, op.lhs, at), evaluate(level, op.rhs, at)
     predicate = op.predicate
     if predicate in ("gt", "ge"):
         x, y, predicate = y, x, {"gt": "lt", "ge": "le"}[predicate]
@@ -247,35 +256,71 @@ def _linear_bound(
     return bound, b.select(stays, bound, const(I64, size))
 
 
-def fails(value: Value, false: set[Value]) -> bool:
-    """Whether a mask is known to fail where the masks in `false` do."""
-    if value in false:
-        return True
-    op = value.op
-    if isinstance(op, arith.And):
-        return any(fails(v, false) for v in op.operands)
-    if isinstance(op, shape.Broadcast | shape.ExpandDims | shape.Permute):
-        return fails(op.operands[0], false)
-    return False
+class Alike:
+    """Which values are the same in all lanes where some masks fail.
 
+    Args:
+        lane: the axis of the lanes.
+        false: the masks that fail.
+        kept: values that are in buffers, of which nothing is known.
+    """
 
-def same_along(
-    value: Value, axes: Axes, lane: int, false: set[Value], kept: Container[Value]
-) -> bool:
-    """Whether the value is the same in all lanes where the masks in `false` fail."""
-    if lane not in axes and _UNKNOWN not in axes:
-        return True
-    if fails(value, false):
-        return True
-    op = value.op
-    if op is None or value in kept or not is_lazy(op) or _UNKNOWN in axes:
+    def __init__(self, lane: int, false: set[Value], kept: Container[Value]) -> None:
+        self.lane = lane
+        self.false = false
+        self.kept = kept
+        self._seen: set[tuple[Value, Axes]] = set()
+        self._open: set[Value] = set()  # masks that are not known to fail
+
+    def fails(self, mask: Value) -> bool:
+        """Whether a mask is known to fail where the others do."""
+        seen: set[Value] = set()
+        stack = [mask]
+        while stack:
+            v = stack.pop()
+            if v in self.false:
+                return True
+            if v in seen or v in self._open:
+                continue
+            seen.add(v)
+            if isinstance(v.op, arith.And | _SAME_ELEMENTS):
+                stack.extend(v.op.operands)
+        self._open |= seen
         return False
-    if isinstance(op, shape.Arange):
-        return False
-    operands = list(op.operands)
-    if isinstance(op, memory.Load) and op.mask is not None and fails(op.mask, false):
-        operands = [op.other] if op.other is not None else []
-    elif isinstance(op, arith.Select) and fails(op.condition, false):
-        operands = [op.on_false]
-    inner = _moved_axes(op, axes)
-    return all(same_along(v, inner, lane, false, kept) for v in operands)
+
+    def same_along(self, value: Value, axes: Axes) -> bool:
+        """Whether a value at a point of the group is the same in all lanes.
+
+        It is unless something that it is computed from differs: so all of that is looked at, once
+        for all values, as the first that differs ends the search.
+        """
+        stack = [(value, axes)]
+        while stack:
+            entry = stack.pop()
+            if entry in self._seen:
+                continue
+            self._seen.add(entry)
+            found = self._needed(*entry)
+            if found is None:
+                return False
+            stack.extend(found)
+        return True
+
+    def _needed(self, value: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:
+        """The operands that must be the same for a value to be; None where it differs."""
+        if self.lane not in axes and _UNKNOWN not in axes:
+            return []
+        if self.fails(value):
+            return []
+        op = value.op
+        if op is None or value in self.kept or not is_lazy(op) or _UNKNOWN in axes:
+            return None
+        if isinstance(op, shape.Arange):
+            return None
+        operands = list(op.operands)
+        if isinstance(op, memory.Load) and op.mask is not None and self.fails(op.mask):
+            operands = [op.other] if op.other is not None else []
+        elif isinstance(op, arith.Select) and self.fails(op.condition):
+            operands = [op.on_false]
+        inner = _moved_axes(op, axes)
+        return [(v, inner) for v in operands]

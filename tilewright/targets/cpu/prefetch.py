@@ -1,99 +1,33 @@
-"""Memory that a program will need is asked for while it computes.
-
-A program that walks over a row several times waits for memory in the first walk, which reads it
-from there, and in the last, which writes the result; in between it computes on what the cache
-holds, and memory rests. So a walk in between asks for what the last will write, and for what the
-next program's first will read. The processor does not do that by itself: its prefetching follows
-streams, and these are not where it has been.
+"""The sinks that prefetch memory: what `plan_prefetches` decided on.
 
 The next program's addresses are this one's plus the change with the number of the program, where
-that is the same for all elements; see `_change`. Asking for memory that is not there does no harm.
+that is the same for all elements; see `_Change`. Prefetching memory that is not there does no harm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tilewright.analysis.affine import constant_strides
-from tilewright.ir.core import Function, Value
-from tilewright.ir.types import Tile, element_of, shape_of
+from tilewright.ir.core import Value
+from tilewright.ir.types import element_of, shape_of
 from tilewright.lowering.emit import I8, I32, I64, PTR, VOID, V, const
 from tilewright.ops import arith, control, memory, shape
-from tilewright.targets.cpu.evaluate import Coords, Level
-from tilewright.targets.cpu.plan import Group, Plan, cone
+from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.level import Coords, Level
+from tilewright.targets.cpu.plan import Group
+from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.sinks import Sink
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.kernel import Kernel
 
-LEAST_BYTES = 1024  # along a tile's last axis: less is there before it would have been asked for
 # Into the first-level cache where a walk computes long for each line. Elsewhere into the second:
 # the first one's fill buffers are few, and the walk's own loads would wait for them. Measured on a
 # Zen 4, one thread: softmax of 4096 columns 1.69 against 1.75 ms, layer norm of 2048 1.80 against
 # 1.50 (2.75 and 2.02 without prefetching).
 FIRST_LEVEL, SECOND_LEVEL = 3, 2
 LONG_COST = 20
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """What a group asks memory for.
-
-    Attributes:
-        reads: pointers of loads, of which those of the next program are asked for.
-        writes: pointers of stores that come later in this program.
-    """
-
-    reads: tuple[Value, ...]
-    writes: tuple[Value, ...]
-
-
-def plan_prefetches(fn: Function, plan: Plan) -> dict[Group, Ahead]:
-    """Which group of the function's body asks for what; at most one does."""
-    groups = [step for step in plan.steps[fn.body] if isinstance(step, Group)]
-    seen: dict[Value, None] = {}  # the pointers of loads so far, in order
-    for i, group in enumerate(groups):
-        loads = [op.ptr for op in _loads(group, plan)]
-        stores = [op.ptr for op in _stores(group)]
-        if seen and not stores and seen.keys() >= set(loads):
-            later = [op.ptr for step in groups[i + 1 :] for op in _stores(step)]
-            reads, writes = (
-                tuple(p for p in pointers if _is_stream(p, group.shape))
-                for pointers in (seen, later)
-            )
-            return {group: Ahead(reads, writes)}
-        seen.update(dict.fromkeys(loads))
-    return {}
-
-
-def _roots(group: Group) -> Iterator[Value]:
-    yield from group.keep
-    for op in group.roots:
-        yield from op.operands
-
-
-def _loads(group: Group, plan: Plan) -> list[memory.Load]:
-    kept = plan.kept - set(group.keep)
-    return [
-        v.op
-        for root in _roots(group)
-        for v in cone(root, kept)
-        if isinstance(v.op, memory.Load) and v not in kept
-    ]
-
-
-def _stores(group: Group) -> list[memory.Store]:
-    return [op for op in group.roots if isinstance(op, memory.Store)]
-
-
-def _is_stream(pointer: Value, shape: tuple[int, ...]) -> bool:
-    """Whether it walks over memory in order and is long."""
-    if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
-        return False
-    size = memory.pointee_of(pointer.type).nbytes_in_memory
-    return constant_strides(pointer)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
 
 
 class PrefetchSink(Sink):
@@ -111,7 +45,7 @@ class PrefetchSink(Sink):
     def commit(self, level: Level, coords: Coords) -> None:
         if level.streamed.intersection(self.written):
             return
-        at = level.eval(self.pointer, coords).base
+        at = evaluate(level, self.pointer, coords).base
         b = level.b
         if at.type.lanes:
             return
@@ -121,10 +55,10 @@ class PrefetchSink(Sink):
 
 def prefetch_sinks(kernel: Kernel, group: Group) -> list[Sink]:
     """The sinks that ask for memory in the loops of a group."""
-    ahead = kernel.ahead.get(group)
+    ahead = kernel.plan.ahead.get(group)
     if ahead is None:
         return []
-    cost = max(kernel.cost(v) for v in _roots(group))
+    cost = max(kernel.cost(v) for v in roots_of(group))
     locality = FIRST_LEVEL if cost > LONG_COST else SECOND_LEVEL
     here = const(I64, 0)
     sinks: list[Sink] = [

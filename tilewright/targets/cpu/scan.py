@@ -14,9 +14,10 @@ from tilewright.ops import reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.combine import combine_lanes
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, neighbours, sub
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
 
 
@@ -48,7 +49,7 @@ class _Scan:
         return tuple(found[a] for a in range(len(self.shape)))
 
     def read(self, level: Level, coords: Coords) -> list[V]:
-        return [level.vector(level.eval(s, coords)) for s in self.op.srcs]
+        return [level.vector(evaluate(level, s, coords)) for s in self.op.srcs]
 
     def write(self, level: Level, coords: Coords, values: list[V]) -> None:
         for buffer, v in zip(self.buffers, values, strict=True):

@@ -10,9 +10,10 @@ from tilewright.ops import memory, reduce
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.accumulate import Accumulator, accumulator_of
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate, load
 from tilewright.targets.cpu.lanes import Lanes
-from tilewright.targets.cpu.plan import cone
+from tilewright.targets.cpu.lazy import loads_in
+from tilewright.targets.cpu.level import Coords, Level
 
 if TYPE_CHECKING:
     from tilewright.targets.cpu.kernel import Kernel
@@ -45,12 +46,7 @@ class Sink:
 
     def pointers(self) -> list[Value]:
         """The pointers of what it loads and stores."""
-        return [
-            v.op.ptr
-            for operand in self.operands
-            for v in cone(operand, self.kernel.env)
-            if isinstance(v.op, memory.Load) and v not in self.kernel.env
-        ]
+        return [op.ptr for op in loads_in(self.operands, self.kernel.env)]
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         """Compute everything the sink needs at a point."""
@@ -76,7 +72,7 @@ class Keep(Sink):
         self.buffer = buffer
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        self.value = level.eval(self.kept, coords)
+        self.value = evaluate(level, self.kept, coords)
 
     def commit(self, level: Level, coords: Coords) -> None:
         access.write_buffer(level, self.buffer, coords, self.value)
@@ -102,7 +98,7 @@ class KeepVolatile(Keep):
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         assert isinstance(self.kept.op, memory.Load)
-        self.value = access.load(level, self.kept.op, coords)
+        self.value = load(level, self.kept.op, coords)
 
 
 class StoreSink(Sink):
@@ -121,8 +117,8 @@ class StoreSink(Sink):
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         op = self.stored
-        mask = level.eval(op.mask, coords) if op.mask is not None else None
-        self.at = level.eval(op.ptr, coords), level.eval(op.value, coords), mask
+        mask = evaluate(level, op.mask, coords) if op.mask is not None else None
+        self.at = evaluate(level, op.ptr, coords), evaluate(level, op.value, coords), mask
 
     def commit(self, level: Level, coords: Coords) -> None:
         assert self.at is not None

@@ -13,9 +13,10 @@ from tilewright.ir import types as ir
 from tilewright.lowering.emit import I1, I64, V, const, const_vector, vector
 from tilewright.lowering.types import memory_type
 from tilewright.ops.sort import Exchange, Sort, network
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
 from tilewright.targets.cpu.lanes import Lanes, neighbours
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
 
 
@@ -98,7 +99,7 @@ class _Sort:
 
         def put(inner: Level, start: V, count: int) -> None:
             place = neighbours(start, count, inner.depth)
-            value = inner.vector(inner.eval(self.op.src, (*outer, place)))
+            value = inner.vector(evaluate(inner, self.op.src, (*outer, place)))
             self.b.at(inner.block)
             self.b.store(value, self.b.gep(self.element, row, start))
 

@@ -20,10 +20,11 @@ from tilewright.ir.types import Tile
 from tilewright.lowering.emit import I1, I64, Builder, V, const
 from tilewright.lowering.types import register_type
 from tilewright.ops import atomic, memory
+from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.sinks import Sink
 
 if TYPE_CHECKING:
-    from tilewright.targets.cpu.evaluate import Coords, Level
     from tilewright.targets.cpu.kernel import Kernel
 
 KEPT = ("evict_last",)  # what the kernel says it will soon read again
@@ -49,9 +50,9 @@ def _is_stream(pointer: Value, forms: AffineForms) -> bool:
     """Whether it walks over memory in order, in elements that registers hold as memory does."""
     if not isinstance(pointer.type, Tile):
         return False
-    return (
-        1 in constant_strides(pointer) and register_type(memory.pointee_of(pointer.type)) is not I1
-    )
+    if register_type(memory.pointee_of(pointer.type)) is I1:
+        return False
+    return 1 in constant_strides(pointer, forms)
 
 
 def bytes_moved(fn: Function, forms: AffineForms) -> int:
@@ -69,7 +70,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
     what is left has the rest."""
     if not kernel.streamed:
         return const(I1, 0)
-    least = kernel.machine.cache_bytes * 3 // 4 // max(1, bytes_moved(kernel.fn, kernel.forms))
+    least = kernel.machine.cache_bytes * 3 // 4 // max(1, bytes_moved(kernel.fn, kernel.plan.forms))
     x, y, z = extents
     return b.icmp("sge", b.mul(b.mul(x, y), z), const(I64, max(1, least)))
 
@@ -77,7 +78,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
 def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ...]:
     """The pointers past the caches among those that sinks write to, or get ready to."""
     found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.streamed)
-    return tuple(p for p in found if constant_strides(p, kernel.forms)[lane] == 1)
+    return tuple(p for p in found if constant_strides(p, kernel.plan.forms)[lane] == 1)
 
 
 def aligned_streams(
@@ -93,7 +94,7 @@ def aligned_streams(
     found: list[Value] = []
     for pointer in pointers:
         size = memory.pointee_of(pointer.type).nbytes_in_memory
-        at = level.eval(pointer, first)
+        at = evaluate(level, pointer, first)
         if at.stride == size:
             found.append(pointer)
             over = b.and_(b.ptrtoint(at.base), const(I64, level.width * size - 1))

@@ -32,9 +32,10 @@ from tilewright.targets.cpu import access, lanes
 from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.dot.schemes import Scheme
 from tilewright.targets.cpu.dot.shuffles import interleave, transpose_block
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import Nest, loop, over_axes
 from tilewright.targets.cpu.sinks import Copy, Sink
 
@@ -135,7 +136,7 @@ class _Fill(Copy):
         return coords[self.side.row_axis], coords[self.side.k_axis]
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        held = level.eval(self.kept, coords)
+        held = evaluate(level, self.kept, coords)
         source, to = ir.dtype_of(self.kept.type), self.side.scheme.packed
         if source == to and not self.side.flipped:
             self.value = held

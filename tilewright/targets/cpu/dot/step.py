@@ -19,8 +19,9 @@ from tilewright.targets.cpu.dot.schemes import (
     scheme_of,
 )
 from tilewright.targets.cpu.dot.tiles import TileProduct
-from tilewright.targets.cpu.evaluate import Coords, Level
+from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import over_axes, run_sinks
 from tilewright.targets.cpu.sinks import Copy
 
@@ -95,7 +96,7 @@ class _Converted(Copy):
     """Evaluates a value, converted to the type of a buffer, into it."""
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        held = level.eval(self.kept, coords)
+        held = evaluate(level, self.kept, coords)
         source, to = ir.dtype_of(self.kept.type), ir.dtype_of(self.buffer.type)
         self.value = converted(level, held, source, to)
 

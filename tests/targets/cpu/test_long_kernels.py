@@ -1,0 +1,285 @@
+"""Kernels that are long chains of ops: their code grows with their length, and no faster.
+
+What is counted is lines of LLVM IR. Each runs in a loop over the tile, so that they stand for the
+work of the kernel as well as for what compiling it takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.targets.cpu.harness import assert_same, host, run_compiled
+from tests.targets.cpu.test_kernels import module_of
+from tilewright.targets.cpu.codegen import generate
+
+
+@tw.jit
+def add_flipped(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for _ in tl.static_range(STEPS):
+        v = v * 0.5 + tl.flip(v, 0)
+    tl.store(o + i, v)
+
+
+@tw.jit
+def add_transposed(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for _ in tl.static_range(STEPS):
+        v = v * 0.5 + tl.reshape(tl.trans(tl.reshape(v, (N // 8, 8))), (N,))
+    tl.store(o + i, v)
+
+
+@tw.jit
+def add_gathered(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for step in tl.static_range(STEPS):
+        v = v * 0.5 + tl.gather(v, i ^ (1 << (step % 5)), 0)
+    tl.store(o + i, v)
+
+
+@tw.jit
+def add_rotated(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for _ in tl.static_range(STEPS):
+        halves = tl.reshape(v, (2, N // 2))
+        v = v * 0.5 + tl.reshape(tl.flip(halves, 0), (N,))
+    tl.store(o + i, v)
+
+
+@tw.jit
+def hadamard(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    """The Walsh-Hadamard transform, where STEPS is log2(N)."""
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for _ in tl.static_range(STEPS):
+        a, b = tl.split(tl.reshape(v, (N // 2, 2)))
+        v = tl.reshape(tl.trans(tl.join(a + b, a - b)), (N,))
+    tl.store(o + i, v)
+
+
+@tw.jit
+def newton(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    """Steps towards reciprocals: each value is used twice by the next."""
+    i = tl.arange(0, N)
+    a = tl.load(x + i, mask=i < N - 3, other=0.5)
+    v = 1.5 - a
+    for _ in tl.static_range(STEPS):
+        v = v * (2.0 - a * v)
+    tl.store(o + i, v)
+
+
+@tw.jit
+def conditions(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    """Masks that are conjunctions of those before."""
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    inside = i < N - 3
+    for step in tl.static_range(STEPS):
+        inside = inside & (v > step * 0.01) & inside
+        v = tl.where(inside, v * 0.75, v + 0.25)
+    tl.store(o + i, v, mask=inside)
+
+
+FAMILIES = [
+    add_flipped, add_transposed, add_gathered, add_rotated, hadamard, newton, conditions
+]  # fmt: skip
+
+
+def floats(n: int) -> Any:
+    return np.random.default_rng(n).random(n, np.float32)
+
+
+def lines_of(kernel: Any, steps: int, n: int = 1024) -> int:
+    """Lines of LLVM IR that a kernel of so many steps becomes."""
+    module = module_of(kernel, [floats(n), floats(n)], N=n, STEPS=steps)
+    return len(generate(module, host())[0].splitlines())
+
+
+@pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)
+def test_code_grows_with_the_number_of_steps_and_no_faster(kernel: Any) -> None:
+    few, more, many = (lines_of(kernel, steps) for steps in (6, 12, 24))
+    assert many - more <= 2.5 * (more - few) + 200
+    assert many < 4000
+
+
+@pytest.mark.parametrize("n", [32, 96, 1024])
+@pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)
+def test_long_chains_compute_what_the_interpreter_does(kernel: Any, n: int) -> None:
+    x, o = floats(n), np.zeros(n, np.float32)
+    assert_same(module_of(kernel, [x, o], N=n, STEPS=7), (1, 1, 1), [x, o])
+
+
+def test_values_at_several_points_are_kept_once_their_repetition_costs_much() -> None:
+    """A stage of a transform is computed N times, not N times for each element of the result."""
+    n = 4096
+    text = generate(module_of(hadamard, [floats(n), floats(n)], N=n, STEPS=12), host())[0]
+    sums = text.count("= fadd") + text.count("= fsub") + text.count("= fneg")
+    assert sums <= 12 * 16  # a few points of each stage
+
+
+def test_a_walsh_hadamard_transform_of_4096() -> None:
+    n = 4096
+    x, o = floats(n), np.zeros(n, np.float32)
+    run_compiled(module_of(hadamard, [x, o], N=n, STEPS=12), (1, 1, 1), [x, o])
+    matrix = np.ones((1, 1))
+    for _ in range(12):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    np.testing.assert_allclose(np.sort(o), np.sort(matrix @ x), atol=2e-3)
+
+
+@tw.jit
+def chain(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for _ in tl.static_range(STEPS):
+        v = tl.where(v > 1.0, v * 0.5, v + 0.25)
+    tl.store(o + i, v)
+
+
+def test_a_chain_of_thousands_of_ops_needs_no_deep_stack() -> None:
+    x, o = floats(64), np.zeros(64, np.float32)
+    assert_same(module_of(chain, [x, o], N=64, STEPS=1300), (1, 1, 1), [x, o])
+
+
+@tw.jit
+def offsets_chain(x, o, n, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i
+    for _ in tl.static_range(STEPS):
+        at = (at * n + 7) & (N - 1)
+    tl.store(o + i, tl.load(x + at))
+
+
+def test_addresses_may_be_long_chains_too() -> None:
+    x, o = floats(64), np.zeros(64, np.float32)
+    module = module_of(offsets_chain, [x, o, 5], N=64, STEPS=400)
+    assert_same(module, (1, 1, 1), [x, o, np.int32(5)])
+
+
+@tw.jit
+def fourier(re, im, out_re, out_im, N: tl.constexpr, STEPS: tl.constexpr):
+    """Halves are combined, and the results interleaved, which leaves them in reversed bit order."""
+    i = tl.arange(0, N)
+    half = tl.arange(0, N // 2)
+    x, y = tl.load(re + i), tl.load(im + i)
+    for step in tl.static_range(STEPS):
+        a, b = tl.split(tl.trans(tl.reshape(x, (2, N // 2))))
+        c, d = tl.split(tl.trans(tl.reshape(y, (2, N // 2))))
+        angle = ((half >> step) << step).to(tl.float32) * (-6.283185307179586 / N)
+        cosine, sine = tl.cos(angle), tl.sin(angle)
+        x = tl.reshape(tl.join(a + b, (a - b) * cosine - (c - d) * sine), (N,))
+        y = tl.reshape(tl.join(c + d, (a - b) * sine + (c - d) * cosine), (N,))
+    tl.store(out_re + i, x)
+    tl.store(out_im + i, y)
+
+
+@pytest.mark.parametrize("n", [16, 1024])
+def test_a_fourier_transform_by_split_and_join(n: int) -> None:
+    args = [floats(n), floats(n) - 0.5, np.zeros(n, np.float32), np.zeros(n, np.float32)]
+    module = module_of(fourier, args, N=n, STEPS=n.bit_length() - 1)
+    assert len(generate(module, host())[0].splitlines()) < 5000
+    run_compiled(module, (1, 1, 1), args)
+    bits = n.bit_length() - 1
+    reversed_bits = [int(f"{k:0{bits}b}"[::-1], 2) for k in range(n)]
+    expected = np.fft.fft(args[0] + 1j * args[1])[reversed_bits]
+    np.testing.assert_allclose(args[2] + 1j * args[3], expected, atol=2e-5 * n)
+
+
+@tw.jit
+def exchange(v, i, k: tl.constexpr, j: tl.constexpr):
+    other = tl.gather(v, i ^ (1 << j), 0)
+    lower = ((i >> k) & 1) == ((i >> j) & 1)
+    return tl.where(lower, tl.minimum(v, other), tl.maximum(v, other))
+
+
+@tw.jit
+def bitonic_sort(x, o, N: tl.constexpr, STEPS: tl.constexpr):
+    i = tl.arange(0, N)
+    v = tl.load(x + i)
+    for k in tl.static_range(1, STEPS + 1):
+        for j in tl.static_range(k):
+            v = exchange(v, i, k, k - 1 - j)
+    tl.store(o + i, v)
+
+
+def test_a_sorting_network_by_gathers() -> None:
+    x, o = floats(64), np.zeros(64, np.float32)
+    module = module_of(bitonic_sort, [x, o], N=64, STEPS=6)
+    assert len(generate(module, host())[0].splitlines()) < 3000
+    run_compiled(module, (1, 1, 1), [x, o])
+    assert np.array_equal(o, np.sort(x))
+
+
+@tw.jit
+def rotated(x, n: tl.constexpr):
+    return (x >> n) | (x << (32 - n))
+
+
+@tw.jit
+def block_of(words, N: tl.constexpr):
+    found = ()
+    for k in tl.static_range(16):
+        found = (*found, tl.load(words + k * N))
+    return found
+
+
+@tw.jit
+def compress_block(words, key, out, N: tl.constexpr, ROUNDS: tl.constexpr):
+    """SHA-256 of one block for each lane; `key` is the 8 first words of the state, then the 64
+    constants."""
+    i = tl.arange(0, N)
+    w = block_of(words + i, N)
+    state = ()
+    for k in tl.static_range(8):
+        state = (*state, tl.load(key + k) + tl.zeros((N,), tl.uint32))
+    a, b, c, d, e, f, g, h = state
+    for r in tl.static_range(ROUNDS):
+        first = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g))
+        first += w[0] + tl.load(key + 8 + r)
+        second = (rotated(a, 2) ^ rotated(a, 13) ^ rotated(a, 22)) + ((a & b) ^ (a & c) ^ (b & c))
+        h, g, f, e, d, c, b, a = g, f, e, d + first, c, b, a, first + second
+        x, y = w[1], w[14]
+        new = w[0] + (rotated(x, 7) ^ rotated(x, 18) ^ (x >> 3)) + w[9]
+        new += rotated(y, 17) ^ rotated(y, 19) ^ (y >> 10)
+        w = (*w[1:], new)
+    last = (a, b, c, d, e, f, g, h)
+    for k in tl.static_range(8):
+        tl.store(out + k * N + i, last[k] + state[k])
+
+
+def _root_bits(prime: int, power: int) -> int:
+    """The first 32 bits after the point of a prime's square or cube root."""
+    if power == 2:
+        return isqrt(prime << 64) & 0xFFFFFFFF
+    low, high = 0, 1 << 36
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if middle**3 <= prime << 96 else (low, middle)
+    return low & 0xFFFFFFFF
+
+
+def test_sha256_of_64_rounds() -> None:
+    n = 16
+    primes = [p for p in range(2, 312) if all(p % q for q in range(2, isqrt(p) + 1))]
+    key = [_root_bits(p, 2) for p in primes[:8]] + [_root_bits(p, 3) for p in primes[:64]]
+    texts = [bytes([65 + k]) * k for k in range(n)]
+    blocks = [t + b"\x80" + bytes(55 - len(t)) + (8 * len(t)).to_bytes(8, "big") for t in texts]
+    words = np.stack([np.frombuffer(b, ">u4") for b in blocks], 1).astype(np.uint32)
+    args = [words.reshape(-1), np.array(key, np.uint32), np.zeros(8 * n, np.uint32)]
+    module = module_of(compress_block, args, N=n, ROUNDS=64)
+    assert len(generate(module, host())[0].splitlines()) < 20_000
+    run_compiled(module, (1, 1, 1), args)
+    for lane, text in enumerate(texts):
+        digest = args[2].reshape(8, n)[:, lane].astype(">u4").tobytes()
+        assert digest == hashlib.sha256(text).digest()

@@ -1,0 +1,254 @@
+"""Decides which lazy values are kept in a buffer, and in which loop nest the buffer is filled.
+
+A lazy value is rematerialised in every nest that needs it, and there at every point at which its
+consumers evaluate it: `x + flip(x)` computes x twice. Multiplicities multiply down a chain of such
+ops, so they are bounded by a cost. A value is kept when
+
+- several nests evaluate it, and it costs more than `KEEP_COST`;
+- one nest evaluates it at several points, and the repetition costs more than `COST_LIMIT`;
+- a loop nested deeper needs it, and it loads, or is more than index arithmetic;
+- it loads from memory that is written before, or while, it is needed;
+- its consumer reads it in an order of its own (gather, scan, sort).
+
+Consumers are decided first, so that the multiplicity of a value is known when its turn comes.
+Unless it is kept, its evaluations cost at most `COST_LIMIT` more than one: hence the code of a
+kernel, and the time that compiling it takes, grow linearly with the number of its ops.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tilewright.analysis.affine import constant_strides
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.types import element_of, is_int, is_pointer, shape_of
+from tilewright.ops import debug, dot, memory, reduce, shape, sort
+from tilewright.targets.cpu.alias import Base, MemoryOrder, same_elements
+from tilewright.targets.cpu.lazy import COST_LIMIT, MOVES, is_lazy, is_tile, loads_in
+from tilewright.targets.cpu.plan import Group, Plan, Step
+from tilewright.targets.cpu.points import Point, Points, identity
+
+LOOP_COST = 12  # of pure index arithmetic that a nested loop may repeat
+KEEP_COST = 10  # above this, a value needed by several groups is kept
+MOST_POINTS = 16  # at which one nest evaluates what costs little: index arithmetic, moved elements
+MOST_SITES = 32  # that are remembered of a value; of more, the first and the last
+
+Sites = dict[Step | None, set[Point]]
+"""The steps that evaluate a value, each with the points at which it does. None stands for the
+region's end."""
+
+
+def keep_values(plan: Plan, region: Region, steps: list[Step], order: MemoryOrder) -> list[Step]:
+    """The steps of a region with groups that fill buffers; adds what is kept to the plan."""
+    keeper = _Keeper(plan, region, steps, order)
+    for op in region.reversed():
+        if is_lazy(op):
+            for value in op.results:
+                if is_tile(value) and value.users:
+                    keeper.consider(value)
+    return list(keeper.sequence)
+
+
+class _Sequence:
+    """Steps in the order in which they run. Others may be inserted, and places compared, in a time
+    that does not depend on their number."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        linked: list[Step | None] = [None, *steps, None]
+        self._next: dict[Step | None, Step | None] = dict(pairwise(linked))
+        self._previous = dict(zip(linked[1:], linked, strict=False))
+        self._label: dict[Step | None, int] = {}
+        self._relabel()
+
+    def __iter__(self) -> Iterator[Step]:
+        step = self._next[None]
+        while step is not None:
+            yield step
+            step = self._next[step]
+
+    def _relabel(self) -> None:
+        for number, step in enumerate([*self, None], 1):
+            self._label[step] = number << 32
+
+    def place(self, step: Step | None) -> int:
+        """A number that is larger the later the step runs; None is the end."""
+        return self._label[step]
+
+    def before(self, step: Step | None) -> Step | None:
+        return self._previous[step]
+
+    def insert(self, new: Step, following: Step | None) -> None:
+        """Insert a step directly before another."""
+        previous = self._previous[following]
+        self._next[previous], self._next[new] = new, following
+        self._previous[new], self._previous[following] = previous, new
+        low = 0 if previous is None else self._label[previous]
+        self._label[new] = (low + self._label[following]) // 2
+        if self._label[new] == low:
+            self._relabel()
+
+
+class _Writers:
+    """Which step of a region is the first to write memory after some op."""
+
+    def __init__(self, region: Region, steps: list[Step], order: MemoryOrder) -> None:
+        self.order = order
+        self.position = {op: i for i, op in enumerate(region)}
+        self.all = [(op, s) for s in steps for op in s.ops() if order.writes_in(op)]
+        self.known: dict[Base, tuple[list[int], list[tuple[Op, Step]]]] = {}
+
+    def of(self, base: Base) -> tuple[list[int], list[tuple[Op, Step]]]:
+        """The ops that may write memory, in the order of steps, and for each the last position in
+        the region of those up to it."""
+        if base not in self.known:
+            found = [entry for entry in self.all if self.order.may_write(entry[0], base)]
+            last, reached = -1, list[int]()
+            for op, _ in found:
+                last = max(last, self.position[op])
+                reached.append(last)
+            self.known[base] = reached, found
+        return self.known[base]
+
+    def first_after(self, load: memory.Load) -> Step | None:
+        """The first step after the load that may write what it reads, but for a store of each
+        element that depends on the same element alone."""
+        reached, found = self.of(self.order.base(load.ptr))
+        here = self.position[load]
+        for op, step in found[bisect_right(reached, here) :]:
+            if self.position[op] < here:
+                continue
+            if isinstance(op, memory.Store) and same_elements(load, op):
+                continue
+            return step
+        return None
+
+
+class _Keeper:
+    """Decides for the values of one region, consumers first."""
+
+    def __init__(self, plan: Plan, region: Region, steps: list[Step], order: MemoryOrder) -> None:
+        self.plan = plan
+        self.region = region
+        self.sequence = _Sequence(steps)
+        self.writers = _Writers(region, steps, order)
+        self.step_of = {op: step for step in steps for op in step.ops()}
+        self.points = Points()
+        self.sites: dict[Value, Sites] = {}
+        self.filled: set[Group] = set()  # that were made to fill buffers
+
+    def consider(self, value: Value) -> None:
+        """Decide for a value whose consumers are decided."""
+        sites, nested, forced = self.sites_of(value)
+        ordered = sorted(sites, key=self.sequence.place)
+        limit = None
+        if isinstance(value.op, memory.Load):
+            limit = self.writers.first_after(value.op)
+        overwritten = limit is not None and self._precedes(limit, ordered)
+        if overwritten or forced or self.is_cheaper_kept(value, sites, nested):
+            home = self.keep(value, sites, ordered[0] if ordered else None, limit)
+            self.sites[value] = {home: {identity(len(home.shape))}}
+        else:
+            if len(ordered) > MOST_SITES:
+                sites = {s: sites[s] for s in (ordered[0], ordered[-1])}
+            self.sites[value] = sites
+
+    def _precedes(self, limit: Step, sites: list[Step | None]) -> bool:
+        """Whether a step runs before the last of some, or is it."""
+        place = self.sequence.place
+        return bool(sites) and place(limit) <= place(sites[-1])
+
+    def is_cheaper_kept(self, value: Value, sites: Sites, nested: bool) -> bool:
+        again = sum(len(points) - 1 for points in sites.values())
+        if not nested and len(sites) <= 1 and not again:
+            return False
+        kept = self.plan.kept
+        cost = self.plan.costs.of(value, kept)
+        if nested and (cost > LOOP_COST or any(loads_in([value], kept))):
+            return True
+        if len(sites) > 1 and cost > KEEP_COST:
+            return True
+        if not again or not cost:
+            return False
+        if again >= MOST_POINTS:
+            return True
+        # What only moves elements is left to what it moves; and a buffer of addresses or indices
+        # would hide from loads that these are contiguous.
+        if isinstance(value.op, MOVES) or self._is_index(value):
+            return False
+        return again * cost > COST_LIMIT
+
+    def _is_index(self, value: Value) -> bool:
+        if is_pointer(element_of(value.type)):
+            return True
+        return is_int(value.type) and None not in constant_strides(value, self.plan.forms)
+
+    def sites_of(self, value: Value) -> tuple[Sites, bool, bool]:
+        """The steps that compute the value, whether one is a nested loop, and whether a consumer
+        reads it out of order."""
+        found: Sites = {}
+        nested = forced = False
+        here = identity(len(shape_of(value.type)))
+        for user in value.users:
+            outer = _ancestor_in(user, self.region)
+            if outer is not user:
+                nested = True
+                found.setdefault(self.step_of[outer], set()).add(here)
+            elif user.terminator:
+                found.setdefault(None, set()).add(here)
+            elif is_lazy(user) and any(is_tile(r) for r in user.results):
+                self._add_operand_sites(found, user, value)
+                forced |= isinstance(user, shape.Gather) and user.src is value
+            elif isinstance(user, dot.Dot):
+                points = found.setdefault(self.step_of[user], set())
+                for i, operand in enumerate(user.operands):  # each is packed by itself
+                    if operand is value:
+                        points.add(self.points.apart(("dot", user, i), len(here)))
+            else:
+                found.setdefault(self.step_of[user], set()).add(here)
+                forced |= isinstance(user, reduce.Scan | sort.Sort | debug.Print | debug.Assert)
+        return found, nested, forced
+
+    def _add_operand_sites(self, found: Sites, user: Op, value: Value) -> None:
+        """Add where a lazy consumer evaluates the value."""
+        for result in user.results:
+            for step, points in self.sites.get(result, {}).items():
+                mine = found.setdefault(step, set())
+                for point in points:
+                    for operand, at in self.points.operands(result, point):
+                        if operand is value:
+                            mine.add(at)
+
+    def keep(self, value: Value, sites: Sites, first: Step | None, limit: Step | None) -> Group:
+        """Fill a buffer where the value is first needed: in that nest if it evaluates the value at
+        its own points, else in one before it; at the latest before memory that it loads is
+        written."""
+        self.plan.kept.add(value)
+        shape = shape_of(value.type)
+        following = first
+        if limit is not None and self.sequence.place(limit) <= self.sequence.place(first):
+            following = limit
+        if following is first and following is not limit:
+            here = {identity(len(shape))}
+            if isinstance(first, Group) and first.shape == shape and sites[first] == here:
+                first.keep.append(value)
+                return first
+            before = self.sequence.before(following)
+            if isinstance(before, Group) and before in self.filled and before.shape == shape:
+                before.keep.append(value)
+                return before
+        group = Group(shape, keep=[value])
+        self.sequence.insert(group, following)
+        if following is not limit and any(len(points) > 1 for points in sites.values()):
+            self.filled.add(group)
+        return group
+
+
+def _ancestor_in(op: Op, region: Region) -> Op:
+    """The op of `region` that is `op` or holds it."""
+    while op.parent is not region:
+        parent = op.parent_op()
+        assert parent is not None
+        op = parent
+    return op

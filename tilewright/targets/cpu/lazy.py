@@ -1,0 +1,104 @@
+"""Lazy tile values: what they are computed from, and what one element of them costs.
+
+A tile value is *lazy*: it is computed, element by element, inside the loops of its consumers. A few
+kinds of op need loops; they are *roots*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+from tilewright.analysis.affine import AffineForms, constant_strides
+from tilewright.ir.core import Op, Value
+from tilewright.ir.types import Tile
+from tilewright.ops import arith, math, memory, reduce, shape
+
+MATH_COST = 20
+DIVIDE_COST = 6
+GATHER_COST = 10
+COST_LIMIT = 32  # costs are counted up to here: no decision asks for more
+
+MOVES = (
+    shape.Splat | shape.ExpandDims | shape.Broadcast | shape.Reshape | shape.Permute | shape.Flip
+    | shape.Join | shape.Split | shape.Cat
+)  # fmt: skip
+"""Ops that only say where in their operands an element is."""
+
+
+def is_tile(value: Value) -> bool:
+    return isinstance(value.type, Tile)
+
+
+def is_root(op: Op) -> bool:
+    """Whether the op needs a loop over a tile, alone or in a group."""
+    if isinstance(op, memory.Store):
+        return is_tile(op.ptr)
+    if isinstance(op, memory.Load):
+        return op.volatile and is_tile(op.ptr)
+    return isinstance(op, reduce.Reduce)
+
+
+def is_lazy(op: Op) -> bool:
+    """Whether the op is computed inside the loops of its consumers."""
+    if isinstance(op, memory.Load):
+        return not op.volatile
+    return op.elementwise or isinstance(op, MOVES | shape.Arange | shape.Gather)
+
+
+def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
+    """The roots and the lazy tile values that they are computed from, each once; of kept values
+    only roots are looked into."""
+    seen: set[Value] = set()
+    for root in roots:
+        stack = [root]
+        while stack:
+            v = stack.pop()
+            if v in seen or not is_tile(v):
+                continue
+            seen.add(v)
+            yield v
+            if v.op is not None and is_lazy(v.op) and (v is root or v not in kept):
+                stack.extend(v.op.operands)
+
+
+def loads_in(roots: Iterable[Value], kept: Container[Value]) -> Iterator[memory.Load]:
+    """The loads that evaluating the roots runs."""
+    for v in cone(roots, kept):
+        if isinstance(v.op, memory.Load) and v not in kept:
+            yield v.op
+
+
+class Costs:
+    """Costs of values, in instructions or so.
+
+    Args:
+        forms: what is known of pointers.
+    """
+
+    def __init__(self, forms: AffineForms) -> None:
+        self.forms = forms
+
+    def of(self, value: Value, kept: Container[Value]) -> int:
+        """The cost of computing one element of a lazy value, up to a little over `COST_LIMIT`."""
+        total = 0
+        for v in cone([value], kept):
+            if v.op is not None and is_lazy(v.op) and (v is value or v not in kept):
+                total += self._own(v.op)
+                if total > COST_LIMIT:
+                    break
+        return total
+
+    def _own(self, op: Op) -> int:
+        match op:
+            case math.MathFunction():
+                return 1 if isinstance(op, math.ROUNDINGS) else MATH_COST
+            case arith.Div() | arith.IntDiv() | arith.Rem():
+                return DIVIDE_COST
+            case arith.Constant() | shape.Splat() | shape.ExpandDims() | shape.Broadcast():
+                return 0
+            case memory.Load():
+                strides = constant_strides(op.ptr, self.forms)
+                contiguous = 1 in strides or all(s == 0 for s in strides)
+                return 1 if contiguous else GATHER_COST
+            case _:
+                return 1

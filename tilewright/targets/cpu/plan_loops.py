@@ -1,0 +1,27 @@
+"""Plans a function: see `plan`."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Function, Region
+from tilewright.targets.cpu.alias import MemoryOrder
+from tilewright.targets.cpu.group_roots import group_roots
+from tilewright.targets.cpu.keep_values import keep_values
+from tilewright.targets.cpu.plan import HOLDS_STEPS, Plan
+from tilewright.targets.cpu.plan_prefetches import plan_prefetches
+
+
+def plan_function(fn: Function) -> Plan:
+    """The plan of a function whose calls are inlined."""
+    plan = Plan()
+    _plan_region(plan, fn.body, MemoryOrder(fn))
+    plan_prefetches(fn, plan)
+    return plan
+
+
+def _plan_region(plan: Plan, region: Region, order: MemoryOrder) -> None:
+    """Plan a region; those nested in it first, as what they need is decided by it."""
+    for op in region:
+        if isinstance(op, HOLDS_STEPS):
+            for nested in op.regions:
+                _plan_region(plan, nested, order)
+    plan.steps[region] = keep_values(plan, region, group_roots(region, order), order)

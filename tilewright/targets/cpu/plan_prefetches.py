@@ -1,0 +1,87 @@
+"""Which memory a loop nest prefetches while it computes.
+
+A program that walks over a row several times waits for memory in the first walk, which reads it
+from there, and in the last, which writes the result; in between it computes on what the cache
+holds, and memory rests. So a walk in between prefetches what the last will write, and what the
+next program's first will read. The processor does not do that by itself: its prefetching follows
+streams, and these are not where it has been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.analysis.affine import constant_strides
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.types import Tile
+from tilewright.ops import memory
+from tilewright.targets.cpu.lazy import is_tile, loads_in
+from tilewright.targets.cpu.plan import Ahead, Group, Plan, Step
+
+LEAST_BYTES = 1024  # along a tile's last axis: less is there before it would have been asked for
+
+
+def plan_prefetches(fn: Function, plan: Plan) -> None:
+    """Say which group of the function's body prefetches what; at most one does."""
+    steps = plan.steps[fn.body]
+    seen: dict[Value, None] = {}  # the pointers of loads so far, in order
+    for i, group in enumerate(steps):
+        if not isinstance(group, Group):
+            continue
+        loads = [op.ptr for op in _loads(group, plan)]
+        stores = [op.ptr for op in _stores(group)]
+        if seen and not stores and seen.keys() >= set(loads):
+            later = {op for step in steps[i:] for op in step.ops()}
+            written = [op.ptr for step in steps[i + 1 :] for op in _stores(step)]
+            reads, writes = (
+                tuple(
+                    p for p in pointers if _is_stream(plan, p, group.shape) and _is_known(p, later)
+                )
+                for pointers in (seen, written)
+            )
+            plan.ahead[group] = Ahead(reads, writes)
+            return
+        seen.update(dict.fromkeys(loads))
+
+
+def roots_of(group: Group) -> Iterator[Value]:
+    """What a group evaluates."""
+    yield from group.keep
+    for op in group.roots:
+        yield from op.operands
+
+
+def _loads(group: Group, plan: Plan) -> list[memory.Load]:
+    return list(loads_in(roots_of(group), plan.kept - set(group.keep)))
+
+
+def _stores(step: Step) -> list[memory.Store]:
+    if not isinstance(step, Group):
+        return []
+    return [op for op in step.roots if isinstance(op, memory.Store)]
+
+
+def _is_known(pointer: Value, later: set[Op]) -> bool:
+    """Whether a pointer can be computed before some ops run: from none of their results, and from
+    no tile that the loop would have to load."""
+    seen: set[Value] = set()
+    stack = [pointer]
+    while stack:
+        v = stack.pop()
+        if v in seen or v.op is None:
+            continue
+        seen.add(v)
+        if v.op in later and not v.op.elementwise:
+            return False
+        if isinstance(v.op, memory.Load) and is_tile(v):
+            return False
+        stack.extend(v.op.operands)
+    return True
+
+
+def _is_stream(plan: Plan, pointer: Value, shape: tuple[int, ...]) -> bool:
+    """Whether it walks over memory in order and is long."""
+    if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
+        return False
+    size = memory.pointee_of(pointer.type).nbytes_in_memory
+    return constant_strides(pointer, plan.forms)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
