@@ -227,10 +227,11 @@ def rotated(x, n: tl.constexpr):
 
 
 @tw.jit
-def block_of(words, N: tl.constexpr):
+def vectors_at(words, step, zero, count: tl.constexpr):
+    """A tuple of so many vectors."""
     found = ()
-    for k in tl.static_range(16):
-        found = (*found, tl.load(words + k * N))
+    for k in tl.static_range(count):
+        found = (*found, tl.load(words + k * step) + zero)
     return found
 
 
@@ -239,10 +240,9 @@ def compress_block(words, key, out, N: tl.constexpr, ROUNDS: tl.constexpr):
     """SHA-256 of one block for each lane; `key` is the 8 first words of the state, then the 64
     constants."""
     i = tl.arange(0, N)
-    w = block_of(words + i, N)
-    state = ()
-    for k in tl.static_range(8):
-        state = (*state, tl.load(key + k) + tl.zeros((N,), tl.uint32))
+    zero = tl.zeros((N,), tl.uint32)
+    w = vectors_at(words + i, N, zero, 16)
+    state = vectors_at(key, 1, zero, 8)
     a, b, c, d, e, f, g, h = state
     for r in tl.static_range(ROUNDS):
         first = h + (rotated(e, 6) ^ rotated(e, 11) ^ rotated(e, 25)) + ((e & f) ^ (~e & g))
