@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,25 @@ def aligned(array: Any, offset: int = 0) -> Any:
     start = -room.ctypes.data % 64 + offset
     found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
     found[...] = array
+    return found
+
+
+def copied(args: Sequence[Any]) -> list[Any]:
+    """The arguments with copies of the arrays among them, of which those that share memory still
+    do; numbers are as they are."""
+    roots: dict[int, Any] = {}
+    found: list[Any] = []
+    for arg in args:
+        if not isinstance(arg, np.ndarray) or not arg.ndim:
+            found.append(arg)
+            continue
+        root = arg
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        copy = roots.setdefault(id(root), root.copy())
+        start = arg.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        raw = copy.reshape(-1).view(np.uint8)
+        found.append(np.ndarray(arg.shape, arg.dtype, raw.data, start, arg.strides))
     return found
 
 

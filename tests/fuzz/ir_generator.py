@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.ir_moves import chained, factored, gathered, moved
 from tests.ir_values import random_array
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
@@ -89,7 +90,6 @@ from tilewright.ops.shape import (
     Cat,
     ExpandDims,
     Flip,
-    Gather,
     Join,
     Permute,
     Reshape,
@@ -104,6 +104,8 @@ SLOT = 256  # elements of one store
 SLOTS = REGION // SLOT
 READABLE = GRID * REGION  # elements that all programs load from and none stores to
 LENGTH = 2 * READABLE
+ARRAYS, SCALARS = 5, 5  # arguments; behind them are those that point into the first arrays,
+SHIFTS = (READABLE, 17)  # so many elements behind their first
 
 INTEGERS = (I8, I16, I32, I64, U8, U16, U32, U64)
 FLOATS = (FP16, BF16, FP32, FP64)
@@ -114,6 +116,7 @@ SHAPES: tuple[tuple[int, ...], ...] = (
 )  # fmt: skip
 UNEVEN: tuple[tuple[int, ...], ...] = (
     (3,), (12,), (15,), (30,), (3, 4), (4, 3), (3, 5), (5, 3), (2, 6), (1, 12), (2, 3, 5),
+    (72,), (8, 9), (9, 16), (17, 8), (8, 3, 3),
 )  # fmt: skip
 
 
@@ -130,6 +133,7 @@ class Features:
         races: stores whose threads may meet, on targets with threads: at addresses that come from
             data, and without a barrier on both sides.
         uneven: tiles with extents that are no powers of two.
+        aliases: arguments that point into other arguments' memory.
     """
 
     math: bool = True
@@ -139,25 +143,29 @@ class Features:
     dots: bool = True
     races: bool = True
     uneven: bool = True
+    aliases: bool = True
 
 
 def random_module(rng: np.random.Generator, size: int, features: Features | None = None) -> Module:
     """A verified kernel of about `size` ops besides those that these need."""
-    return _Generator(rng, features or Features()).module(size)
+    return Generator(rng, features or Features()).module(size)
 
 
 def random_args(module: Module, rng: np.random.Generator) -> list[Any]:
     """Arguments for a kernel of `random_module`: fresh arrays and numbers."""
     found: list[Any] = []
     for arg in module.entry.args:
-        if isinstance(arg.type, Pointer):
+        if not isinstance(arg.type, Pointer):
+            found.append(random_array(arg.type, rng))
+        elif arg.index < ARRAYS:
             found.append(random_array(Tile((LENGTH,), arg.type.element_ty), rng))
         else:
-            found.append(random_array(arg.type, rng))
+            aliased = arg.index - ARRAYS - SCALARS
+            found.append(found[aliased][SHIFTS[aliased] :])
     return found
 
 
-class _Generator:
+class Generator:
     def __init__(self, rng: np.random.Generator, features: Features) -> None:
         self.rng = rng
         self.features = features
@@ -171,6 +179,7 @@ class _Generator:
         self.slot = 0
         self.own: set[Value] = set()  # pointers into the program's own region
         self.arrays: list[Value] = []
+        self.aliases: dict[Value, Value] = {}  # by array, an argument that points into it
         self.program: Value | None = None
 
     # -- choice ---------------------------------------------------------------------------------
@@ -236,9 +245,15 @@ class _Generator:
     def module(self, size: int) -> Module:
         elements = [I32, FP32, *(self.choose(STORED) for _ in range(3))]
         scalars = [I32, FP32, I64, self.choose(ARITHMETIC), I1]
-        fn = Function("kernel", [*(Pointer(e) for e in elements), *scalars])
-        self.arrays = fn.args[: len(elements)]
-        self.pool = fn.args[len(elements) :]
+        aliased = elements[: len(SHIFTS)] if self.features.aliases and self.below(2) else []
+        pointers, others = map(Pointer, elements), map(Pointer, aliased)
+        fn = Function("kernel", [*pointers, *scalars, *others])
+        self.arrays, self.pool = fn.args[:ARRAYS], fn.args[ARRAYS : ARRAYS + SCALARS]
+        self.aliases = dict(zip(self.arrays, fn.args[ARRAYS + SCALARS :], strict=False))
+        if self.below(2):  # what a launch finds out of its arguments
+            for i, array in enumerate(self.arrays):
+                for arg in (array, self.aliases.get(array, array)):
+                    fn.arg_attrs[arg.index]["alias"] = i
         with self.build.at_end(fn.body):
             self.program = self.new(ProgramId(0))
             for _ in range(3):
@@ -253,8 +268,8 @@ class _Generator:
             *[self.binary] * 8, *[self.unary] * 4, *[self.compare] * 2, *[self.select] * 3,
             *[self.cast] * 3, *[self.shape] * 8, *[self.reduce] * 3, *[self.scan], self.fma,
             *[self.load] * 3, *[self.store] * 2, *[self.reload] * 3,
-            *([self.dot] if self.features.dots else []), self.gather, self.bound, self.sort,
-            self.histogram, self.map,
+            *([self.dot] if self.features.dots else []), lambda: gathered(self), self.bound,
+            self.sort, self.histogram, self.map, *[lambda: moved(self)] * 3, lambda: chained(self),
         ]  # fmt: skip
         if self.depth < 2:
             makers += [self.loop, self.loop, self.branch, self.branch, self.while_loop,
@@ -354,7 +369,7 @@ class _Generator:
                                               for d in shape)))  # fmt: skip
             case 2:
                 options = [s for s in self.shapes if prod(s) == prod(shape)]
-                self.new(Reshape(src, self.choose([*options, shape])))
+                self.new(Reshape(src, self.choose([*options, factored(self, prod(shape))])))
             case 3:
                 self.new(Permute(src, tuple(int(i) for i in self.rng.permutation(len(shape)))))
             case 4:
@@ -368,12 +383,6 @@ class _Generator:
             case _:
                 start = self.below(64)
                 self.new(Arange(start, start + self.choose((16, 32, *self.extents))))
-
-    def gather(self) -> None:
-        src = self.tile()
-        axis = self.below(len(shape_of(src.type)))
-        index = self.value(with_element(src.type, I32))
-        self.new(Gather(src, index, axis))
 
     def sort(self) -> None:
         src = self.any_value(lambda v: self.countable(v) and isinstance(v.type, Tile))
@@ -538,6 +547,10 @@ class _Generator:
         assert self.program is not None
         region = self.build.value(Constant(REGION, I32))
         first = self.build.value(Constant(READABLE + slot * SLOT, I32))
+        if array in self.aliases and self.below(2):
+            shift = SHIFTS[self.arrays.index(array)]
+            array = self.aliases[array]
+            first = self.build.value(Constant(READABLE + slot * SLOT - shift, I32))
         offset = self.build.value(Add(self.build.value(Mul(self.program, region)), first))
         return self.build.value(AddPtr(array, offset))
 

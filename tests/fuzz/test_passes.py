@@ -3,6 +3,7 @@
 import numpy as np
 
 import tilewright.passes  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from tests.arrays import copied
 from tests.fuzz.ir_generator import GRID, random_args, random_module
 from tests.ir_values import same_bits
 from tilewright.ir.core import Module
@@ -17,7 +18,7 @@ TILE_PASSES = ("canonicalize", "cse", "dce", "licm", "inline", "canonicalize_poi
 
 
 def _outcome(module: Module, args: list[np.ndarray]) -> list[np.ndarray]:
-    copies = [a.copy() for a in args]
+    copies = copied(args)
     interpret(module, GRID, copies)
     return copies
 
@@ -28,7 +29,7 @@ def test_passes_in_random_order_keep_the_meaning(fuzz_seed: int) -> None:
     verify_module(module)
     args = random_args(module, rng)
     # Elsewhere programs run in any order, so a generated kernel must not rely on one.
-    interpret(module, GRID, [a.copy() for a in args], checks=Checks(races=True))
+    interpret(module, GRID, copied(args), checks=Checks(races=True))
     wanted = _outcome(module, args)
     for name in rng.choice(TILE_PASSES, size=6):
         text = print_module(module)

@@ -21,6 +21,7 @@ from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.types import SCALARS
+from tilewright.runtime.tensors import alias_classes
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
 
@@ -128,7 +129,7 @@ def source_of(program: Program) -> tuple[ASTSource, list[Any]]:
     signature: dict[str, str] = {}
     constants, attrs = dict(program.constants), dict[tuple[int, ...], list[Any]]()
     values: list[Any] = []
-    arrays: list[int] = []
+    arrays: list[tuple[int, np.ndarray]] = []
     for place, name in enumerate(fn.arg_names):
         value = constants[name] if name in constants else next(given)
         values.append(value)
@@ -141,9 +142,11 @@ def source_of(program: Program) -> tuple[ASTSource, list[Any]]:
         if _is_aligned(value):
             attrs[place,] = [["tt.divisibility", ALIGNED]]
         if isinstance(value, At):
-            address = value.array.__array_interface__["data"][0]
-            arrays += [] if address in arrays else [address]
-            attrs.setdefault((place,), []).append(["tw.alias", arrays.index(address)])
+            arrays.append((place, value.array))
+    extents = [np.lib.array_utils.byte_bounds(array) for _, array in arrays]
+    classes = alias_classes(extents) or range(len(arrays))
+    for (place, _), number in zip(arrays, classes, strict=True):
+        attrs.setdefault((place,), []).append(["tw.alias", number])
     assert next(given, None) is None, "more arguments than parameters"
     return ASTSource(fn, signature, constants, attrs), values
 
@@ -163,7 +166,10 @@ def type_of(value: Any) -> str:
 
 def _is_aligned(value: Any) -> bool:
     if isinstance(value, At):
-        return value.shift * value.array.itemsize % ALIGNED == 0
+        # a part of an array may be copied with it, and begins where it does there
+        start = value.array.__array_interface__["data"][0] % ALIGNED
+        part = start if isinstance(value.array.base, np.ndarray) else 0
+        return (value.shift * value.array.itemsize + part) % ALIGNED == 0
     return isinstance(value, int) and not isinstance(value, bool) and value % ALIGNED == 0
 
 

@@ -27,7 +27,7 @@ from tilewright.ir.printer import print_module
 
 BATCH = 10  # kernels of one fuzz seed
 AHEAD = 8  # fuzz seeds whose kernels are prepared before they are asked for
-FEATURES = Features(math=False, float_dot=False, float_sums=False, races=False)
+FEATURES = Features(math=False, float_dot=False, float_sums=False, races=False, aliases=False)
 
 
 @dataclass(frozen=True)

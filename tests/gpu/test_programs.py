@@ -38,7 +38,7 @@ class ProgramJob:
             "num_warps": int(rng.choice((1, 2, 4, 8))),
             "num_stages": int(rng.integers(1, 5)),
         }
-        launch = launch_of(load(random_program(self.seed)))
+        launch = launch_of(load(random_program(self.seed, aliases=False)))
         return prepare(launch, f"{self.name}, {options}", options)
 
 

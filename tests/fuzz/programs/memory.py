@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from tests.fuzz.programs.kinds import Kind, Shape, Value, text_of
+from tests.fuzz.programs.kinds import INTEGERS, NUMBERS, Kind, Shape, Value, text_of, tl
 from tests.fuzz.programs.writer import LARGEST, Array, Writer, expression, statement
 from tilewright.ir.types import FP8E4B15, FP32, FP64, I1, I32, I64, U32, U64, DType
 
@@ -71,7 +71,14 @@ def own(w: Writer, array: Array) -> str | None:
     if array.slot >= SLOTS:
         return None
     array.slot += 1
-    return f"{array.name} + own + {(array.slot - 1) * SLOT}"
+    return slot_of(w, array, array.slot - 1)
+
+
+def slot_of(w: Writer, array: Array, slot: int) -> str:
+    """The address of a slot, by one of the arguments that reach it."""
+    if array.alias and w.one_in(2):
+        return f"{array.alias} + own + {slot * SLOT - array.shift}"
+    return f"{array.name} + own + {slot * SLOT}"
 
 
 def guarded(w: Writer, text: str) -> None:
@@ -117,11 +124,60 @@ def reload(w: Writer) -> bool:
         return False
     array = w.choose(used)
     shape = w.shape()
-    slot = w.below(array.slot) * SLOT
-    index = w.index(shape, SLOT, 1)
+    place = slot_of(w, array, w.below(array.slot))
+    index = w.offsets(shape)
+    if w.one_in(2) or prod(shape) > SLOT:
+        index = w.index(shape, SLOT, 1)
     w.emit("tl.debug_barrier()")
-    w.emit(f"{w.define(Kind(array.dtype, shape))} = tl.load({array.name} + own + {slot} + {index})")
+    w.emit(f"{w.define(Kind(array.dtype, shape))} = tl.load({place} + {index})")
     return True
+
+
+@statement(2)
+def in_place(w: Writer) -> bool:
+    """A loop that changes some slots in place, by a pointer that it moves on."""
+    if not w.is_kernel or w.loops:
+        return False
+    shape = w.choose([s for s in w.book.shapes if s])
+    count = w.random.randint(1, 3)
+    fit = [a for a in w.book.arrays if a.slot + count <= SLOTS and a.dtype in NUMBERS]
+    if not fit:
+        return False
+    array = w.choose(fit)
+    pointer, value = w.book.name("p"), w.book.name("t")
+    w.emit("tl.debug_barrier()")
+    w.emit(f"{pointer} = {slot_of(w, array, array.slot)} + {w.offsets(shape)}")
+    array.slot += count
+    mask = f", mask={w.offsets(shape)} < {bound(w)}" if w.one_in(3) else ""
+    if w.one_in(2):  # once before the loop
+        _changed(w, array, shape, pointer, value, mask)
+    room = count * SLOT - prod(shape)
+    step = w.choose((SLOT, prod(shape), w.random.randint(1, SLOT)))
+    trips = min(4, room // step + 1)
+    w.emit(f"for _ in range({w.choose((trips, w.index((), trips + 1, 0)))}):")
+    with w.block():
+        _changed(w, array, shape, pointer, value, mask)
+        w.emit(f"{pointer} += {step}")
+    return True
+
+
+def _changed(w: Writer, array: Array, shape: Shape, pointer: str, value: str, mask: str) -> None:
+    """Load, compute, maybe along an axis, and store at the same place."""
+    axis = w.below(len(shape))
+    keep = f"axis={axis}, keep_dims=True"
+    options = [
+        f"{value} + {w.choose((1, 2, 3))}",
+        f"tl.flip({value}, {axis})",
+        f"tl.where({w.offsets(shape)} < {bound(w)}, {value}, {value} * 2)",
+    ]
+    if array.dtype in INTEGERS:
+        options += [f"tl.cumsum({value}, {axis})", f"{value} ^ tl.sum({value}, {keep})"]
+        options += [f"{value} - tl.max({value}, {keep})"]
+    w.emit(f"{value} = tl.load({pointer}{mask}{', other=1' if mask else ''})")
+    w.emit(f"{value} = ({w.choose(options)}).to({tl(array.dtype)})")
+    w.emit("tl.debug_barrier()")
+    w.emit(f"tl.store({pointer}, {value}{mask})")
+    w.emit("tl.debug_barrier()")
 
 
 # -- atomics ----------------------------------------------------------------------------------

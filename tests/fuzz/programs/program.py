@@ -13,12 +13,12 @@ from __future__ import annotations
 import random
 from math import prod
 
-from tests.fuzz.programs import elementwise, functions, memory, shapes, statements
+from tests.fuzz.programs import elementwise, functions, memory, shapes, statements, views
 from tests.fuzz.programs.kinds import ALL, Kind, Number, Parts
 from tests.fuzz.programs.writer import EVEN, UNEVEN, Array, Book, Writer
 from tilewright.ir.types import FP32, I1, I32, I64, U64
 
-REGISTERED = (elementwise, functions, memory, shapes, statements)
+REGISTERED = (elementwise, functions, memory, shapes, statements, views)
 GRIDS = ((1,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2))
 
 HEAD = '''"""Random program of seed {seed}. Run: PYTHONPATH=. python THIS"""
@@ -63,14 +63,14 @@ if __name__ == "__main__":
 """
 
 
-def random_program(seed: int) -> str:
-    """The text of the program of a seed."""
+def random_program(seed: int, *, aliases: bool = True) -> str:
+    """The text of the program of a seed, maybe with arguments that share memory."""
     rng = random.Random(seed)
-    book = Book(rng, (*EVEN, *UNEVEN) if rng.random() < 0.4 else EVEN)
+    book = Book(rng, (*EVEN, *UNEVEN) if rng.random() < 0.5 else EVEN)
     w = Writer(book)
     w.is_kernel = True
     grid = rng.choice(GRIDS)
-    args = _arguments(w)
+    args = _arguments(w, aliases)
     w.arrays = book.arrays
     constants = _constants(w)
     w.emit(f"program = {_linear(grid)}")
@@ -91,13 +91,17 @@ def random_program(seed: int) -> str:
     return HEAD.format(seed=seed) + functions.COMMON.rstrip() + "\n" + "\n".join(lines) + FOOT
 
 
-def _arguments(w: Writer) -> dict[str, object]:
+def _arguments(w: Writer, aliases: bool) -> dict[str, object]:
     """Parameters of the kernel, with their types or values."""
     args: dict[str, object] = {}
     dtypes = [I32, FP32, w.choose((I64, U64)), *(w.choose(ALL) for _ in range(3))]
     for i, dtype in enumerate(dtypes):
         w.book.arrays.append(Array(f"x{i}", dtype))
         args[f"x{i}"] = f"*{dtype.short}"
+    for array in w.book.arrays[: w.choose((0, 0, 1, 3)) if aliases else 0]:
+        array.shift = w.choose((0, 16, w.below(memory.READABLE), memory.READABLE))
+        array.alias = f"y{array.name[1:]}"
+        args[array.alias] = f"{args[array.name]} = {array.name}[{array.shift}:]"
     for i in range(2):
         dtype, kinds = w.choose(memory.COUNTED)
         w.book.counters.append((Array(f"c{i}", dtype), w.choose(kinds)))

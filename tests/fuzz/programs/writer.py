@@ -48,6 +48,7 @@ EVEN: tuple[Shape, ...] = (
 )  # fmt: skip
 UNEVEN: tuple[Shape, ...] = (
     (3,), (12,), (24,), (48,), (3, 4), (6, 8), (5, 3), (8, 12), (1, 12), (3, 2, 5),
+    (17,), (72,), (8, 9), (9, 16), (17, 8), (16, 15), (3, 3, 8), (2, 12, 5),
 )  # fmt: skip
 LARGEST = 256  # elements of a tile that is kept
 DEEPEST = 3  # levels of an expression
@@ -87,6 +88,8 @@ class Array:
     name: str
     dtype: DType
     slot: int = 0  # the first that nothing has been stored to
+    alias: str = ""  # another argument that begins within its memory
+    shift: int = 0  # and by how many elements it begins later
 
 
 @dataclass

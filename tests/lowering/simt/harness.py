@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.arrays import copied
 from tests.ir_values import same_bits
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware
 from tilewright.compiler.pipeline import STEPS
@@ -71,8 +72,7 @@ def both(
     if isinstance(module, str):
         module = parse_module(module)
         verify_module(module)
-    ours = [a.copy() if is_buffer(a) else a for a in args]
-    theirs = [a.copy() if is_buffer(a) else a for a in args]
+    ours, theirs = copied(args), copied(args)
     run_emulated(module, grid, ours, **options)
     interpret(module, grid, theirs)
     return ours, theirs

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.arrays import copied
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
@@ -110,8 +111,7 @@ def both(
     if isinstance(module, str):
         module = parse_module(module)
         verify_module(module)
-    ours = [a.copy() if _is_buffer(a) else a for a in args]
-    theirs = [a.copy() if _is_buffer(a) else a for a in args]
+    ours, theirs = copied(args), copied(args)
     run_compiled(module, grid, ours, **options)
     interpret(module, grid, theirs)
     return ours, theirs
