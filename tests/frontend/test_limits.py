@@ -31,12 +31,12 @@ def again(x):
 
 @pytest.mark.parametrize(("statement", "message"), ENDLESS)
 def test_error_says_what_does_not_end(statement: str, message: str) -> None:
-    start = time.monotonic()
+    start = time.process_time()
     error: BaseException = fails(f"{FUNCTIONS}def k(x):\n    {statement}\n", 1)
     while error.__cause__ is not None:
         error = error.__cause__
     assert message in str(error)
-    assert time.monotonic() - start < 30
+    assert time.process_time() - start < 30
 
 
 def test_recursion_that_branches_ends(monkeypatch: pytest.MonkeyPatch) -> None:

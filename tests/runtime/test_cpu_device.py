@@ -460,17 +460,13 @@ def test_exception_of_a_signal_handler_drops_the_rest(
     signal.signal(signal.SIGALRM, stop)
     # About 30 s of work, in programs of about 3 ms.
     args = Args(20_000, 3_000_000)
-    begin = time.monotonic()
     signal.setitimer(signal.ITIMER_REAL, 0.1)
     with pytest.raises(Stop):
         cpu.launch(code["spin"], args.address, (10_000, 1, 1), 0, threads)
-    took = time.monotonic() - begin
     ran = int(args.counts.sum())
     time.sleep(0.05)
     assert int(args.counts.sum()) == ran, "a program ran after the launch had ended"
     assert ran < 10_000
-    if isinstance(pool, cpu.NativePool):
-        assert took < 5
     # The pool is as good as new.
     args = Args(500, 1000)
     cpu.launch(code["spin"], args.address, (500, 1, 1), 0, threads)
@@ -500,12 +496,18 @@ def test_interrupt_key_ends_a_launch_and_the_process(tmp_path: Path) -> None:
     file = tmp_path / "kernels.o"
     file.write_bytes(assemble(KERNELS, 1))
     program = """
-import pathlib, sys, numpy as np
+import pathlib, sys, threading, numpy as np
 from tilewright.runtime.devices import cpu
 code = cpu.LoadedCode(pathlib.Path(sys.argv[1]).read_bytes(), ["spin"])
 counts = np.zeros(100_000, np.int32)
 slots = np.array([counts.ctypes.data, 1_000_000])
-print("ready", flush=True)
+
+def tell():
+    while not counts[0]:
+        pass
+    print("running", flush=True)
+
+threading.Thread(target=tell, daemon=True).start()
 try:
     cpu.launch(code["spin"], slots.ctypes.data, (100_000, 1, 1), 0, 2)
 except KeyboardInterrupt:
@@ -514,11 +516,10 @@ except KeyboardInterrupt:
     command = [sys.executable, "-c", program, str(file)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.3)
+        assert process.stdout.readline() == "running\n"
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == "interrupted\n"
-        assert process.wait(20) == 0
+        assert process.wait() == 0
 
 
 # -- processes ------------------------------------------------------------------------------------

@@ -26,6 +26,11 @@ the pool's one job slot, whose fields are:
 - `owner`: the launch that holds the slot. A second launch at the same time finds it taken and runs
   on its own thread, so launches never wait for each other.
 
+A thread takes the programs of a range in order, and goes to the next range only when all of its own
+are taken. So all programs below the one that the calling thread runs have been taken, and whoever
+waits only for programs of lower numbers, or for those that have begun, waits for one that runs:
+look-back and locks need no more. Who waits for all others needs `cooperative.py`.
+
 A worker without work spins for some 40 µs and then sleeps on a condition variable. The
 caller comes back to Python every 50 ms, so that Python's signal handlers run; an exception from
 one (Ctrl-C) drops the programs that have not started and waits for those that have.
@@ -49,6 +54,7 @@ from tilewright.base.late import late
 from tilewright.base.locks import Lock
 from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # for who loads code to run it
 from tilewright.runtime.devices.code import when_unloaded
+from tilewright.runtime.devices.cooperative import report
 from tilewright.runtime.devices.cpu_pool import PoolCode, has_threads
 from tilewright.runtime.devices.scratch import SCRATCH
 
@@ -175,10 +181,10 @@ class NativePool:
             while self._code.help(self._state, ticket, scratch, SLICE_NS):
                 pass
         except BaseException:
-            self._abandon(ticket)
+            self._abandon(ticket, function)
             raise
 
-    def _abandon(self, ticket: int) -> None:
+    def _abandon(self, ticket: int, function: int) -> None:
         """Drop what has not started and wait for the rest: it still reads the caller's memory."""
         while True:
             try:
@@ -186,8 +192,8 @@ class NativePool:
                 while self._code.help(self._state, ticket, 0, SLICE_NS):
                     pass
                 return
-            except KeyboardInterrupt:
-                continue  # the first one is on its way to the user already
+            except KeyboardInterrupt:  # the first one is on its way to the user already
+                report(_names.get(function, "a kernel"))
 
     def _grow(self, wanted: int) -> int:
         """Start workers until there are `wanted`; how many there are, if the system refuses."""
@@ -236,12 +242,21 @@ def native_pool() -> NativePool | None:
     return pool if isinstance(pool, NativePool) else None
 
 
-def _forget_costs(function: int) -> None:
+_names: dict[int, str] = {}
+
+
+def name_function(function: int, name: str) -> None:
+    """Name the kernel at an address, for what is said of its launches."""
+    _names[function] = name
+
+
+def _forget(function: int) -> None:
+    _names.pop(function, None)
     if isinstance(_pool, NativePool):
         _pool.forget(function)
 
 
-when_unloaded(_forget_costs)
+when_unloaded(_forget)
 
 
 def _after_fork_in_child() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.runtime.devices import cooperative
 from tilewright.runtime.devices import cpu as device
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.launchers.packing import make_packer
@@ -38,7 +39,10 @@ class CpuLaunch:
         self._arguments = metadata.arguments
         self._types = list(metadata.signature.values())
         self._pack = make_packer(metadata.arguments)
-        self._run = device.launch
+        self._name = kernel.name
+        self._cooperative: bool = metadata.get("launch_cooperative_grid", False)
+        self._run = self._run_cooperatively if self._cooperative else device.launch
+        device.name_function(self._function, kernel.name)
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
         # One that prints runs its programs in order.
         prints = PRINT in called
@@ -59,9 +63,14 @@ class CpuLaunch:
         with self._host.one_launch():
             self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
 
+    def _run_cooperatively(
+        self, function: int, args: int | bytes, grid: Grid, scratch_bytes: int, threads: int
+    ) -> None:
+        cooperative.launch(self._name, function, args, grid, scratch_bytes)
+
     def native_start(self, runtime: Runtime) -> Start | None:
         """How native code does the same as `start`; None where it cannot."""
-        if self._host is not None:  # after each launch there is something to ask
+        if self._host is not None or self._cooperative:  # each launch takes Python in any case
             return None
         pool, slots = device.native_pool(), slots_of(self._arguments, self._types)
         if pool is None or slots is None:

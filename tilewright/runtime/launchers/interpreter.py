@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.ir.interpret import Checks, interpret
 from tilewright.ir.parser import parse_module
@@ -25,6 +27,7 @@ class InterpreterLaunch:
         self._module.entry.arg_names = list(metadata.arg_names)
         self._arguments = [(tuple(path), type) for path, type in metadata.arguments]
         self._seed: int | None = metadata.seed
+        self._cooperative: bool = metadata.launch_cooperative_grid
         self._checks = Checks(
             races=metadata.check_races,
             uninitialised=metadata.check_uninitialised,
@@ -37,6 +40,12 @@ class InterpreterLaunch:
         return self._module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
+        if self._cooperative and prod(grid) > 1:
+            raise InterpreterError(
+                f"{self._module.entry.name} is launched with launch_cooperative_grid, and the "
+                "interpreter runs programs one after the other: one that waits for a later one "
+                "would wait for ever. A grid of one program can be interpreted"
+            )
         given = [at_path(values, path) for path, _ in self._arguments]
         mirrors = Mirrors([value for value in given if find_reader(value) is not None])
         args = [

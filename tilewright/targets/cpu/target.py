@@ -41,6 +41,8 @@ class CpuOptions:
     Attributes:
         enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
         num_cpu_threads: threads that share the grid; 0 for all cores.
+        launch_cooperative_grid: all programs run at the same time, each on a thread of its own, so
+            that they may wait for each other.
     """
 
     num_warps: int = 4
@@ -51,6 +53,7 @@ class CpuOptions:
     sanitize_overflow: bool = False
     enable_fp_fusion: bool = True
     num_cpu_threads: int = 0
+    launch_cooperative_grid: bool = False
 
 
 class CpuTarget(BaseBackend):

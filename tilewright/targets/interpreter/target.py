@@ -32,6 +32,7 @@ class InterpreterOptions:
         check_races: also look for two programs that touch the same byte without atomics.
         check_uninitialised: also look for reads of bytes that nothing wrote.
         seed: run the programs in an order shuffled by this number; None for x fastest.
+        launch_cooperative_grid: refused for more than one program, as they run one after the other.
     """
 
     num_warps: int = 4
@@ -43,6 +44,7 @@ class InterpreterOptions:
     check_races: bool = False
     check_uninitialised: bool = False
     seed: int | None = None
+    launch_cooperative_grid: bool = False
 
 
 class InterpreterTarget(BaseBackend):
