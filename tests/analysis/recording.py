@@ -72,6 +72,9 @@ def kernel_ir(text: str, signature: str, **constants: Any) -> Module:
     return module
 
 
+Garble = Callable[[Moment, Array], Array]
+
+
 class _Recording(interpreter.State):
     """A machine without memory, which notes what it computes."""
 
@@ -79,6 +82,7 @@ class _Recording(interpreter.State):
         super().__init__(*given)
         self.values: dict[Atom, Array] = {}
         self.moments: list[Moment] = []
+        self.garble: Garble | None = None
 
     def run(self, region: Region, args: Sequence[Any]) -> list[Any]:
         self.values.update(zip(region.args, map(np.asarray, args), strict=True))
@@ -114,6 +118,8 @@ class _Recording(interpreter.State):
             type = numpy_of(op.result.type)
             places = pointers // np.uint64(type.itemsize)
             loaded = np.asarray(places * np.uint64(7) % np.uint64(5)).astype(type)
+            if self.garble is not None:
+                loaded = self.garble(self.moments[-1], loaded)
             self._note(op, (loaded,))
             return loaded
 
@@ -123,17 +129,21 @@ class _Recording(interpreter.State):
         self.values.update(zip(op.results, map(np.asarray, results), strict=True))
 
 
-def moments(module: Module, grid: Sequence[int], args: Sequence[Any]) -> list[Moment]:
+def moments(
+    module: Module, grid: Sequence[int], args: Sequence[Any], garble: Garble | None = None
+) -> list[Moment]:
     """All executions of accesses, of all programs.
 
     Args:
         args: of all parameters; of a pointer an address.
+        garble: changes what a load gives.
     """
     machines: list[_Recording] = []
 
     class Launched(_Recording):
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
+            self.garble = garble
             machines.append(self)
 
     with pytest.MonkeyPatch.context() as patch:

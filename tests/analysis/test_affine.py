@@ -91,10 +91,11 @@ def wraps(form: Affine, forms: AffineForms, values: Mapping[Atom, Array]) -> boo
     )
 
 
+@pytest.mark.parametrize("through_scalars", [False, True])
 @pytest.mark.parametrize("name", INDICES)
-def test_elements_are_as_the_form_says(name: str) -> None:
+def test_elements_are_as_the_form_says(name: str, through_scalars: bool) -> None:
     module = of_index(INDICES[name])
-    forms = AffineForms()
+    forms = AffineForms(through_scalars=through_scalars)
     checked = 0
     for s, t, n in NUMBERS:
         for wide in (s, s % 1000 * 2**33):
@@ -229,10 +230,11 @@ LOOPS = {
 }
 
 
+@pytest.mark.parametrize("through_scalars", [False, True])
 @pytest.mark.parametrize("name", LOOPS)
-def test_loops(name: str) -> None:
+def test_loops(name: str, through_scalars: bool) -> None:
     module = kernel_ir(LOOPS[name], "*fp32, i32, i32")
-    forms = AffineForms()
+    forms = AffineForms(through_scalars=through_scalars)
     loads = [op for op in module.walk() if isinstance(op, Load)]
     for s in (1, -5, 2**29):
         for moment in moments(module, (1,), [BASE, s, 9]):

@@ -21,8 +21,9 @@ congruent to one in the range of its type is that one), nothing is assumed; else
 extended is listed in `assumed`. So a consumer decides: code that must be right for all numbers
 takes forms with `assumed == ()`; who may take the kernel to stay within its arrays takes all.
 
-Scalars are not taken apart: the product `pid * 64` is one unknown, which a consumer may reuse.
-`blocks.py` expands scalars where it compares them.
+Scalars are not taken apart: the product `pid * 64` is one unknown, which a consumer may reuse. To
+compare indices, `AffineForms(through_scalars=True)` looks through sums and products of scalars too,
+and gives what a `for` counts or moves by equal steps in terms of its `Iteration`.
 
 Forms are kept for each value, and found without recursion: the time is linear in the number of ops,
 as the size of a form is bounded (`MAX_TERMS`, `MAX_PIECES`); what is larger becomes a piece. A pass
@@ -33,23 +34,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright.analysis.affine_form import (
     MAX_TERMS,
     Affine,
     Piece,
-    moved,
     product_of,
-    reshaped,
     sum_of,
+    viewed,
 )
 from tilewright.analysis.polynomial import ONE, ZERO, Atom, Iteration, Polynomial, Range
 from tilewright.analysis.ranges import type_range, value_range
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import Pointer, Tile, element_of, is_int, is_pointer, shape_of
-from tilewright.ops import arith, gpu, memory, shape
+from tilewright.ops import arith, memory, shape
 from tilewright.ops.control import For
+from tilewright.ops.view import View
 
 MAX_COEFFICIENT = 2**64
 MAX_PIECES = 4
@@ -71,9 +72,14 @@ def constant_strides(value: Value, forms: AffineForms | None = None) -> tuple[in
 
 
 class AffineForms:
-    """The forms of the values of a function, each found once."""
+    """The forms of the values of a function, each found once.
 
-    def __init__(self) -> None:
+    Args:
+        through_scalars: whether scalars are taken apart, as tiles are.
+    """
+
+    def __init__(self, *, through_scalars: bool = False) -> None:
+        self._through_scalars = through_scalars
         self._forms: dict[Value, Affine] = {}
         self._ranges: dict[Value, Range] = {}
         self._steps: dict[Value, tuple[Value, list[tuple[int, Value]]] | None] = {}
@@ -101,9 +107,9 @@ class AffineForms:
         `value` is among its `assumed` unless ranges prove that nothing wraps.
         """
         form = self.of(value)
-        if value in form.assumed:
+        if value in form.assumed or _loop_counted_by(value):
             return form
-        low, high = self._bounds(form, shape_of(value.type))
+        low, high = self.bounds(form, shape_of(value.type))
         least, most = type_range(value)
         if least <= low and high <= most:
             return form
@@ -131,14 +137,23 @@ class AffineForms:
     def _needs(self, value: Value) -> Sequence[Value]:
         """What the form of a value is made of."""
         op = value.op
+        if isinstance(value.type, Tile):
+            if op is None:
+                return self._parts_of_carried(value)
+            if _has_rule(op):
+                return op.operands
+            return [v for v in op.operands if isinstance(v.type, Tile)] if op.elementwise else ()
+        if not self._through_scalars:
+            moves = isinstance(op, memory.AddPtr | arith.Hint) and is_pointer(value.type)
+            return op.operands[:1] if op is not None and moves else ()
         if op is None:
-            moved = self.moved_by(value) if isinstance(value.type, Tile) else None
-            return (moved[0], *(step for _, step in moved[1])) if moved else ()
-        if not isinstance(value.type, Tile):
-            return (op.operands[0],) if isinstance(op, memory.AddPtr) else ()
-        if type(op) in _RULES:
-            return op.operands
-        return [v for v in op.operands if isinstance(v.type, Tile)] if op.elementwise else ()
+            loop = _loop_counted_by(value)
+            return (loop.start, loop.step) if loop else self._parts_of_carried(value)
+        return op.operands if op.elementwise and _has_rule(op) else ()
+
+    def _parts_of_carried(self, value: Value) -> Sequence[Value]:
+        moved = self.moved_by(value)
+        return (moved[0], *(step for _, step in moved[1])) if moved else ()
 
     def _form(self, value: Value) -> Affine:
         op = value.op
@@ -146,17 +161,42 @@ class AffineForms:
             return self._of_scalar(value)
         if op is None:
             return self._of_carried(value)
-        rule = _RULES.get(type(op))
-        found = rule(self, op) if rule and (_counts(value) or not op.elementwise) else None
+        found = self._by_rule(value, op) if _counts(value) or not op.elementwise else None
         return found or self.opaque(value)
 
+    def _by_rule(self, value: Value, op: Op) -> Affine | None:
+        if isinstance(op, View):
+            index = op.index_maps(value.index)[0]
+            return viewed(self.of(op.src), index) if index is not None else None
+        rule = _RULES.get(type(op))
+        return rule(self, op) if rule is not None else None
+
     def _of_scalar(self, value: Value) -> Affine:
+        op = value.op
         if is_pointer(value.type):
-            if isinstance(value.op, memory.AddPtr):
-                form = self.of(value.op.ptr)
-                return replace(form, start=form.start + _number_of(value.op.offset))
-            return Affine(ZERO, base=value)
-        return Affine(_number_of(value))
+            if isinstance(op, arith.Hint):
+                return self.of(op.src)
+            if not isinstance(op, memory.AddPtr):
+                return Affine(ZERO, base=value)
+            if self._through_scalars:
+                return _addptr(self, op)
+            form = self.of(op.ptr)
+            return replace(form, start=form.start + _number_of(op.offset))
+        if not self._through_scalars or not _counts(value):
+            return Affine(_number_of(value))
+        if op is None:
+            loop = _loop_counted_by(value)
+            return self._of_counter(loop) if loop else self._of_carried(value)
+        found = self._by_rule(value, op) if op.elementwise else None
+        return found or self.opaque(value)
+
+    def _of_counter(self, loop: For) -> Affine:
+        turns = product_of(self.exactly(loop.step), Affine(Polynomial.of(Iteration(loop))))
+        return (
+            sum_of(self.exactly(loop.start), turns)
+            if turns
+            else Affine(Polynomial.of(loop.body.args[0]))
+        )
 
     def _of_carried(self, value: Value) -> Affine:
         moved = self.moved_by(value)
@@ -180,6 +220,8 @@ class AffineForms:
             forms = [self.of(v) for v in op.operands if isinstance(v.type, Tile)]
             varying = {axis for axis in varying if any(form.varies(axis) for form in forms)}
         zeros = (ZERO,) * len(lengths)
+        if not lengths and is_pointer(value.type):
+            return Affine(ZERO, base=value)
         if not varying and is_int(value.type):
             return Affine(Polynomial.of(value), zeros)
         piece = Piece(value, tuple(a if a in varying else None for a in range(len(lengths))))
@@ -191,9 +233,9 @@ class AffineForms:
         fits = len(form.pieces) <= MAX_PIECES and len(form.assumed) <= MAX_ASSUMED
         if fits and all(not p or p.fits(MAX_TERMS, MAX_COEFFICIENT) for p in polynomials):
             return form
-        return self.opaque(value) if isinstance(value.type, Tile) else form
+        return self.opaque(value)
 
-    def _bounds(self, form: Affine, lengths: Sequence[int]) -> Range:
+    def bounds(self, form: Affine, lengths: Sequence[int]) -> Range:
         """Bounds of the elements of a tile of integers."""
         low, high = form.start.bounds(self.range_of)
         for stride, n in zip(form.strides, lengths, strict=True):
@@ -211,6 +253,13 @@ def _counts(value: Value) -> bool:
     """Whether its elements are integers (no bools) or pointers."""
     element = element_of(value.type)
     return isinstance(element, Pointer) or (element.is_int() and not element.is_bool())
+
+
+def _loop_counted_by(value: Value) -> For | None:
+    """The loop of which the value is the counter."""
+    region = value.owner
+    loop = region.parent if isinstance(region, Region) else None
+    return loop if isinstance(loop, For) and value.index == 0 else None
 
 
 def _number_of(scalar: Value) -> Polynomial:
@@ -248,11 +297,16 @@ def _is_within(value: Value, body: Region) -> bool:
 # -- rules: the form of an op's result from those of its operands ---------------------------------
 
 _Rule = Callable[[AffineForms, Any], Affine | None]
+_RuleT = TypeVar("_RuleT", bound=_Rule)
 _RULES: dict[type[Op], _Rule] = {}
 
 
-def _rule(*classes: type[Op]) -> Callable[[_Rule], _Rule]:
-    def register(rule: _Rule) -> _Rule:
+def _has_rule(op: Op) -> bool:
+    return isinstance(op, View) or type(op) in _RULES
+
+
+def _rule(*classes: type[Op]) -> Callable[[_RuleT], _RuleT]:
+    def register(rule: _RuleT) -> _RuleT:
         _RULES.update(dict.fromkeys(classes, rule))
         return rule
 
@@ -267,16 +321,6 @@ def _constant(forms: AffineForms, op: arith.Constant) -> Affine:
 @_rule(shape.Arange)
 def _arange(forms: AffineForms, op: shape.Arange) -> Affine:
     return Affine(Polynomial.of(op.start), (ONE,))
-
-
-@_rule(shape.Splat)
-def _splat(forms: AffineForms, op: shape.Splat) -> Affine:
-    return replace(forms.of(op.src), strides=(ZERO,) * len(op.shape))
-
-
-@_rule(arith.Hint, gpu.ConvertLayout)
-def _same(forms: AffineForms, op: arith.Hint | gpu.ConvertLayout) -> Affine:
-    return forms.of(op.operands[0])
 
 
 @_rule(arith.Add, arith.Sub)
@@ -332,40 +376,3 @@ def _divided(forms: AffineForms, op: arith.Rem | arith.IntDiv) -> Affine | None:
     return replace(
         opaque, pieces=((one, replace(piece, dividend=dividend, divisor=divisor.start)),)
     )
-
-
-# -- changes of shape -----------------------------------------------------------------------------
-
-
-@_rule(shape.ExpandDims)
-def _expand_dims(forms: AffineForms, op: shape.ExpandDims) -> Affine:
-    rank = len(shape_of(op.src.type))
-    return moved(forms.of(op.src), (*range(op.axis), None, *range(op.axis, rank)))
-
-
-@_rule(shape.Broadcast)
-def _broadcast(forms: AffineForms, op: shape.Broadcast) -> Affine:
-    lengths = shape_of(op.src.type)
-    return moved(forms.of(op.src), tuple(a if n > 1 else None for a, n in enumerate(lengths)))
-
-
-@_rule(shape.Permute)
-def _permute(forms: AffineForms, op: shape.Permute) -> Affine:
-    return moved(forms.of(op.src), op.order)
-
-
-@_rule(shape.Flip)
-def _flip(forms: AffineForms, op: shape.Flip) -> Affine | None:
-    form = forms.of(op.src)
-    stride = form.stride(op.axis)
-    if stride is None:
-        return None
-    strides = list(form.strides)
-    strides[op.axis] = -stride
-    last = shape_of(op.src.type)[op.axis] - 1
-    return replace(form, start=form.start + stride * last, strides=tuple(strides))
-
-
-@_rule(shape.Reshape)
-def _reshape(forms: AffineForms, op: shape.Reshape) -> Affine | None:
-    return reshaped(forms.of(op.src), shape_of(op.src.type), op.shape)

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from tilewright.analysis.polynomial import ZERO, Polynomial
 from tilewright.ir.core import Value
+from tilewright.ir.index_map import Along, Fixed, IndexMap, Part, Reversed, reshape_groups
 from tilewright.ops import arith
 
 MAX_TERMS = 16  # of a polynomial
@@ -106,74 +107,72 @@ def product_of(a: Affine, b: Affine) -> Affine | None:
 def moved(form: Affine, axes: Axes) -> Affine:
     """The form of a tile whose axis i runs along axis `axes[i]` of this one; None for a new axis,
     or one along which nothing changes."""
-    place = {old: new for new, old in enumerate(axes) if old is not None}
+    place: list[int | None] = [None] * len(form.strides)
+    for new, old in enumerate(axes):
+        if old is not None:
+            place[old] = new
     return replace(
         form,
         strides=tuple(ZERO if old is None else form.strides[old] for old in axes),
-        pieces=tuple(
-            (c, replace(p, axes=tuple(None if a is None else place.get(a) for a in p.axes)))
-            for c, p in form.pieces
-        ),
+        pieces=_pieces_along(form.pieces, place),
     )
 
 
-def reshaped(form: Affine, source: Sequence[int], to: Sequence[int]) -> Affine | None:
+def viewed(form: Affine, index: IndexMap) -> Affine | None:
+    """The form of a tile made of the elements of this one at the places of an index map; None where
+    it is not affine."""
+    if any(isinstance(term, Part) for term in index.axes):
+        return _reshaped(form, index.source, index.target)
+    start = form.start
+    strides = [ZERO] * len(index.target)
+    place: list[int | None] = []
+    for own, (term, extent) in enumerate(zip(index.axes, index.source, strict=True)):
+        stride = form.strides[own]
+        place.append(None)
+        if isinstance(term, Along):
+            place[own] = term.axis
+            strides[term.axis] = stride
+        elif extent == 1:
+            continue
+        elif form.stride(own) is None:
+            return None
+        elif isinstance(term, Reversed):
+            start = start + stride * (extent - 1)
+            strides[term.axis] = -stride
+        elif isinstance(term, Fixed):
+            start = start + stride * term.index
+        else:
+            return None
+    return replace(
+        form, start=start, strides=tuple(strides), pieces=_pieces_along(form.pieces, place)
+    )
+
+
+def _pieces_along(
+    pieces: Sequence[tuple[Polynomial, Piece]], place: Sequence[int | None]
+) -> tuple[tuple[Polynomial, Piece], ...]:
+    """The pieces where axis i runs along axis `place[i]` of another tile."""
+    return tuple(
+        (c, replace(p, axes=tuple(None if a is None else place[a] for a in p.axes)))
+        for c, p in pieces
+    )
+
+
+def _reshaped(form: Affine, source: Sequence[int], to: Sequence[int]) -> Affine | None:
     """The form of a tile of shape `source` as one of shape `to`, in row-major order: an axis is
-    split, and axes are merged along which neighbours differ by one and the same number. None
-    where that is not so."""
-    if not source:
-        return replace(form, strides=(ZERO,) * len(to))
-    strides: list[Polynomial] = []
-    place: dict[int, int] = {}
-    for old, new in _factor_groups(source, to):
-        longer_old = [a for a in old if source[a] > 1]
-        longer_new = [a for a in new if to[a] > 1]
-        if len(longer_old) == len(longer_new) == 1:
-            place[longer_old[0]] = longer_new[0]
-        elif any(form.stride(a) is None for a in longer_old):
+    split, and axes are merged along which neighbours differ by one and the same number."""
+    strides = [ZERO] * len(to)
+    place: list[int | None] = [None] * len(source)
+    for old, new in reshape_groups(tuple(source), tuple(to)):
+        if len(old) == len(new) == 1:
+            place[old[0]] = new[0]
+        elif any(form.stride(axis) is None for axis in old):
             return None
-        step = _one_step(form, source, longer_old)
-        if step is None:
-            return None
-        inner: list[Polynomial] = []
+        for outer, inner in pairwise(old):
+            if form.strides[outer] != form.strides[inner] * source[inner]:
+                return None
+        step = form.strides[old[-1]]
         for axis in reversed(new):
-            inner.append(step if to[axis] > 1 else ZERO)
+            strides[axis] = step
             step = step * to[axis]
-        strides += reversed(inner)
-    pieces = tuple(
-        (c, replace(p, axes=tuple(None if a is None else place.get(a) for a in p.axes)))
-        for c, p in form.pieces
-    )
-    return replace(form, strides=tuple(strides), pieces=pieces)
-
-
-def _one_step(form: Affine, lengths: Sequence[int], axes: Sequence[int]) -> Polynomial | None:
-    """By how much neighbours in row-major order differ; None where that is not the same for all."""
-    if not axes:
-        return ZERO
-    for outer, inner in pairwise(axes):
-        if form.strides[outer] != form.strides[inner] * lengths[inner]:
-            return None
-    return form.strides[axes[-1]]
-
-
-def _factor_groups(source: Sequence[int], to: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """The axes of two shapes of one size, in the shortest runs of equal products."""
-    groups: list[tuple[list[int], list[int]]] = []
-    old = new = 0
-    while old < len(source) or new < len(to):
-        group: tuple[list[int], list[int]] = ([], [])
-        left = right = 1
-        while not (group[0] and group[1]) or left != right:
-            if (left <= right or new == len(to)) and old < len(source):
-                left *= source[old]
-                group[0].append(old)
-                old += 1
-            elif new < len(to):
-                right *= to[new]
-                group[1].append(new)
-                new += 1
-            else:
-                break
-        groups.append(group)
-    return groups
+    return replace(form, strides=tuple(strides), pieces=_pieces_along(form.pieces, place))

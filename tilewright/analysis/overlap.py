@@ -1,0 +1,86 @@
+"""Whether two accesses touch the same memory, as far as that is simple to decide.
+
+    overlap(fn, a, b)    # of two blocks: SAME, DISJOINT or POSSIBLE
+
+Both are taken at one moment: in one program, and in the present iteration of each loop around them.
+Whether an access meets itself in another iteration or program is another question.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import gcd
+
+from tilewright.analysis.blocks import Block
+from tilewright.analysis.pointers import may_overlap
+from tilewright.analysis.polynomial import Polynomial
+from tilewright.ir.core import Function
+
+
+class Overlap(Enum):
+    """How the memory of two accesses lies."""
+
+    SAME = "same"  # they touch the same elements, each at the same place of its tile
+    DISJOINT = "disjoint"  # no byte is touched by both
+    POSSIBLE = "possible"  # nothing is known
+
+
+def overlap(fn: Function, a: Block, b: Block) -> Overlap:
+    """How the memory of two blocks of the function lies.
+
+    Blocks of arguments in different ``alias`` classes are disjoint, as are blocks on one base of
+    which the distance and all strides are numbers that keep them apart.
+    """
+    if a.never or b.never or not may_overlap(fn, a.op.ptr, b.op.ptr):
+        return Overlap.DISJOINT
+    if a.base is not b.base or a.element_bytes != b.element_bytes:
+        return Overlap.POSSIBLE
+    if _description(a) == _description(b):
+        return Overlap.SAME
+    return Overlap.DISJOINT if _are_apart(a, b) else Overlap.POSSIBLE
+
+
+def _description(block: Block) -> tuple[object, ...]:
+    return block.offset, block.axes, set(block.conditions), set(block.residual)
+
+
+def _are_apart(a: Block, b: Block) -> bool:
+    spans = _span(a), _span(b)
+    first, second = _first(a), _first(b)
+    if None in spans or first is None or second is None:
+        return False
+    distance = (second - first).constant
+    if distance is None:
+        return False
+    common = gcd(*_strides(a), *_strides(b))
+    if common and distance % common:
+        return True
+    (low_a, high_a), (low_b, high_b) = (span for span in spans if span is not None)
+    return distance + low_b > high_a or distance + high_b < low_a
+
+
+def _first(block: Block) -> Polynomial | None:
+    """Where the first element of the box is, in elements from the base."""
+    if any(axis.wrap is not None for axis in block.axes):
+        return None
+    total = block.offset
+    for axis in block.axes:
+        total = total + axis.stride * axis.begin
+    return total
+
+
+def _strides(block: Block) -> list[int]:
+    return [axis.stride.constant or 0 for axis in block.axes if axis.extent > 1]
+
+
+def _span(block: Block) -> tuple[int, int] | None:
+    """The least and the greatest distance of an element from the first; None if not numbers."""
+    low = high = 0
+    for axis in block.axes:
+        if axis.extent > 1:
+            stride = axis.stride.constant
+            if stride is None:
+                return None
+            end = stride * (axis.extent - 1)
+            low, high = low + min(0, end), high + max(0, end)
+    return low, high
