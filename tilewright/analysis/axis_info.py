@@ -39,8 +39,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.index_map import Along, Every, Part, Reversed, Term
 from tilewright.ir.types import Pointer, Tile, element_of, shape_of
-from tilewright.ops import arith, control, gpu, memory, shape
+from tilewright.ops import arith, control, memory, shape
+from tilewright.ops.view import View
 
 # The largest power of two that is told apart; 0 is a multiple of it.
 MAX_DIVISIBILITY = 1 << 32
@@ -161,6 +163,9 @@ def _visit(region: Region, infos: AxisMap) -> None:
             info = rule(op, [infos[v] for v in op.operands])
             if info is not None:
                 infos.set(op.results[0], _normalised(op.results[0], info))
+        elif isinstance(op, View):
+            for result in op.results:
+                infos.set(result, _normalised(result, _through_view(op, result, infos[op.src])))
         elif op.elementwise and op.operands:
             infos.set(op.results[0], _only_constancy(op, [infos[v] for v in op.operands]))
 
@@ -284,75 +289,36 @@ def _program(
     return uniform(op.results[0], 1)
 
 
-@_rule(shape.Splat)
-def _splat(op: shape.Splat, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    return uniform(op.results[0], infos[0].divisibility[0], infos[0].constant)
+def _through_view(op: View, result: Value, info: AxisInfo) -> AxisInfo:
+    """Facts go with the axis that they are of. What divides every element still does."""
+    unit = _unit(result)
+    whole = info.multiple_of_all(unit)
+    if info.constancy == _axes(op.src):
+        return uniform(result, whole, info.constant)
+    found = op.index_maps(result.index)[0]
+    assert found is not None
+    facts = [
+        _along(term, extent, info, whole, unit) if found.single else (1, whole, 1)
+        for term, extent in zip(found.inverse().axes, found.target, strict=True)
+    ]
+    contiguity, divisibility, constancy = zip(*facts or [(1, whole, 1)], strict=True)
+    return AxisInfo(contiguity, divisibility, constancy, info.constant)
 
 
-@_rule(shape.ExpandDims)
-def _expand_dims(op: shape.ExpandDims, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, axis = infos[0], op.axis
-    whole = info.multiple_of_all(_unit(op.results[0]))
-
-    def put(facts: Facts, new: int) -> Facts:
-        return (*facts[:axis], new, *facts[axis:])
-
-    return AxisInfo(
-        put(info.contiguity, 1), put(info.divisibility, whole), put(info.constancy, 1),
-        info.constant,
-    )  # fmt: skip
-
-
-@_rule(gpu.ConvertLayout)
-def _convert_layout(op: gpu.ConvertLayout, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    return infos[0]
-
-
-@_rule(shape.Broadcast)
-def _broadcast(op: shape.Broadcast, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info = infos[0]
-    source = shape_of(op.operands[0].type)
-    repeated = zip(source, shape_of(op.results[0].type), info.constancy, strict=True)
-    constancy = tuple(to if to != length else k for length, to, k in repeated)
-    return info._replace(constancy=constancy)
-
-
-@_rule(shape.Permute)
-def _permute(op: shape.Permute, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, order = infos[0], op.order
-
-    def move(facts: Facts) -> Facts:
-        return tuple(facts[i] for i in order)
-
-    return AxisInfo(
-        move(info.contiguity), move(info.divisibility), move(info.constancy), info.constant
-    )
-
-
-@_rule(shape.Reshape)
-def _reshape(op: shape.Reshape, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """Runs along the last axis stay runs as far as they fit the new last axis."""
-    info, result = infos[0], op.results[0]
-    axes = shape_of(op.operands[0].type) or (1,)
-    if info.constancy == axes:
-        return uniform(result, info.multiple_of_all(_unit(result)), info.constant)
-    found = unknown(result)
-    last = _axes(result)[-1]
-    run = gcd(info.contiguity[-1], last)
-    return AxisInfo(
-        (*found.contiguity[:-1], run),
-        (*found.divisibility[:-1], info.multiple_at(-1, run, _unit(result))),
-        (*found.constancy[:-1], gcd(info.constancy[-1], last)),
-    )
-
-
-@_rule(shape.Flip)
-def _flip(op: shape.Flip, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    info, axis = infos[0], op.axis
-    whole = info.multiple_of_all(_unit(op.results[0]))
-    contiguity, divisibility = list(info.contiguity), list(info.divisibility)
-    contiguity[axis], divisibility[axis] = 1, whole
-    return info._replace(contiguity=tuple(contiguity), divisibility=tuple(divisibility))
+def _along(term: Term, extent: int, info: AxisInfo, whole: int, unit: int) -> tuple[int, int, int]:
+    """The facts along an axis of a view, which is made of those of `src` as a term says."""
+    match term:
+        case Along(axis):
+            return info.contiguity[axis], info.divisibility[axis], info.constancy[axis]
+        case Reversed(axis):
+            return 1, whole, info.constancy[axis]
+        case Part((*_, last), 1, _):  # runs along the last axis stay runs as far as they fit
+            run = gcd(info.contiguity[last], extent)
+            return run, info.multiple_at(last, run, unit), gcd(info.constancy[last], extent)
+        case Every():
+            return 1, whole, extent
+        case _:
+            return 1, whole, 1
 
 
 @_rule(arith.Hint)
@@ -471,8 +437,7 @@ def _shl(op: arith.Shl, infos: Sequence[AxisInfo]) -> AxisInfo | None:
 
 _SUMS = (
     arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
-    arith.Hint, arith.Shl, arith.Shr, shape.Splat, shape.ExpandDims, shape.Broadcast,
-    shape.Reshape, shape.Permute, gpu.ConvertLayout,
+    arith.Shl, arith.Shr, View,
 )  # fmt: skip
 
 

@@ -7,12 +7,7 @@ from typing import NamedTuple
 from tilewright.ir.core import Function, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, memory, shape
-
-# Ops whose result points into the same object as their first operand.
-_SAME_OBJECT = (
-    memory.AddPtr, shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute,
-    shape.Flip, arith.Hint,
-)  # fmt: skip
+from tilewright.ops.view import View
 
 
 class PointerParts(NamedTuple):
@@ -60,7 +55,7 @@ def base_of(pointer: Value) -> Value:
     """The value that the pointer was computed from, in whatever form, by changes of offset and
     shape alone."""
     op = pointer.op
-    while isinstance(op, _SAME_OBJECT):
+    while isinstance(op, memory.AddPtr | View):
         pointer = op.operands[0]
         op = pointer.op
     return pointer

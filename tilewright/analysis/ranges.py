@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import DType, element_of
-from tilewright.ops import arith, control, gpu, shape
+from tilewright.ops import arith, control, shape
+from tilewright.ops.view import View
 
 Range = tuple[int, int]
 OpT = TypeVar("OpT", bound=Op)
@@ -33,7 +34,10 @@ def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
             found = _induction_range(value, owner, depth)
         else:
             rule = _RULES.get(type(owner))
-            found = rule(owner, depth - 1) if rule is not None else None
+            if rule is not None:
+                found = rule(owner, depth - 1)
+            elif isinstance(owner, View):
+                found = value_range(owner.src, depth - 1)
     if found is None or found[0] < limits[0] or found[1] > limits[1]:
         return limits
     return found
@@ -97,22 +101,6 @@ def _program_id(op: control.ProgramId, depth: int) -> Range | None:
 @_rule(control.NumPrograms)
 def _program_count(op: control.NumPrograms, depth: int) -> Range | None:
     return 1, 2**31 - 1
-
-
-@_rule(
-    shape.Splat,
-    shape.ExpandDims,
-    shape.Broadcast,
-    shape.Reshape,
-    shape.Permute,
-    shape.Flip,
-    shape.Split,
-    arith.Hint,
-    shape.Gather,
-    gpu.ConvertLayout,
-)
-def _same(op: Op, depth: int) -> Range | None:
-    return value_range(op.operands[0], depth)
 
 
 @_rule(shape.Join, shape.Cat)

@@ -133,7 +133,7 @@ class Op:
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         """For each operand, which of its elements an element of a result is made of; None where the
         result does not depend on the operand. See `ir/index_map.py`."""
-        if not self.elementwise:
+        if self.operands and not self.elementwise:
             raise NotImplementedError(f"{self.name} has no index maps: {self.no_index_maps}")
         return (identity(shape_of(self.results[result].type)),) * len(self.operands)
 

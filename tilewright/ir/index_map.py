@@ -94,6 +94,14 @@ class IndexMap:
         """Whether an element of the result is made of one element of the operand, known now."""
         return not any(isinstance(term, Every | Picked) for term in self.axes)
 
+    @property
+    def aligned(self) -> bool:
+        """Whether axes are only reordered, inserted and repeated: each axis of the operand is one
+        of the result, or has length 1."""
+        return self.domain is None and all(
+            isinstance(term, Along) or term == Fixed(0) for term in self.axes
+        )
+
     def at(self, index: Sequence[int]) -> tuple[int | None, ...] | None:
         """The operand's coordinates for an element of the result; None along an axis where they
         depend on numbers or are several. None if it is not made of this operand.

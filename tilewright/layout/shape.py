@@ -22,6 +22,17 @@ def _with_shape(
     return LinearLayout(layout.ins, outs, columns)
 
 
+def renamed(layout: LinearLayout, shape: Sequence[int], moves: Sequence[int]) -> LinearLayout:
+    """The same elements under other coordinates.
+
+    Args:
+        shape: of the result.
+        moves: for each bit of a flat index into the tile, the flat index into the result that it
+            becomes; 0 where it is left out.
+    """
+    return _with_shape(layout, shape, gf2.multiply(moves, layout.columns))
+
+
 def reshape(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
     """The same elements, in row-major order, in another shape: flat indices do not change."""
     if prod(shape) != prod(layout.shape):

@@ -14,3 +14,14 @@ class View(Op):
     """
 
     src: Value = operand()
+
+    @property
+    def aligned(self) -> bool:
+        """Whether it only reorders, inserts and repeats axes."""
+        found = self.index_maps()[0]
+        return len(self.results) == 1 and found is not None and found.aligned
+
+    @property
+    def moves_all(self) -> bool:
+        """Whether its one result has all elements of `src`, and only its attributes say where."""
+        return len(self.operands) == len(self.results) == 1

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 
 from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.index_map import Along
 from tilewright.ir.types import is_pointer, shape_of
-from tilewright.ops import arith, control, memory, shape
+from tilewright.ops import arith, control, memory
+from tilewright.ops.view import View
 
 MAX_STEPS = 64  # ops that a reason is looked for behind
 
@@ -99,7 +101,7 @@ class Reasons:
             op = value.op
             if op is None:
                 break
-            if isinstance(op, _RENAMED):
+            if _renames(op):
                 value = op.operands[0]
                 continue
             return self._name_of_result(op, depth)
@@ -174,7 +176,7 @@ class Reasons:
                 value = min(op.operands, key=self._start)
             elif isinstance(op, arith.Mul):
                 value = min(op.operands, key=lambda v: (self._blame(v), self._start(v)))
-            elif op.operands and (isinstance(op, _RENAMED) or _through(op, 0) is not None):
+            elif op.operands and (_renames(op) or _through(op, 0) is not None):
                 value = op.operands[0]
             else:
                 return value
@@ -183,7 +185,7 @@ class Reasons:
     def _blame(self, value: Value) -> int:
         """How little the author can do to make the value a multiple of something: nothing about
         the number of a program or of an iteration, most about an argument."""
-        while isinstance(value.op, _RENAMED):
+        while value.op is not None and _renames(value.op):
             value = value.op.operands[0]
         if value.op is None:
             return 0 if value.owner is self.fn.body else 2
@@ -250,17 +252,17 @@ def _line_of(value: Value) -> str:
 
 _CHANGES = "the mask may change from each element to the next"
 _SIGNS: dict[type[Op], str] = {arith.Mul: "*", arith.Add: "+", arith.Sub: "-", arith.Rem: "%"}
-_RENAMED = (shape.Splat, shape.ExpandDims, shape.Broadcast, arith.Cast, arith.Hint)
+
+
+def _renames(op: Op) -> bool:
+    """Whether each element of the result is one of its operand, up to its type."""
+    return isinstance(op, arith.Cast) or (isinstance(op, View) and op.aligned)
 
 
 def _through(op: Op, axis: int) -> tuple[Value, int] | None:
     """The operand, and its axis, that has the result's neighbours; None if there is none."""
-    match op:
-        case shape.ExpandDims(src, at) if at != axis:
-            return src, axis - (axis > at)
-        case shape.Broadcast(src, _) | arith.Hint(src) | arith.Cast(src):
-            return src, axis
-        case shape.Permute(src, order):
-            return src, order[axis]
-        case _:
-            return None
+    if isinstance(op, arith.Cast):
+        return op.src, axis
+    found = op.index_maps()[0] if isinstance(op, View) and op.aligned else None
+    term = found and found.inverse().axes[axis]
+    return (op.operands[0], term.axis) if isinstance(term, Along) else None

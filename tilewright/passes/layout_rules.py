@@ -7,32 +7,23 @@ one layout gives the other: `result_layout` from operand to result, `operand_lay
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 from tilewright.ir.core import Op, Value
+from tilewright.ir.index_map import IndexMap, Reversed
 from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
 from tilewright.ops.asm import InlineAsm, InlineAsmEffect
-from tilewright.ops.gpu import Fetch
+from tilewright.ops.gpu import ConvertLayout, Fetch
 from tilewright.ops.histogram import Histogram
 from tilewright.ops.map import Map
 from tilewright.ops.reduce import Reduce, Scan
-from tilewright.ops.shape import (
-    Arange,
-    Broadcast,
-    Cat,
-    ExpandDims,
-    Flip,
-    Gather,
-    Join,
-    Permute,
-    Reshape,
-    Splat,
-    Split,
-)
+from tilewright.ops.shape import Arange, Cat, Flip, Gather, Join, Split
 from tilewright.ops.sort import Sort
+from tilewright.ops.view import View
 
 
 def is_tile(value: Value) -> bool:
@@ -41,49 +32,58 @@ def is_tile(value: Value) -> bool:
 
 def follows(op: Op) -> bool:
     """Whether the op works in whatever layout its result is wanted."""
-    return op.elementwise or isinstance(
-        op, Arange | Splat | Broadcast | ExpandDims | Permute | Reshape | Fetch
-    )
+    return op.elementwise or isinstance(op, Arange | Fetch) or _renames(op)
+
+
+def _renames(op: Op) -> bool:
+    """Whether the op only gives elements other coordinates, which layouts can express."""
+    if not isinstance(op, View) or isinstance(op, ConvertLayout) or not op.moves_all:
+        return False
+    return not any(isinstance(term, Reversed) for term in _map_of(op).axes)
+
+
+def _map_of(op: View) -> IndexMap:
+    (found,) = op.index_maps()
+    assert found is not None
+    return found
 
 
 def result_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:
     """The layout of the result, from that of an operand; None where it does not follow from it."""
     if op.elementwise:
         return operand
-    match op:
-        case ExpandDims():
-            return shape.expand_dims(operand, op.axis)
-        case Permute():
-            return shape.transpose(operand, op.order)
-        case Reshape() if op.shape:
-            return shape.reshape(operand, op.shape)
-        case _:
-            return None
+    if not isinstance(op, View) or not _renames(op):
+        return None
+    back = _map_of(op).inverse()
+    if not back.source or not back.single:
+        return None
+    return shape.renamed(operand, back.source, _columns(back))
 
 
 def operand_layout(op: Op, result: LinearLayout) -> LinearLayout:
     """The layout in which the op takes its tiles, from that of its result."""
     if op.elementwise:
         return result
-    match op:
-        case ExpandDims():
-            return shape.drop_dim(result, op.axis)
-        case Permute():
-            inverse = sorted(range(len(op.order)), key=op.order.__getitem__)
-            return shape.transpose(result, inverse)
-        case Reshape():
-            return shape.reshape(result, shape_of(op.src.type))
-        case Broadcast():
-            return _before_broadcast(result, shape_of(op.src.type))
-        case _:
-            raise AssertionError(f"{op.name} takes no tile")
+    assert isinstance(op, View), f"{op.name} takes no tile"
+    found = _map_of(op)
+    layout = shape.renamed(result, found.source, _columns(found))
+    return layout if found.inverse().single else families.without_duplicates(layout)
 
 
-def _before_broadcast(result: LinearLayout, source: Sequence[int]) -> LinearLayout:
-    for axis, (before, after) in enumerate(zip(source, result.shape, strict=True)):
-        if before != after:
-            result = shape.expand_dims(shape.drop_dim(result, axis), axis)
-    return families.without_duplicates(result)
+@lru_cache(1024)
+def _columns(found: IndexMap) -> tuple[int, ...]:
+    """For each bit of a flat index into the result, the flat index into the operand that it alone
+    gives: where extents are powers of two, a map that moves elements is linear in them."""
+    columns: list[int] = []
+    for axis in reversed(range(len(found.target))):
+        for unit in gf2.units(found.target[axis].bit_length() - 1):
+            place = found.at([unit if own == axis else 0 for own in range(len(found.target))])
+            assert place is not None
+            flat = 0
+            for coordinate, extent in zip(place, found.source, strict=True):
+                flat = flat * extent + (coordinate or 0)
+            columns.append(flat)
+    return tuple(columns)
 
 
 def reduced_layout(source: LinearLayout, axis: int) -> LinearLayout:

@@ -9,19 +9,19 @@ from typing import Any
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.define import require
+from tilewright.ir.index_map import reshape_groups
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import Type, shape_of, text_of, with_shape
 from tilewright.ops import arith, control
 from tilewright.ops.shape import (
     Arange,
     Broadcast,
-    ExpandDims,
     Gather,
     Join,
-    Permute,
     Reshape,
     Split,
 )
+from tilewright.ops.view import View
 
 Shape = tuple[int, ...]
 
@@ -40,8 +40,7 @@ RULES: dict[type[Op], Rule] = {}
 
 # Ops for which it is enough that their operands and results have other shapes.
 PLAIN = (
-    control.For, control.While, control.If, control.Yield, control.Condition,
-    ExpandDims, Permute, Join, Split,
+    control.For, control.While, control.If, control.Yield, control.Condition, Join, Split,
 )  # fmt: skip
 
 
@@ -97,7 +96,7 @@ class Padding:
     def _pad(self, op: Op) -> None:
         rule = RULES.get(type(op))
         require(
-            rule is not None or op.elementwise or isinstance(op, PLAIN),
+            rule is not None or op.elementwise or isinstance(op, PLAIN) or _is_aligned(op),
             op,
             "padding",
             "can't take tiles whose extents are no powers of two, as in ({types})",
@@ -238,24 +237,22 @@ class Padding:
         return position
 
 
+def _is_aligned(op: Op) -> bool:
+    return isinstance(op, View) and op.aligned
+
+
 def _keeps_zero(op: Op) -> bool:
     """Whether the op makes zeros of zeros."""
-    return isinstance(op, arith.Cast | ExpandDims | Permute)
+    return isinstance(op, arith.Cast) or _is_aligned(op)
 
 
 def groups_match(source: Shape, target: Shape) -> bool:
     """Whether a reshape keeps the row-major order of padded tiles too.
 
-    Axes of both sides fall into groups of equal products. In each only the first axis, whose
-    padding comes last, may be no power of two.
+    In each group of axes only the first, whose padding comes last, may be no power of two.
     """
-    left = [n for n in source if n != 1]
-    right = [n for n in target if n != 1]
-    while left or right:
-        one, other = [left.pop(0)], [right.pop(0)]
-        while prod(one) != prod(other):
-            side, rest = (one, left) if prod(one) < prod(other) else (other, right)
-            side.append(rest.pop(0))
-        if not (is_padded(one[1:]) and is_padded(other[1:])):
-            return False
-    return True
+    return all(
+        is_padded([source[axis] for axis in sources[1:]])
+        and is_padded([target[axis] for axis in targets[1:]])
+        for sources, targets in reshape_groups(source, target)
+    )

@@ -11,12 +11,12 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.types import I32, I64, Tile, element_of, is_pointer, shape_of, with_element
 from tilewright.ops.arith import Add, Cast, Constant, Hint, Select
 from tilewright.ops.memory import AddPtr
-from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Reshape, Splat
+from tilewright.ops.shape import Splat
+from tilewright.ops.view import View
 from tilewright.rewrites.patterns import known, like
 
-ARITHMETIC = (AddPtr, Splat, ExpandDims, Broadcast, Reshape, Permute, Select, Hint)
 # A sum of narrow integers is worth splitting only when a term is, or may hold, a uniform one.
-_SPLITTABLE = (Splat, Constant, Add, Cast, ExpandDims, Broadcast)
+_SPLITTABLE = (Constant, Add, Cast, View)
 
 
 class Parts(NamedTuple):
@@ -36,7 +36,8 @@ class Parts(NamedTuple):
 
 
 def is_pointer_arithmetic(op: Op) -> bool:
-    return isinstance(op, ARITHMETIC) and is_pointer(op.result.type)
+    moves = isinstance(op, AddPtr | Select) or (isinstance(op, View) and op.moves_all)
+    return moves and is_pointer(op.result.type)
 
 
 class PointerAlgebra:
@@ -74,14 +75,15 @@ class PointerAlgebra:
                 return Parts(base, uniform + more[0], varying + more[1])
             case Splat(src):
                 return self.parts(src)._replace(divisibility=())
-            case ExpandDims(src) | Broadcast(src) | Reshape(src) | Permute(src):
-                return self._parts_of_reshaped(op, self.parts(src))
             case Select(condition, on_true, on_false):
                 return self._parts_of_select(
                     op, condition, self.parts(on_true), self.parts(on_false)
                 )
-            case Hint(src) if isinstance(pointer.type, Tile):
-                return self._parts_of_hint(op, self.parts(src))
+            case Hint(src):
+                tile = isinstance(pointer.type, Tile)
+                return self._parts_of_hint(op, self.parts(src)) if tile else Parts(pointer)
+            case View(src) if op.moves_all:
+                return self._parts_of_reshaped(op, self.parts(src))
             case _:
                 return Parts(pointer)
 
@@ -154,7 +156,7 @@ class PointerAlgebra:
                 left, right = self.split_offset(a), self.split_offset(b)
                 if left[0] or right[0]:
                     return left[0] + right[0], left[1] + right[1]
-            case ExpandDims(src) | Broadcast(src):
+            case View(src) if op.moves_all and not op.elementwise:
                 uniform, varying = self.split_offset(src)
                 if uniform:
                     moved = [self.new(like(op, [term])) for term in varying]

@@ -10,12 +10,14 @@ from tilewright.analysis.pointers import may_overlap, split_pointer
 from tilewright.base.lazy import cached_property
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.index_map import Along, Every
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I1, I32, element_of, is_float, shape_of, with_shape
 from tilewright.ops import arith
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Splat
+from tilewright.ops.shape import Arange, Broadcast, Splat
+from tilewright.ops.view import View
 from tilewright.passes.layout_rules import REGISTERS, is_tile, per_thread
 
 NAME = "strip_mine"
@@ -327,7 +329,7 @@ def _words_of(value: Value) -> int:
 
 def _is_index(op: Op) -> bool:
     """Whether the op makes one number for all elements, or an index, mask or pointer by little."""
-    if isinstance(op, arith.Constant | Arange | Splat | Broadcast | ExpandDims | Permute):
+    if isinstance(op, arith.Constant | Arange) or (isinstance(op, View) and op.aligned):
         return True
     costs = isinstance(op, arith.IntDiv | arith.Rem) or any(is_float(r.type) for r in op.results)
     return op.elementwise and not costs
@@ -338,16 +340,13 @@ def _operand_axes(op: Op, axis: int) -> list[int | None] | None:
     what is needed whole; None if they can't be."""
     if op.elementwise or isinstance(op, Load):
         return [axis if is_tile(v) else None for v in op.operands]
-    match op:
-        case Splat():
+    if isinstance(op, Arange):
+        return []
+    found = op.index_maps()[0] if isinstance(op, View) and op.aligned else None
+    match found and found.inverse().axes[axis]:
+        case Along(own):
+            return [own]
+        case Every():
             return [None]
-        case Arange():
-            return []
-        case ExpandDims() if axis != op.axis:
-            return [axis if axis < op.axis else axis - 1]
-        case Broadcast():
-            return [axis if shape_of(op.src.type)[axis] == op.shape[axis] else None]
-        case Permute():
-            return [op.order[axis]]
         case _:
             return None

@@ -19,6 +19,7 @@ reshape makes of it together with others are not, and arithmetic keeps track of 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import gcd
 
 from tilewright.lowering.emit import I64, Builder, V, const, const_vector
@@ -61,12 +62,13 @@ class Lanes:
         return f"Lanes({self.base!r}, {self.stride})"
 
 
-ZERO = Lanes(const(I64, 0), 0)
-
-
+@lru_cache(1024)  # equal ones are one, as what is computed at a point is kept by its coordinates
 def index(value: int) -> Lanes:
     """A constant coordinate."""
     return Lanes(const(I64, value), 0)
+
+
+ZERO = index(0)
 
 
 def neighbours(base: V, lanes: int, depth: int) -> Lanes:
