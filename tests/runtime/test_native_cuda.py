@@ -48,6 +48,8 @@ _TELL = {
     ),
     "torch_get_dtype": _tells(ctypes.c_int32, lambda tensor: TORCH_FP32),
     "torch_get_data_ptr": _tells(ctypes.c_int64, lambda tensor: tensor.address),
+    "torch_get_storage_size": _tells(ctypes.c_int64, lambda tensor: tensor.nbytes),
+    "torch_get_storage_offset": _tells(ctypes.c_int64, lambda tensor: 0),
 }
 
 
@@ -136,6 +138,21 @@ def test_driver_gets_the_same_as_from_python(
     assert by_native == by_python
     assert isinstance(by_native, Launch)
     assert bool(by_native.attributes) == bool(metadata)
+
+
+def test_tensors_that_overlap_are_another_variant(fake: FakeCuda, kernel: Kernel) -> None:
+    """As on the CPU: what a loop loads may move past its stores where they cannot meet."""
+    x, out, n, factor = arguments()
+    inside = OnGpu(0x10020, "cuda:0")  # x has 64 bytes from 0x10000
+    apart = kernel((1,), x, out, n, factor)
+    for one, other in ((x, x), (x, inside), (inside, x)):
+        together = kernel((1,), one, other, n, factor)
+        assert together is not apart
+        assert kernel((1,), one, other, n, factor) is together
+        assert kernel.natively
+    assert [aliases for _, aliases, *_ in kernel.kernels] == [(), (0, 0)]
+    assert kernel((1,), out, x, n, factor) is apart
+    assert kernel.natively
 
 
 def test_each_device_has_its_own(fake: FakeCuda, kernel: Kernel) -> None:

@@ -94,7 +94,7 @@ def test_tensors_decide(fake: FakeCuda) -> None:
     assert [launch.grid for launch in fake.launches] == [(2, 1, 1), (3, 1, 1)]
     assert addresses(fake) == [(0x7000, 0x8000), (0x7000, 0x7000)]
     assert list(kernel.device_caches) == ["cpu", "cuda:0", "cuda:1"]
-    assert kernel[(1,)](on_gpu(), on_gpu()) is first
+    assert kernel[(1,)](on_gpu(), Tensor(0x9000, "cuda:0")) is first
 
 
 def test_equal_gpus_load_for_themselves(fake: FakeCuda) -> None:
@@ -147,7 +147,7 @@ def test_cuda_array_interface(fake: FakeCuda) -> None:
     assert fake.launches[2].context == 0x100
 
 
-def test_torch_tensor_on_a_gpu_is_read_without_its_storage(fake: FakeCuda) -> None:
+def test_torch_tensor_on_a_gpu_is_read_with_its_storage(fake: FakeCuda) -> None:
     class GpuTensor(torch.Tensor):
         is_cpu = False
         is_cuda = True
@@ -155,11 +155,9 @@ def test_torch_tensor_on_a_gpu_is_read_without_its_storage(fake: FakeCuda) -> No
         def get_device(self) -> int:
             return 1
 
-        def untyped_storage(self) -> Any:
-            raise AssertionError
-
-    tensor = torch.zeros(4).as_subclass(GpuTensor)
-    assert read(tensor) == (tensor.data_ptr(), "fp32", "cuda:1", -1, -1, True)
+    view = torch.zeros(8)[2:6].as_subclass(GpuTensor)
+    start = view.data_ptr() - 8
+    assert read(view) == (start + 8, "fp32", "cuda:1", start, start + 32, True)
 
 
 # -- no tensors -----------------------------------------------------------------------------------

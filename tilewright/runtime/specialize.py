@@ -43,7 +43,7 @@ from tilewright.runtime.kinds import (
     int_spec,
     join_devices,
 )
-from tilewright.runtime.tensors import CPU, READERS, SHORT, alias_classes
+from tilewright.runtime.tensors import READERS, SHORT, alias_classes
 
 
 def no_constexprs(value: object) -> object:
@@ -273,8 +273,8 @@ def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]
 
 
 def _aliases(extents: list[tuple[int, int]], devices: str) -> tuple[int, ...]:
-    # Elsewhere extents are not read: that would cost more than the rest of the launch.
-    return alias_classes(extents) if devices == CPU else (0,) * len(extents)
+    # Without memory, as in a compilation ahead, tensors are taken to be as they are usually.
+    return alias_classes(extents) if devices else ()
 
 
 def make_binder(

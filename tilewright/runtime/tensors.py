@@ -32,8 +32,8 @@ address: of the first element, in bytes.
 element: type of an element in short form, ``"fp32"``.
 device: where the memory is: ``"cpu"``, ``"cuda:0"``, ``"cuda"`` where nobody can say which, or
     what a tensor's library calls it. Pinned memory of the CPU is the CPU's.
-low, high: lowest address of the storage, and the one behind its highest; -1 when unknown, as it
-    is off the CPU.
+low, high: lowest address of the storage, and the one behind its highest; -1 when unknown, as
+    where a library does not say what a tensor shares its memory with.
 writable: whether a kernel may store to it.
 
 A plain tuple, as making anything richer would be a third of the cost of a read.
@@ -128,19 +128,17 @@ def _element(dtype: Any) -> str:
 
 def _read_torch(tensor: Any) -> Reading:
     """A torch tensor. Its storage, not the view, is what a kernel may reach through a pointer."""
-    if not tensor.is_cpu:
-        device = CUDA_NAMES[tensor.get_device()] if tensor.is_cuda else tensor.device.type
+    if tensor.is_cpu:
+        device = CPU
+    elif tensor.is_cuda:
+        device = CUDA_NAMES[tensor.get_device()]
+    else:
+        device = tensor.device.type
         return tensor.data_ptr(), _element(tensor.dtype), device, UNKNOWN, UNKNOWN, True
     storage = tensor.untyped_storage()
     low = storage.data_ptr()
-    return (
-        tensor.data_ptr(),
-        _element(tensor.dtype),
-        CPU,
-        low,
-        low + storage.nbytes(),
-        True,
-    )
+    high = low + storage.nbytes()
+    return tensor.data_ptr(), _element(tensor.dtype), device, low, high, True
 
 
 def _cuda_name(address: int) -> str:

@@ -35,16 +35,12 @@ def put_tensor(
     r.frame.put("lows", count, low)
     r.frame.put("highs", count, high)
     r.frame["tensor_count"] = r.add(count, 1)
-    push(r, word, _overlaps(r, count, device, low, high))
+    push(r, word, _overlaps(r, count, low, high))
 
 
-def _overlaps(r: Routine, count: V, device: V, low: V, high: V) -> V:
-    """A bit for each earlier tensor of the call that overlaps one.
-
-    Off the CPU extents are not known, and all tensors are taken to overlap anyway.
-    """
-    earlier = r.select(r.eq(device, layout.CPU), count, const(I64, 0))
-    with r.loop(0, earlier, carried=[const(I64, 0)]) as loop:
+def _overlaps(r: Routine, count: V, low: V, high: V) -> V:
+    """A bit for each earlier tensor of the call that overlaps one."""
+    with r.loop(0, count, carried=[const(I64, 0)]) as loop:
         i = loop.index
         below = r.icmp("ult", low, r.frame.get("highs", i))
         above = r.icmp("ult", r.frame.get("lows", i), high)
@@ -121,21 +117,28 @@ def read_torch(r: Routine, a: Argument) -> None:
     where, type, address = _torch(r, tensor, device_type=I32, dtype=I32, data_ptr=I64)
     r.require(r.icmp("ult", type, TORCH_DTYPES))
     element = r.given(r.rt.get("torch_elements", r.zext(type, I64)))
-    with r.when(r.eq(where, layout.TORCH_CUDA)):
-        (index,) = _torch(r, tensor, device_index=I32)
-        r.require(r.icmp("sge", index, 0))
-        nothing = const(I64, 0)
-        device = r.add(r.sext(index, I64), 1)
-        put_tensor(r, a, address, element, device, nothing, nothing, nothing)
-        r.ret(True)
-    r.require(r.eq(where, layout.TORCH_CPU))
+    device = r.choose(
+        r.eq(where, layout.TORCH_CUDA),
+        lambda: _cuda_device(r, tensor),
+        lambda: _cpu_device(r, where),
+    )
     # The storage of a torch tensor, not the view, is what it may share with others.
     size, offset = _torch(r, tensor, storage_size=I64, storage_offset=I64)
     # A tensor without elements has address 0, wherever its storage is.
     r.require(r.or_(r.ne(address, 0), r.eq(size, 0)))
     low = r.sub(address, r.mul(offset, r.rt.get("element_bytes", element)))
-    cpu = const(I64, layout.CPU)
-    put_tensor(r, a, address, element, cpu, const(I64, 0), low, r.add(low, size))
+    put_tensor(r, a, address, element, device, const(I64, 0), low, r.add(low, size))
+
+
+def _cuda_device(r: Routine, tensor: V) -> V:
+    (index,) = _torch(r, tensor, device_index=I32)
+    r.require(r.icmp("sge", index, 0))
+    return r.add(r.sext(index, I64), 1)
+
+
+def _cpu_device(r: Routine, where: V) -> V:
+    r.require(r.eq(where, layout.TORCH_CPU))
+    return const(I64, layout.CPU)
 
 
 def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
