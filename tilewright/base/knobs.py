@@ -290,6 +290,11 @@ class Runtime(Group):
     interpret = _switch(
         "INTERPRET", "Interpret kernels in NumPy; read where a kernel is decorated.", triton=True
     )
+    interpret_any_address = _switch(
+        "INTERPRET_ANY_ADDRESS",
+        "Interpreted kernels may reach all memory of the process, unchecked, not only that of "
+        "their arguments and of `runtime.reachable`.",
+    )
     debug = _switch(
         "DEBUG", "Compile `device_assert` and overflow checks in.", keyed=True, triton=True
     )

@@ -33,6 +33,10 @@ class MemoryFault(Exception):
     """
 
 
+class OutOfBounds(MemoryFault):
+    """An access outside all memory that the interpreter knows."""
+
+
 @dataclass(frozen=True)
 class Checks:
     """What the interpreter looks for besides computing.
@@ -357,7 +361,7 @@ class Memory:
         address = int(addresses[i])
         count = int(bad.sum())
         others = f" ({count} lanes do so)" if count > 1 else ""
-        raise MemoryFault(
+        raise OutOfBounds(
             f"out of bounds: {access.lane(int(outside[i]))} {access.verb} {access.size} bytes at "
             f"{address:#x}, {self.where(address, access.size)}{others}"
         )

@@ -13,6 +13,7 @@ from tilewright.runtime.autotuner import (
     import_tuning,
 )
 from tilewright.runtime.jit import JITFunction, KernelInterface
+from tilewright.runtime.reachable import reachable
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
 
 __all__ = [
@@ -31,5 +32,6 @@ __all__ = [
     "export_tuning",
     "heuristics",
     "import_tuning",
+    "reachable",
     "reinterpret",
 ]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from tilewright.base import knobs
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.ir.interpret import Checks, interpret
+from tilewright.ir.memory import OutOfBounds
 from tilewright.ir.parser import parse_module
-from tilewright.ir.types import numpy_of, scalar_type
+from tilewright.ir.types import Pointer, element_of, numpy_of, scalar_type
+from tilewright.ops.arith import Bitcast
 from tilewright.runtime.launch import Grid, at_path
 from tilewright.runtime.mirror import Mirrors
+from tilewright.runtime.reachable import reachable_tensors
 from tilewright.runtime.tensors import find_reader
 
 
@@ -25,6 +30,13 @@ class InterpreterLaunch:
         metadata = kernel.metadata
         self._module = parse_module(str(kernel.kernel), kernel.name)
         self._module.entry.arg_names = list(metadata.arg_names)
+        self._casts_addresses = any(
+            isinstance(op, Bitcast)
+            and isinstance(element_of(op.result.type), Pointer)
+            and not isinstance(element_of(op.operands[0].type), Pointer)
+            for function in self._module.functions.values()
+            for op in function.walk()
+        )
         self._arguments = [(tuple(path), type) for path, type in metadata.arguments]
         self._seed: int | None = metadata.seed
         self._cooperative: bool = metadata.launch_cooperative_grid
@@ -47,7 +59,8 @@ class InterpreterLaunch:
                 "would wait for ever. A grid of one program can be interpreted"
             )
         given = [at_path(values, path) for path, _ in self._arguments]
-        mirrors = Mirrors([value for value in given if find_reader(value) is not None])
+        beyond = reachable_tensors()
+        mirrors = Mirrors([v for v in (*given, *beyond) if find_reader(v) is not None])
         args = [
             mirrors.buffer_of(value)
             if find_reader(value) is not None
@@ -56,8 +69,17 @@ class InterpreterLaunch:
             else _number(value, type)
             for value, (path, type) in zip(given, self._arguments, strict=True)
         ]
+        checks = replace(self._checks, out_of_bounds=not knobs.runtime.interpret_any_address)
+        buffers = [replace(mirrors.buffer_of(tensor), name="reachable memory") for tensor in beyond]
         try:
-            interpret(self._module, grid, args, checks=self._checks, seed=self._seed)
+            interpret(self._module, grid, args, reachable=buffers, checks=checks, seed=self._seed)
+        except InterpreterError as error:
+            if self._casts_addresses and isinstance(error.__cause__, OutOfBounds):
+                error.add_note(
+                    "help: a launch that reads addresses from memory names what they lead to: "
+                    "`with tw.runtime.reachable(…)`"
+                )
+            raise
         finally:
             mirrors.write_back()
 
