@@ -8,11 +8,15 @@ store (`install_fact_store`); without one, or if an entry cannot be read, the fa
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
+
+from tilewright.base.late import late
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+
 
 FACT_FILE = "fact.json"
 _BYTES_FILE = "bytes"
@@ -77,7 +81,7 @@ def _lookup(
     if _store_of is None:
         return compute()
     text = json.dumps(["fact", name, *depends_on])
-    key, store = hashlib.sha256(text.encode()).hexdigest(), _store_of()
+    key, store = sha256(text.encode()).hexdigest(), _store_of()
     files = store.get(key)
     if files is not None:
         try:

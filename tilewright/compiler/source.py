@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,9 @@ from tilewright.base.late import late
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import Pointer, Shared, Tile, Type
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+
 
 if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
@@ -31,7 +33,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def digest(*parts: str) -> str:
     """A hash of strings that depends on where one ends and the next begins."""
-    state = hashlib.sha256()
+    state = sha256()
     for part in parts:
         data = part.encode()
         state.update(len(data).to_bytes(8, "little"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import time
@@ -13,6 +12,10 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.base.fact_cache import cached_fact
+from tilewright.base.late import late
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+
 
 VERSION = "0.1.0"
 PACKAGE = Path(__file__).parents[1]
@@ -23,7 +26,7 @@ def hash_tree(root: Path) -> str:
 
     Contents, not times: a cache that machines share must tell them apart by what they run.
     """
-    state = hashlib.sha256()
+    state = sha256()
     for folder, folders, files in os.walk(root):
         folders.sort()
         place = os.path.relpath(folder, root).replace(os.sep, "/")
@@ -59,7 +62,7 @@ def hash_of_tree(root: Path) -> str:
     if abs(time.time() - newest / 1e9) < _SETTLED_SECONDS:
         return hash_tree(root)
     text = "\0".join(sorted(states)).encode("utf-8", "surrogatepass")
-    depends_on = (hashlib.sha256(text).hexdigest(),)
+    depends_on = (sha256(text).hexdigest(),)
     return cached_fact("the compiler's files", depends_on, lambda: hash_tree(root))
 
 

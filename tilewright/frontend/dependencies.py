@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import ast
 import copy
-import hashlib
 import types
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import coded
+from tilewright.base.late import late
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.aggregate import is_aggregate_class, sources
 from tilewright.language.values import constexpr, is_builtin
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+
 
 if TYPE_CHECKING:
     from tilewright.frontend.source import JITCallable
@@ -198,4 +201,4 @@ def cache_key(fn: JITCallable) -> str:
     fn.used_global_vals = dict(sorted(finder.used.items(), key=lambda item: item[0][0]))
     constants = [(name, repr(value)) for (name, _), (value, _) in fn.used_global_vals.items()]
     parts = [fn.src, *finder.keys, str(fn.starting_line_number), repr(constants)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    return sha256("\0".join(parts).encode()).hexdigest()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from tilewright.base.late import late
 from tilewright.ir.numbers import encode
 from tilewright.ir.types import FP8E4B8, FP8E4B15, FP8E5B16, FP16, FP32, FP64, DType
+
+fraction = late("fractions:Fraction")
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -155,7 +157,7 @@ def _exact_fma(x: float, y: float, z: float) -> float:
         return x * y + z
     if not math.isfinite(z):
         return z
-    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    exact = fraction(x) * fraction(y) + fraction(z)
     if exact == 0:
         return x * y + z  # for the sign of the zero
     try:

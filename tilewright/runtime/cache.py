@@ -23,11 +23,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
-import secrets
 import stat
 import threading
 import time
@@ -40,6 +38,9 @@ from pathlib import Path
 from tilewright.base import knobs
 from tilewright.base.late import late
 from tilewright.base.locks import Lock
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+
 
 _sweep = late("tilewright.runtime.cache_maintenance:sweep")
 
@@ -69,7 +70,7 @@ class InvalidEntry(Exception):
 
 def digest(*parts: str | bytes) -> str:
     """SHA-256 of the parts, in hexadecimal; ("ab", "c") and ("a", "bc") differ."""
-    state = hashlib.sha256()
+    state = sha256()
     for part in parts:
         content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
         state.update(len(content).to_bytes(8, "little"))
@@ -82,7 +83,7 @@ def encode(key: str, files: dict[str, bytes]) -> bytes:
     sizes = [[name, len(content)] for name, content in files.items()]
     header = json.dumps({"key": key, "files": sizes}).encode()
     body = b"".join([len(header).to_bytes(8, "little"), header, *files.values()])
-    return _MAGIC + hashlib.sha256(body).digest() + body
+    return _MAGIC + sha256(body).digest() + body
 
 
 def decode(key: str, entry: bytes) -> dict[str, bytes]:
@@ -93,7 +94,7 @@ def decode(key: str, entry: bytes) -> dict[str, bytes]:
     """
     if entry[:8] != _MAGIC:
         raise InvalidEntry("it is no entry of this version's cache")
-    if hashlib.sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
+    if sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
         raise InvalidEntry("its contents do not have the digest that it names: torn, or changed")
     at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
     try:
@@ -209,7 +210,7 @@ class DiskCache:
         if path is None:
             return None
         # Hidden from readers, and from the next writer of the same key.
-        private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+        private = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         try:
             self._make_folder(path.parent)
             _write_private(private, entry)
@@ -287,7 +288,7 @@ class DiskCache:
     @contextmanager
     def _lock_file(self, key: str) -> Generator[None]:
         path = self.path(key)
-        owner = json.dumps({"pid": os.getpid(), "host": _host(), "id": secrets.token_hex(8)})
+        owner = json.dumps({"pid": os.getpid(), "host": _host(), "id": os.urandom(8).hex()})
         taken = path is not None and self._take(path, owner.encode())
         try:
             yield
@@ -346,7 +347,7 @@ def _write_private(path: Path, content: bytes) -> None:
 def _create_whole(path: Path, content: bytes) -> None:
     """Make a file that did not exist, with its content in the same step: killed at any moment, the
     writer leaves the whole file or none. FileExistsError where there is one already."""
-    private = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    private = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         _write_private(private, content)
         os.link(private, path)

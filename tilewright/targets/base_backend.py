@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
 from typing import Any
 
+from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget
+
+sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
 
 
 class BaseBackend:

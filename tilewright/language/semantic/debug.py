@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,8 @@ from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import constexpr, tensor
 from tilewright.ops import arith as ops
 from tilewright.ops.debug import Assert, Print
+
+PRINTABLE = frozenset(map(chr, [*range(9, 14), *range(32, 127)]))  # those of ASCII
 
 
 def _plain(value: Any) -> Any:
@@ -36,7 +37,7 @@ def print_label(prefix: Any, has_values: bool) -> str:
     text = _plain(prefix)
     if not isinstance(text, str):
         raise coded("print-prefix", AssertionError(f"{text} is not string"))
-    assert all(c in string.printable for c in text), f"{text} is not an ascii string"
+    assert PRINTABLE.issuperset(text), f"{text} is not an ascii string"
     if has_values:
         text = f"{text.rstrip(' ').removesuffix(':')}: "
     return f" {text}" if len(text) > 2 and not text.startswith(" ") else text
