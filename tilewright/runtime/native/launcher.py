@@ -358,7 +358,9 @@ class Launcher:
 
     def _by_python(self, launch: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._runtime.look_for_torch()
-        return launch(*args, **kwargs)
+        compiled = launch(*args, **kwargs)
+        self._runtime.know_device(getattr(compiled, "device", ""))
+        return compiled
 
     def forget(self) -> None:
         """Give up every variant; Python decides about the next launches."""

@@ -254,8 +254,12 @@ ALL_NAMES: Final = -1
 
 CPU: Final = 0
 CUDA: Final = 1
+FUNCTION: Final = 2
+"""In Record.kind: how programs are started; FUNCTION by a C function of a driver's."""
+
 NO_DEVICE: Final = -1
-"""In Record.kind and Frame.device. On a GPU, Frame.device is its index and 1."""
+"""In Frame.device, where a device has its number; that of the CPU is CPU's, and that of a CUDA
+device its index and 1."""
 
 COMPUTE: Final = 0
 TUNE: Final = 1

@@ -53,7 +53,7 @@ ELEMENTS = {short: number for number, short in enumerate(sorted(SHORT), 1)}
 """What words of a key have for an element type."""
 
 DEVICES = {name: number for number, name in enumerate((CPU_NAME, *CUDA_NAMES))}
-"""What words of a key have for a device."""
+"""What words of a key have for a device. Those of other packages follow when they have launched."""
 
 _CONSTANT_TYPES = (bool, str, DType)
 _ATTRIBUTES = ("value", "best_config")
@@ -236,6 +236,11 @@ class Runtime:
         self._all.put("cuda_usable", 0)
         for launcher in list(self._launchers):
             launcher.forget()
+
+    def know_device(self, name: str) -> None:
+        """Have tensors on a device that launches kernels read natively."""
+        if name not in DEVICES and driver.has_driver(name.partition(":")[0]):
+            DEVICES.setdefault(name, len(DEVICES))
 
     # -- torch ----------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from tilewright.lowering.emit import I32, PTR, const
 from tilewright.runtime.native.fallback import fall_back
 from tilewright.runtime.native.grid import extents, release_grid
-from tilewright.runtime.native.layout import CPU, EMPTY, LEFT, SOME, STARTED
+from tilewright.runtime.native.layout import CPU, CUDA, EMPTY, LEFT, SOME, STARTED
 from tilewright.runtime.native.routine import SELDOM, Record, Routine, routine
 from tilewright.runtime.native.start_cpu import start_cpu
 from tilewright.runtime.native.start_cuda import start_cuda
+from tilewright.runtime.native.start_function import start_function
 
 
 @routine(PTR)
@@ -51,6 +52,7 @@ def _run(r: Routine, record: Record) -> None:
 def start_on_device(r: Routine, record: Record) -> None:
     """The programs of Frame.grid: STARTED, LEFT for Python to do it, or FAILED with an exception
     set."""
-    with r.when(r.eq(record["kind"], CPU)):
-        r.ret(start_cpu(r, record))
-    r.ret(start_cuda(r, record))
+    for kind, start_there in ((CPU, start_cpu), (CUDA, start_cuda)):
+        with r.when(r.eq(record["kind"], kind)):
+            r.ret(start_there(r, record))
+    r.ret(start_function(r, record))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tilewright.lowering.emit import I1, I32, I64, PTR, V, const
+from tilewright.lowering.emit import I32, I64, PTR, V, const
 from tilewright.runtime.descriptors import EXTENT_LIMIT
-from tilewright.runtime.native.grid import grid_of, grid_tuple
-from tilewright.runtime.native.layout import DL_CUDA, FAILED, LEFT, STARTED
+from tilewright.runtime.native.grid import grid_of
+from tilewright.runtime.native.layout import FAILED, LEFT, STARTED
 from tilewright.runtime.native.pack import pack
-from tilewright.runtime.native.routine import Object, Record, Routine, Word, routine
+from tilewright.runtime.native.routine import Object, Record, Routine, routine
+from tilewright.runtime.native.start_function import find_stream, raise_refusal
 
 
 @routine(I32, failure=LEFT)
@@ -21,34 +22,16 @@ def start_cuda(r: Routine, record: Record) -> None:
     r.require(r.and_(r.eq(failed, 0), here))
     x, y, z = grid_of(r)
     r.require(r.icmp("ult", r.or_(r.or_(x, y), z), EXTENT_LIMIT))
-    r.require(_find_stream(r, record, current), FAILED)
+    r.require(find_stream(r, record, current), FAILED)
     stream = r.load(PTR, current)
     pack(r, record)
     status = _launch(r, record, stream)
     with r.when(r.ne(status, 0)):
-        _raise_refusal(r, record, r.sext(status, I64))
+        raise_refusal(r, record, r.sext(status, I64))
         r.leave(FAILED)
     # So that the error of a kernel that fails later can name it.
     r.store(record["name"], record["last_kernel"])
     r.ret(STARTED)
-
-
-@routine(I1)
-def _find_stream(r: Routine, record: Record, out: Object) -> None:
-    """Puts the current stream of the record's device in `out`; false with an exception set.
-
-    A function of torch gives it, by DLPack's interface where it can, else one of Python.
-    """
-    native = record["work_stream"]
-    with r.when(r.ne(native, 0)):
-        number = r.trunc(record["device_number"], I32)
-        failed = r.call(native, I32, [const(I32, DL_CUDA), number, out])
-        with r.when(r.eq(failed, 0)):
-            r.ret(True)
-        r.api("PyErr_Clear")  # Python knows what is wrong
-    with r.owned(r.given(r.python(record["stream_of"], record["device_index"]))) as handle:
-        r.store(r.api("PyLong_AsVoidPtr", handle), out)
-    r.require(r.eq(r.api("PyErr_Occurred"), 0))
 
 
 @routine(I32)
@@ -80,12 +63,3 @@ def _launch(r: Routine, record: Record, stream: Object) -> None:
     status = r.choose(r.eq(count, 0), plain, extended)
     r.api("PyEval_RestoreThread", thread)
     r.ret(status)
-
-
-@routine(I1)
-def _raise_refusal(r: Routine, record: Record, status: Word) -> None:
-    """Raises what Record.refuse(status, grid) does."""
-    with r.owned(r.raising("PyLong_FromLongLong", status)) as number:
-        grid = r.given(grid_tuple(r))
-        with r.owned(grid):
-            r.python(record["refuse"], number, grid)

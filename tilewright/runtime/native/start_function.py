@@ -1,0 +1,60 @@
+"""Starts programs by a C function that a driver gives: on devices of other packages.
+
+The function is ``int start(void *kernel, const uint64_t *words, const int64_t grid[3],
+void *stream)``: it gives 0, or a status that the kernel's loader knows what to raise for. It is
+called without the GIL. Words are the kernel's arguments, eight bytes each.
+"""
+
+from __future__ import annotations
+
+from tilewright.lowering.emit import I1, I32, I64, PTR, const
+from tilewright.runtime.native.grid import grid_tuple
+from tilewright.runtime.native.layout import DL_CUDA, STARTED
+from tilewright.runtime.native.pack import pack
+from tilewright.runtime.native.routine import Object, Record, Routine, Word, routine
+
+
+@routine(I32)
+def start_function(r: Routine, record: Record) -> None:
+    """As `start_on_device`; when the programs run is the device's affair."""
+    stream = r.alloca(PTR)
+    r.store(const(PTR, 0), stream)
+    with r.when(r.ne(record["stream_of"], 0)):
+        r.require(find_stream(r, record, stream))
+    pack(r, record)
+    given = (record["function"], r.frame.at("packed"), r.frame.at("grid"), r.load(PTR, stream))
+    call = record["launch"]
+    thread = r.api("PyEval_SaveThread")
+    status = r.call(call, I32, given)
+    r.api("PyEval_RestoreThread", thread)
+    with r.when(r.ne(status, 0)):
+        raise_refusal(r, record, r.sext(status, I64))
+        r.leave()
+    r.ret(STARTED)
+
+
+@routine(I1)
+def find_stream(r: Routine, record: Record, out: Object) -> None:
+    """Puts the current stream of the record's device in `out`; false with an exception set.
+
+    A function of torch gives it, by DLPack's interface where it can, else one of Python.
+    """
+    native = record["work_stream"]
+    with r.when(r.ne(native, 0)):
+        number = r.trunc(record["device_number"], I32)
+        failed = r.call(native, I32, [const(I32, DL_CUDA), number, out])
+        with r.when(r.eq(failed, 0)):
+            r.ret(True)
+        r.api("PyErr_Clear")  # Python knows what is wrong
+    with r.owned(r.given(r.python(record["stream_of"], record["device_index"]))) as handle:
+        r.store(r.api("PyLong_AsVoidPtr", handle), out)
+    r.require(r.eq(r.api("PyErr_Occurred"), 0))
+
+
+@routine(I1)
+def raise_refusal(r: Routine, record: Record, status: Word) -> None:
+    """Raises what Record.refuse(status, grid) does."""
+    with r.owned(r.raising("PyLong_FromLongLong", status)) as number:
+        grid = r.given(grid_tuple(r))
+        with r.owned(grid):
+            r.python(record["refuse"], number, grid)
