@@ -67,7 +67,7 @@ def test_rows_are_launched_natively(rows: Runtime, function: Any, count: int) ->
 
 
 @pytest.mark.parametrize("slot", [0, 1])
-def test_rows_are_told_from_others(rows: Runtime, slot: int) -> None:
+def test_variants_of_rows(rows: Runtime, slot: int) -> None:
     """A variant for each of: a multiple of 16, another number, an int 1; not for each number."""
     twin = Twin(plain, runtime=rows)
     numbers: list[Any] = [Ticks(5), Ticks(1), Ticks(6), Ticks(16), Ticks(32), 1, 5]

@@ -91,7 +91,7 @@ def test_function_gets_the_same_as_from_python(npu: Npu) -> None:
     assert npu.started[1:] == [(4711, (5, 1, 1), None)]
 
 
-def test_stream_is_asked_for_on_each_launch(npu: Npu) -> None:
+def test_stream_is_looked_up_on_each_launch(npu: Npu) -> None:
     streams = iter([10, 11])
     npu.stream = lambda index: next(streams) + index
     twin = Twin(lambda x: ...)

@@ -252,7 +252,7 @@ def _parameter_list(signature: Signature) -> str:
 
 
 def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]) -> str:
-    """The source of a kernel's binder, for whoever wants to read it."""
+    """The source of a kernel's binder, for debugging."""
     if any(p.kind is Parameter.VAR_KEYWORD for p in signature.parameters.values()):
         raise TypeError("JIT functions do not support **kw parameters")
     every = range(len(params))

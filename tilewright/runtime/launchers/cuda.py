@@ -1,7 +1,7 @@
 """Launching for the target `cuda`, through the driver.
 
 This is the whole host side of a launch: `CudaLaunch.start` finds the stream, writes the arguments
-where the driver reads them, and calls it. Native code does the same from what `native_start` tells.
+where the driver reads them, and calls it. Native code does the same by what `native_start` gives.
 """
 
 from __future__ import annotations

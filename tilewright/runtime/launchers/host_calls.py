@@ -1,4 +1,4 @@
-"""What compiled kernels on the CPU ask of the process: to print, and to say that they failed.
+"""Functions of the process that compiled kernels on the CPU call: to print, and to fail.
 
 The functions are called from any thread, without the GIL, which ctypes takes for as long as they
 run.
@@ -47,7 +47,7 @@ class HostCalls:
 
     @contextmanager
     def one_launch(self) -> Generator[None]:
-        """One launch at a time: nothing tells from which of several a call comes.
+        """One launch at a time: a call does not show which of several it comes from.
 
         Raises:
             DeviceAssertionError: an assertion has failed in it.

@@ -23,8 +23,8 @@ from tilewright.runtime.native.usual import is_usual, knob
 def bind(r: Routine, self: Object, grid: Object) -> None:
     """kernel[grid]: `self` is (box, owner); gives the builtin `launch` with (self, grid) as self.
 
-    State.spare is a list of the last one, which serves again when nobody has it and the grid is the
-    same object.
+    State.spare is a list of the last one, which serves again when it has no other reference and the
+    grid is the same object.
     """
     begin(r, self)
     spare = r.state["spare"]

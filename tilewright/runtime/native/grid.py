@@ -114,7 +114,7 @@ def _checked(r: Routine, grid: Object) -> None:
         result = _plain(r, checked)
     with r.when(r.ne(result, 0)):
         r.ret(result)
-    # Beyond 64 bits: no device has such a grid, and each says so in its own words.
+    # Beyond 64 bits: no device has such a grid, and each has its own error for it.
     for axis in range(3):
         r.frame.put("grid", axis, INT64_MAX)
     r.ret(SOME)

@@ -7,8 +7,8 @@ The first launch of a variant goes through Python, which compiles it. The native
 words that stand for the key, and `_adopt` keeps for them how to start the variant. From then on a
 launch with the same words is all native.
 
-What is launched may be a wrapper of a kernel, or several around each other. Each says as a `Stage`
-what it adds to a call: a tuner the configuration that it has found for such calls, which is kept by
+What is launched may be a wrapper of a kernel, or several around each other. What each adds to a
+call is a `Stage`: a tuner the configuration that it has found for such calls, which is kept by
 the words up to there; heuristics the results of functions, which are called each time.
 """
 

@@ -1,4 +1,4 @@
-"""Which arguments a grid function looks at, as its code tells."""
+"""Which arguments a grid function reads, by its code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _READS_LOCALS = frozenset(("locals", "vars", "eval", "exec", "dir", "_getframe",
 def names_read(code: CodeType) -> list[str] | None:
     """The keys at which a function of this code looks into its first argument, in order.
 
-    None where it may do something else with it, such as to pass it on, or to ask for its length:
+    None where it may do something else with it, such as to pass it on, or to take its length:
     anything but ``argument["key"]``.
 
     >>> names_read((lambda meta: (meta["n"] // meta["BLOCK"],)).__code__)

@@ -1,7 +1,7 @@
 """Reads arguments: as words of the key, and as slots.
 
 What each kind of argument makes of both is a row of `runtime/kinds.py`; here is the code that finds
-the row, and what numbers and compile-time values are read with. The first word of an argument tells
+the row, and what numbers and compile-time values are read with. The first word of an argument has
 its kind in the lowest byte and, above it, what its spec depends on; so equal words mean equal
 specs. Where a routine is left, the call is left to Python.
 """

@@ -19,8 +19,8 @@ def put_tensor(
     earlier tensor that it may overlap, as the classes of `alias_classes` follow from.
 
     Args:
-        marks: READ_ONLY if it must not be stored to, UNKNOWN if nobody can say which memory it may
-            share.
+        marks: READ_ONLY if it must not be stored to, UNKNOWN if it is not known which memory it
+            may share.
     """
     before = r.frame["device"]
     first, same = r.eq(before, layout.NO_DEVICE), r.eq(before, device)
@@ -142,8 +142,8 @@ def _cpu_device(r: Routine, where: V) -> V:
 
 
 def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
-    """What torch's functions tell of a tensor. One without memory, such as a sparse one, has them
-    fail, which they tell by another number than 0."""
+    """Results of torch's functions of a tensor. For one without memory, such as a sparse one, they
+    fail: they return another number than 0."""
     places: list[V] = []
     failed = const(I32, 0)
     for name, type in results.items():

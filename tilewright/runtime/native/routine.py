@@ -1,13 +1,13 @@
 """How the native code of a launch is written: routines, in Python, with the typed `Builder`.
 
     @routine(I1)
-    def is_plain(r: Routine, rt: Runtime, object: Object) -> None:
-        kind = r.type_of(object)
-        r.ret()
+    def put_count(r: Routine, object: Object) -> None:
+        r.require(r.is_a(object, "tuple"))
+        r.frame.put("slots", 0, r.size_of(object))
 
 The annotations of its parameters are the routine's LLVM types; what is annotated as a structure
-(`layout.py`) is a `Ref` in the body. Inside another routine ``is_plain(r, rt, value)`` is a call.
-A plain function that takes a `Routine` writes its instructions where it is called.
+(`layout.py`) is a `Ref` in the body. Inside another routine ``put_count(r, value)`` is a call. A
+plain function that takes a `Routine` writes its instructions where it is called.
 
 All state is in the structures: Runtime (one in a process), State (one for each kernel), Record (one
 for each compiled variant) and Frame (one for each call, on the stack), so that calls from several
@@ -319,8 +319,8 @@ class Routine(Builder):
 
     @contextmanager
     def repeated(self, *first: V) -> Generator[Repeated]:
-        """Instructions that are repeated until `Repeated.stop_if`, with values that each time
-        yields for the next one."""
+        """Instructions that are repeated until `Repeated.stop_if`, with values that each pass gives
+        to the next: the first has these."""
         before, head, after = self.current, self.block("again"), self.block("after")
         self.br(head)
         self.at(head)
@@ -344,8 +344,8 @@ class Repeated:
     """What `Routine.repeated` gives.
 
     Attributes:
-        carried: the values of this time.
-        following: those of the next, to be set.
+        carried: the values of this pass.
+        following: those of the next one, to be set.
     """
 
     def __init__(self, r: Routine, carried: list[V], after: Block) -> None:
@@ -416,7 +416,8 @@ def routine(
         @wraps(body)
         def call(r: Routine, *args: P.args, **kwargs: P.kwargs) -> V:
             assert isinstance(r.module, Code)
-            r.module.routines.setdefault(body.__name__, define)
+            if r.module.routines.setdefault(body.__name__, define) is not define:
+                raise ValueError(f"two routines are named {body.__name__}")
             given: list[Any] = [r.rt, r.state, r.frame, *args]
             words = [arg.address if isinstance(arg, Ref) else arg for arg in given]
             return r.call(body.__name__, ret, words)

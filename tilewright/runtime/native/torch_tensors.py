@@ -3,8 +3,8 @@
 torch has them for code that is compiled ahead of time, as an interface that stays (shim.h in
 torch/csrc/inductor/aoti_torch/c). They take the address of a C++ tensor; a tensor's Python object
 begins with that (`THPVariable` in torch/csrc/autograd/python_variable.h), in older releases behind
-a flag. Neither is taken for granted: what the functions tell of sample tensors is compared with
-what Python does.
+a flag. Neither is taken for granted: what the functions return for sample tensors is compared with
+Python's attributes of them.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
         return None
     elements = [0] * TORCH_DTYPES
     for dtype, number in numbers.items():
-        told = _tell(functions, samples[dtype], offset)
-        if told is None or not 0 <= told < TORCH_DTYPES:
+        theirs = _dtype_number(functions, samples[dtype], offset)
+        if theirs is None or not 0 <= theirs < TORCH_DTYPES:
             return None
-        elements[told] = number
+        elements[theirs] = number
     return TorchTensors(offset, functions, elements)
 
 
@@ -86,33 +86,33 @@ def _offset(tensors: Sequence[Any]) -> int | None:
     return None
 
 
-def _tell(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int | None:
-    """torch's number of the tensors' element type, if the functions know the tensors."""
+def _dtype_number(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int | None:
+    """torch's number of the tensors' element type, if the functions are right about them."""
     numbers: set[int] = set()
     for tensor in tensors:
         address = id(tensor) + offset
-        told = {name: _call(function, address) for name, function in functions.items()}
-        numbers.add(told.pop("torch_get_dtype"))
-        del told["torch_get_device_index"]  # there is one CPU, and its index may be -1
+        found = {name: _call(function, address) for name, function in functions.items()}
+        numbers.add(found.pop("torch_get_dtype"))
+        del found["torch_get_device_index"]  # there is one CPU, and its index may be -1
         expected = {
             "torch_get_device_type": TORCH_CPU,
             "torch_get_data_ptr": tensor.data_ptr(),
             "torch_get_storage_size": tensor.untyped_storage().nbytes(),
             "torch_get_storage_offset": tensor.storage_offset(),
         }
-        if told != expected:
+        if found != expected:
             return None
     return numbers.pop() if len(numbers) == 1 else None
 
 
 def _call(function: int, tensor: int) -> int:
-    """What a function tells, of 32 or 64 bits; -1 when it fails."""
-    told = ctypes.c_int64(0)
-    return -1 if _FUNCTION(function)(tensor, ctypes.addressof(told)) else told.value
+    """The result of a function, of 32 or 64 bits; -1 when it fails."""
+    result = ctypes.c_int64(0)
+    return -1 if _FUNCTION(function)(tensor, ctypes.addressof(result)) else result.value
 
 
 def stream_function(torch: Any) -> int:
-    """The address of the function of DLPack 1.2 and later that tells a device's current stream; 0
+    """The address of the function of DLPack 1.2 and later that gives a device's current stream; 0
     without one."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
