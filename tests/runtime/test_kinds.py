@@ -12,6 +12,7 @@ from tilewright.runtime import kinds
 from tilewright.runtime.kinds import DIVISIBLE, FLOAT, INT, KINDS, Kind, register
 from tilewright.runtime.native.code import load
 from tilewright.runtime.native.runtime import Runtime
+from tilewright.runtime.tensors import read
 
 
 class Ticks:
@@ -102,6 +103,30 @@ def test_rows_that_come_later_are_launched_by_python(rows: Runtime) -> None:
     for _ in range(3):
         twin.launch(Later(3), 2, 3)
         assert not twin.natively
+
+
+def test_rows_without_room_are_refused(rows: Runtime) -> None:
+    with pytest.raises(ValueError, match="no room for many"):
+        register(TICKS._replace(name="many", types=tuple(type(f"T{i}", (), {}) for i in range(24))))
+    assert KINDS[-1] is SECONDS
+
+
+class Offered(tuple[Any, ...]):
+    """A tuple that is a tensor too."""
+
+    dtype = "float32"
+
+    def data_ptr(self) -> int:
+        return 0x1000
+
+
+def test_tuple_that_offers_memory_is_a_tuple(rows: Runtime) -> None:
+    value = Offered((1, 2.0))
+    assert read(value)[0] == 0x1000
+    twin = Twin(plain, runtime=rows)
+    for _ in range(3):
+        twin.launch(value, 5, 6)
+    assert twin.natively
 
 
 def test_every_row_is_native() -> None:

@@ -145,8 +145,8 @@ class Arguments:
         Raises:
             TypeError: kernels do not take such an argument.
         """
-        kind = BY_TYPE.get(type(value))
-        if kind is None and type(value) not in READERS:
+        kind = BY_TYPE.get(type(value)) or (FOREIGN if type(value) in READERS else None)
+        if kind is None:
             key = self.hook(value)
             if key is not NOT_CONSTEXPR:
                 return value, ("constexpr", key if key is value else constant_key(key, self.hook))
@@ -395,8 +395,19 @@ BY_TYPE: dict[type, Kind] = {}
 """Rows by the exact types of their values."""
 
 
+MAX_KINDS: Final = 24
+"""Room in the native tables, for rows and for exact types."""
+
+
 def register(kind: Kind) -> None:
-    """Add a row, before the first launch of the process: later ones are known to Python alone."""
+    """Add a row, before the first launch of the process: later ones are known to Python alone.
+
+    Raises:
+        ValueError: there is no room for it.
+    """
+    types = sum(len(k.types) for k in (*KINDS, kind))
+    if len(KINDS) >= MAX_KINDS or types > MAX_KINDS:
+        raise ValueError(f"no room for {kind.name}: there are {MAX_KINDS} kinds or types")
     KINDS.append(kind)
     BY_TYPE.update({type: kind for type in kind.types if not isinstance(type, str)})
 

@@ -301,7 +301,9 @@ def find_reader(tensor: object) -> Reader | None:
     if reader is None:
         reader = _choose_reader(tensor)
         attributes = ("data_ptr", "__cuda_array_interface__", "__array_interface__", "__dlpack__")
-        if reader is not None and any(hasattr(kind, name) for name in attributes):
+        offers = any(hasattr(kind, name) for name in attributes)
+        # A tuple is one whatever it offers.
+        if reader is not None and offers and not isinstance(tensor, tuple):
             READERS[kind] = reader
     return reader
 

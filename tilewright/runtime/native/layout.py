@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tilewright.runtime.kinds import KINDS, Kind, category
+from tilewright.runtime.kinds import KINDS, MAX_KINDS, Kind, category
 
 WORD: Final = 8
 MAX_PARAMS: Final = 64
@@ -81,9 +81,6 @@ TORCH_DTYPES: Final = 128
 
 CONSTANT_TYPES: Final = 3
 """How many types of compile-time values are compared by their addresses."""
-
-MAX_KINDS: Final = 24
-"""How many rows the table of kinds of arguments has room for, and as many exact types."""
 
 
 class Field(NamedTuple):
