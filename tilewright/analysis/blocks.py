@@ -163,9 +163,9 @@ class Refusal:
     words: str
 
 
-def blocks_of(fn: Function) -> dict[Op, Block | Refusal]:
+def blocks_of(fn: Function, finder: BlockFinder | None = None) -> dict[Op, Block | Refusal]:
     """What each load, store and atomic of a function touches, in the order of the ops."""
-    finder = BlockFinder()
+    finder = finder or BlockFinder()
     return {op: finder.of(op) for op in fn.walk() if isinstance(op, Access)}
 
 

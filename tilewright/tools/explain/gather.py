@@ -21,6 +21,7 @@ from tilewright.targets.protocol import (
     TellsResources,
     options_dict,
 )
+from tilewright.tools.explain.accesses import Touched, accesses_of
 from tilewright.tools.explain.cost import Cost, cost_of
 from tilewright.tools.explain.launch import Launch, described_arguments
 from tilewright.tools.explain.layouts import layouts_of
@@ -42,6 +43,7 @@ class _Watcher:
         self.ctx = ctx
         self.listings = [tile_listing("front", "As written", module, sources)]
         self.passes: list[PassRun] = []
+        self.accesses: list[Touched] = []
         self._counts: Counter[str] = Counter()
 
     def before(self, step: Step, module: Module) -> None:
@@ -51,6 +53,7 @@ class _Watcher:
         self.passes.append(PassRun(step.name, changed, dict(self.ctx.counts - self._counts)))
         if step is STEPS[-1]:
             self.listings.append(tile_listing("tile", "Tile IR", module, self.sources))
+            self.accesses = accesses_of(module.entry, self.sources)
 
 
 def gather(
@@ -95,6 +98,7 @@ def gather(
         sources=sources.blocks,
         listings=listings,
         remarks=_said(ctx.remarks, sources),
+        accesses=watcher.accesses,
         resources=_taken(target, stages, lowered.metadata),
         layouts=layouts,
         passes=_in_order(steps, watcher.passes, target),

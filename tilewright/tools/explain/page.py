@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tilewright.layout.draw import corner, whole
 from tilewright.layout.linear import OFFSET, WARP, LinearLayout
+from tilewright.tools.explain.accesses import Touched
 from tilewright.tools.explain.formatting import amount, duration, number, plural, scaled, short
 from tilewright.tools.explain.layouts import LayoutUse
 from tilewright.tools.explain.report import Report, Said, Taken
@@ -34,6 +35,7 @@ def as_page(report: Report, layouts: Sequence[LinearLayout]) -> str:
         "overview": ("Overview", _overview(report)),
         "remarks": ("Remarks", _remarks(report)),
         "code": ("Code", _code(report)),
+        "blocks": ("Blocks", _accesses(report)),
         "cost": ("Cost", _cost(report)),
         "layouts": ("Layouts", _layouts(report, layouts)),
         "passes": ("Passes", _passes(report)),
@@ -299,6 +301,28 @@ def _limits(report: Report) -> str:
     return f"""<div class="scroll"><table style="margin-top:1.6rem;width:auto"><thead><tr>\
 <th>On {escape(report.roofline.device)}</th><th>At least</th><th>At most</th></tr></thead>\
 <tbody>{rows}</tbody></table></div>"""
+
+
+# -- blocks of memory -----------------------------------------------------------------------------
+
+
+def _accesses(report: Report) -> str:
+    items = "".join(_access(report, touched) for touched in report.accesses)
+    if not items:
+        return ""
+    return f"""<h2>Blocks of memory</h2>
+<p class="lede">Where each load and store begins, how it steps through memory, where it ends.</p>
+<div class="remarks good"><div><ol>{items}</ol></div></div>"""
+
+
+def _access(report: Report, touched: Touched) -> str:
+    line = _place(report, touched.lines).rpartition(":")[2] if touched.lines else ""
+    jump = f' data-line="{touched.lines[0]}"' if touched.lines else ""
+    words = "<br>".join(_ticked(text) for text in (touched.text, *touched.axes))
+    return (
+        f'<li><button type="button" class="remark"{jump} title="{escape(touched.refused)}">'
+        f'<span class="line">{escape(line)}</span><span class="says">{words}</span></button></li>'
+    )
 
 
 # -- layouts and passes ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tilewright.tools.explain.accesses import Touched
 from tilewright.tools.explain.cost import Cost
 from tilewright.tools.explain.layouts import LayoutUse
 from tilewright.tools.explain.listings import Listing
@@ -69,6 +70,7 @@ class Report:
         arguments: type of each parameter, or the value of one that is fixed.
         options: compile options that are not the target's defaults.
         origin: how the types came to be known.
+        accesses: the block of memory that each load and store touches.
         assembler: what made the machine code, if that is known.
         cost: bytes and operations of a launch; None where its sizes are not known.
         cost_note: why there is none, or what was assumed.
@@ -83,6 +85,7 @@ class Report:
     sources: list[Block]
     listings: list[Listing]
     remarks: list[Said]
+    accesses: list[Touched]
     resources: list[Taken]
     layouts: list[LayoutUse]
     passes: list[PassRun]

@@ -20,6 +20,7 @@ def as_text(report: Report) -> str:
         _section("Cost of a launch", _cost(report)),
         _section("What keeps it from being faster", _remarks(report, missed=True)),
         _section("What was done", _remarks(report, missed=False)),
+        _section("Blocks of memory", _accesses(report)),
         _section("Layouts", _layouts(report)),
         _section("Passes", _passes(report)),
         _section("Code", _code(report)),
@@ -119,6 +120,13 @@ def _remark(report: Report, said: Said) -> Iterator[str]:
     where = _place(report, said.lines) if said.lines else "the kernel"
     yield f"{where}  {_source(report, said.lines) if said.lines else ''}".rstrip()
     yield f"    {said.text}  [{said.by}]"
+
+
+def _accesses(report: Report) -> Iterator[str]:
+    for touched in report.accesses:
+        where = _place(report, touched.lines) if touched.lines else "the kernel"
+        yield f"{where}  {touched.text}"
+        yield from (f"    {line}" for line in touched.axes)
 
 
 def _layouts(report: Report) -> Iterator[str]:

@@ -1,0 +1,96 @@
+"""Which block of memory each load and store touches, or why it is none, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.analysis.axis_info import AxisMap
+from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder, Refusal, blocks_of
+from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
+from tilewright.analysis.wraps import wrap_is_needed
+from tilewright.ir.core import Function
+from tilewright.ir.types import shape_of
+from tilewright.ops import memory
+from tilewright.passes.access_reasons import Reasons
+from tilewright.tools.explain.formatting import plural
+from tilewright.tools.explain.sources import SourceMap
+
+
+@dataclass(frozen=True)
+class Touched:
+    """What an access touches.
+
+    Attributes:
+        text: what it does, as "loads 64 x 32 elements of `x`"; where it is no block, why.
+        axes: a line for each axis of the block, and for what else decides.
+        refused: the code of the reason for which it is no block; "" where it is one.
+        lines: as `Said.lines`.
+    """
+
+    text: str
+    axes: tuple[str, ...]
+    refused: str
+    lines: tuple[int, ...]
+
+
+def accesses_of(fn: Function, sources: SourceMap) -> list[Touched]:
+    """What each access of a kernel touches, after the tile passes; each thing once."""
+    finder = BlockFinder()
+    words = _Words(fn, finder)
+    found = [words.touched(block, sources) for block in blocks_of(fn, finder).values()]
+    return list(dict.fromkeys(found))
+
+
+class _Words:
+    """Describes the blocks of a function."""
+
+    def __init__(self, fn: Function, finder: BlockFinder) -> None:
+        self.finder = finder
+        self.reasons = Reasons(fn, AxisMap())
+
+    def touched(self, found: Block | Refusal, sources: SourceMap) -> Touched:
+        op = found.op
+        plain = "loads" if isinstance(op, memory.Load) else "updates"
+        verb = "stores" if isinstance(op, memory.Store) else plain
+        count = " x ".join(map(str, shape_of(op.ptr.type))) or "1"
+        many = f"{verb} {count} element{'s' * (count != '1')}"
+        lines = sources.of(op.loc)
+        if isinstance(found, Refusal):
+            return Touched(f"{many}, no block: {found.words}", (), found.reason.value, lines)
+        text = f"{many} of {self.reasons.name(found.base)}"
+        return Touched(text, tuple(self._lines(found)), "", lines)
+
+    def _lines(self, block: Block) -> list[str]:
+        lines = [self._axis(block, axis) for axis in block.axes]
+        if block.offset:
+            lines.append(f"offset {self._text(block.offset)}")
+        if block.never:
+            lines.append("never: its mask is false")
+        if block.conditions:
+            lines.append(f"only under {plural(len(block.conditions), 'condition')}")
+        if block.residual:
+            lines.append("and where a mask says so, element by element")
+        return lines
+
+    def _axis(self, block: Block, axis: BlockAxis) -> str:
+        begin, stride = self._text(axis.begin), self._text(axis.stride)
+        if axis.tile_axis is None:
+            return f"outer: at {begin}, stride {stride}"
+        parts = [f"axis {axis.tile_axis}: from {begin}", f"stride {stride}"]
+        parts += [f"at least {self._text(bound)}" for bound in axis.lower]
+        parts += [f"below {self._text(bound)}" for bound in axis.upper]
+        if axis.wrap is not None:
+            needed = wrap_is_needed(self.finder, block, axis)
+            dropped = "" if needed else ", which nothing needs"
+            parts.append(f"modulo {self._text(axis.wrap)}{dropped}")
+        return ", ".join(parts)
+
+    def _text(self, polynomial: Polynomial) -> str:
+        return polynomial.text(self._name)
+
+    def _name(self, atom: Atom) -> str:
+        if isinstance(atom, Iteration):
+            loc = atom.loop.loc
+            return f"(iteration of line {loc.line})" if loc is not None else "iteration"
+        name = self.reasons.name(atom, depth=0)
+        return f"({name})" if " " in name else name
