@@ -20,6 +20,8 @@ close` in the head allows rounding; a NaN equals any NaN). `options: name=True n
 options of the passes, `features: a b` what the target has. `pytest --bless -n0` writes what the
 passes do in place of what was expected. Where tiles have layouts, these are verified too.
 
+`check: plan` compares the plan of the CPU target, which is no IR, with the text after `becomes`.
+
 `check: verify`, `check: layouts` and `check: axis` run no pass. In every file a comment on a line
 says what is expected there:
 
@@ -50,6 +52,8 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.types import Tile
 from tilewright.ir.verify import verify_module
 from tilewright.passes.verify_layouts import verify_layouts
+from tilewright.targets.cpu.plan_loops import plan_function
+from tilewright.targets.cpu.print_plan import print_plan
 
 __all__ = ["collect", "same_bits"]
 
@@ -187,6 +191,9 @@ def run_case(head: Head, case: Case, file: str, bless: bool = False) -> None:
     if head.check == "axis":
         _check_axis(module, case)
         return
+    if head.check == "plan":
+        _check_plan(module, case, file, bless)
+        return
     if head.check:
         assert head.check in ("verify", "layouts"), f"there is no check {head.check!r}"
         _check_round_trip(module)
@@ -267,6 +274,18 @@ def _check_axis(module: Module, case: Case) -> None:
         if op is None or not op.results:
             raise CaseFailure(f"line {number} has no result to tell facts of")
         _check_facts(infos[op.results[0]]._asdict(), comment[1], number, op)
+
+
+def _check_plan(module: Module, case: Case, file: str, bless: bool) -> None:
+    text = print_plan(module.entry, plan_function(module.entry)).rstrip("\n")
+    if bless:
+        _bless(case, file, text)
+    elif case.expected != text:
+        wanted = (case.expected or "").split("\n")
+        diff = difflib.unified_diff(
+            wanted, text.split("\n"), "expected", "actual", lineterm="", n=9
+        )
+        raise CaseFailure("\n".join(diff))
 
 
 def _check_facts(actual: dict[str, Any], wanted: str, line: int, op: Op) -> None:

@@ -23,14 +23,14 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext, Step, run
-from tilewright.ir.printer import print_function, print_module
+from tilewright.ir.printer import print_module
 from tilewright.runtime.specialize import Key
 from tilewright.targets import registry
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
-from tilewright.targets.cpu.plan import Group
 from tilewright.targets.cpu.plan_loops import plan_function
+from tilewright.targets.cpu.print_plan import print_plan
 from tilewright.tools.load import source_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "tour.md"
@@ -117,22 +117,9 @@ def variant() -> str:
 
 
 def plan() -> str:
-    """The steps of the CPU target's plan, with the lines of the IR that they run."""
+    """The steps of the CPU target's plan."""
     fn = passes()[0].entry
-    is_op = re.compile(r"\s*(%[^=]*= )?[a-z]\w*\.\w+ ")
-    lines = filter(is_op.match, print_function(fn).splitlines())
-    line_of = dict(zip(fn.walk(), lines, strict=True))
-    made = plan_function(fn)
-    steps: list[str] = []
-    for step in made.steps[fn.body]:
-        if isinstance(step, Group):
-            steps.append(f"loop over {'x'.join(map(str, step.shape))}")
-            ops = [value.op for value in step.keep if value.op is not None]
-            steps += [f"    keep {line_of[op].strip()}" for op in ops]
-            steps += [f"    {line_of[op].strip()}" for op in step.roots]
-        else:
-            steps.append(line_of[step.op].strip())
-    return "\n".join(steps) + "\n"
+    return print_plan(fn, plan_function(fn))
 
 
 def block_with(text: str, wanted: str) -> str:

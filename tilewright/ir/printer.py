@@ -38,6 +38,7 @@ class _Printer:
         self.layouts: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
         self.locs: list[Loc | None] = []  # of the op that each line belongs to
+        self.heads: dict[Op, str] = {}  # each op without what is nested in it
 
     def add(self, line: str, loc: Loc | None) -> None:
         self.lines.append(line)
@@ -91,6 +92,7 @@ class _Printer:
         types = self.types(op.operands)
         outs = self.types(op.results)
         line = f"{head} {fields} : {types} -> {outs}" if fields else f"{head} : {types} -> {outs}"
+        self.heads[op] = line.lstrip()
         if not op.regions:
             self.add(line + self.loc(op.loc), op.loc)
             return
@@ -159,6 +161,14 @@ def print_function(fn: Function, *, locations: bool = False) -> str:
     printer = _Printer(locations)
     printer.function(fn)
     return "\n".join(printer.lines) + "\n"
+
+
+def printed_parts(fn: Function) -> tuple[dict[Op, str], dict[Value, str]]:
+    """The ops of a function, without what is nested in them, and its values, as they are printed:
+    for texts about it."""
+    printer = _Printer(False)
+    printer.function(fn)
+    return printer.heads, printer.names
 
 
 def print_module(module: Module, *, locations: bool = False) -> str:

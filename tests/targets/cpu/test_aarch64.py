@@ -50,3 +50,35 @@ def test_code_for_aarch64(
     optimised, code = emit.compile_text(text, NEOVERSE)
     assert code[:4] == b"\x7fELF"
     assert expected in emit.assembly(optimised, NEOVERSE)
+
+
+@pytest.mark.parametrize(
+    ("triple", "features", "fused"),
+    [
+        ("aarch64-unknown-linux-gnu", (), True),
+        ("riscv64-unknown-linux-gnu", (), True),
+        ("x86_64-unknown-linux-gnu", (), False),
+        ("x86_64-unknown-linux-gnu", ("fma",), True),
+        ("wasm32-unknown-unknown", (), False),
+    ],
+)
+def test_products_and_sums_fuse_where_the_architecture_does(
+    triple: str, features: tuple[str, ...], fused: bool
+) -> None:
+    assert Machine(triple, "generic", frozenset(features)).has_fma == fused
+
+
+@tw.jit
+def row_maximum(x, o, B: tl.constexpr):
+    tl.store(o, tl.max(tl.load(x + tl.arange(0, B)), 0))
+
+
+def test_maxima_make_signalling_nans_quiet() -> None:
+    """`fmaxnm` answers NaN for a signalling one: `fminnm x, x` comes before, which makes it quiet."""
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    module = ir_of(row_maximum, {"x": "*fp32", "o": "*fp32"}, {"B": 64})
+    optimised, _ = emit.compile_text(generate(module, NEOVERSE)[0], NEOVERSE)
+    lines = emit.assembly(optimised, NEOVERSE).splitlines()
+    operands = [line.split(maxsplit=1)[1].split(", ") for line in lines if "minnm" in line]
+    assert any(o[1] == o[2] for o in operands if len(o) == 3)

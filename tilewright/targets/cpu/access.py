@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import overload
 
 from tilewright.ir import types as ir
@@ -22,22 +21,11 @@ from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import memory
 from tilewright.targets.cpu import lanes
 from tilewright.targets.cpu.access_report import Form
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Level
 
 STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
-    """A tile in memory of the thread, row-major."""
-
-    ptr: V
-    type: ir.Tile
-
-    @property
-    def element(self) -> LType:
-        return memory_type(self.type)
 
 
 def _to_register(level: Level, value: V, element: ir.Scalar) -> V:

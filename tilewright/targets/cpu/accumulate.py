@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op
 from tilewright.lowering.convert import narrow, widen
@@ -11,14 +9,12 @@ from tilewright.lowering.emit import Builder, V, const, zero
 from tilewright.lowering.types import compute_type, register_type
 from tilewright.ops import arith, reduce
 from tilewright.targets.cpu import access, avx512
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.combine import combine_lanes, lanes_type, lower
 from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Coords, Level
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
 
 
 class Accumulator:
@@ -231,6 +227,20 @@ class _Number(_Simple):
         return [avx512.extremum(level.b, left[0], right[0], largest=self.largest)]
 
 
+class _QuietNumber(_Simple):
+    """The same on AArch64, where LLVM 22 makes of a comparison and a choice an instruction that
+    answers NaN where one operand is a signalling NaN."""
+
+    def start(self, width: int) -> list[V]:
+        return [const(lanes_type(self.wide, width), float("nan"))]
+
+    def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
+        stem = "maximumnum" if self.largest else "minimumnum"
+        t = left[0].type
+        operands = [left[0], right[0]]
+        return [level.b.intrinsic(f"llvm.{stem}", t, operands, overloads=[t])]
+
+
 class _Idempotent(_Simple):
     """Integer extrema, and, or; and float extrema that pass NaN on."""
 
@@ -266,8 +276,10 @@ def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:
             floating = ir.is_float(op.srcs[0].type)
             if not floating or inner.propagate_nan:
                 return _Idempotent(kernel, op, inner)
-            own = avx512.has_extremum(kernel.machine)
-            return (_Number if own else _FloatExtremum)(kernel, op, inner)
+            if avx512.has_extremum(kernel.machine):
+                return _Number(kernel, op, inner)
+            quiet = kernel.machine.has_quiet_extrema
+            return (_QuietNumber if quiet else _FloatExtremum)(kernel, op, inner)
         case arith.And() | arith.Or():
             return _Idempotent(kernel, op, inner)
         case _:

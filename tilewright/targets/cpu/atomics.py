@@ -15,10 +15,11 @@ from tilewright.ops import arith, atomic
 from tilewright.ops.memory import pointee_of
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import over_axes
+from tilewright.targets.cpu.steps import emits
 
 _ORDER = {
     "relaxed": "monotonic",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Module
+from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.lowering import arith as _arith_lowerings
 from tilewright.targets.cpu import atomics as _atomic_steps
@@ -15,6 +16,9 @@ from tilewright.targets.cpu import sort as _sort_steps
 from tilewright.targets.cpu.dot import step as _dot_steps
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.plan_loops import plan_function
+from tilewright.targets.cpu.print_plan import print_plan
+from tilewright.targets.cpu.program import emit_kernel
 
 # Importing these registers how their ops are emitted.
 REGISTERED = (
@@ -33,8 +37,15 @@ def generate(
         ctx: takes the remarks; with `explain`, the code names the source line of each instruction.
     """
     ctx = ctx or PassContext()
-    kernel = Kernel(module.entry, machine, "contract" if fp_fusion else "", lines=ctx.explain)
-    text = kernel.emit()
+    flags = "contract" if fp_fusion else ""
+    kernel = Kernel(module.entry, plan_function(module.entry), machine, flags, lines=ctx.explain)
+    text = emit_kernel(kernel)
     if ctx.explain:
         kernel.accesses.tell(module.entry, kernel.facts, ctx)
     return text, kernel.scratch_bytes
+
+
+def plan_text(module: str) -> str:
+    """The plan of a kernel's tile IR, both as text."""
+    fn = parse_module(module).entry
+    return print_plan(fn, plan_function(fn))

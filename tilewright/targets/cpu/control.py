@@ -6,12 +6,14 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Region, Value
 from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.combine import at_least_one, trip_count
 from tilewright.targets.cpu.evaluate import scalar
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lazy import is_lazy, is_tile
 from tilewright.targets.cpu.level import Level
+from tilewright.targets.cpu.nest import copy_tiles
+from tilewright.targets.cpu.steps import emit_region, emits
 
 
 @emits(control.For)
@@ -34,7 +36,7 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     kernel.env[op.body.args[0]] = i.value
     _bind_scalars(kernel, args, [p.value for p in phis])
     inner = Level(kernel, head)
-    kernel.region(op.body, inner)
+    emit_region(kernel, op.body, inner)
     yielded = op.body.terminator.operands
     following = _yield_scalars(inner, yielded)
     _yield_tiles(kernel, inner, op.body, args, yielded, buffers)
@@ -66,7 +68,7 @@ def _carry_tiles(
     """Buffers for the carried tiles, filled with their first values; None for scalars."""
     buffers = [kernel.buffer(a) if is_tile(a) else None for a in args]
     pairs = [(v, buf) for v, buf in zip(inits, buffers, strict=True) if buf is not None]
-    kernel.copy(level, pairs)
+    copy_tiles(kernel, level, pairs)
     _bind_tiles(kernel, args, buffers)
     kernel.b.at(level.block)
     return buffers
@@ -112,9 +114,9 @@ def _yield_tiles(
         if value in kernel.env or not _reads_other(kernel, value, buffer, buffers):
             continue
         temporary = kernel.buffer(value)
-        kernel.copy(level, [(value, temporary)])
+        copy_tiles(kernel, level, [(value, temporary)])
         kernel.env[value] = temporary
-    kernel.copy(level, pairs)
+    copy_tiles(kernel, level, pairs)
     kernel.b.at(level.block)
 
 
@@ -153,11 +155,11 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
     for block, region in zip(blocks, (op.then, op.otherwise), strict=True):
         b.at(block)
         inner = Level(kernel, block)
-        kernel.region(region, inner)
+        emit_region(kernel, region, inner)
         yielded = region.terminator.operands
         scalars = _yield_scalars(inner, yielded)
         pairs = [(v, buf) for v, buf in zip(yielded, buffers, strict=True) if buf is not None]
-        kernel.copy(inner, pairs)
+        copy_tiles(kernel, inner, pairs)
         b.at(inner.block)
         ends.append((scalars, b.current))
         b.br(done)
@@ -186,13 +188,15 @@ def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
     phis = [b.phi(s.type) for s in scalars]
     _bind_scalars(kernel, op.before.args, [p.value for p in phis])
     inner = Level(kernel, head)
-    kernel.region(op.before, inner)
+    emit_region(kernel, op.before, inner)
     condition, *passed = op.before.terminator.operands
     test = scalar(inner, condition)
     inner.block = b.current
     passed_scalars = _yield_scalars(inner, passed)
     buffers = [kernel.buffer(v) if is_tile(v) else None for v in passed]
-    kernel.copy(inner, [(v, f) for v, f in zip(passed, buffers, strict=True) if f is not None])
+    copy_tiles(
+        kernel, inner, [(v, f) for v, f in zip(passed, buffers, strict=True) if f is not None]
+    )
     b.at(inner.block)
     b.cond_br(test, body, done)
     for values in (op.body.args, op.results):
@@ -200,10 +204,12 @@ def emit_while(kernel: Kernel, level: Level, op: control.While) -> None:
         _bind_tiles(kernel, values, buffers)
     b.at(body)
     within = Level(kernel, body)
-    kernel.region(op.body, within)
+    emit_region(kernel, op.body, within)
     yielded = op.body.terminator.operands
     following = _yield_scalars(within, yielded)
-    kernel.copy(within, [(v, f) for v, f in zip(yielded, carried, strict=True) if f is not None])
+    copy_tiles(
+        kernel, within, [(v, f) for v, f in zip(yielded, carried, strict=True) if f is not None]
+    )
     b.at(within.block)
     latch = b.current
     b.br(head)

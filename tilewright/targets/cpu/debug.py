@@ -15,10 +15,11 @@ from tilewright.ir.core import Module, Value
 from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
 from tilewright.lowering.types import memory_type
 from tilewright.ops.debug import Assert, Print, label, place_of
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Level
+from tilewright.targets.cpu.steps import emits
 
 PRINT, FAIL = "tilewright_print", "tilewright_fail"
 

@@ -6,10 +6,11 @@ from tilewright.ir import types as ir
 from tilewright.lowering.emit import I32, I64, const
 from tilewright.ops.histogram import Histogram
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Level
 from tilewright.targets.cpu.loops import loop, over_axes
+from tilewright.targets.cpu.steps import emits
 
 
 @emits(Histogram)

@@ -7,14 +7,10 @@ once, however the source was written.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I8, I64, Block, Builder, V, const_vector
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes, as_vector
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
 
 Coords = tuple[Lanes, ...]
 """A point: a coordinate per axis."""

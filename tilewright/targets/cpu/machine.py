@@ -49,4 +49,13 @@ class Machine:
 
     @property
     def has_fma(self) -> bool:
-        return "fma" in self.features or "neon" in self.features
+        """Whether products and sums fuse in one instruction: everywhere but on an older x86 and in
+        WebAssembly. On x86 features decide; of others LLVM may name none, where the system does
+        not say."""
+        return "fma" in self.features or not self.triple.startswith(("x86_64", "i686", "wasm"))
+
+    @property
+    def has_quiet_extrema(self) -> bool:
+        """Whether `llvm.maximumnum` makes a signalling NaN quiet and takes the other operand, in
+        few instructions."""
+        return self.triple.startswith(("aarch64", "arm64"))

@@ -9,10 +9,11 @@ from tilewright.lowering.emit import I64, const
 from tilewright.ops.map import Map
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import evaluate, scalar
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import ZERO, Lanes, add, divmod_const, index
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop
+from tilewright.targets.cpu.steps import emit_region, emits
 
 
 @emits(Map)
@@ -28,7 +29,7 @@ def emit_map(kernel: Kernel, level: Level, op: Map) -> None:
         for arg, value in zip(op.body.args, values, strict=True):
             kernel.env[arg] = value
         body = Level(kernel, inner.block)
-        kernel.region(op.body, body)
+        emit_region(kernel, op.body, body)
         found = [scalar(body, v) for v in op.body.terminator.operands]
         inner.block = b.current
         for i, buffer in enumerate(buffers):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
@@ -19,9 +18,7 @@ from tilewright.ops import arith, memory, shape
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import is_lazy
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.level import Coords, Level
+from tilewright.targets.cpu.level import Coords, Level
 
 Axes = tuple[int | None, ...]  # per coordinate the axis of the group that it is; None: fixed
 _UNKNOWN = -1

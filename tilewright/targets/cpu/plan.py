@@ -69,6 +69,8 @@ class Plan:
         steps: by region, in order.
         kept: the values that have a buffer.
         ahead: the group that prefetches memory, and which.
+        streamed: pointers of stores that may go past the caches.
+        bytes_moved: bytes that a program loads and stores in order, at least.
         forms: the affine forms of integers and pointers.
         costs: what computing a value costs.
     """
@@ -76,6 +78,8 @@ class Plan:
     steps: dict[Region, list[Step]] = field(default_factory=dict)
     kept: set[Value] = field(default_factory=lambda: set())
     ahead: dict[Group, Ahead] = field(default_factory=dict)
+    streamed: frozenset[Value] = frozenset()
+    bytes_moved: int = 0
     forms: AffineForms = field(default_factory=AffineForms)
 
     def __post_init__(self) -> None:

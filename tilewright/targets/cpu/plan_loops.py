@@ -8,6 +8,7 @@ from tilewright.targets.cpu.group_roots import group_roots
 from tilewright.targets.cpu.keep_values import keep_values
 from tilewright.targets.cpu.plan import HOLDS_STEPS, Plan
 from tilewright.targets.cpu.plan_prefetches import plan_prefetches
+from tilewright.targets.cpu.plan_streams import bytes_moved, streamed_stores
 
 
 def plan_function(fn: Function) -> Plan:
@@ -15,6 +16,8 @@ def plan_function(fn: Function) -> Plan:
     plan = Plan()
     _plan_region(plan, fn.body, MemoryOrder(fn))
     plan_prefetches(fn, plan)
+    plan.streamed = streamed_stores(fn, plan.forms)
+    plan.bytes_moved = bytes_moved(fn, plan.forms)
     return plan
 
 

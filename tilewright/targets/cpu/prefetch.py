@@ -7,20 +7,17 @@ that is the same for all elements; see `_Change`. Prefetching memory that is not
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ir.core import Value
 from tilewright.ir.types import element_of, shape_of
 from tilewright.lowering.emit import I8, I32, I64, PTR, VOID, V, const
 from tilewright.ops import arith, control, memory, shape
 from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.plan import Group
 from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.sinks import Sink
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
 
 # Into the first-level cache where a walk computes long for each line. Elsewhere into the second:
 # the first one's fill buffers are few, and the walk's own loads would wait for them. Measured on a

@@ -12,13 +12,14 @@ from tilewright.lowering.emit import I1 as BIT
 from tilewright.lowering.emit import I64, V, const, const_vector
 from tilewright.ops import reduce
 from tilewright.targets.cpu import access
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.combine import combine_lanes
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import ZERO, Lanes, index, neighbours, sub
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
+from tilewright.targets.cpu.steps import emits
 
 
 @emits(reduce.Scan)

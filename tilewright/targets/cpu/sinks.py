@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.ir.core import Op, Value
 from tilewright.lowering.emit import I64, zero
 from tilewright.ops import memory, reduce
 from tilewright.targets.cpu import access
-from tilewright.targets.cpu.access import Buffer
 from tilewright.targets.cpu.accumulate import Accumulator, accumulator_of
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.evaluate import evaluate, load
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import loads_in
 from tilewright.targets.cpu.level import Coords, Level
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
-    from tilewright.targets.cpu.plan import Group
+from tilewright.targets.cpu.plan import Group
 
 
 class Sink:

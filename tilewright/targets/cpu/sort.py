@@ -14,10 +14,11 @@ from tilewright.lowering.emit import I1, I64, V, const, const_vector, vector
 from tilewright.lowering.types import memory_type
 from tilewright.ops.sort import Exchange, Sort, network
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes, neighbours
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes, straight
+from tilewright.targets.cpu.steps import emits
 
 
 @emits(Sort)

@@ -1,83 +1,30 @@
-"""Results that no cache will hold go past the caches.
-
-An ordinary store to memory that no cache holds reads it first. A launch that moves more bytes than
-the last cache holds pays for that and gains nothing, as its results are gone from the caches before
-anything reads them. So loops that store whole vectors exist twice: where a launch is that large,
-and the vectors are aligned, stores are non-temporal. Measured on a Zen 4, one thread: an addition
-of 2^22 elements in 1.2 ms against 2.1, one of 2^20, which the caches hold, in the same time.
-
-Such stores are not ordered with others; a fence follows the last program. Programs that wait for
-one another keep ordinary stores.
-"""
+"""Stores past the caches, where a launch is large and vectors are aligned: see `plan_streams`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from tilewright.analysis.affine import AffineForms, constant_strides
-from tilewright.ir.core import Function, Op, Value
-from tilewright.ir.types import Tile
+from tilewright.analysis.affine import constant_strides
+from tilewright.ir.core import Value
 from tilewright.lowering.emit import I1, I64, Builder, V, const
-from tilewright.lowering.types import register_type
-from tilewright.ops import atomic, memory
+from tilewright.ops import memory
 from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.sinks import Sink
-
-if TYPE_CHECKING:
-    from tilewright.targets.cpu.kernel import Kernel
-
-KEPT = ("evict_last",)  # what the kernel says it will soon read again
-
-
-def streamed_stores(fn: Function, forms: AffineForms) -> frozenset[Value]:
-    """Pointers of the stores that may go past the caches."""
-    ops = list(fn.walk())
-    if any(isinstance(op, atomic.AnyAtomic) or _is_volatile(op) for op in ops):
-        return frozenset()
-    return frozenset(
-        op.ptr
-        for op in ops
-        if isinstance(op, memory.Store) and op.evict not in KEPT and _is_stream(op.ptr, forms)
-    )
-
-
-def _is_volatile(op: Op) -> bool:
-    return isinstance(op, memory.Load) and op.volatile
-
-
-def _is_stream(pointer: Value, forms: AffineForms) -> bool:
-    """Whether it walks over memory in order, in elements that registers hold as memory does."""
-    if not isinstance(pointer.type, Tile):
-        return False
-    if register_type(memory.pointee_of(pointer.type)) is I1:
-        return False
-    return 1 in constant_strides(pointer, forms)
-
-
-def bytes_moved(fn: Function, forms: AffineForms) -> int:
-    """Bytes that a program loads and stores in order, at least: loops count once."""
-    pointers = [op.ptr for op in fn.walk() if isinstance(op, memory.Load | memory.Store)]
-    return sum(
-        p.type.numel * memory.pointee_of(p.type).nbytes_in_memory
-        for p in pointers
-        if isinstance(p.type, Tile) and _is_stream(p, forms)
-    )
 
 
 def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
     """Whether a launch of so many programs moves more than three quarters of the last cache holds:
     what is left has the rest."""
-    if not kernel.streamed:
+    if not kernel.plan.streamed:
         return const(I1, 0)
-    least = kernel.machine.cache_bytes * 3 // 4 // max(1, bytes_moved(kernel.fn, kernel.plan.forms))
+    least = kernel.machine.cache_bytes * 3 // 4 // max(1, kernel.plan.bytes_moved)
     x, y, z = extents
     return b.icmp("sge", b.mul(b.mul(x, y), z), const(I64, max(1, least)))
 
 
 def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ...]:
     """The pointers past the caches among those that sinks write to, or get ready to."""
-    found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.streamed)
+    found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.plan.streamed)
     return tuple(p for p in found if constant_strides(p, kernel.plan.forms)[lane] == 1)
 
 

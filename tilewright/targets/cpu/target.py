@@ -28,6 +28,7 @@ _frontend_options = late("tilewright.frontend.options:FrontendOptions")
 generate = late("tilewright.targets.cpu.codegen:generate")
 host_calls = late("tilewright.targets.cpu.debug:host_calls")
 examine = late("tilewright.targets.cpu.doctor:examine")
+plan_text = late("tilewright.targets.cpu.codegen:plan_text")
 resources_of = late("tilewright.targets.cpu.resources:resources_of")
 
 
@@ -111,6 +112,8 @@ class CpuTarget(BaseBackend):
         return Lowered({"llir": optimised, "obj": code}, metadata)
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
+        if stage == "plan":
+            return plan_text(str(stages["ttir"]))
         if stage != "asm":
             raise KeyError(stage)
         return assembly(str(stages["llir"]), self.machine)

@@ -29,14 +29,15 @@ from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import I1, I8, I64, PTR, VOID, LType, V, const, vector
 from tilewright.lowering.types import memory_type
 from tilewright.targets.cpu import access, lanes
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.dot.schemes import Scheme
 from tilewright.targets.cpu.dot.shuffles import interleave, transpose_block
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Coords, Level
-from tilewright.targets.cpu.loops import Nest, loop, over_axes
+from tilewright.targets.cpu.loops import loop, over_axes
+from tilewright.targets.cpu.nest import Nest, lane_axis
 from tilewright.targets.cpu.sinks import Copy, Sink
 
 STAGED_ROWS = 16  # rows of K that are copied before they are interleaved
@@ -196,7 +197,7 @@ class Packer:
     def _lane(self) -> int:
         """The axis along which the operand is read: that of contiguous loads, or its last."""
         side = self.side
-        found = self.kernel.lane_axis(side.shape, [Sink(self.kernel, [side.value])])
+        found = lane_axis(self.kernel, side.shape, [Sink(self.kernel, [side.value])])
         return found if found in (side.row_axis, side.k_axis) else len(side.shape) - 1
 
     # -- what is wanted -------------------------------------------------------------------------

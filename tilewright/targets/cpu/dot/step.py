@@ -8,7 +8,7 @@ from tilewright.lowering.emit import V
 from tilewright.lowering.types import memory_type
 from tilewright.ops import arith, dot
 from tilewright.targets.cpu import access
-from tilewright.targets.cpu.access import Buffer
+from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.dot.pack import At, Packer, Side, converted, matrix_in, round_up
 from tilewright.targets.cpu.dot.product import Product, blocking_of
 from tilewright.targets.cpu.dot.schemes import (
@@ -20,10 +20,12 @@ from tilewright.targets.cpu.dot.schemes import (
 )
 from tilewright.targets.cpu.dot.tiles import TileProduct
 from tilewright.targets.cpu.evaluate import evaluate
-from tilewright.targets.cpu.kernel import Kernel, emits
+from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Coords, Level
-from tilewright.targets.cpu.loops import over_axes, run_sinks
+from tilewright.targets.cpu.loops import over_axes
+from tilewright.targets.cpu.nest import run_sinks
 from tilewright.targets.cpu.sinks import Copy
+from tilewright.targets.cpu.steps import emits
 
 
 @emits(dot.Dot)

@@ -1,0 +1,21 @@
+"""Memory that holds a tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.ir import types as ir
+from tilewright.lowering.emit import LType, V
+from tilewright.lowering.types import memory_type
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """A tile in memory of the thread, row-major."""
+
+    ptr: V
+    type: ir.Tile
+
+    @property
+    def element(self) -> LType:
+        return memory_type(self.type)

@@ -1,0 +1,75 @@
+"""The steps of a plan, emitted in order: a loop nest for a group, else what an op registered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.ir.core import Op, Region
+from tilewright.ops import control, memory
+from tilewright.targets.cpu import access
+from tilewright.targets.cpu.evaluate import evaluate
+from tilewright.targets.cpu.kernel import Kernel
+from tilewright.targets.cpu.level import Level
+from tilewright.targets.cpu.nest import emit_group
+from tilewright.targets.cpu.plan import Group, Run
+
+StepEmitter = Callable[[Kernel, Level, Any], None]
+STEPS: dict[type[Op], StepEmitter] = {}
+
+
+def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
+    """Register how an op that runs by itself is emitted."""
+
+    def register(fn: StepEmitter) -> StepEmitter:
+        for cls in classes:
+            STEPS[cls] = fn
+        return fn
+
+    return register
+
+
+def emit_region(kernel: Kernel, region: Region, level: Level) -> None:
+    """Emit the steps of a region in order, in straight code below `level`."""
+    for step in kernel.plan.steps[region]:
+        kernel.b.at(level.block)
+        if isinstance(step, Group):
+            emit_group(kernel, level, step)
+        else:
+            _run(kernel, level, step)
+
+
+def _run(kernel: Kernel, level: Level, step: Run) -> None:
+    op = step.op
+    emitter = STEPS.get(type(op))
+    if emitter is not None:
+        with kernel.line_of(op):
+            emitter(kernel, level, op)
+        level.block = kernel.b.current
+        return
+    assert op.results, f"{op.name} can't run by itself"
+    for result in op.results:
+        kernel.env[result] = evaluate(level, result, ()).base
+    level.block = kernel.b.current
+
+
+@emits(memory.Store)
+def _emit_store(kernel: Kernel, level: Level, op: memory.Store) -> None:
+    """A store of one scalar."""
+    mask = evaluate(level, op.mask, ()) if op.mask is not None else None
+    access.store(level, op, (), evaluate(level, op.ptr, ()), evaluate(level, op.value, ()), mask)
+
+
+@emits(control.ProgramId)
+def _emit_program_id(kernel: Kernel, level: Level, op: control.ProgramId) -> None:
+    kernel.env[op.result] = kernel.program[op.axis]
+
+
+@emits(control.NumPrograms)
+def _emit_num_programs(kernel: Kernel, level: Level, op: control.NumPrograms) -> None:
+    kernel.env[op.result] = kernel.grid[op.axis]
+
+
+@emits(control.Barrier)
+def _emit_barrier(kernel: Kernel, level: Level, op: control.Barrier) -> None:
+    """A program is one thread: its own order is enough, which the plan keeps."""
