@@ -1,4 +1,4 @@
-"""The files of the CPU target are in an order: none imports one that imports it, in whatever way."""
+"""The files of the CPU target are in an order: none imports, in any way, one that imports it."""
 
 import ast
 from collections.abc import Mapping

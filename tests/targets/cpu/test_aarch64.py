@@ -74,7 +74,7 @@ def row_maximum(x, o, B: tl.constexpr):
 
 
 def test_maxima_make_signalling_nans_quiet() -> None:
-    """`fmaxnm` answers NaN for a signalling one: `fminnm x, x` comes before, which makes it quiet."""
+    """`fmaxnm` answers NaN for a signalling one; `fminnm x, x` before it makes that quiet."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = ir_of(row_maximum, {"x": "*fp32", "o": "*fp32"}, {"B": 64})
