@@ -52,6 +52,30 @@ def test_pointers_overlap_unless_their_classes_differ() -> None:
     assert may_overlap(module.entry, v["v"], v["r"])
 
 
+BOOLS = """
+func @f(%p: ptr<i1> {alias=0}, %q: ptr<i32> {alias=1}, %u: i64) {
+  %a = tile.arange start=0, end=8 : () -> 8xi32
+  %s = mem.addptr %p, %u : (ptr<i1>, i64) -> ptr<i1>
+  %t = tile.splat %s, shape=(8,) : ptr<i1> -> 8xptr<i1>
+  %v = mem.addptr %t, %a : (8xptr<i1>, 8xi32) -> 8xptr<i1>
+  %w = arith.bitcast %v, to=ptr<i8> : 8xptr<i1> -> 8xptr<i8>
+  %x = arith.bitcast %q, to=ptr<i8> : ptr<i32> -> ptr<i8>
+  control.return [] : () -> ()
+}
+"""
+
+
+def test_pointers_of_bools_are_those_of_their_bytes() -> None:
+    """A cast to elements of another size ends the form, as offsets are in elements."""
+    module = parse_module(BOOLS)
+    a, _, _, _, w, x = (op.result for op in module.entry.body if op.results)
+    p, q, u = module.entry.args
+    assert split_pointer(w) == (p, u, a)
+    assert split_pointer(x) == (x, None, None)
+    assert base_of(x) is q
+    assert not may_overlap(module.entry, w, q)
+
+
 @pytest.mark.parametrize(("number", "power"), [(1, 1), (12, 4), (-8, 8), (0, 1 << 32), (7, 1)])
 def test_power_of_two_in(number: int, power: int) -> None:
     assert power_of_two_in(number) == power

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-from tilewright.ir.core import Function, Value
-from tilewright.ir.types import Tile
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.types import Pointer, Tile, element_of
 from tilewright.ops import arith, memory, shape
 from tilewright.ops.view import View
 
@@ -31,31 +31,49 @@ def split_pointer(pointer: Value) -> PointerParts:
         addptr(splat(addptr(base, uniform)), varying)
 
     Any of the three ops may be missing, and there may be a hint around all. A pointer in another
-    form is its own base.
+    form is its own base. Bools are accessed as bytes, through pointers that are cast: a cast to
+    elements of the same size changes no part.
     """
     varying: Value | None = None
-    op = pointer.op
-    if isinstance(op, arith.Hint) and isinstance(pointer.type, Tile):
-        pointer = op.src
-        op = pointer.op
+    if isinstance(pointer.op, arith.Hint) and isinstance(pointer.type, Tile):
+        pointer = pointer.op.src
+    pointer = _uncast(pointer)
     if isinstance(pointer.type, Tile):
-        if isinstance(op, memory.AddPtr):
-            pointer, varying = op.ptr, op.offset
-            op = pointer.op
-        if not isinstance(op, shape.Splat):
+        if isinstance(pointer.op, memory.AddPtr):
+            varying = pointer.op.offset
+            pointer = _uncast(pointer.op.ptr)
+        if not isinstance(pointer.op, shape.Splat):
             return PointerParts(pointer, None, varying)
-        pointer = op.src
-        op = pointer.op
-    if isinstance(op, memory.AddPtr):
-        return PointerParts(op.ptr, op.offset, varying)
+        pointer = _uncast(pointer.op.src)
+    if isinstance(pointer.op, memory.AddPtr):
+        return PointerParts(_uncast(pointer.op.ptr), pointer.op.offset, varying)
     return PointerParts(pointer, None, varying)
+
+
+def _uncast(pointer: Value) -> Value:
+    """What was cast to this pointer, as far as elements keep their size."""
+    op = pointer.op
+    while _is_pointer_cast(op) and _element_bytes(op.operands[0]) == _element_bytes(pointer):
+        pointer = op.operands[0]
+        op = pointer.op
+    return pointer
+
+
+def _is_pointer_cast(op: Op | None) -> TypeGuard[arith.Bitcast]:
+    if not isinstance(op, arith.Bitcast):
+        return False
+    return all(isinstance(element_of(v.type), Pointer) for v in (op.src, op.result))
+
+
+def _element_bytes(pointer: Value) -> int:
+    return memory.pointee_of(pointer.type).nbytes_in_memory
 
 
 def base_of(pointer: Value) -> Value:
     """The value that the pointer was computed from, in whatever form, by changes of offset and
     shape alone."""
     op = pointer.op
-    while isinstance(op, memory.AddPtr | View):
+    while isinstance(op, memory.AddPtr | View) or _is_pointer_cast(op):
         pointer = op.operands[0]
         op = pointer.op
     return pointer

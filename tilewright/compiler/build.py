@@ -16,6 +16,7 @@ from typing import Any
 from tilewright.analysis.pointers import base_of
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
+from tilewright.base.garbage import collector_paused
 from tilewright.base.signals import from_signal_handler
 from tilewright.compiler.artifact import CompiledKernel, Times
 from tilewright.compiler.overrides import StageOverrideError
@@ -55,6 +56,7 @@ class Elsewhere(threading.local):
 elsewhere = Elsewhere()
 
 
+@collector_paused()
 def build(
     source: Source,
     device: GPUTarget,

@@ -1,11 +1,16 @@
 """Where shared memory lies, and where barriers keep its users apart."""
 
-from tilewright.ir.core import Op
-from tilewright.ir.parser import parse_module
-from tilewright.lowering.simt import reduce as _reduce
-from tilewright.lowering.simt.shared_memory import SharedMemory
+import numpy as np
 
-REGISTERED = (_reduce,)  # whose scratch is part of the plan
+from tests.lowering.simt.harness import assert_same, laid_out
+from tilewright.ir.core import Module, Op
+from tilewright.ir.parser import parse_module
+from tilewright.ir.verify import verify_module
+from tilewright.lowering.simt import gather as _gather
+from tilewright.lowering.simt import reduce as _reduce
+from tilewright.lowering.simt.shared_memory import LASTING, SMALL, SharedMemory
+
+REGISTERED = (_gather, _reduce)  # whose scratch is part of the plan
 
 # The sum's own barrier stands between the product and the wait for it.
 ACC = (
@@ -59,3 +64,36 @@ def test_memory_of_a_product_in_flight_is_not_used_again() -> None:
     plan = SharedMemory(module.entry)
     share, reduce = _only(ops, "gpu.share"), _only(ops, "tile.reduce")
     assert not plan.spans[share].overlaps(plan.spans[reduce])
+
+
+def _flips(count: int) -> Module:
+    """A chain of flips of 256 elements of 4 bytes, which go through shared memory."""
+    lines = ["func @kernel(%x: ptr<i32>) {", "  %i = tile.arange start=0, end=256 : () -> 256xi32"]
+    lines += ["  %s = tile.splat %x, shape=(256,) : ptr<i32> -> 256xptr<i32>"]
+    lines += ["  %p = mem.addptr %s, %i : (256xptr<i32>, 256xi32) -> 256xptr<i32>"]
+    load = '%v0 = mem.load %p, _, _, cache="", evict="", volatile=False'
+    lines += [f"  {load} : 256xptr<i32> -> 256xi32"]
+    for k in range(count):
+        lines.append(f"  %f{k} = tile.flip %v{k}, axis=0 : 256xi32 -> 256xi32")
+        lines.append(f"  %v{k + 1} = arith.sub %f{k}, %i : (256xi32, 256xi32) -> 256xi32")
+    lines += [
+        f'  mem.store %p, %v{count}, _, cache="", evict=""\n    : (256xptr<i32>, 256xi32) -> ()'
+    ]
+    lines += ["  control.return [] : () -> ()", "}"]
+    module = parse_module("\n".join(lines))
+    verify_module(module)
+    return module
+
+
+def test_scratch_of_many_ops_is_shared() -> None:
+    module = _flips(60)
+    plan = SharedMemory(laid_out(module, warps=4, lanes=8).entry)
+    assert 256 * 4 <= SMALL < LASTING < plan.bytes <= LASTING + 256 * 4
+    assert plan.barriers, "what is used again is read before it is written"
+    assert_same(module, (1, 1, 1), [np.arange(256, dtype=np.int32)])
+
+
+def test_scratch_of_few_ops_is_their_own() -> None:
+    plan = SharedMemory(laid_out(_flips(10), warps=4, lanes=8).entry)
+    assert plan.bytes == 10 * 256 * 4
+    assert not plan.barriers

@@ -7,6 +7,8 @@ its emitter; it writes it, waits for all threads, and reads it.
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot
 ALIGN = 1024  # what the widest swizzle of the hardware repeats after
 SCRATCH_ALIGN = 16
 SMALL = 1024  # scratch up to so many bytes is not shared with other ops, which saves barriers
+LASTING = 16 * 1024  # bytes of a program's scratch, in all, that are not shared with other ops
 
 VIEWS = (Slot, PermuteBuffer)  # ops whose result is memory of their operand
 
@@ -155,40 +158,88 @@ class SharedMemory:
 
 
 class _Need(NamedTuple):
-    """Memory that is wanted from the first to the last of two moments, both included."""
+    """Memory that is needed from the first to the last of two moments, both included."""
 
     op: Op
     bytes: int
     align: int
     first: int
     last: int
+    lasts: bool = False  # it is in use always
+
+
+class _Placed:
+    """What has its place, found by when it is needed.
+
+    Most memory is needed for a short time, so looking at all of it for each op would take a time
+    that grows with the square of their number.
+    """
+
+    BLOCK = 64  # moments
+    MOST_BLOCKS = 16
+
+    def __init__(self) -> None:
+        self._long: list[tuple[_Need, Span]] = []
+        self._short: defaultdict[int, list[tuple[_Need, Span]]] = defaultdict(list)
+
+    def _blocks(self, need: _Need) -> range:
+        return range(need.first // self.BLOCK, need.last // self.BLOCK + 1)
+
+    def add(self, need: _Need, span: Span) -> None:
+        blocks = self._blocks(need)
+        if len(blocks) > self.MOST_BLOCKS:
+            self._long.append((need, span))
+            return
+        for block in blocks:
+            self._short[block].append((need, span))
+
+    def during(self, need: _Need) -> list[Span]:
+        """The spans that are in use at any moment of this need, lowest first."""
+        found = list(self._long)
+        for block in self._blocks(need):
+            found += self._short.get(block, ())
+        return sorted(
+            {span for other, span in found if other.first <= need.last and need.first <= other.last}
+        )
 
 
 def _allocate(fn: Function) -> dict[Op, Span]:
     """Memory for all that needs it: at each moment, what is in use lies side by side.
 
     The largest come first, each at the lowest place that is free for as long as it is needed.
-    Small scratch counts as in use always, so that no barrier is needed before it is written.
+    Small scratch counts as in use always, so that no barrier is needed before it is written; where
+    there is much of it, what comes later is shared as the large one is.
     """
-    needs = _needs(fn)
+    needs = sorted(_needs(fn), key=lambda n: (n.lasts, -n.align, -n.bytes))
     spans: dict[Op, Span] = {}
-    placed: list[_Need] = []
-    for need in sorted(needs, key=lambda n: (-n.align, -n.bytes)):
-        taken = sorted(spans[p.op] for p in placed if p.first <= need.last and need.first <= p.last)
-        start = 0
-        for span in taken:
-            if start + need.bytes <= span.start:
-                break
-            start = max(start, (span.end + need.align - 1) // need.align * need.align)
-        spans[need.op] = Span(start, start + need.bytes)
-        placed.append(need)
+    placed = _Placed()
+    for need in needs:
+        if not need.lasts:
+            spans[need.op] = _lowest(need, placed.during(need))
+            placed.add(need, spans[need.op])
+    everything = sorted(set(spans.values()))
+    for need in needs:
+        if need.lasts:
+            spans[need.op] = _lowest(need, everything)
+            insort(everything, spans[need.op])
     return spans
+
+
+def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
+    """The lowest free place, given those that are not, by their starts."""
+    start = 0
+    for span in taken:
+        if start + need.bytes <= span.start:
+            break
+        start = max(start, (span.end + need.align - 1) // need.align * need.align)
+    return Span(start, start + need.bytes)
 
 
 def _needs(fn: Function) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # of an op and all that is in it
     count = _number(fn.body, moments, 0)
     found: list[_Need] = []
+    lasting = 0
     for op in moments:
         if isinstance(op, Share | Allocate):
             assert isinstance(op.results[0].type, Shared)
@@ -198,8 +249,10 @@ def _needs(fn: Function) -> list[_Need]:
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0
         if size:
-            first, last = (0, count) if size <= SMALL else moments[op]
-            found.append(_Need(op, size, SCRATCH_ALIGN, first, last))
+            lasts = size <= SMALL and lasting + size <= LASTING
+            lasting += size if lasts else 0
+            first, last = (0, count) if lasts else moments[op]
+            found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts))
     return found
 
 
