@@ -187,6 +187,8 @@ def axis_order(layout: LinearLayout, axis: int) -> AxisBits | None:
     """How an axis is spread, if each bit of its coordinate is one bit of register, lane or warp.
 
     The order must be that of `AxisBits`, and bits that move along the axis move along no other.
+    Higher bits of the coordinate are higher bits of the lane and of the warp, so that counting
+    down gives the one before.
     """
     extents = layout.shape
     low = prod(extents[axis + 1 :])
@@ -207,6 +209,8 @@ def axis_order(layout: LinearLayout, axis: int) -> AxisBits | None:
         if stage == 0 and last > 0:
             stage = 3
         if stage < last:
+            return None
+        if stage in (1, 2) and found[stage] and bit < found[stage][-1]:
             return None
         last = stage
         found[stage].append(bit)
