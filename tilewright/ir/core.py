@@ -86,7 +86,6 @@ class Op:
     elementwise: ClassVar[bool] = False
     commutative: ClassVar[bool] = False
     terminator: ClassVar[bool] = False
-    per_program: ClassVar[bool] = False
     in_flight: ClassVar[bool] = False
     local: ClassVar[bool] = False
     takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type

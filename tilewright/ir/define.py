@@ -148,7 +148,6 @@ class Op(CoreOp):
         cls.elementwise = Trait.ELEMENTWISE in traits
         cls.commutative = Trait.COMMUTATIVE in traits
         cls.terminator = Trait.TERMINATOR in traits
-        cls.per_program = Trait.PER_PROGRAM in traits
         cls.in_flight = Trait.IN_FLIGHT in traits
         cls.local = Trait.LOCAL in traits
         cls.reads_memory = Trait.READS in traits

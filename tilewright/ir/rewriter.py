@@ -8,7 +8,7 @@ A rule returns the value that replaces the op's only result (or a tuple, one per
 when it does not apply. The driver then erases the op: what replaces it has all its effects. Laws:
 the right side is never more costly and each rule brings the op nearer to a canonical form, so the
 driver ends; a rule makes ops only through `rw` and erases none; a rule is exact, bit for bit, for
-all inputs, unless it says ``inexact=True``.
+all inputs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Rule(NamedTuple):
     name: str
     root: type[Op]
     apply: Callable[[Any, Rewriter], Replacement]
-    inexact: bool
 
     @property
     def equation(self) -> str:
@@ -41,13 +40,13 @@ RULES: dict[type[Op], list[Rule]] = {}
 
 
 def rewrite(
-    root: type[AnyOp], *, inexact: bool = False
+    root: type[AnyOp],
 ) -> Callable[[Callable[[AnyOp, Rewriter], Replacement]], Callable[[AnyOp, Rewriter], Replacement]]:
     """Register a rewrite of ops of this class."""
 
     def register(fn: Callable[[AnyOp, Rewriter], Replacement]) -> Any:
         assert fn.__doc__, f"rewrite {fn.__name__} states no equation"
-        rule = Rule(fn.__name__, root, fn, inexact)
+        rule = Rule(fn.__name__, root, fn)
         RULES.setdefault(root, []).append(rule)
         return fn
 
@@ -108,7 +107,6 @@ def apply_greedily(
     rules: dict[type[Op], list[Rule]],
     count: Callable[[str], None],
     *,
-    allow_inexact: bool = False,
     limit_per_op: int = 64,
 ) -> bool:
     """Apply rules until none applies; returns whether any did. Calls `count` with a rule's name.
@@ -141,8 +139,6 @@ def apply_greedily(
             changed = True
             continue
         for rule in rules.get(type(op), ()):
-            if rule.inexact and not allow_inexact:
-                continue
             rewriter.anchor = op
             replacement = rule.apply(op, rewriter)
             if replacement is None:

@@ -15,7 +15,6 @@ class Trait(Flag):
     ELEMENTWISE = auto()  # result element i depends on element i of the operands only
     TERMINATOR = auto()  # ends a region
     IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
-    PER_PROGRAM = auto()  # the value is fixed within a program, but differs between programs
     LOCAL = auto()  # what it writes is no global memory: shared memory, or nothing but an order
 
 
@@ -25,6 +24,5 @@ COMMUTATIVE = Trait.COMMUTATIVE
 READS = Trait.READS
 WRITES = Trait.WRITES
 TERMINATOR = Trait.TERMINATOR
-PER_PROGRAM = Trait.PER_PROGRAM
 IN_FLIGHT = Trait.IN_FLIGHT
 LOCAL = Trait.LOCAL

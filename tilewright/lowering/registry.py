@@ -4,7 +4,7 @@
     def lower_add(b: Builder, op: Add, lhs: V, rhs: V) -> V: ...
 
 An elementwise op is lowered by one function for scalars and vectors alike; a target overrides it
-with ``@lowers(Add, target="nvidia")``. Ops that are not elementwise are a target's own business:
+with ``@lowers(Add, target=NAME)``. Ops that are not elementwise are a target's own business:
 how it walks tiles decides what they become.
 """
 

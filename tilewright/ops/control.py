@@ -8,12 +8,12 @@ import numpy as np
 
 from tilewright.ir.core import Region, Value
 from tilewright.ir.define import Op, attr, operand, region, require, variadic
-from tilewright.ir.traits import LOCAL, PER_PROGRAM, PURE, TERMINATOR, WRITES
+from tilewright.ir.traits import LOCAL, PURE, TERMINATOR, WRITES
 from tilewright.ir.types import I1, I32, Type, element_of, is_int, text_of
 from tilewright.ops.numeric import Array
 
 
-class ProgramId(Op, name="program.id", traits=PER_PROGRAM):
+class ProgramId(Op, name="program.id", traits=PURE):
     """This program's index along an axis of the grid.
 
     %0 = program.id axis=0 : () -> i32
@@ -39,7 +39,7 @@ class ProgramId(Op, name="program.id", traits=PER_PROGRAM):
         return np.array(state.program_id[self.axis], np.int32)
 
 
-class NumPrograms(Op, name="program.count", traits=PER_PROGRAM):
+class NumPrograms(Op, name="program.count", traits=PURE):
     """The grid's extent along an axis.
 
     %0 = program.count axis=0 : () -> i32

@@ -13,7 +13,6 @@ def canonicalize(fn: Function, ctx: PassContext) -> bool:
     """Bring every op into its canonical form, which stands at the top of each file of rewrites.
 
     Needs: verified SSA.  Leaves: no op without effects whose results nobody uses; equal ops remain
-    for cse. Inexact rules run only with the option ``allow_inexact``.
+    for cse.
     """
-    inexact = bool(ctx.options.get("allow_inexact", False))
-    return apply_greedily(fn, RULES, ctx.count, allow_inexact=inexact)
+    return apply_greedily(fn, RULES, ctx.count)

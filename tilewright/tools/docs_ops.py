@@ -117,7 +117,6 @@ def _summary(cls: type[Op]) -> str:
         "commutative": cls.commutative,
         "reads memory": cls.reads_memory,
         "writes memory or has another visible effect": cls.writes_memory,
-        "differs between programs": cls.per_program,
         "ends a region": cls.terminator,
     }
     traits = ", ".join(name for name, holds in facts.items() if holds) or "no effects"

@@ -12,9 +12,11 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from tilewright.ir import types as ir
-from tilewright.ir.core import Value
+from tilewright.ir.core import Op, Value
+from tilewright.ir.index_map import Along, Fixed, IndexMap, Term
 from tilewright.lowering.emit import I64, V, const
 from tilewright.ops import arith, memory, shape
+from tilewright.ops.view import View
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import is_lazy
@@ -22,8 +24,6 @@ from tilewright.targets.cpu.level import Coords, Level
 
 Axes = tuple[int | None, ...]  # per coordinate the axis of the group that it is; None: fixed
 _UNKNOWN = -1
-
-_SAME_ELEMENTS = shape.Broadcast | shape.ExpandDims | shape.Permute
 
 
 class MaskUses:
@@ -49,8 +49,7 @@ class MaskUses:
                 continue
             if isinstance(op, memory.Load) and op.mask is not None:
                 self.masks[op.mask] = None
-            inner = _moved_axes(op, axes)
-            stack.extend((operand, inner) for operand in reversed(op.operands))
+            stack.extend(reversed(_moved_axes(value, op, axes)))
 
     def add_mask(self, mask: Value) -> None:
         self.masks[mask] = None
@@ -68,8 +67,8 @@ class MaskUses:
             op = v.op
             if isinstance(op, arith.And) and v not in self.kept:
                 stack.extend(op.operands)
-            elif isinstance(op, _SAME_ELEMENTS | shape.Splat):
-                stack.append(op.operands[0])
+            elif isinstance(op, View) and op.aligned:
+                stack.append(op.src)
             else:
                 found[v] = None
         return list(found)
@@ -80,26 +79,28 @@ class MaskUses:
         return next(iter(places)) if len(places) == 1 else None
 
 
-def _moved_axes(op: object, axes: Axes) -> Axes:
-    match op:
-        case shape.ExpandDims(_, axis):
-            return axes[:axis] + axes[axis + 1 :]
-        case shape.Broadcast(src, _):
-            sizes = ir.shape_of(src.type)
-            return tuple(None if n == 1 else a for a, n in zip(axes, sizes, strict=True))
-        case shape.Permute(_, order):
-            source: list[int | None] = [None] * len(axes)
-            for i, axis in enumerate(order):
-                source[axis] = axes[i]
-            return tuple(source)
-        case shape.Splat():
-            return ()
-        case shape.Reshape(src, _) | shape.Flip(src, _) | shape.Split(src):
-            return (_UNKNOWN,) * len(ir.shape_of(src.type))
-        case shape.Join() | shape.Cat() | shape.Gather():
-            return (_UNKNOWN,) * (len(axes) - (1 if isinstance(op, shape.Join) else 0))
+def _moved_axes(value: Value, op: Op, axes: Axes) -> list[tuple[Value, Axes]]:
+    """The operands, and the axes of the group at which computing the value uses each."""
+    if op.elementwise:
+        return [(operand, axes) for operand in op.operands]
+    maps = zip(op.operands, op.index_maps(value.index), strict=True)
+    return [(operand, _axes_of(found, axes)) for operand, found in maps if found is not None]
+
+
+def _axes_of(found: IndexMap, axes: Axes) -> Axes:
+    if found.domain is not None:  # which operand it is depends on the coordinates
+        return (_UNKNOWN,) * len(found.axes)
+    return tuple(_axis_of(term, axes) for term in found.axes)
+
+
+def _axis_of(term: Term, axes: Axes) -> int | None:
+    match term:
+        case Along(axis):
+            return axes[axis]
+        case Fixed(0):
+            return None
         case _:
-            return axes
+            return _UNKNOWN
 
 
 @dataclass
@@ -280,8 +281,9 @@ class Alike:
             if v in seen or v in self._open:
                 continue
             seen.add(v)
-            if isinstance(v.op, arith.And | _SAME_ELEMENTS):
-                stack.extend(v.op.operands)
+            op = v.op
+            if isinstance(op, arith.And) or (isinstance(op, View) and op.aligned):
+                stack.extend(op.operands)
         self._open |= seen
         return False
 
@@ -314,10 +316,8 @@ class Alike:
             return None
         if isinstance(op, shape.Arange):
             return None
-        operands = list(op.operands)
         if isinstance(op, memory.Load) and op.mask is not None and self.fails(op.mask):
-            operands = [op.other] if op.other is not None else []
-        elif isinstance(op, arith.Select) and self.fails(op.condition):
-            operands = [op.on_false]
-        inner = _moved_axes(op, axes)
-        return [(v, inner) for v in operands]
+            return [(op.other, axes)] if op.other is not None else []
+        if isinstance(op, arith.Select) and self.fails(op.condition):
+            return [(op.on_false, axes)]
+        return _moved_axes(value, op, axes)

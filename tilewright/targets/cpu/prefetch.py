@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tilewright.ir.core import Value
 from tilewright.ir.types import element_of, shape_of
 from tilewright.lowering.emit import I8, I32, I64, PTR, VOID, V, const
-from tilewright.ops import arith, control, memory, shape
+from tilewright.ops import arith, control, memory
+from tilewright.ops.view import View
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Coords, Level
@@ -90,9 +91,9 @@ class _Change:
                 return const(I64, 0)
             case control.ProgramId(axis):
                 return const(I64, int(axis == 0))
-            case shape.Splat(src) | arith.Hint(src) | arith.Cast(src):
+            case View(src) if op.aligned:
                 return self.of(src)
-            case shape.ExpandDims(src, _) | shape.Broadcast(src, _):
+            case arith.Cast(src):
                 return self.of(src)
             case arith.Add(x, y):
                 return self._join(x, y, b.add)
@@ -128,8 +129,8 @@ class _Change:
 
     def _scalar(self, value: Value) -> V | None:
         """A value that is the same for all elements, in 64 bits."""
-        while isinstance(value.op, shape.Splat | shape.ExpandDims | shape.Broadcast):
-            value = value.op.operands[0]
+        while isinstance(value.op, View):
+            value = value.op.src
         number = arith.constant_value(value)
         if isinstance(number, int):
             return const(I64, number)
