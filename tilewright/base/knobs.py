@@ -520,7 +520,7 @@ class Nvidia(Group):
     strict_products = _switch(
         "STRICT_PRODUCTS",
         "Refuse a kernel whose asynchronous products (`wgmma`) the assembler serialises, which is "
-        "else a remark.",
+        "otherwise a remark. The calls of checks in a debug build may serialise them.",
     )
     libcuda_path = _text(
         "LIBCUDA_PATH",

@@ -140,6 +140,27 @@ def test_advice_on_a_kernel_is_a_remark_at_its_product() -> None:
     assert linecache.getline(remark.loc.file, remark.loc.line).strip().startswith("tl.store(at")
 
 
+def compile_debug_build() -> list[str]:
+    """Compile a product with the checks of a debug build; gives the advice on it."""
+    hopper = NvidiaTarget(90)
+    options = hopper.parse_options({"debug": True})
+    ctx = PassContext(hopper.features(), options_dict(options))
+    module = product()
+    run(module, pipeline(hopper), ctx)
+    hopper.compile(module, ctx, options)
+    return [r.text for r in ctx.missed_remarks if r.by == "assemble"]
+
+
+@pytest.mark.usefixtures("advising")
+def test_calls_of_a_debug_build_may_serialise_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    (text,) = compile_debug_build()
+    assert "serialized" in text
+    other = SERIALISED.replace("the presence of Extern calls", "ill formed pipeline stage")
+    monkeypatch.setattr(Advising, "attempt", lambda *_: Cubin(b"code", other))
+    with pytest.raises(PTXASError, match="ill formed pipeline stage"):
+        compile_debug_build()
+
+
 @pytest.mark.usefixtures("advising")
 def test_kernels_of_these_tests_fail_where_products_are_serialised() -> None:
     with pytest.raises(PTXASError, match=r":4:.*serialized due to .*C7510"):

@@ -21,6 +21,7 @@ _PRODUCT = re.compile(r"\bwgmma\.mma_async")
 # Each reason for which products are serialised has a number of its own (C7510 to C7516 and C7518 in
 # ptxas 13.0), and one word in common.
 _SERIALISED = "serialized"
+_BY_CALL = re.compile(r"\bcalls?\b")
 
 
 class Advice(NamedTuple):
@@ -40,6 +41,11 @@ class Advice(NamedTuple):
     def serialises(self) -> bool:
         """Whether the products of the kernel are serialised."""
         return _SERIALISED in self.text
+
+    @property
+    def serialises_for_a_call(self) -> bool:
+        """Whether the products are serialised because the kernel calls a function."""
+        return self.serialises and _BY_CALL.search(self.text) is not None
 
     def __str__(self) -> str:
         return f"{self.text} (ptxas, {self.code})"

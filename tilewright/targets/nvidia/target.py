@@ -198,7 +198,7 @@ class NvidiaTarget(BaseBackend):
         else:
             threads = options.num_warps * WARP_SIZE
             best = _best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
-        _tell_advice(best, ctx, module.entry.loc)
+        _report_advice(best, ctx, module.entry.loc, debug=options.debug)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
             "assembler": f"{assembler.name} {assembler.version()}",
@@ -223,16 +223,21 @@ class NvidiaTarget(BaseBackend):
         return resources_of(self.processor, metadata)
 
 
-def _tell_advice(made: Assembled, ctx: PassContext, kernel: Loc | None) -> None:
-    """Make remarks of what the assembler said of a kernel.
+def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, debug: bool) -> None:
+    """Add the assembler's advice on a kernel to the remarks.
+
+    The checks of a debug build call the function that reports a failed assertion, and any call
+    serialises products: that is the price of the checks, and no defect of the code.
 
     Raises:
-        PTXASError: products are serialised, and the setting `nvidia.strict_products` makes that an
-            error.
+        PTXASError: products are serialised, other than by the calls of a debug build, and the
+            setting `nvidia.strict_products` makes that an error.
     """
     for advice in advice_in(made.log, made.ptx):
         ctx.missed("assemble", str(advice), advice.loc or kernel)
-        if advice.serialises and knobs.nvidia.strict_products:
+        if not knobs.nvidia.strict_products or (debug and advice.serialises_for_a_call):
+            continue
+        if advice.serialises:
             raise PTXASError(f"{advice.loc or kernel}: {advice}", made.log)
 
 
