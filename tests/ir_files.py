@@ -17,7 +17,8 @@ A file starts with what to do, then has cases, each under a sentence that says w
 `becomes`; names of values never matter. Then the first function before and after is evaluated on
 random and special inputs, and the results and the memory must be equal bit for bit (`compare:
 close` in the head allows rounding; a NaN equals any NaN). `options: name=True number=3` sets
-options of the passes, `features: a b` what the target has. `pytest --bless -n0` writes what the
+options of the passes, `features: a b` what the target has, `gpu: lanes=4 warps=2` how many threads
+run a program. `pytest --bless -n0` writes what the
 passes do in place of what was expected. Where tiles have layouts, these are verified too.
 
 `check: plan` compares the plan of the CPU target, which is no IR, with the text after `becomes`.
@@ -42,10 +43,12 @@ import pytest
 
 import tilewright.passes
 import tilewright.targets.nvidia.steps
+from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits, same_meaning
 from tilewright.analysis.axis_info import axis_info
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.core import Module, Op
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
@@ -64,7 +67,7 @@ _ERROR = re.compile(r"# error\[([\w-]+)\]")
 _AXIS = re.compile(r"# axis: (.*)")
 _MISSED = re.compile(r"# missed: (.*)")
 
-HEAD_LINES = ("run", "check", "options", "features", "compare")
+HEAD_LINES = ("run", "check", "options", "features", "gpu", "compare")
 
 
 class Case(NamedTuple):
@@ -85,9 +88,10 @@ class Head(NamedTuple):
     options: dict[str, Any]
     close: bool
     features: frozenset[str]
+    machine: GpuMachine | None
 
     def context(self) -> PassContext:
-        return PassContext(self.features, dict(self.options))
+        return PassContext(self.features, dict(self.options), machine=self.machine)
 
 
 def read_head(lines: list[str]) -> tuple[Head, int]:
@@ -110,7 +114,11 @@ def read_head(lines: list[str]) -> tuple[Head, int]:
     assert bool(passes) != ("check" in found), "a file either runs passes or checks something"
     close = found.get("compare") == "close"
     features = frozenset(found.get("features", "").split())
-    return Head(passes, found.get("check", ""), options, close, features), count
+    sizes = dict(pair.split("=") for pair in found.get("gpu", "").split())
+    machine = None
+    if sizes:
+        machine = gpu_machine(lanes=int(sizes["lanes"]), warps=int(sizes["warps"]))
+    return Head(passes, found.get("check", ""), options, close, features, machine), count
 
 
 def read_cases(text: str) -> tuple[Head, list[Case]]:

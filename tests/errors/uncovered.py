@@ -40,6 +40,8 @@ UNCOVERED = (
     Uncovered("language/types.py", "raise NotImplementedError", "of a base class"),
     Uncovered("runtime/interface.py", "raise NotImplementedError", "of a base class"),
     Uncovered("targets/base_backend.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("targets/gpu/target.py", "raise NotImplementedError", "of a base class"),
+    Uncovered("targets/gpu/codegen.py", "are emitted", INTERNAL),
     Uncovered("tools/mxfp.py", "raise NotImplementedError", "of a base class"),
     Uncovered("frontend/build.py", "is given for", "`ASTSource`, which calls it, has checked it"),
     Uncovered("frontend/source.py", "NO_SOURCE", "the decorator has checked it"),
@@ -55,7 +57,7 @@ UNCOVERED = (
     Uncovered("ir/interpret.py", "there is no function", IR),
     Uncovered("ir/interpret.py", "not {value!r}", "tests/interpret"),
     Uncovered("ops/asm.py", "", "the front end rejects inline assembly for the interpreter"),
-    Uncovered("targets/nvidia/check.py", "", "ops that no kernel produces: tests/targets/nvidia"),
+    Uncovered("targets/gpu/check.py", "", "ops that no kernel produces: tests/targets/gpu"),
     # Processes, devices and installed packages.
     Uncovered("compiler/build.py", "_internal_error", "internal compiler error: tests/compiler"),
     Uncovered("compiler/job.py", "", "cancels a worker process"),

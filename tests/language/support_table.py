@@ -176,7 +176,7 @@ def disagreement(use: Use, target: str) -> str:
         run(module, STEPS, PassContext(), [])
         run_compiled(module, (1, 1, 1), actual)
     else:
-        run_emulated(module, (1, 1, 1), actual, warps=1, lanes=8)
+        run_emulated(module, (1, 1, 1), actual, warps=1, lanes=32)
     for param, x, y in zip(fn.params, actual, expected, strict=True):
         if not same_bits(x, y, close=use.close):
             return f"{param.name}, of {y.dtype}: {x[:32]} not {y[:32]}"

@@ -9,6 +9,7 @@ from tests.lowering.simt.harness import laid_out
 from tilewright.ir.core import Value
 from tilewright.ir.types import dtype_of
 from tilewright.ops.gpu import ConvertLayout
+from tilewright.targets.nvidia.steps import STEPS
 from tilewright.targets.nvidia.target import NvidiaTarget
 
 FEATURES = NvidiaTarget(90).features()
@@ -29,7 +30,9 @@ def moved(epilogue: str, stored: str = "bf16") -> list[Value]:
     """)
     pointers = dict.fromkeys(("a", "b", "x_ptr", "y_ptr"), "*bf16")
     signature = {**pointers, "out": f"*{stored}", "n": "i32"}
-    ready = laid_out(build(kernel, signature), warps=4, lanes=32, features=FEATURES)
+    ready = laid_out(
+        build(kernel, signature), warps=4, lanes=32, features=FEATURES, layout_steps=STEPS
+    )
     return [op.operands[0] for op in ready.entry.walk() if isinstance(op, ConvertLayout)]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.async_machine import AsyncMachine, Race
+from tests.gpu_machine import gpu_machine
 from tilewright.base.diagnostics import InterpreterError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.interpret import interpret
@@ -17,7 +18,7 @@ from tilewright.ops.control import Barrier, For
 from tilewright.ops.gpu import CopyAsync, WaitCopies
 from tilewright.passes.verify_layouts import verify_layouts
 
-OPTIONS = {"num_warps": 1, "warp_size": 4}
+MACHINE = gpu_machine(lanes=4, warps=1)
 ROWS = 64  # of the matrices that are loaded, a row an iteration, and rows that must not be
 
 # Two tiles of different shapes and types; the second through a pointer offset that the loop
@@ -77,7 +78,7 @@ func @rows(%a: ptr<fp32> {{divisibility=16}}, %b: ptr<fp16> {{divisibility=16}},
 def pipelined(module: Module, stages: int, *more: str) -> Module:
     """A copy in which all loads of a loop are copies ahead, after more passes besides."""
     module = module.clone()
-    ctx = PassContext(options={**OPTIONS, "num_stages": stages})
+    ctx = PassContext(options={"num_stages": stages}, machine=MACHINE)
     steps = [Step(PASSES[name]) for name in ("pipeline_loads", *more)]
     run(module, steps, ctx, [Verifier()])
     verify_layouts(module.entry, ctx)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.frontend.kernels import build, kernel_from, type_string
+from tests.gpu_machine import gpu_machine
 from tests.ir_values import random_array, same_bits
 from tests.lowering.simt.harness import run_emulated
 from tilewright.compiler.pipeline import STEPS
@@ -166,9 +167,9 @@ def case(text: str, dtype: DType, *, disjoint: bool = False) -> tuple[Module, li
 
 def stripped(module: Module, warps: int = WARPS, lanes: int = LANES) -> Module:
     module = module.clone()
-    options = {"num_warps": warps, "warp_size": lanes}
+    machine = gpu_machine(lanes=lanes, warps=warps)
     steps = [Step(PASSES["strip_mine"]), Step(PASSES["dce"])]
-    run(module, steps, PassContext(options=options), [Verifier()])
+    run(module, steps, PassContext(machine=machine), [Verifier()])
     return module
 
 

@@ -76,3 +76,10 @@ def test_cache_is_temporary_and_shared_by_the_workers(workers: int, tmp_path: Pa
     folder = Path(seen.pop())
     assert str(folder) != os.environ["TILEWRIGHT_CACHE_DIR"]
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["emulator", "harness", "tiles"])
+def test_emulated_gpu_belongs_to_no_maker(name: str) -> None:
+    text = (ROOT / "tests" / "lowering" / "simt" / f"{name}.py").read_text("utf-8")
+    assert "nvidia" not in text.lower()
+    assert "cuda" not in text.lower()

@@ -79,6 +79,9 @@ COMPUTED_PLACES = ("base/late.py", "compat/managers.py", "compat/names.py")
 # What names the built-in targets, to load one when it is asked for.
 REGISTRIES = ("targets/registry.py",)
 
+# Targets' folders that are no target themselves -> the targets that share what is in them.
+SHARED = {"gpu": ("nvidia",)}
+
 # Folders that are closer than their layer -> the layers they may import besides themselves.
 CLOSED = {"runtime/devices": ("base",)}
 
@@ -200,7 +203,7 @@ def _internal_fault(file: str, parts: tuple[str, ...], root: Path) -> str | None
     if RANK[there] > RANK[here]:
         return f"{here} may not import {there}, which is above it"
     mine, other = _target(source, root), _target(parts, root)
-    if other not in (None, mine) and file not in REGISTRIES:
+    if other not in (None, mine) and mine not in SHARED.get(other, ()) and file not in REGISTRIES:
         return f"{f'targets/{mine}' if mine else file} may not import targets/{other}"
     return _closed_fault(file, parts, there)
 
@@ -260,7 +263,8 @@ SOUND = {
     "targets/protocol.py": "",
     "targets/cpu/__init__.py": "from tilewright.targets import protocol\nfrom . import emit\n",
     "targets/cpu/emit.py": "import llvmlite.binding as llvm\n",
-    "targets/nvidia/__init__.py": "from ..protocol import Target\n",
+    "targets/gpu/steps.py": "from ..protocol import Target\n",
+    "targets/nvidia/__init__.py": "from ..protocol import Target\nfrom ..gpu import steps\n",
     "runtime/jit.py": "from .devices import cpu\n",
     "runtime/devices/cpu.py": "from tilewright.base import knobs\nfrom . import llvm\n",
     "runtime/devices/llvm.py": "import llvmlite\n",
@@ -324,6 +328,16 @@ PLANTED = {
         "targets/cpu/bad.py",
         "from .. import nvidia",
         "targets/cpu may not import targets/nvidia",
+    ),
+    "what other targets share": (
+        "targets/cpu/bad.py",
+        "from ..gpu import steps",
+        "targets/cpu may not import targets/gpu",
+    ),
+    "a target from what it shares": (
+        "targets/gpu/bad.py",
+        "from ..nvidia import emit",
+        "targets/gpu may not import targets/nvidia",
     ),
     "a target from shared code": (
         "targets/bad.py",

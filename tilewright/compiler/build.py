@@ -35,6 +35,7 @@ from tilewright.ops.memory import Store
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
     GPUTarget,
+    HasMachine,
     Lowered,
     Stage,
     Target,
@@ -171,7 +172,8 @@ def replaced_module(text: str, module: Module, stage: str) -> Module:
 
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
     """What passes are told of a compilation."""
-    return PassContext(target.features(), options_dict(options), explain=explain)
+    machine = target.machine(options) if isinstance(target, HasMachine) else None
+    return PassContext(target.features(), options_dict(options), machine=machine, explain=explain)
 
 
 def written_arguments(fn: Function) -> list[int]:
@@ -274,5 +276,5 @@ def _internal_error(
 def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:
     """The module after the first steps, made anew: nothing is kept while all goes well."""
     module = source.make_ir(target.frontend_options(options))
-    run(module, steps, PassContext(target.features(), options_dict(options)))
+    run(module, steps, context_for(target, options))
     return module

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.core import Function, Module
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.verify import verify_module
 
 
@@ -40,6 +41,7 @@ class PassContext:
     Attributes:
         features: names of what the target has, which `Step.when` tests.
         options: compile options of the kernel, such as ``enable_fp_fusion``.
+        machine: the GPU that is compiled for; None for other targets. See `gpu`.
         counts: how often each thing was done, by pass.
         remarks: what was done, and what was refused and why, in the order in which it was decided.
         explain: whether somebody will read how the code came about: then reasons may take time to
@@ -54,8 +56,23 @@ class PassContext:
     remarks: list[Remark] = field(default_factory=lambda: list[Remark]())
     explain: bool = False
     module: Module | None = None
+    machine: GpuMachine | None = None
     replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     taken: set[str] = field(default_factory=set[str])
+
+    @property
+    def gpu(self) -> GpuMachine:
+        """The GPU that is compiled for.
+
+        Raises:
+            ValueError: no pass of this target may need one.
+        """
+        if self.machine is None:
+            raise ValueError(
+                "this pass shares work among the threads of a GPU, and no GPU is known; name a "
+                "target that has them, such as `opt -t sm_90`"
+            )
+        return self.machine
 
     def replacement(self, stage: str) -> bytes | None:
         """What a user has put in the place of a stage: who makes the stage goes on with that. None

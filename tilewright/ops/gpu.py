@@ -263,3 +263,34 @@ class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES | LOCAL):
 
     def evaluate(self) -> tuple[()]:
         return ()
+
+
+# -- launches that overlap ------------------------------------------------------------------------
+
+
+class WaitLaunches(Op, name="gpu.wait_launches", traits=READS | WRITES):
+    """Waits until the launches before this one have ended, and all that they wrote is seen.
+
+    Nothing is left to wait for unless the launch was allowed to begin early.
+
+        gpu.wait_launches : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()
+
+
+class StartDependents(Op, name="gpu.start_dependents", traits=WRITES | LOCAL):
+    """Lets the launch after this one begin once all programs have come here or have ended.
+
+    gpu.start_dependents : () -> ()
+    """
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def evaluate(self) -> tuple[()]:
+        return ()

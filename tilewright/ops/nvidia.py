@@ -1,12 +1,11 @@
-"""What NVIDIA GPUs have beyond others: matrix instructions, which take their operands in layouts of
-their own, and launches that overlap."""
+"""Matrix instructions of NVIDIA GPUs, which take their operands in layouts of their own."""
 
 from __future__ import annotations
 
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, require, variadic
 from tilewright.ir.index_map import IndexMap, identity
-from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
+from tilewright.ir.traits import IN_FLIGHT, LOCAL, WRITES
 from tilewright.ir.types import Shared, Tile, Type, shape_of
 from tilewright.ops.dot import Dot
 from tilewright.ops.numeric import Array
@@ -72,34 +71,3 @@ class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
 
     def evaluate(self, *values: Array) -> tuple[Array, ...]:
         return values
-
-
-# -- launches that overlap ------------------------------------------------------------------------
-
-
-class WaitLaunches(Op, name="nvidia.wait_launches", traits=READS | WRITES):
-    """Waits until the launches before this one have ended, and all that they wrote is seen.
-
-    Nothing is left to wait for unless the launch was allowed to begin early (`launch_pdl`).
-
-        nvidia.wait_launches : () -> ()
-    """
-
-    def result_types(self) -> tuple[Type, ...]:
-        return ()
-
-    def evaluate(self) -> tuple[()]:
-        return ()
-
-
-class StartDependents(Op, name="nvidia.start_dependents", traits=WRITES | LOCAL):
-    """Lets the launch after this one begin once all programs have come here or have ended.
-
-    nvidia.start_dependents : () -> ()
-    """
-
-    def result_types(self) -> tuple[Type, ...]:
-        return ()
-
-    def evaluate(self) -> tuple[()]:
-        return ()

@@ -78,8 +78,8 @@ class _Assignment:
     def __init__(self, fn: Function, ctx: PassContext) -> None:
         self.fn = fn
         self.ctx = ctx
-        self.warps: int = ctx.options.get("num_warps", 4)
-        self.lanes: int = ctx.options.get("warp_size", 32)
+        self.warps: int = ctx.gpu.warps
+        self.lanes: int = ctx.gpu.lanes
         self.infos: AxisMap = axis_info(fn)
         self.homes: dict[Value, Home] = {}
         self.made: dict[tuple[Value, LinearLayout], Value] = {}

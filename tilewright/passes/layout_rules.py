@@ -257,10 +257,6 @@ def coalesced(
     return families.blocked(extents, registers, lane_grid, warp_grid, order)
 
 
-REGISTERS = 65536
-"""Of a multiprocessor, of every GPU that layouts are for; the threads of a program share them."""
-
-
 def per_thread(extents: Sequence[int], lanes: int, warps: int) -> int:
     """Elements of a tile that each thread has, at least."""
     return max(1, prod(extents) // (lanes * warps))

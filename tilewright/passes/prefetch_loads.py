@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import element_of
-from tilewright.layout.linear import LANE, REGISTER, WARP
+from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load
-from tilewright.passes.layout_rules import REGISTERS
 from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
 
 NAME = "prefetch_loads"
@@ -62,11 +61,13 @@ def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]]
     loads = [op for op in loop.body if isinstance(op, Load) and _fits(fn, loop, op, ctx)]
     if not loads:
         return None
-    if _warps(loads[0]) == 1:
+    if ctx.gpu.warps == 1:
+        # A multiprocessor holds up to 32 such programs, which hide the loads of each other: a loop
+        # over 2048 numbers with an exponential of each loses 4 % by loads ahead.
         ctx.missed(NAME, "programs of one warp wait for memory in turns", loop.loc)
         return None
     size = sum(map(_bytes, loads))
-    needed, most = sum(map(_registers, loads)), min(map(_most_registers, loads))
+    needed, most = sum(map(_registers, loads)), ctx.gpu.registers // ctx.gpu.threads // PARTS
     if size > MAX_BYTES or needed > most:
         ctx.missed(
             NAME,
@@ -91,13 +92,6 @@ def _fits(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
     return True
 
 
-def _warps(load: Load) -> int:
-    """Of the program. A multiprocessor holds up to 32 programs of one warp, which hide the loads of
-    each other: a loop over 2048 numbers with an exponential of each loses 4 % by loads ahead."""
-    assert load.result.layout is not None
-    return load.result.layout.in_size(WARP)
-
-
 def _bytes(load: Load) -> int:
     """Of the tile, in a thread."""
     assert load.result.layout is not None
@@ -110,13 +104,6 @@ def _registers(load: Load) -> int:
     assert load.result.layout is not None
     words = -(-element_of(load.result.type).nbytes_in_memory // 4)
     return load.result.layout.in_size(REGISTER) * words
-
-
-def _most_registers(load: Load) -> int:
-    layout = load.result.layout
-    assert layout is not None
-    threads = layout.in_size(LANE) * layout.in_size(WARP)
-    return REGISTERS // threads // PARTS
 
 
 class _Prefetch(LoopRewrite):

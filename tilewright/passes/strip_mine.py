@@ -11,6 +11,7 @@ from tilewright.base.lazy import cached_property
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.index_map import Along, Every
+from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import I1, I32, element_of, is_float, shape_of, with_shape
 from tilewright.ops import arith
@@ -18,7 +19,7 @@ from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Arange, Broadcast, Splat
 from tilewright.ops.view import View
-from tilewright.passes.layout_rules import REGISTERS, is_tile, per_thread
+from tilewright.passes.layout_rules import is_tile, per_thread
 
 NAME = "strip_mine"
 
@@ -51,14 +52,13 @@ def strip_mine(fn: Function, ctx: PassContext) -> bool:
     apart. But a tile's elements are in no order where several warps work on it, and programs of one
     warp stay as they are.
     """
-    lanes, warps = ctx.options.get("warp_size", 32), ctx.options.get("num_warps", 4)
-    if warps == 1:
+    if ctx.gpu.warps == 1:
         return False
     changed = False
     for region in [fn.body, *(region for op in fn.walk() for region in op.regions)]:
         for ops in _runs(region):
             strips = _Strips(fn, ops)
-            parts = strips.parts(lanes, warps)
+            parts = strips.parts(ctx.gpu)
             if parts > 1 and strips.find(parts):
                 shape = "x".join(map(str, strips.shape))
                 ctx.did(NAME, f"tiles of {shape} are taken in {parts} parts", strips.stores[0].loc)
@@ -110,13 +110,13 @@ class _Strips:
 
     # -- whether it pays ------------------------------------------------------------------------
 
-    def parts(self, lanes: int, warps: int) -> int:
+    def parts(self, gpu: GpuMachine) -> int:
         """In how many parts the tiles should be taken; 1 if as they are."""
-        elements = per_thread(self.shape, lanes, warps)
+        elements = per_thread(self.shape, gpu.lanes, gpu.warps)
         accesses = [op.result if isinstance(op, Load) else op.value for op in self._accesses()]
         size = min(element_of(value.type).nbytes_in_memory for value in accesses)
         words, parts = self._words(), 1
-        most = min(MOST_REGISTERS, MOST_OF_ALL * REGISTERS / (lanes * warps))
+        most = min(MOST_REGISTERS, MOST_OF_ALL * gpu.registers / gpu.threads)
         while words * elements > most * parts:
             if elements // (2 * parts) < VECTOR_BYTES // size:
                 break

@@ -105,7 +105,7 @@ def _check_tile(op: Op, value: Value, ctx: PassContext) -> None:
         "a tile is not laid out over registers, lanes and warps: {layout}",
         **facts,
     )
-    threads = ctx.options.get("warp_size", 32), ctx.options.get("num_warps", 4)
+    threads = ctx.gpu.lanes, ctx.gpu.warps
     require(
         (layout.in_size(LANE), layout.in_size(WARP)) == threads,
         op,

@@ -16,6 +16,7 @@ from tilewright.base.late import late
 if TYPE_CHECKING:  # describing a device must not load the compiler
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
+    from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
 
 get_close_matches = late("difflib:get_close_matches")
@@ -75,6 +76,15 @@ class Resource:
     unit: str = ""
     note: str = ""
     missed: bool = False
+
+
+@runtime_checkable
+class HasMachine(Protocol):
+    """A target for GPUs, whose passes must know how many threads there are (`PassContext.gpu`)."""
+
+    def machine(self, options: Any) -> GpuMachine:
+        """The GPU, and how many of its threads run a program, for a kernel with these options."""
+        ...
 
 
 @runtime_checkable

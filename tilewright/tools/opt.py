@@ -2,6 +2,7 @@
 
 python -m tilewright opt kernel.ir -p canonicalize,cse,dce
 python -m tilewright opt kernel.ir --diff        (the whole pipeline, pass by pass)
+python -m tilewright opt kernel.ir -p assign_layouts -t sm_90
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.passes import PASSES, Observer, PassContext, Step, Timer, Verifier, run
 from tilewright.ir.printer import print_module
@@ -36,11 +38,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--passes", "-p", help="names of passes, with commas (default: those of every compilation)"
     )
+    parser.add_argument(
+        "--target", "-t", help="whose features and numbers of threads the passes see, as for show"
+    )
     parser.add_argument("--verify", action="store_true", help="verify the IR after each pass")
     parser.add_argument("--diff", action="store_true", help="print what each pass changed instead")
     parser.add_argument("--locations", action="store_true", help="print source locations")
     parser.add_argument("--time", action="store_true", help="print each pass's time, as comments")
     parser.add_argument("--counts", action="store_true", help="print what was done, as comments")
+
+
+def _context(target: str | None) -> PassContext:
+    """What passes see of a target, with its default options; of none, if that is None."""
+    if target is None:
+        return PassContext()
+    found = registry.target(target)
+    return context_for(found, found.parse_options({}))
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -53,7 +66,7 @@ def execute(args: argparse.Namespace) -> int:
         observers.append(narrator)
     if args.verify:
         observers.append(Verifier())
-    ctx = PassContext()
+    ctx = _context(args.target)
     run(module, steps, ctx, observers)
     if args.diff:
         narrator.flush()

@@ -11,11 +11,11 @@ import argparse
 import traceback
 from pathlib import Path
 
+from tilewright.compiler.build import context_for
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.ir.core import Module
-from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
+from tilewright.ir.passes import Observer, Step, Verifier, run
 from tilewright.targets import registry
-from tilewright.targets.protocol import options_dict
 from tilewright.tools.load import UsageError
 from tilewright.tools.opt import named_steps
 
@@ -46,7 +46,7 @@ def execute(args: argparse.Namespace) -> int:
         print(f"  {what} was {version}")
     target = registry.target(repro.target)
     options = target.parse_options(repro.options)
-    ctx = PassContext(target.features(), options_dict(options))
+    ctx = context_for(target, options)
     observers: list[Observer] = [_Announcer(), Verifier()]
     try:
         run(repro.module, named_steps(",".join(repro.steps)), ctx, observers)

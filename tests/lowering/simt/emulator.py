@@ -203,6 +203,12 @@ class EmulatedHardware:
     def publish(self, b: Builder) -> None:
         """Writes are seen at once."""
 
+    def wait_launches(self, b: Builder) -> None:
+        """Launches follow each other."""
+
+    def start_dependents(self, b: Builder) -> None:
+        """Launches follow each other."""
+
     def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
         """Copied at once: there is nothing to wait for."""
         self._check_aligned(b, dst, bytes)

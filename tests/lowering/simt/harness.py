@@ -8,20 +8,18 @@ from typing import Any
 import numpy as np
 
 from tests.arrays import copied
+from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware
 from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.parser import parse_module
-from tilewright.ir.passes import PassContext, Verifier, run
+from tilewright.ir.passes import PassContext, Step, Verifier, run
 from tilewright.ir.verify import verify_module
-from tilewright.targets.nvidia import codegen as _codegen
-from tilewright.targets.nvidia.steps import STEPS as LAYOUT_STEPS
+from tilewright.targets.gpu.steps import steps
 
-# Importing this registers how ops are emitted.
-REGISTERED = _codegen.REGISTERED
-
+LAYOUT_STEPS = steps()
 Grid = tuple[int, int, int]
 NO_FEATURES: frozenset[str] = frozenset()
 
@@ -37,12 +35,18 @@ def laid_out(
     lanes: int,
     tile_passes: bool = True,
     features: frozenset[str] = NO_FEATURES,
+    target: str = "emulator",
+    layout_steps: Sequence[Step] = LAYOUT_STEPS,
 ) -> Module:
-    """A copy of the module after the passes of a GPU target with these features."""
+    """A copy of the module after the passes of a GPU target with these features.
+
+    Args:
+        layout_steps: the target's; those of all GPUs, unless a maker's own are what is tested.
+    """
     module = module.clone()
-    steps = (*STEPS, *LAYOUT_STEPS) if tile_passes else LAYOUT_STEPS
-    options = {"num_warps": warps, "warp_size": lanes, "num_stages": 3}
-    run(module, steps, PassContext(features, options), [Verifier()])
+    machine = gpu_machine(lanes=lanes, warps=warps, target=target)
+    context = PassContext(features, {"num_stages": 3}, machine=machine)
+    run(module, (*(STEPS if tile_passes else ()), *layout_steps), context, [Verifier()])
     return module
 
 
@@ -59,7 +63,14 @@ def run_emulated(
     features: frozenset[str] = NO_FEATURES,
 ) -> Emulated:
     """Compile for the emulated GPU and run there. Arrays are written in place."""
-    ready = laid_out(module, warps=warps, lanes=lanes, tile_passes=tile_passes, features=features)
+    ready = laid_out(
+        module,
+        warps=warps,
+        lanes=lanes,
+        tile_passes=tile_passes,
+        features=features,
+        target=name,
+    )
     compiled = Emulated(ready, EmulatedHardware(lanes, name), warps)
     compiled.launch(grid, args, seed)
     return compiled

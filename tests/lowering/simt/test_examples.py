@@ -24,9 +24,9 @@ JOBS = (
 )
 
 
-@pytest.mark.parametrize("warps", [1, 4])
+@pytest.mark.parametrize(("warps", "lanes"), [(1, 8), (4, 8), (2, 64)])
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
-def test_example(job: Job, warps: int) -> None:
+def test_example(job: Job, warps: int, lanes: int) -> None:
     program = job.recipe(*job.params)
     source, everything = source_of(program)
     target = registry.target("cpu")
@@ -36,7 +36,7 @@ def test_example(job: Job, warps: int) -> None:
     values = [v for v, type in zip(everything, types, strict=True) if type != CONSTEXPR]
     args = [v.array.copy() if isinstance(v, At) else v for v in values]
     x, y, z = (*program.grid, 1, 1)[:3]
-    run_emulated(module, (x, y, z), args, warps=warps)
+    run_emulated(module, (x, y, z), args, warps=warps, lanes=lanes)
     arrays = [a for a in args if isinstance(a, np.ndarray)]
     for place, (array, wanted) in enumerate(zip(arrays, expected, strict=True)):
         problem = difference(array, wanted, program.bound)

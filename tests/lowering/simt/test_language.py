@@ -60,6 +60,7 @@ def check(text: str, *inputs: Any, assemble: bool = True) -> None:
     for name, launch in {
         "GPU": lambda a: run_emulated(module, (1, 1, 1), a, warps=4, lanes=8),
         "small GPU": lambda a: run_emulated(module, (1, 1, 1), a, warps=2, lanes=32),
+        "GPU of wide warps": lambda a: run_emulated(module, (1, 1, 1), a, warps=1, lanes=64),
         "CPU": lambda a: run_compiled(module, (1, 1, 1), a),
     }.items():
         found = [a.copy() for a in args]

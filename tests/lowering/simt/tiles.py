@@ -42,8 +42,15 @@ class Threads(NamedTuple):
     lanes: int
 
 
-# One of everything, several of everything, a GPU's own number of lanes, more threads than elements.
-THREADS = (Threads(1, 1), Threads(2, 4), Threads(4, 8), Threads(1, 32), Threads(4, 32))
+# One of everything, several of everything, GPUs' own numbers of lanes, more threads than elements.
+THREADS = (
+    Threads(1, 1),
+    Threads(2, 4),
+    Threads(4, 8),
+    Threads(1, 32),
+    Threads(4, 32),
+    Threads(2, 64),
+)
 
 
 # Of arrays, in bytes: what a launch finds out of its arguments, and vectors need.

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, run
+from tilewright.ir.passes import run
 from tilewright.targets.nvidia.assemble import find_assembler
 from tilewright.targets.nvidia.target import NvidiaTarget
-from tilewright.targets.protocol import Lowered, options_dict
+from tilewright.targets.protocol import Lowered
 
 
 def lower(module: Module, arch: int = 90, **options: Any) -> Lowered:
@@ -20,7 +21,7 @@ def lower(module: Module, arch: int = 90, **options: Any) -> Lowered:
         pytest.skip("needs ptxas or nvJitLink")
     target = NvidiaTarget(arch)
     parsed = target.parse_options(options)
-    ctx = PassContext(features=target.features(), options=options_dict(parsed))
+    ctx = context_for(target, parsed)
     module = module.clone()
     run(module, pipeline(target), ctx)
     return target.compile(module, ctx, parsed)

@@ -12,10 +12,11 @@ from tests.targets.nvidia.lowered import lower
 from tests.targets.nvidia.modules import wgmma
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
+from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
-from tilewright.ir.passes import PassContext, run
+from tilewright.ir.passes import run
 from tilewright.targets.nvidia import best_cubin, emit, target
 from tilewright.targets.nvidia.advice import Advice, advice_in, serialises_products
 from tilewright.targets.nvidia.assemble import (
@@ -28,7 +29,6 @@ from tilewright.targets.nvidia.assemble import (
 )
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.targets.nvidia.target import NvidiaTarget
-from tilewright.targets.protocol import options_dict
 
 SERIALISED = (
     "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
@@ -128,7 +128,7 @@ def kernel(x_ptr):
 def test_advice_on_a_kernel_is_a_remark_at_its_product() -> None:
     hopper = NvidiaTarget(90)
     options = hopper.parse_options({})
-    ctx = PassContext(hopper.features(), options_dict(options))
+    ctx = context_for(hopper, options)
     module = product()
     run(module, pipeline(hopper), ctx)
     with knobs.nvidia.scope():
@@ -144,7 +144,7 @@ def compile_debug_build() -> list[str]:
     """Compile a product with the checks of a debug build; gives the advice on it."""
     hopper = NvidiaTarget(90)
     options = hopper.parse_options({"debug": True})
-    ctx = PassContext(hopper.features(), options_dict(options))
+    ctx = context_for(hopper, options)
     module = product()
     run(module, pipeline(hopper), ctx)
     hopper.compile(module, ctx, options)

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.gpu_machine import gpu_machine
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Module, Op
@@ -23,6 +24,7 @@ from tilewright.ops.nvidia import Mma, Wgmma
 from tilewright.passes.assign_layouts import assign_layouts
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.verify_layouts import LayoutVerifier
+from tilewright.targets.gpu.thread_products import thread_products
 from tilewright.targets.nvidia.choose_mma import choose_mma, groups_of, instruction_columns
 from tilewright.targets.nvidia.features import processor
 from tilewright.targets.nvidia.target import NvidiaTarget
@@ -61,8 +63,9 @@ def module_of(type: str, shape: Shape, orders: str = "nn", precision: str = "tf3
 
 def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:
     """The product after the choice, with layouts that are verified."""
-    ctx = PassContext(processor(arch).features, {"num_warps": warps, "warp_size": 32})
-    steps = [*STEPS, Step(choose_mma), Step(assign_layouts), Step(remove_dead_code)]
+    ctx = PassContext(processor(arch).features, machine=gpu_machine(lanes=32, warps=warps))
+    passes = choose_mma, thread_products, assign_layouts, remove_dead_code
+    steps = [*STEPS, *map(Step, passes)]
     run(module, steps, ctx, [Verifier(), LayoutVerifier(ctx)])
     (found,) = (op for op in module.walk() if isinstance(op, Dot))
     return found
@@ -222,6 +225,10 @@ def test_constants_of_fp8_are_multiplied_as_fp16(left: bool, rows: int) -> None:
             : ({rows}x32xfp8e5, 32x64xfp8e5, {rows}x64xfp32) -> {rows}x64xfp32
           control.return [%4] : {rows}x64xfp32 -> ()
         }}""")
-    run(module, [Step(choose_mma)], PassContext(features=processor(90).features))
+    run(
+        module,
+        [Step(choose_mma)],
+        PassContext(processor(90).features, machine=gpu_machine(lanes=32, warps=4)),
+    )
     products = [op for op in module.entry.walk() if isinstance(op, Dot)]
     assert [dtype_of(op.lhs.type) for op in products] == [tl.float16]

@@ -17,9 +17,10 @@ from tests.async_machine import AsyncMachine, Race
 from tests.gpu import products
 from tests.gpu.programs import Program, difference, interpreted, source_of
 from tilewright.base.diagnostics import InterpreterError
+from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.core import Module, Op
-from tilewright.ir.passes import PassContext, Verifier, run
+from tilewright.ir.passes import Verifier, run
 from tilewright.ir.types import FP16, dtype_of
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.dot import Dot
@@ -27,7 +28,6 @@ from tilewright.ops.gpu import CopyAsync, WaitCopies
 from tilewright.ops.nvidia import Mma, Wgmma, WgmmaWait
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.nvidia.target import NvidiaTarget
-from tilewright.targets.protocol import options_dict
 
 TARGET = NvidiaTarget(90)
 TILE = 64, 64, 32
@@ -38,7 +38,7 @@ def lowered(program: Program, warps: int, stages: int) -> tuple[Module, Counter[
     options = TARGET.parse_options({"num_warps": warps, "num_stages": stages})
     source, _ = source_of(program)
     module = source.make_ir(TARGET.frontend_options(options))
-    ctx = PassContext(TARGET.features(), options_dict(options))
+    ctx = context_for(TARGET, options)
     run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
     return module, ctx.counts
 

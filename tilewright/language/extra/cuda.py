@@ -10,7 +10,7 @@ from tilewright.language.extra.threads import num_threads, num_warps
 from tilewright.language.semantic import asm, convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.values import builtin, tensor
-from tilewright.ops.nvidia import StartDependents, WaitLaunches
+from tilewright.ops.gpu import StartDependents, WaitLaunches
 
 __all__ = [
     "convert_custom_float8_sm70", "convert_custom_float8_sm80", "gdc_launch_dependents", "gdc_wait",

@@ -80,6 +80,17 @@ class Hardware(Protocol):
         """
         ...
 
+    def wait_launches(self, b: Builder) -> None:
+        """Wait for the launches before this one, and see what they wrote.
+
+        Nothing where a launch never begins before those have ended.
+        """
+        ...
+
+    def start_dependents(self, b: Builder) -> None:
+        """Let the launch after this one begin, where launches can overlap."""
+        ...
+
     def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
         """Start to copy 4, 8 or 16 bytes from global to shared memory; zeros without the mask."""
         ...

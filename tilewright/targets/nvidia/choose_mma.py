@@ -62,14 +62,11 @@ def choose_mma(fn: Function, ctx: PassContext) -> bool:
             lhs, rhs = (_staged(op, v, axis, infos) for v, axis in ((op.lhs, 1), (op.rhs, 0)))
             replace(op, _insert(op, Mma, lhs, rhs).results[0])
             ctx.count("mma")
-        else:
-            _use_threads(op)
-            ctx.missed("choose_mma", "no matrix instruction computes this product", op.loc)
     return True
 
 
 def _warps(ctx: PassContext) -> int:
-    return ctx.options.get("num_warps", 4)
+    return ctx.gpu.warps
 
 
 def _is_tf32(op: Dot) -> bool:
@@ -125,14 +122,6 @@ def _use_wgmma(op: Dot, infos: AxisMap) -> None:
     product = _insert(op, Wgmma, lhs, _shared(op, op.rhs, 0, infos))
     wait = before(op, WgmmaWait([product.results[0]], 0))
     replace(op, wait.results[0])
-
-
-def _use_threads(op: Dot) -> None:
-    """Both operands in shared memory, for each thread to read its rows and columns."""
-    for i, value in enumerate((op.lhs, op.rhs)):
-        share = before(op, Share(value))
-        share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
-        op.set_operand(i, share.results[0])
 
 
 def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
@@ -258,25 +247,6 @@ def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
     return Demands(layouts, layouts)
 
 
-def _dot_demands(op: Dot, ctx: PassContext) -> Demands:
-    """Squares of elements for each thread, so that each one read is used several times."""
-    shape = ir.shape_of(op.acc.type)
-    *batch, m, n = shape
-    lanes, warps = ctx.options.get("warp_size", 32), _warps(ctx)
-    square = (min(4, m), min(4, n))
-    lane_columns = min(8, lanes, n // square[1])
-    lane_rows = lanes // lane_columns
-    acc = families.blocked(
-        shape,
-        (*(1 for _ in batch), *square),
-        (*(1 for _ in batch), lane_rows, lane_columns),
-        (*(1 for _ in batch), warps, 1),
-        families.row_major(len(shape)),
-    )
-    return Demands([None, None, acc], [acc])
-
-
-ANCHORS[Dot] = _dot_demands
 ANCHORS[WgmmaWait] = _wait_demands
 ANCHORS[Wgmma] = _wgmma_demands
 ANCHORS[Mma] = _mma_demands

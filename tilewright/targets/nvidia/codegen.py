@@ -5,39 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base import knobs
 from tilewright.ir.core import Module
 from tilewright.ir.passes import PassContext
-from tilewright.ir.printer import print_module
-from tilewright.lowering import arith as _arith
-from tilewright.lowering.simt import asm as _asm
-from tilewright.lowering.simt import atomic as _atomic
-from tilewright.lowering.simt import buffers as _buffers
-from tilewright.lowering.simt import control as _control
-from tilewright.lowering.simt import convert as _convert
-from tilewright.lowering.simt import debug as _debug
-from tilewright.lowering.simt import dot as _dot
-from tilewright.lowering.simt import gather as _gather
-from tilewright.lowering.simt import histogram as _histogram
-from tilewright.lowering.simt import map as _map
-from tilewright.lowering.simt import memory as _memory
-from tilewright.lowering.simt import reduce as _reduce
-from tilewright.lowering.simt import scan as _scan
-from tilewright.lowering.simt import shape as _shape
-from tilewright.lowering.simt import sort as _sort
-from tilewright.lowering.simt.kernel import Kernel
-from tilewright.targets.nvidia import arith as _own_arith
-from tilewright.targets.nvidia import launches as _launches
+from tilewright.targets.gpu.codegen import emit_kernel
+from tilewright.targets.nvidia import arith as _arith
 from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia.emit import kernel_attributes
-from tilewright.targets.nvidia.features import WARP_SIZE
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 
 # Importing these registers how their ops are emitted.
-REGISTERED = (
-    *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
-    *(_memory, _mma, _reduce, _scan, _shape, _sort, _own_arith, _launches),
-)
+REGISTERED = (_arith, _mma)
 
 if TYPE_CHECKING:
     from tilewright.targets.nvidia.target import CudaOptions
@@ -67,32 +44,24 @@ class Generated:
 
 
 def generate(
-    module: Module, options: CudaOptions, features: frozenset[str], ctx: PassContext | None = None
+    module: Module, options: CudaOptions, features: frozenset[str], ctx: PassContext
 ) -> Generated:
     """LLVM IR for a module after the tile passes and those that give layouts; remarks on it go to
     the context."""
-    fn = module.entry
-    ctx = ctx or PassContext(features)
-    threads = options.num_warps * WARP_SIZE
-    attributes = kernel_attributes(threads, options.maxnreg)
-    kernel = Kernel(
-        fn,
+    emitted = emit_kernel(
+        module,
         NvidiaHardware(features),
-        options.num_warps,
-        attributes=attributes,
+        ctx,
+        attributes=kernel_attributes(ctx.gpu.threads, options.maxnreg),
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
-        lines=not knobs.compilation.disable_line_info or ctx.explain,
-        ctx=ctx,
     )
-    text = kernel.emit()
-    laid_out, version = print_module(module), _mma.ptx_version(fn)
     # Clusters only make programs faster: each program is one CTA yet, whatever was asked for.
     return Generated(
-        text,
-        fn.name,
-        laid_out,
-        kernel.shared.bytes,
-        ptx_version=version,
+        emitted.llvm,
+        emitted.name,
+        emitted.laid_out,
+        emitted.shared_bytes,
+        ptx_version=_mma.ptx_version(module.entry),
         metadata={"num_ctas": 1},
     )

@@ -17,6 +17,10 @@ from functools import cache
 DEFAULT_ARCH = 90
 WARP_SIZE = 32
 
+# CUDA C++ Programming Guide, "Technical Specifications": of every architecture.
+REGISTERS = 65536  # of a multiprocessor
+MAX_REGISTERS = 255  # of a thread
+
 # The newest PTX that LLVM writes, as major * 10 + minor.
 NEWEST_PTX = 90
 

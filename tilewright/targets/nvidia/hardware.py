@@ -77,6 +77,18 @@ class NvidiaHardware:
     def publish(self, b: Builder) -> None:
         b.inline_asm("fence.proxy.async.shared::cta;", "~{memory}", VOID, [], True)
 
+    def wait_launches(self, b: Builder) -> None:
+        self._control_launches(b, "wait")
+
+    def start_dependents(self, b: Builder) -> None:
+        self._control_launches(b, "launch_dependents")
+
+    def _control_launches(self, b: Builder, what: str) -> None:
+        # Inline assembly that clobbers memory: LLVM takes its intrinsics for ops that touch none,
+        # and would move loads across them.
+        if "dependent_launch" in self.features:
+            b.inline_asm(f"griddepcontrol.{what};", "~{memory}", VOID, [], True)
+
     def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
         # Only 16 bytes may go past L1, where a tile that is read once would be in the way.
         cache = "cg" if bytes == 16 else "ca"

@@ -7,9 +7,8 @@ waits for memory.
 
 from __future__ import annotations
 
-from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.features import REGISTERS, WARP_SIZE, Processor
 
-REGISTERS = 65536  # of a multiprocessor (CUDA C++ Programming Guide, "Technical Specifications")
 REGISTER_UNIT = 8  # registers of a thread are given out in these steps
 MAX_CTAS = 32
 RESERVED_SHARED = 1024  # bytes of shared memory that the system takes of each CTA

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.features import MAX_REGISTERS, REGISTERS, WARP_SIZE, Processor
 from tilewright.targets.nvidia.occupancy import (
     MAX_CTAS,
     REGISTER_UNIT,
-    REGISTERS,
     RESERVED_SHARED,
     resident_ctas,
 )
 from tilewright.targets.protocol import Resource
 
-MAX_REGISTERS = 255
 UNKNOWN = "no assembler was found, so the driver decides when it loads the kernel"
 FEW = 25  # percent of the threads there could be, below which memory's latency is hard to hide
 

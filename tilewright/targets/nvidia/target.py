@@ -12,11 +12,13 @@ from tilewright.base.diagnostics import PTXASError
 from tilewright.base.late import late
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
-from tilewright.targets.base_backend import BaseBackend
+from tilewright.targets.gpu.target import GpuTarget
 from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
+    MAX_REGISTERS,
     NEWEST_PTX,
+    REGISTERS,
     WARP_SIZE,
     Processor,
     processor,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tilewright.base.findings import Finding
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
+    from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
     from tilewright.targets.nvidia.best_cubin import Assembled
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 # A kernel that is found in the store needs only the key.
 _frontend_options = late("tilewright.frontend.options:FrontendOptions")
 _steps = late("tilewright.targets.nvidia.steps:steps")
+_machine = late("tilewright.ir.machine:GpuMachine")
 generate = late("tilewright.targets.nvidia.codegen:generate")
 _compile_text = late("tilewright.targets.nvidia.emit:compile_text")
 _parse_module = late("tilewright.ir.parser:parse_module")
@@ -49,7 +53,6 @@ examine = late("tilewright.targets.nvidia.doctor:examine")
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
-MAX_REGISTERS = 255
 SCRATCH_ALIGN = 128  # of a program's global scratch memory: what a tensor map needs, and more
 
 
@@ -95,7 +98,7 @@ class CudaOptions:
     arch: str = f"sm{DEFAULT_ARCH}"
 
 
-class NvidiaTarget(BaseBackend):
+class NvidiaTarget(GpuTarget):
     """Compiles tile IR to cubins, or to PTX where there is no assembler. It needs no GPU.
 
     Args:
@@ -167,6 +170,17 @@ class NvidiaTarget(BaseBackend):
             enable_fp_fusion=options.enable_fp_fusion,
             backend_name=self.name,
             arch=options.arch,
+        )
+
+    def machine(self, options: CudaOptions) -> GpuMachine:
+        return _machine(
+            target=self.name,
+            title="NVIDIA GPUs",
+            lanes=WARP_SIZE,
+            warps=options.num_warps,
+            registers=REGISTERS,
+            thread_registers=MAX_REGISTERS,
+            shared_bytes=self.processor.shared_limit,
         )
 
     def steps(self) -> Sequence[Step]:

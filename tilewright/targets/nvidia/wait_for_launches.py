@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tilewright.ir.core import Function, Op
 from tilewright.ir.passes import PassContext, compiler_pass
-from tilewright.ops.nvidia import WaitLaunches
+from tilewright.ops.gpu import WaitLaunches
 
 
 @compiler_pass("wait_for_launches")
 def wait_for_launches(fn: Function, ctx: PassContext) -> bool:
-    """With the option `launch_pdl`, insert `nvidia.wait_launches` before the first op of the
+    """With the option `launch_pdl`, insert `gpu.wait_launches` before the first op of the
     function's body that accesses global memory, in a region of its own too.
 
     Needs: inlined calls.  Leaves: everything else as it is.

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.gpu import compile_time
 from tests.frontend.kernels import kernel_from
+from tests.gpu_machine import gpu_machine
 from tilewright.base.diagnostics import CompilationError, Loc
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
@@ -17,11 +18,12 @@ from tilewright.ir.define import REGISTRY, Op, operand
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, Type
 from tilewright.ops.control import Return
-from tilewright.targets.nvidia.check import check_kernel, error_at
+from tilewright.targets.gpu.check import check_kernel, error_at
 from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import GPUTarget
 
 HOPPER = GPUTarget("cuda", 90, 32)
+CONTEXT = PassContext(machine=gpu_machine(lanes=32, warps=4))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +113,7 @@ def test_op_without_a_lowering_shows_its_source(tmp_path: Path) -> None:
     path = tmp_path / "kernels.py"
     path.write_text(KERNEL)
     with pytest.raises(CompilationError) as found:
-        check_kernel(_with_strange(Loc(str(path), 13, 9, "strange")), PassContext())
+        check_kernel(_with_strange(Loc(str(path), 13, 9, "strange")), CONTEXT)
     assert str(found.value).splitlines() == [
         "at 4:4:",
         "def strange(x):",
@@ -119,13 +121,13 @@ def test_op_without_a_lowering_shows_its_source(tmp_path: Path) -> None:
         "    y = x",
         "    tw.language.strange(y)",
         "    ^",
-        "arith.strange can't be compiled for NVIDIA GPUs",
+        "arith.strange can't be compiled for emulated GPUs",
     ]
 
 
 def test_op_from_nowhere_is_refused_too() -> None:
     with pytest.raises(CompilationError, match=r"source unavailable.*\narith\.strange can't be"):
-        check_kernel(_with_strange(None), PassContext())
+        check_kernel(_with_strange(None), CONTEXT)
 
 
 @pytest.mark.parametrize("function", ["", "second"])

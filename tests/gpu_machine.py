@@ -1,0 +1,20 @@
+"""Descriptions of GPUs of no maker, which passes and the emulated GPU are tested with."""
+
+from __future__ import annotations
+
+from tilewright.ir.machine import GpuMachine
+
+
+def gpu_machine(
+    *, lanes: int, warps: int, target: str = "emulator", shared_bytes: int = 64 * 1024
+) -> GpuMachine:
+    """A GPU with so many lanes in a warp, and so many warps for a program."""
+    return GpuMachine(
+        target,
+        "emulated GPUs",
+        lanes=lanes,
+        warps=warps,
+        registers=65536,
+        thread_registers=255,
+        shared_bytes=shared_bytes,
+    )

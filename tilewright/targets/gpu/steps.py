@@ -1,0 +1,55 @@
+"""The passes on tile IR of all GPUs, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.passes import Step
+from tilewright.passes.assign_layouts import assign_layouts
+from tilewright.passes.cse import merge_equal_values
+from tilewright.passes.dce import remove_dead_code
+from tilewright.passes.licm import hoist_invariants
+from tilewright.passes.pad_tiles import pad_tiles
+from tilewright.passes.pipeline_loads import pipeline_loads
+from tilewright.passes.prefetch_loads import prefetch_loads
+from tilewright.passes.strip_mine import strip_mine
+from tilewright.targets.gpu import codegen as _codegen
+from tilewright.targets.gpu.check import check_kernel
+from tilewright.targets.gpu.thread_products import thread_products
+
+_ = _codegen  # brings the lowering, in which `check_kernel` looks for each op
+
+
+def steps(
+    *,
+    first: Sequence[Step] = (),
+    choose_instructions: Sequence[Step] = (),
+    overlap: Sequence[Step] = (),
+    schedule: Sequence[Step] = (),
+) -> tuple[Step, ...]:
+    """The steps of a target, with its own passes among those of all.
+
+    Args:
+        first: before any other.
+        choose_instructions: replace each `tile.dot` that a matrix instruction computes.
+        overlap: let products run while the next operands come, once loads are pipelined.
+        schedule: move waits for products to where their results are used.
+    """
+    return (
+        *first,
+        Step(pad_tiles),
+        Step(check_kernel),
+        *choose_instructions,
+        Step(thread_products),
+        Step(strip_mine, optional=True),
+        Step(assign_layouts),
+        Step(remove_dead_code),
+        Step(merge_equal_values, optional=True),
+        Step(pipeline_loads, when="async_copy", optional=True),
+        *overlap,
+        Step(prefetch_loads, optional=True),
+        *schedule,
+        Step(merge_equal_values, optional=True),
+        Step(hoist_invariants, optional=True),
+        Step(remove_dead_code, optional=True),
+    )

@@ -1,0 +1,60 @@
+"""Products that no matrix instruction computes: each thread computes elements of the result."""
+
+from __future__ import annotations
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Function
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.layout import families
+from tilewright.ops.dot import Dot
+from tilewright.ops.gpu import Share
+from tilewright.passes.assign_layouts import ANCHORS, Demands
+
+NAME = "thread_products"
+SQUARE = 4  # rows and columns of the result that a thread has next to each other
+ROW_LANES = 8  # lanes along a row of the result
+
+
+@compiler_pass(NAME)
+def thread_products(fn: Function, ctx: PassContext) -> bool:
+    """Put the operands of each `tile.dot` into shared memory, for each thread to read its rows and
+    columns of them.
+
+    Needs: matrix instructions chosen.  Leaves: `tile.dot` of buffers alone.
+    """
+    dots = [op for op in fn.walk() if type(op) is Dot]
+    for op in dots:
+        _share_operands(op)
+        ctx.missed(NAME, "no matrix instruction computes this product", op.loc)
+    return bool(dots)
+
+
+def _share_operands(op: Dot) -> None:
+    assert op.parent is not None
+    for i, value in enumerate((op.lhs, op.rhs)):
+        share = Share(value)
+        share.loc = op.loc
+        op.parent.insert_before(share, op)
+        share.results[0].layout = families.shared_row_major(ir.shape_of(value.type))
+        op.set_operand(i, share.results[0])
+
+
+def _demands(op: Dot, ctx: PassContext) -> Demands:
+    """Squares of elements for each thread, so that each one read is used several times."""
+    shape = ir.shape_of(op.acc.type)
+    *batch, m, n = shape
+    lanes = ctx.gpu.lanes
+    square = (min(SQUARE, m), min(SQUARE, n))
+    lane_columns = min(ROW_LANES, lanes, n // square[1])
+    lane_rows = lanes // lane_columns
+    acc = families.blocked(
+        shape,
+        (*(1 for _ in batch), *square),
+        (*(1 for _ in batch), lane_rows, lane_columns),
+        (*(1 for _ in batch), ctx.gpu.warps, 1),
+        families.row_major(len(shape)),
+    )
+    return Demands([None, None, acc], [acc])
+
+
+ANCHORS[Dot] = _demands
