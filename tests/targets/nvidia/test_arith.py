@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.frontend.kernels import build, kernel_from
 from tests.lowering.simt.tiles import tile, tile_kernel
 from tests.targets.nvidia.lowered import lower, ptx_of
 from tilewright.ir import types as ir
@@ -144,3 +145,23 @@ def test_accesses_are_as_wide_as_they_can_be() -> None:
         assert len(re.findall(rf"ld\.global\.{width}", text)) >= 2
         assert f"st.global.{width}" in text
         assert not re.search(r"(ld|st)\.global\.b", text)
+
+
+@pytest.mark.parametrize(
+    ("bits", "float_"), [("int16", "float16"), ("uint16", "float16"), ("int32", "float32")]
+)
+@pytest.mark.parametrize("value", ["flag", "(n > 3)", "tl.where(n > 3, 1, 0)", "(n & 1)"])
+def test_bits_that_become_a_float_are_hidden_from_the_assembler(
+    value: str, bits: str, float_: str
+) -> None:
+    """It would convert the integer, where the fp16 (or fp32) with these bits is meant."""
+    wide = {"float16": "float32", "float32": "float64"}[float_]
+    text = f"""
+    def kernel(p, n, flag):
+        bits = {value}.to(tl.{bits})
+        tl.store(p, bits.to(tl.{float_}, bitcast=True).to(tl.{wide}))
+    """
+    types = {"p": {"float32": "*fp32", "float64": "*fp64"}[wide], "n": "i32", "flag": "i1"}
+    found = ptx_of(build(kernel_from(text), types))
+    top = {"float16": 1 << 15, "float32": 1 << 31}[float_]
+    assert f", {top + 1}, 0, " in found

@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from tilewright.analysis.ranges import value_range
 from tilewright.ir import types as ir
+from tilewright.ir.core import Value
 from tilewright.lowering import arith as common
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import BF16, F32, F64, I32, Builder, V, const, int_type, like
@@ -300,16 +302,34 @@ _MOVES = {16: ("b16", "=h,h"), 32: ("b32", "=r,f"), 64: ("b64", "=l,d")}
 
 @lowers(arith.Bitcast, target="cuda")
 def lower_bitcast(b: Builder, op: arith.Bitcast, src: V) -> V:
-    """The bits of a float are moved, so that assemblers know that they are a number now.
+    """The same bits, such that ptxas takes them for no conversion of numbers (seen with 13.0).
 
     LLVM's registers have no type: a narrow store of a float's low bits is a store of a wide
-    register, which ptxas takes for a conversion to an integer (seen with 13.0).
+    register, which ptxas takes for a conversion to an integer. So bits of a float are moved. And
+    `selp 1, 0` that is converted from fp16 to fp32, or from fp32 to fp64, becomes 1.0 there, as if
+    it were an integer. So bits that are 0 or 1 are hidden.
     """
+    if register_type(op.to).is_float and src.type.bits in (16, 32) and _is_bit(op.src):
+        return common.lower_bitcast(b, op, _hidden_bit(b, src))
     if not src.type.is_float or register_type(op.to).is_float:
         return common.lower_bitcast(b, op, src)
     size, constraints = _MOVES[src.type.bits]
     target = int_type(src.type.bits)
     return b.inline_asm(f"mov.{size} $0, $1;", constraints, target, [src])
+
+
+def _is_bit(value: Value) -> bool:
+    """Whether every element is an integer that is 0 or 1."""
+    return ir.is_int(value.type) and value_range(value) in ((0, 0), (0, 1), (1, 1))
+
+
+def _hidden_bit(b: Builder, src: V) -> V:
+    """An integer that is 0 or 1, by instructions of which ptxas does not see that it is."""
+    bits = src.type.bits
+    top = 1 << (bits - 1)
+    code = f"selp.b{bits} $0, {top + 1}, 0, $1; and.b{bits} $0, $0, {top - 1};"
+    chosen = b.icmp("ne", src, const(src.type, 0))
+    return b.inline_asm(code, "=h,b" if bits == 16 else "=r,b", src.type, [chosen])
 
 
 # -- trigonometry ---------------------------------------------------------------------------------
