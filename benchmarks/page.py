@@ -136,7 +136,7 @@ def _time(us: float) -> str:
 
 def _summary(rows: list[dict[str, Any]]) -> Iterable[str]:
     """The README's table: the range of the ratios of each kind of work."""
-    yield "| work | torch's time / tilewright's: lowest, mean, highest |"
+    yield "| workload | speedup over torch: min, **mean**, max |"
     yield "|---|---|"
     ratios = [row for row in rows if "ratio" in row]
     for family in dict.fromkeys(row["family"] for row in ratios):

@@ -61,7 +61,7 @@ def test_readme_gets_the_range_of_the_ratios(written: Path) -> None:
     assert (written / "README.md").read_text().splitlines() == [
         "a",
         "<!-- benchmarks -->",
-        "| work | torch's time / tilewright's: lowest, mean, highest |",
+        "| workload | speedup over torch: min, **mean**, max |",
         "|---|---|",
         "| add, 1 thread | 2.00, **4.00**, 8.00 |",
         "| add, 2 threads | 0.50, **0.71**, 1.00 |",
