@@ -1,6 +1,6 @@
-"""Every public name on every element type: it does the same everywhere, or is refused with words.
+"""Every public name, for every element type, gives the same result on all targets or is rejected.
 
-`docs/support.md` is the table of it; `sheet.py` writes it.
+`support_table.py` writes the results to `docs/support.md`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import tilewright.language as tl
 from tests.language.libdevice_names import SIGNATURES
 from tests.language.references import FUNCTIONS, MOVES, NUMBERS, Reference
 from tests.language.support_table import (
+    LANGUAGE,
+    NAMES,
     OPERANDS,
     TABLE,
     TARGETS,
@@ -18,6 +20,7 @@ from tests.language.support_table import (
     error_of_numpy,
     language_name,
     module_of,
+    names,
     probe,
     table,
     taken,
@@ -27,33 +30,33 @@ from tests.language.support_table import batch as batch_of
 from tests.language.uses import EXTRAS, SECTIONS, USES
 from tests.targets.nvidia.lowered import ptx_of
 
-ASSEMBLY = {"inline_asm_elementwise"}  # of which only the machine knows what it does
-CALLS_BACK = ("device_print", "CPU")  # into the runtime: test_debug.py launches it
-METHODS = {"to", "T", "item", "logical_and", "logical_or"}  # which are no functions
+ASSEMBLY = {"inline_asm_elementwise"}  # needs the machine whose assembly it is
+CALLS_BACK = ("device_print", "CPU")  # calls into the runtime: test_debug.py launches it
+METHODS = {"to", "T", "item", "logical_and", "logical_or"}  # exist only as methods
 
 
 def test_every_public_name_has_a_use() -> None:
     assert not unknown()
 
 
-def test_every_use_is_of_what_it_is_called() -> None:
+def test_every_use_mentions_its_name() -> None:
     for section, uses in SECTIONS.items():
         if section != "Operators and tensor attributes":
             for name, use in uses.items():
                 assert name in use.text or "tensor" in name or section == "Programming model"
 
 
-def test_every_method_of_tensors_is_in_the_sheet() -> None:
+def test_every_method_of_tensors_is_in_the_table() -> None:
     found = {n for n in vars(tl.tensor) if not n.startswith("_")}
     attributes = {"properties", "dtype", "shape", "numel", "handle", "type"}
     assert not found - attributes - METHODS - set(USES)
 
 
-def test_every_function_of_libdevice_is_in_the_sheet() -> None:
+def test_every_function_of_libdevice_is_in_the_table() -> None:
     assert set(tl.extra.libdevice.__all__) == set(SIGNATURES)
 
 
-def test_every_extra_is_in_the_sheet() -> None:
+def test_every_extra_is_in_the_table() -> None:
     found = {
         f"tl.extra.{vendor}.{name}"
         for vendor in ("cuda", "hip", "cpu")
@@ -67,7 +70,14 @@ def test_table_is_up_to_date() -> None:
     assert not stale, "docs/support.md is stale: run `python -m tests.language.support_table`"
 
 
-REGISTERS = ("smid", "globaltimer", "memrealtime")  # of a GPU
+def test_names_on_the_language_page_are_up_to_date() -> None:
+    (found,) = NAMES.findall(LANGUAGE.read_text("utf-8"))
+    assert found == names(), (
+        "docs/language.md is stale: run `python -m tests.language.support_table`"
+    )
+
+
+REGISTERS = ("smid", "globaltimer", "memrealtime")  # GPU registers
 RUNS = [
     (name, target)
     for name in USES | EXTRAS

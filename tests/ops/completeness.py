@@ -15,14 +15,23 @@ from tilewright.ir.define import example_of
 from tilewright.ir.parser import parse_example
 from tilewright.ir.printer import print_function
 from tilewright.ir.types import shape_of
+from tilewright.lowering import arith, convert, math, registry
+from tilewright.lowering.simt.kernel import EMITTERS
+from tilewright.ops import control, reduce
 from tilewright.ops.control import Return
+from tilewright.targets.nvidia import codegen
 
 OpClass = type[CoreOp]
 Facet = Callable[[OpClass, Path], str | None]
 
+LOWERING_MODULES = (arith, convert, math, codegen)  # importing them registers the lowerings
+
+NO_EMITTER = (control.Call, control.Condition, control.Return, control.Yield, reduce.Reduce)
+"""Ops that the walk over a kernel handles itself, or that no kernel has after inlining."""
+
 
 def stem_of(cls: OpClass) -> str:
-    """The name that the op's files share: of `tilewright/ops/reduce.py`, `reduce`."""
+    """The stem that the files of an op share: `reduce` for `tilewright/ops/reduce.py`."""
     return cls.__module__.rpartition(".")[2]
 
 
@@ -85,9 +94,20 @@ def invalid_case(cls: OpClass, folder: Path) -> str | None:
 
 # A facet of a layer above (a lowering for each target, a derivative) is one more function here.
 FACETS: tuple[Facet, ...] = (documentation, meaning, index_maps, valid_case, invalid_case)
+def lowering(cls: OpClass, folder: Path) -> str | None:
+    if cls in NO_EMITTER or cls in EMITTERS or "" in registry.LOWERINGS.get(cls, {}):
+        return None
+    where = f"{stem_of(cls)}.py"
+    if cls.elementwise:
+        return f"has no lowering: write one with @lowers in tilewright/lowering/{where}"
+    return f"has no GPU lowering: write one with @emits in tilewright/lowering/simt/{where}"
+
+
+# Another required part of an op is one more function here.
+FACETS: tuple[Facet, ...] = (documentation, meaning, valid_case, invalid_case, lowering)
 
 
 def missing_facets(cls: OpClass, folder: Path = FOLDER) -> list[str]:
-    """What the op lacks, a sentence each."""
+    """The parts that the op lacks, one sentence each."""
     found = [facet(cls, folder) for facet in FACETS]
     return [f"{cls.name} {fault}" for fault in found if fault]

@@ -10,20 +10,22 @@ import pytest
 from tests.ops.completeness import OpClass, missing_facets
 from tilewright.ir.core import Value
 from tilewright.ir.define import REGISTRY, Op, operand
+from tilewright.ir.traits import ELEMENTWISE, PURE, Trait
 from tilewright.ir.types import Type
+from tilewright.lowering.simt.kernel import EMITTERS
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_op_has_every_facet(name: str) -> None:
+def test_op_is_complete(name: str) -> None:
     faults = missing_facets(REGISTRY[name])
     assert not faults, "\n".join(faults)
 
 
-# -- the sheet finds what is missing --------------------------------------------------------------
+# -- the check reports what is missing -----------------------------------------------------------
 
 
 @contextmanager
-def fake_op(doc: str = "", **facets: Any) -> Generator[OpClass]:
+def fake_op(doc: str = "", traits: Trait = PURE, **facets: Any) -> Generator[OpClass]:
     """An op `arith.fake` of one operand, registered within the block."""
     body: dict[str, Any] = {
         "__doc__": doc or None,
@@ -34,7 +36,7 @@ def fake_op(doc: str = "", **facets: Any) -> Generator[OpClass]:
         **facets,
     }
     try:
-        yield type("Fake", (Op,), body, name="arith.fake")
+        yield type("Fake", (Op,), body, name="arith.fake", traits=traits)
     finally:
         REGISTRY.pop("arith.fake", None)
 
@@ -58,19 +60,30 @@ def cases_in(folder: Path) -> Path:
     return folder
 
 
-def test_op_with_every_facet_has_no_faults(tmp_path: Path) -> None:
+def test_complete_op_has_no_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_op(DOC, evaluate=identity) as cls:
+        monkeypatch.setitem(EMITTERS, cls, {"": identity})
         assert missing_facets(cls, cases_in(tmp_path)) == []
 
 
-def test_op_with_no_facet_has_every_fault(tmp_path: Path) -> None:
+def test_empty_op_has_every_fault(tmp_path: Path) -> None:
     with fake_op() as cls:
         assert missing_facets(cls, tmp_path) == [
             "arith.fake has no docstring",
             "arith.fake has neither `evaluate` nor the reason in `no_evaluate`",
             "arith.fake has no valid case in tests/ops/arith.ir",
             "arith.fake has no invalid case in tests/ops/arith.invalid.ir",
+            "arith.fake has no GPU lowering: "
+            "write one with @emits in tilewright/lowering/simt/arith.py",
         ]
+
+
+def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
+    with fake_op(DOC, traits=ELEMENTWISE, evaluate=identity) as cls:
+        (fault,) = missing_facets(cls, cases_in(tmp_path))
+    assert fault == (
+        "arith.fake has no lowering: write one with @lowers in tilewright/lowering/arith.py"
+    )
 
 
 @pytest.mark.parametrize(
@@ -84,7 +97,7 @@ def test_op_with_no_facet_has_every_fault(tmp_path: Path) -> None:
 )
 def test_faulty_documentation_is_found(doc: str, fault: str, tmp_path: Path) -> None:
     with fake_op(doc, evaluate=identity) as cls:
-        (found,) = missing_facets(cls, cases_in(tmp_path))
+        found, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the lowering
     assert fault in found
 
 
@@ -124,5 +137,5 @@ def test_op_without_index_maps_is_found(
 )
 def test_faulty_meaning_is_found(facets: dict[str, Any], fault: str, tmp_path: Path) -> None:
     with fake_op(DOC, **facets) as cls:
-        (found,) = missing_facets(cls, cases_in(tmp_path))
+        found, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the lowering
     assert fault in found

@@ -10,7 +10,7 @@ from tilewright.language.semantic import asm as semantic
 from tilewright.language.semantic import convert
 from tilewright.language.values import builtin, is_builtin, tensor, unwrap
 
-__all__ = ["dispatch", "extern", "extern_elementwise", "inline_asm_elementwise"]
+__all__ = ["inline_asm_elementwise"]
 
 extern = builtin
 """Marks a function of a library as one of the language: it is called with ``_semantic=``."""

@@ -8,176 +8,74 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+import tilewright.language.block_pointer as _block_pointers
+import tilewright.language.tensor_descriptor as _tensor_descriptors
 from tilewright.base.codes import coded
-from tilewright.language.aggregate import aggregate as _aggregate
-from tilewright.language.aggregate import aggregate_replace
-from tilewright.language.asm import (
-    dispatch,
-    extern,
-    extern_elementwise,
-    inline_asm_elementwise,
+from tilewright.language import (
+    asm,
+    atomic,
+    debug,
+    hints,
+    iteration,
+    products,
+    types,
 )
-from tilewright.language.atomic import (
-    atomic_add,
-    atomic_and,
-    atomic_cas,
-    atomic_load,
-    atomic_max,
-    atomic_min,
-    atomic_or,
-    atomic_poll,
-    atomic_store,
-    atomic_xchg,
-    atomic_xor,
-)
-from tilewright.language.block_pointer import advance, make_block_ptr
+from tilewright.language.aggregate import aggregate, aggregate_replace
+from tilewright.language.asm import *
+from tilewright.language.asm import dispatch as dispatch
+from tilewright.language.asm import extern as extern
+from tilewright.language.asm import extern_elementwise as extern_elementwise
+from tilewright.language.atomic import *
+from tilewright.language.block_pointer import *
 from tilewright.language.block_values import block_pointer
-from tilewright.language.debug import device_assert, device_print, expect_zero
-from tilewright.language.hints import (
-    assume,
-    debug_barrier,
-    max_constancy,
-    max_contiguous,
-    multiple_of,
-)
-from tilewright.language.iteration import condition, range, static_range
-from tilewright.language.products import dot, dot_scaled
+from tilewright.language.debug import *
+from tilewright.language.hints import *
+from tilewright.language.iteration import *
+from tilewright.language.products import *
 from tilewright.language.semantic import arith, convert, memory
 from tilewright.language.semantic import block_pointer as block_pointers
 from tilewright.language.semantic import reduce as reductions
 from tilewright.language.semantic import shape as shapes
 from tilewright.language.semantic.context import Semantic, StaticAssertionError
 from tilewright.language.semantic.convert import to_tensor as _to_tensor
-from tilewright.language.tensor_descriptor import (
-    load_tensor_descriptor,
-    make_tensor_descriptor,
-    store_tensor_descriptor,
-    tensor_descriptor,
-)
-from tilewright.language.types import (
-    TRITON_MAX_TENSOR_NUMEL,
-    block_type,
-    constexpr_type,
-    dtype,
-    get_int_dtype,
-    pointer_type,
-    str_to_ty,
-    tensor_descriptor_type,
-    tuple_type,
-    void,
-)
+from tilewright.language.tensor_descriptor import *
+from tilewright.language.types import *
+from tilewright.language.types import get_int_dtype as get_int_dtype
+from tilewright.language.values import TRITON_BUILTIN as TRITON_BUILTIN
+from tilewright.language.values import base_value as base_value
 from tilewright.language.values import (
-    TRITON_BUILTIN,
-    base_value,
     builtin,
     const,
     constexpr,
-    is_builtin,
-    must_use_result,
     slice,
     tensor,
     tensor_method,
     tuple,
     unwrap,
 )
+from tilewright.language.values import is_builtin as is_builtin
+from tilewright.language.values import must_use_result as must_use_result
 
+# The names that `tl` exports. Each file lists its own.
 __all__ = [
-    "TRITON_BUILTIN",
-    "TRITON_MAX_TENSOR_NUMEL",
-    "PropagateNan",
-    "_aggregate",
-    "add",
-    "advance",
-    "aggregate_replace",
-    "arange",
-    "associative_scan",
-    "assume",
-    "atomic_add",
-    "atomic_and",
-    "atomic_cas",
-    "atomic_load",
-    "atomic_max",
-    "atomic_min",
-    "atomic_or",
-    "atomic_poll",
-    "atomic_store",
-    "atomic_xchg",
-    "atomic_xor",
-    "base_value",
-    "block_type",
-    "broadcast",
-    "broadcast_to",
-    "builtin",
-    "cast",
-    "cat",
-    "clamp",
-    "condition",
-    "const",
-    "constexpr",
-    "constexpr_type",
-    "debug_barrier",
-    "device_assert",
-    "device_print",
-    "dispatch",
-    "dot",
-    "dot_scaled",
-    "dtype",
-    "expand_dims",
-    "expect_zero",
-    "extern",
-    "extern_elementwise",
-    "flip",
-    "full",
-    "gather",
-    "get_int_dtype",
-    "inline_asm_elementwise",
-    "interleave",
-    "is_builtin",
-    "item",
-    "join",
-    "load",
-    "load_tensor_descriptor",
-    "make_block_ptr",
-    "make_tensor_descriptor",
-    "max_constancy",
-    "max_contiguous",
-    "maximum",
-    "minimum",
-    "mul",
-    "multiple_of",
-    "must_use_result",
-    "num_programs",
-    "permute",
-    "pointer_type",
-    "program_id",
-    "range",
-    "ravel",
-    "reduce",
-    "reshape",
-    "slice",
-    "split",
-    "squeeze",
-    "static_assert",
-    "static_print",
-    "static_range",
-    "store",
-    "store_tensor_descriptor",
-    "str_to_ty",
-    "sub",
-    "tensor",
-    "tensor_descriptor",
-    "tensor_descriptor_type",
-    "to_tensor",
-    "trans",
-    "tuple",
-    "tuple_type",
-    "unsqueeze",
-    "view",
-    "void",
-    "where",
-    "zeros",
-    "zeros_like",
+    "PropagateNan", "add", "aggregate_replace", "arange",
+    "associative_scan", "broadcast", "broadcast_to", "cast", "cat", "clamp", "const", "constexpr",
+    "expand_dims", "flip", "full", "gather", "interleave", "join", "load", "maximum", "minimum",
+    "mul", "num_programs", "permute", "program_id", "ravel", "reduce", "reshape", "slice", "split",
+    "squeeze", "static_assert", "static_print", "store", "sub", "tensor", "to_tensor", "trans",
+    "tuple", "unsqueeze", "view", "where", "zeros", "zeros_like",
 ]  # fmt: skip
+__all__ += asm.__all__
+__all__ += atomic.__all__
+__all__ += _block_pointers.__all__
+__all__ += debug.__all__
+__all__ += hints.__all__
+__all__ += iteration.__all__
+__all__ += products.__all__
+__all__ += _tensor_descriptors.__all__
+__all__ += types.__all__
+
+_aggregate = aggregate  # its name in Triton
 
 
 class PropagateNan(Enum):

@@ -9,7 +9,7 @@ from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.values import builtin, constexpr, tensor, tuple
 
 __all__ = [
-    "N_ROUNDS_DEFAULT", "pair_uniform_to_normal", "philox", "philox_impl", "rand", "rand4x",
+    "pair_uniform_to_normal", "philox", "philox_impl", "rand", "rand4x",
     "randint", "randint4x", "randn", "randn4x", "uint_to_uniform_float",
 ]  # fmt: skip
 

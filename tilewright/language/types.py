@@ -38,6 +38,13 @@ from tilewright.ir.types import (
     int_type,
 )
 
+__all__ = [
+    "TRITON_MAX_TENSOR_NUMEL", "bfloat16", "block_type", "constexpr_type", "dtype", "float8e4b8",
+    "float8e4b15", "float8e4nv", "float8e5", "float8e5b16", "float16", "float32", "float64", "int1",
+    "int8", "int16", "int32", "int64", "pi32_t", "pointer_type", "str_to_ty",
+    "tensor_descriptor_type", "tuple_type", "uint8", "uint16", "uint32", "uint64", "void",
+]  # fmt: skip
+
 TRITON_MAX_TENSOR_NUMEL = 1048576
 
 dtype = DType
