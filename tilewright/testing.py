@@ -1,4 +1,4 @@
-"""What tests and benchmarks of kernels need: times, comparisons, reports, what a device can do.
+"""Utilities for testing and benchmarking kernels: timing, comparison, reports, device limits.
 
 ms = tilewright.testing.do_bench(lambda: kernel[grid](x, y, n, BLOCK=128))
 tilewright.testing.assert_close(y, expected, atol=1e-3)
@@ -53,9 +53,9 @@ def assert_close(
     NaN equals NaN. bf16 and other narrow types are compared as fp32.
 
     Args:
-        x, y: tensors of torch, arrays, lists or numbers.
-        atol, rtol: tolerances, 0.01 and 0 by default; or functions of the type of `x`.
-        err_msg: begins the error's text.
+        x, y: torch tensors, arrays, lists or numbers.
+        atol, rtol: tolerances, 0.01 and 0 by default, or functions of the type of `x`.
+        err_msg: prefix of the error message.
     """
     atol = _tolerance(atol, ATOL, x)
     rtol = _tolerance(rtol, RTOL, x)
@@ -82,7 +82,7 @@ def _tolerance(given: Tolerance, default: float, x: Any) -> float:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A value as an array of a type that NumPy itself has."""
+    """A value as an array of a type native to NumPy."""
     detach = getattr(value, "detach", None)
     if detach is not None:
         value = detach().cpu()
@@ -92,14 +92,14 @@ def _array(value: Any) -> np.ndarray[Any, Any]:
     return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
 
 
-# -- NVIDIA's own tools ---------------------------------------------------------------------------
+# -- NVIDIA's tools -------------------------------------------------------------------------------
 
 
 def nvsmi(attrs: Sequence[str]) -> list[int]:
-    """Numbers that nvidia-smi tells of the first GPU: ``nvsmi(["clocks.max.sm"])``.
+    """Query the first GPU with nvidia-smi: ``nvsmi(["clocks.max.sm"])``.
 
     Raises:
-        RuntimeError: there is no nvidia-smi, or it fails.
+        RuntimeError: nvidia-smi is not installed or fails.
     """
     query = ",".join(attrs)
     told = _nvidia_smi("-i", "0", f"--query-gpu={query}", "--format=csv,noheader,nounits")
@@ -108,10 +108,10 @@ def nvsmi(attrs: Sequence[str]) -> list[int]:
 
 @contextmanager
 def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Generator[Any]:
-    """Fix the first GPU's clocks, in MHz, inside the block; needs the rights to do so.
+    """Fix the clocks of the first GPU, in MHz, within the block. Requires the permission to do so.
 
-    Gives what it computes at most at these clocks: (tera-operations a second of fp16 products,
-    gigabytes a second).
+    Yields the peak rates at these clocks: (fp16 tensor core throughput in TFLOP/s, memory bandwidth
+    in GB/s).
     """
     try:
         _nvidia_smi("-i", "0", "-pm", "1")

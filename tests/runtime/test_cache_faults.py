@@ -192,7 +192,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for number in range(3):
         worker_process.compile(number)
-told = [str(w.message) for w in caught if "not kept" in str(w.message)]
+told = [str(w.message) for w in caught if "not cached" in str(w.message)]
 assert len(told) == 1 and "cannot be written" in told[0] and "File too large" in told[0], told
 """
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder)}

@@ -94,7 +94,7 @@ def test_faults_have_their_reasons(cache: DiskCache) -> None:
     told = {entry.path: why for entry, why in faults(cache)}
     assert set(told) == {strange, *(paths[n] for n in ("torn", "open", "renamed", "link"))}
     assert "digest" in told[paths["torn"]]
-    assert "other users may write it" in told[paths["open"]]
+    assert "writable by other users" in told[paths["open"]]
     assert digest("good") in told[paths["renamed"]]
     assert "hexadecimal" in told[strange]
 

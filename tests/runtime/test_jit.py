@@ -497,7 +497,7 @@ def test_damaged_cache_entry_is_compiled_again(cache_dir: Path, builds: list[str
 def test_unusable_cache_folder_is_told_once(cache_dir: Path, builds: list[str]) -> None:
     cache_dir.write_text("a file is in its place")
     out = np.zeros(1, np.int32)
-    with pytest.warns(RuntimeWarning, match="compiled kernels are not kept"):
+    with pytest.warns(RuntimeWarning, match="compiled kernels are not cached"):
         jit(fill)[(1,)](out, 7)
     jit(fill)[(1,)](out, 8)  # a second warning would be an error here
     assert out[0] == 8

@@ -77,7 +77,7 @@ def test_verify_tells_and_removes(folder: Path, capsys: pytest.CaptureFixture[st
     path.write_bytes(path.read_bytes().replace(b"tuned", b"tamed"))
     assert run(folder, "verify") == 1
     told = capsys.readouterr().out
-    assert f"{path}: its contents do not have the digest" in told
+    assert f"{path}: its contents do not match its digest" in told
     assert "3 entries, 1 refused" in told
     assert run(folder, "list") == 0
     assert " refused " in capsys.readouterr().out
@@ -121,7 +121,7 @@ def test_what_is_no_pack_is_refused(
 ) -> None:
     (tmp_path / "file").write_text("words")
     assert run(folder, "unpack", str(tmp_path / "file")) == 2
-    assert "no pack of compiled kernels" in capsys.readouterr().err
+    assert "not a pack of compiled kernels" in capsys.readouterr().err
     assert run(folder, "unpack", str(tmp_path / "absent")) == 2
     assert "absent" in capsys.readouterr().err
 

@@ -1,9 +1,8 @@
-"""Permission to use AMX, which Linux gives a process only when it asks.
+"""Permission to use AMX, which Linux grants a process only on request.
 
-The tile registers make a thread's saved state 8 KB larger, so Linux leaves them off; using one
-without permission ends the process with SIGILL. Permission is given once, to all threads and to
-forked children. The compiler must know of it to choose instructions, and the device must have it
-before it runs them, so both call here.
+The tile registers add 8 KB to the saved state of a thread, so Linux disables them by default, and
+using one without permission raises SIGILL. The permission applies to all threads and to forked
+children. Both the compiler, to select instructions, and the device, before it runs them, call this.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ import sys
 from functools import cache
 
 REQUEST = (
-    158,  # number of the system call arch_prctl on x86-64
-    0x1023,  # ARCH_REQ_XCOMP_PERM, of asm/prctl.h
-    18,  # the component of the processor's state: tile data
+    158,  # the system call arch_prctl on x86-64
+    0x1023,  # ARCH_REQ_XCOMP_PERM, from asm/prctl.h
+    18,  # the processor state component: tile data
 )
-"""The system call that asks, and its arguments."""
+"""The system call that requests the permission, and its arguments."""
 
 
 @cache
 def amx_permitted() -> bool:
-    """Ask for permission, the first time; whether this process may use AMX.
+    """Whether this process may use AMX. The first call requests the permission.
 
-    False also where the processor has none, where Linux is older than 5.16, and on other systems.
+    False if the processor lacks AMX, on Linux before 5.16, and on other systems.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False

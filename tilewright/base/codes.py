@@ -1,8 +1,8 @@
-"""Codes of mistakes: what kind of mistake an exception is, whatever its class and its text.
+"""Error codes: the kind of mistake behind an exception, independent of its class and text.
 
-The classes and the texts of the language's errors are what users' tests match on, so neither can
-say it. What explains an error (`frontend/ast_to_ir/advice/`) goes by the code and by the facts
-that come with it, never by the text.
+Users' tests match on the classes and texts of the language's errors, so neither can carry the code.
+Explanations (`frontend/ast_to_ir/advice/`) are selected by the code and the facts that come with
+it, never by the text.
 
     raise coded("signedness", TypeError("Cannot use / with int32 and uint32"))
 """
@@ -73,7 +73,7 @@ Code = Literal[
 
 
 class Mark(NamedTuple):
-    """What an exception carries: its code, and what the explanation needs besides."""
+    """What an exception carries: its code, and the facts that the explanation uses."""
 
     code: Code
     facts: dict[str, Any]
@@ -84,22 +84,22 @@ _KEY = "tilewright_mark"
 
 
 def coded(code: Code, error: E, **facts: Any) -> E:
-    """The exception, with a code and with facts that explain it; for use in a ``raise``."""
+    """The exception with a code and the facts that explain it; for use in a ``raise``."""
     return marked(error, Mark(code, facts))
 
 
 def marked(error: E, mark: Mark | None) -> E:
-    """The exception with this mark, if it is one."""
+    """The exception with this mark, if there is one."""
     if mark is not None:
         vars(error)[_KEY] = mark
     return error
 
 
 def mark_of(error: BaseException | None) -> Mark | None:
-    """What the exception carries; None for one without a code."""
+    """The mark of the exception; None if it has no code."""
     if error is None:
         return None
     found = vars(error).get(_KEY)
     if found is None and isinstance(error, AttributeError) and error.name is not None:
-        return Mark("unknown-attribute", {})  # Python's own says all in its attributes
+        return Mark("unknown-attribute", {})  # Python's exception has the details as attributes
     return found

@@ -1,9 +1,9 @@
-"""Source locations and the error classes that users meet.
+"""Source locations and the public error classes.
 
-The text of a :class:`CompilationError` is fixed: ``at LINE:COLUMN:``, the kernel's source up to the
-offending line, a caret, then the message; what explains it follows on lines of its own. Lines
-count from the kernel's ``def`` line as 1, so the text does not change when a kernel moves within
-its file.
+The text of a :class:`CompilationError` has a fixed format: ``at LINE:COLUMN:``, the source of the
+kernel up to the offending line, a caret, the message, and then any notes on separate lines. Lines
+are counted from the kernel's ``def`` line as 1, so the text is independent of the kernel's position
+in its file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ CONTEXT_LINES = 12
 
 @dataclass(frozen=True, slots=True)
 class Loc:
-    """A place in a user's source: file, line and column (both from 1), and the function there.
+    """A location in user code: file, line and column (both from 1), and the enclosing function.
 
-    `caller` is the call site when the function was inlined.
+    `caller` is the call site if the function was inlined.
     """
 
     file: str
@@ -36,7 +36,7 @@ class Loc:
 
 
 class TritonError(Exception):
-    """Base of every error that a kernel can cause."""
+    """Base class of all errors that a kernel can cause."""
 
 
 TilewrightError = TritonError
@@ -49,13 +49,13 @@ def _excerpt(src: str, line: int, column: int) -> str:
 
 
 class CompilationError(TritonError):
-    """A kernel that does not compile: what is wrong, and where in its source.
+    """A kernel does not compile.
 
     Args:
-        src: the source of the function, from its ``def`` line; None when there is none.
-        node: the syntax node at fault (anything with `lineno` and `col_offset`).
-        error_message: what is wrong; None when the cause says it.
-        notes: lines that explain it: the operands, where they came from, what may help.
+        src: the source of the function, from its ``def`` line; None if it is not available.
+        node: the offending syntax node (anything with `lineno` and `col_offset`).
+        error_message: the message; None if the cause has it.
+        notes: lines after the message: the operands, their origins, suggestions.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class CompileTimeAssertionFailure(CompilationError):
 
 
 class UnsupportedLanguageConstruct(CompilationError):
-    """Python that the kernel language does not have."""
+    """A Python construct that the kernel language does not support."""
 
 
 class InterpreterError(TritonError):
-    """A kernel failed while it was interpreted, or a check of the interpreter fired."""
+    """A kernel failed in the interpreter, or one of the interpreter's checks failed."""
 
 
 class OutOfResources(TritonError):
-    """A kernel asks for more of something than the device has."""
+    """A kernel requires more of a resource than the device has."""
 
     def __init__(self, required: int, limit: int, name: str) -> None:
         self.required = required
@@ -118,11 +118,11 @@ class OutOfResources(TritonError):
 
 
 class PTXASError(TritonError):
-    """An assembler that refuses the PTX of a kernel.
+    """The assembler rejected the PTX of a kernel.
 
     Attributes:
-        log: what it said.
-        path: a file that holds the PTX; None when it could not be written.
+        log: the assembler's output.
+        path: a file with the PTX; None if it could not be written.
     """
 
     def __init__(self, message: str, log: str = "", path: str | None = None) -> None:
@@ -136,7 +136,7 @@ class PTXASError(TritonError):
 
 
 class AutotunerError(TritonError):
-    """No configuration of a tuned kernel is left, or none runs."""
+    """No configuration of an autotuned kernel is left after pruning, or none runs."""
 
     def __init__(self, message: str) -> None:
         self.message = message
@@ -147,11 +147,11 @@ class AutotunerError(TritonError):
 
 
 class DeviceError(TritonError, RuntimeError):
-    """A device or its driver is missing, refuses something, or has failed.
+    """A device or its driver is missing or reports a failure.
 
     Attributes:
-        code: the driver's own name of the failure, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``; "" when
-            the driver did not say it.
+        code: the driver's name of the failure, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``; "" if
+            unknown.
     """
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -163,11 +163,11 @@ class DeviceError(TritonError, RuntimeError):
 
 
 class DeviceAssertionError(DeviceError):
-    """A `device_assert` failed: where, and what it said."""
+    """A `device_assert` failed. The message has its location and text."""
 
 
 class IRError(TritonError):
-    """Tile IR that breaks a rule. `code` is a short stable name of the rule."""
+    """Invalid tile IR. `code` is a short stable name of the violated rule."""
 
     def __init__(self, code: str, message: str, loc: Loc | None = None) -> None:
         self.code = code
@@ -179,12 +179,12 @@ RERUN = "python -m tilewright rerun"  # the command that takes a reproducer
 
 
 class InternalCompilerError(TritonError):
-    """The compiler itself failed; the cause is what went wrong.
+    """The compiler itself failed. The cause is the original exception.
 
     Attributes:
-        kernel: the kernel that was compiled.
-        step: the pass, or the target, that failed.
-        reproducer: a file that repeats the failure; None when it could not be written.
+        kernel: the kernel that was being compiled.
+        step: the pass or target that failed.
+        reproducer: a file that reproduces the failure; None if it could not be written.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What an examination of this installation finds (`tools/doctor.py`)."""
+"""The results of the installation checks of `tools/doctor.py`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that was found.
+    """The result of one check.
 
     Attributes:
-        level: ``ok``, ``note`` for what is absent or odd, ``problem`` for what fails.
-        what: a word or two.
-        says: what it is like.
-        advice: what to do about it, "" for nothing.
+        level: ``ok``; ``note`` if something optional is absent or unusual; ``problem`` if
+            something fails.
+        what: the subject, one or two words.
+        says: the result.
+        advice: how to fix it; "" if nothing is needed.
     """
 
     level: str

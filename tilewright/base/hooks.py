@@ -1,5 +1,5 @@
-"""Functions that a program wants called, and other attributes of groups of settings that are no
-settings themselves (`base/knobs.py`)."""
+"""Attributes of groups of settings (`base/knobs.py`) that have no environment variable: hooks,
+chains of hooks, and aliases."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, overload
 
 
 class Hook:
-    """A function that a program wants called, None for none: on a group, as settings are, but with
-    no variable, and no part of the table."""
+    """A callback on a group of settings; None if unset. It has no environment variable and is not
+    listed among the settings."""
 
     def __init__(self, doc: str) -> None:
         self.__doc__ = doc
@@ -32,15 +32,15 @@ class Hook:
 
 
 class HookChain:
-    """Functions that are called one after the other, such as those of profilers.
+    """A list of callbacks that are called in order, such as those of profilers.
 
     Args:
-        reversed: call what was added last first.
-        counted: a list that holds one item for each function of this and other chains: who looks
-            whether there are any, looks there.
+        reversed: call the most recently added callback first.
+        counted: a list that receives one item for each callback of this and other chains, so that
+            callers can check for callbacks with one look.
 
     Attributes:
-        calls: the functions.
+        calls: the callbacks.
     """
 
     def __init__(self, reversed: bool = False, counted: list[Any] | None = None) -> None:
@@ -49,13 +49,13 @@ class HookChain:
         self._counted: list[Any] = [] if counted is None else counted
 
     def add(self, func: Callable[..., Any]) -> None:
-        """Have a function called, too; one that is there already only once."""
+        """Add a callback, unless it is already in the chain."""
         if func not in self.calls:
             self.calls.append(func)
             self._counted.append(func)
 
     def remove(self, func: Callable[..., Any]) -> None:
-        """Undo `add`; nothing for a function that is not there."""
+        """Remove a callback, if it is in the chain."""
         try:
             self.calls.remove(func)
         except ValueError:
@@ -63,7 +63,7 @@ class HookChain:
         self._counted.remove(func)
 
     def clear(self) -> None:
-        """Remove all functions."""
+        """Remove all callbacks."""
         for func in list(self.calls):
             self.remove(func)
 
@@ -73,8 +73,8 @@ class HookChain:
 
 
 class Chain:
-    """A `HookChain` on a group: always the same one. What is assigned takes the place of its
-    functions; None, or `env`, leaves none."""
+    """A `HookChain` on a group. The chain object never changes; assigning a callback replaces its
+    contents, and assigning None or `env` clears it."""
 
     def __init__(self, doc: str, reversed: bool = False, counted: list[Any] | None = None) -> None:
         self.__doc__ = doc
@@ -100,7 +100,7 @@ class Chain:
 
 
 class Alias:
-    """Another name of a setting of the same group."""
+    """An alternative name of a setting of the same group."""
 
     def __init__(self, of: str) -> None:
         self.of = of

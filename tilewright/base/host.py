@@ -1,10 +1,10 @@
 """The processor of this machine, as LLVM describes it.
 
-Loading LLVM takes longer than all else that a launch of a stored kernel needs, so its answer is
-kept (`cached_fact`), by what it depends on: the library, and what the processor says of itself to
-whoever asks. On x86-64 that is what LLVM itself asks, by the instruction `cpuid`, so a folder that
-machines share, a container, or an emulator never gives another processor's answer. Elsewhere Linux
-tells it (`/proc/cpuinfo`); where neither works, LLVM is asked in each process.
+Loading LLVM takes longer than everything else in the launch of a cached kernel, so its answer is
+cached (`cached_fact`) under the state of the LLVM library and the identity of the processor. On
+x86-64, the identity is what LLVM itself reads with `cpuid`, so a cache folder shared between
+machines, containers or emulators never returns the description of another processor. On other
+architectures it comes from `/proc/cpuinfo`; if that is unavailable, LLVM is loaded in each process.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ask = late("tilewright.base.llvm_library:host_facts")
 class Host(NamedTuple):
     """A processor.
 
-    triple: LLVM's name of the platform.
-    cpu: LLVM's name of the processor: ``znver4``.
-    features: its features that can be used here, as LLVM names them.
-    lacks: those that such processors may have, and this one has not.
+    triple: LLVM's target triple.
+    cpu: LLVM's name of the processor, such as ``znver4``.
+    features: the usable features, by LLVM's names.
+    lacks: known features that this processor does not have.
     """
 
     triple: str
@@ -41,7 +41,7 @@ class Host(NamedTuple):
 
 @cache
 def host() -> Host:
-    """This machine's processor."""
+    """The processor of this machine."""
     library, told = library_state(), processor_identity()
     if library is None or told is None:
         triple, cpu, *features = _ask()
@@ -54,8 +54,8 @@ def host() -> Host:
 
 
 def processor_identity() -> list[Any] | None:
-    """What a processor, or the system, says of it, equal in each process on the same machine; None
-    where there is no way to ask."""
+    """A description of the processor that is equal in all processes on one machine; None if the
+    system offers none."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         return _ask_x86() if can_hold_code() else None
     return _processor_file("/proc/cpuinfo")
@@ -63,7 +63,7 @@ def processor_identity() -> list[Any] | None:
 
 # -- x86-64 ---------------------------------------------------------------------------------------
 
-# void ask(uint32_t leaf, uint32_t subleaf, uint32_t answer[4]), by the System V ABI
+# void cpuid(uint32_t leaf, uint32_t subleaf, uint32_t result[4]), in the System V ABI
 _CPUID = bytes.fromhex(
     "53"  # push rbx
     "4989d0"  # mov r8, rdx
@@ -73,7 +73,7 @@ _CPUID = bytes.fromhex(
     "41894808 4189500c"  # mov [r8 + 8], ecx; mov [r8 + 12], edx
     "5b c3"  # pop rbx; ret
 )
-# uint64_t states(): which registers the system saves, in XCR0
+# uint64_t xcr0(): the register states that the operating system saves
 _XGETBV = bytes.fromhex(
     "31c9"  # xor ecx, ecx
     "0f01d0"  # xgetbv
@@ -82,8 +82,8 @@ _XGETBV = bytes.fromhex(
 )
 _STATES_AT = 32
 
-# Leaf, subleaf, and which of eax, ebx, ecx and edx (bits 0 to 3) tell of the processor. Left out is
-# what tells of the core that asks: its number, in ebx of leaf 1.
+# Leaf, subleaf, and which of eax, ebx, ecx and edx (bits 0 to 3) identify the processor. The number
+# of the current core, in ebx of leaf 1, is excluded.
 _ALL = 0b1111
 _LEAVES = (
     (0, 0, _ALL),
@@ -102,7 +102,7 @@ _LEAVES = (
     (0x80000008, 0, 0b0010),
     (0x80000021, 0, 0b0001),
 )
-_SAVES_STATES = 1 << 27  # OSXSAVE, of ecx of leaf 1: there is XCR0
+_SAVES_STATES = 1 << 27  # OSXSAVE, in ecx of leaf 1: XCR0 can be read
 
 
 def _ask_x86() -> list[Any] | None:
@@ -137,8 +137,8 @@ _OF_ONE_CORE = ("processor", "bogomips", "cpu mhz")
 
 
 def _processor_file(path: str) -> list[Any] | None:
-    """The lines of a file such as /proc/cpuinfo that do not differ from core to core or from time
-    to time, each once."""
+    """The distinct lines of a file such as /proc/cpuinfo, without values that vary between cores or
+    over time."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = {line.strip() for line in file}

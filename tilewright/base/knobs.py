@@ -1,16 +1,16 @@
-"""Every setting, in one table, and the only place that reads the environment.
+"""All settings of tilewright, and the only module that reads the environment.
 
     from tilewright.base import knobs
 
-    knobs.runtime.debug                       # an override, else the environment, else the default
+    knobs.runtime.debug                       # override, else environment, else default
     knobs.compilation.always_compile = True   # override
-    del knobs.compilation.always_compile      # back to the environment
-    with knobs.cache.scope():                 # everything set inside is undone at the end
+    del knobs.compilation.always_compile      # remove the override
+    with knobs.cache.scope():                 # overrides inside are undone at the end
         knobs.cache.dir = "/tmp/kernels"
 
-A setting's variable begins with `TILEWRIGHT_`; the same name with `TRITON_` is understood too where
-the table says so, and the first of the two that is set counts. An empty variable counts as unset.
-Booleans are true as 1, true, y, yes or on in any case, and otherwise false.
+Environment variables have the prefix `TILEWRIGHT_`. Where the table says so, the name with the
+prefix `TRITON_` is an alternative with lower precedence. An empty variable counts as unset. Boolean
+settings are true for 1, true, y, yes and on in any case, and false otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _TRUE = frozenset({"1", "true", "y", "yes", "on"})
 
 
 class _Environment:
-    """Assigned to a knob, it undoes the override: ``knobs.runtime.debug = knobs.env``."""
+    """Assigned to a setting, it removes the override: ``knobs.runtime.debug = knobs.env``."""
 
     def __repr__(self) -> str:
         return "knobs.env"
@@ -46,13 +46,11 @@ class _Environment:
 env: Final = _Environment()
 
 propagate_env = False
-"""Whether what is assigned to a setting is also put into its environment variable, for processes
-that this one starts."""
+"""Whether assigning a setting also sets its environment variable, for child processes."""
 
 
 def refresh_knobs() -> None:
-    """Read settings from the environment again. Nothing has to be done for that: each is read
-    whenever it is used."""
+    """Read the settings from the environment again. A no-op: they are read on every access."""
 
 
 def _parse_bool(text: str) -> bool:
@@ -63,8 +61,8 @@ def _parse_optional_str(text: str) -> str | None:
     return text
 
 
-# os.environ decodes, checks and copies on every read; the mapping below it does not. Knobs are read
-# on the launch path, so the reader goes there where CPython has it.
+# os.environ decodes, checks and copies on every read; the underlying mapping does not. Settings are
+# read on the launch path, so read the mapping directly where CPython has it.
 _raw: dict[Any, Any] | None = getattr(os.environ, "_data", None)
 _encode: Callable[[str], Any] | None = getattr(os.environ, "encodekey", None)
 
@@ -74,15 +72,15 @@ def _is_set(key: Any, name: str) -> bool:
 
 
 class Knob(Generic[T]):
-    """One setting: a descriptor on its group.
+    """A setting, as a descriptor on its group.
 
     Args:
-        default: its value when nothing sets it.
-        names: environment variables, the first that is set and not empty counts.
-        parse: value of a variable's text; raises ValueError for a text that it does not know.
-        doc: what it does.
-        keyed: whether it changes compiled code, and so enters the cache key.
-        check: raises ValueError for a value that is not allowed, also for an assigned one.
+        default: the value if neither an override nor a variable is set.
+        names: environment variables in order of precedence.
+        parse: converts the text of a variable; raises ValueError for an invalid text.
+        doc: its effect.
+        keyed: whether it affects compiled code and is therefore part of the cache key.
+        check: raises ValueError for an invalid value, whether parsed or assigned.
     """
 
     def __init__(
@@ -149,7 +147,7 @@ class Knob(Generic[T]):
             raise ValueError(f"the setting {name} = {value!r}: {error}") from None
 
     def _propagate(self, value: T) -> None:
-        """Give the variable the value, for processes that are started from now on."""
+        """Set the environment variable, for child processes."""
         if value is None:
             os.environ.pop(self.names[0], None)
         else:
@@ -160,7 +158,7 @@ class Knob(Generic[T]):
 
 
 launch_hooks: Final[list[Any]] = []
-"""One item for each function that wants to hear of launches: usually none."""
+"""One item per registered launch hook; usually empty."""
 
 
 def _names(name: str, triton: bool) -> tuple[str, ...]:
@@ -211,26 +209,26 @@ def _restore_variables(variables: dict[str, str | None]) -> None:
 
 
 class Group:
-    """Settings of one part of the system. Unknown names are an AttributeError, set or read."""
+    """The settings of one part of the system. Unknown names raise AttributeError on any access."""
 
     @classmethod
     def table(cls) -> dict[str, Knob[Any]]:
-        """The group's knobs by name, in the order of their definition."""
+        """The settings of the group by name, in the order of definition."""
         return {name: knob for name, knob in vars(cls).items() if isinstance(knob, Knob)}
 
     @property
     def knobs(self) -> dict[str, Any]:
-        """The values that hold now, by name."""
+        """The current values by name."""
         return {name: getattr(self, name) for name in self.table()}
 
     def copy(self) -> Group:
-        """Another group of the same kind with the same overrides; setting it changes only it."""
+        """A new group with the same overrides, independent of this one."""
         twin = type(self)()
         twin.__dict__.update(self.__dict__)
         return twin
 
     def reset(self) -> Group:
-        """Undo every override; gives the group."""
+        """Remove all overrides; returns the group."""
         self.__dict__.clear()
         for chain in self._chains():
             chain.clear()
@@ -242,7 +240,7 @@ class Group:
 
     @contextmanager
     def scope(self) -> Generator[None]:
-        """Undo, at the end, whatever is set inside."""
+        """Undo all assignments inside the block at its end."""
         before = self.__dict__.copy()
         calls = [(chain, chain.calls[:]) for chain in self._chains()]
         names = [name for knob in self.table().values() for name in knob.names[:1]]
@@ -259,7 +257,7 @@ class Group:
             if propagate_env:
                 _restore_variables(variables)
 
-    if not TYPE_CHECKING:  # our own code uses no names but those above
+    if not TYPE_CHECKING:  # keep unknown names errors for type checkers
 
         def __getattr__(self, name: str) -> Any:
             try:
@@ -308,57 +306,57 @@ class Runtime(Group):
         0,
         _names("CPU_THREADS", False),
         _parse_int,
-        "Threads of a launch on the CPU, the caller counted; 0: every core that the process may "
-        "use.",
+        "Number of threads of a CPU launch, including the caller; 0: all cores available to the "
+        "process.",
         check=_check_not_negative,
     )
     jit_cache_hook = Hook(
         "Called before a variant is compiled, with keywords (runtime/specialization_data.py). "
         "A true result cancels the launch."
     )
-    jit_post_compile_hook = Hook("Called likewise when a variant has been compiled.")
+    jit_post_compile_hook = Hook("Called with the same keywords after a variant was compiled.")
     launch_enter_hook = Chain(
-        "Called before each launch, with a mapping that is computed when `get()` asks for it: "
-        "name, function, stream, and what the kernel's `launch_metadata` gives.",
+        "Called before each launch with a mapping that is computed lazily by its `get()`: name, "
+        "function, stream, and the result of the kernel's `launch_metadata`.",
         counted=launch_hooks,
     )
     launch_exit_hook = Chain(
-        "Called likewise after each launch.", reversed=True, counted=launch_hooks
+        "Called after each launch with the same argument.", reversed=True, counted=launch_hooks
     )
     kernel_load_start_hook = Chain(
         "Called before a kernel is loaded: module, function (both None), name, metadata_group, "
         "hash."
     )
     kernel_load_end_hook = Chain(
-        "Called likewise when it is loaded, with the device's handle as function."
+        "Called with the same arguments after a kernel was loaded; function is its handle."
     )
     kernel_unload_hook = Chain(
-        "Called likewise when a kernel is unloaded that was loaded while this had functions."
+        "Called with the same arguments when a kernel that was loaded under this hook is unloaded."
     )
 
 
 class Cache(Group):
-    """Where compiled kernels are kept."""
+    """The disk cache of compiled kernels."""
 
     home_dir: Knob[str | None] = Knob(
         None,
         _names("HOME", True),
         _parse_optional_str,
-        "Folder that takes the place of the home folder for what is kept below it.",
+        "Replaces the home folder as the parent of the cache.",
     )
-    dir = _text("CACHE_DIR", "Folder of compiled kernels.", triton=True)
+    dir = _text("CACHE_DIR", "Folder of the disk cache.", triton=True)
     dump_dir = _text(
-        "DUMP_DIR", "Folder that gets the stages of every kernel that is compiled.", triton=True
+        "DUMP_DIR", "Folder to which the stages of compiled kernels are dumped.", triton=True
     )
     override_dir = _text(
-        "OVERRIDE_DIR", "Folder of stages that replace the compiler's own.", triton=True
+        "OVERRIDE_DIR", "Folder of stages that override those of the compiler.", triton=True
     )
     size_mib: Knob[int] = Knob(
         2048,
         _names("CACHE_SIZE_MIB", False),
         _parse_int,
-        "MiB that the folder of compiled kernels takes, more or less: what was used longest ago is "
-        "removed; 0: any number.",
+        "Approximate maximum size of the disk cache in MiB; least recently used entries are "
+        "evicted; 0: unlimited.",
         check=_check_not_negative,
     )
     manager_class = _text(
@@ -371,21 +369,21 @@ class Cache(Group):
         None,
         ("XDG_CACHE_HOME",),
         _parse_optional_str,
-        "The user's folder for caches, as the XDG base directory specification has it.",
+        "The user's cache folder, as defined by the XDG base directory specification.",
     )
 
     def folder(self) -> Path:
-        """Where compiled kernels are: `dir`, else `tilewright` below `home_dir`/.cache, else below
-        `$XDG_CACHE_HOME`, else below ~/.cache.
+        """The folder of the disk cache: `dir`, else `tilewright` in `home_dir`/.cache, else in
+        `$XDG_CACHE_HOME`, else in ~/.cache.
 
         Raises:
-            RuntimeError: none is set, and the user has no home folder.
+            RuntimeError: none of these is set, and the user has no home folder.
         """
         if self.dir:
             return Path(self.dir).expanduser()
         if self.home_dir:
             return Path(self.home_dir).expanduser() / ".cache" / "tilewright"
-        # The specification has a relative path ignored.
+        # The specification requires ignoring relative paths.
         if self.xdg_cache_home and Path(self.xdg_cache_home).is_absolute():
             return Path(self.xdg_cache_home) / "tilewright"
         return Path.home() / ".cache" / "tilewright"
@@ -394,59 +392,55 @@ class Cache(Group):
 class Compilation(Group):
     """Compiling kernels."""
 
-    always_compile = _switch("ALWAYS_COMPILE", "Compile even what the disk cache has.", triton=True)
+    always_compile = _switch("ALWAYS_COMPILE", "Ignore existing cache entries.", triton=True)
     store_binary_only = _switch(
-        "STORE_BINARY_ONLY", "Keep only the last stage on disk.", triton=True
+        "STORE_BINARY_ONLY", "Cache only the final stage of a kernel.", triton=True
     )
-    dump = _switch(
-        "KERNEL_DUMP", "Write the stages of kernels to folders in `cache.dump_dir`.", triton=True
-    )
+    dump = _switch("KERNEL_DUMP", "Dump the stages of kernels to `cache.dump_dir`.", triton=True)
     dump_ir = Alias("dump")
     override = _switch(
         "KERNEL_OVERRIDE",
-        "Take stages of kernels from `cache.override_dir`, where it has folders as `dump` makes "
-        "them; what is made of a stage is made anew.",
+        "Replace stages of kernels by files in `cache.override_dir`, in the layout of `dump`; "
+        "later stages are regenerated.",
         keyed=True,
         triton=True,
     )
     verify = _switch("VERIFY", "Verify the IR after each pass.")
-    reproducer_dir = _text(
-        "REPRODUCER_DIR", "Folder for files that replay a failure of the compiler itself."
-    )
+    reproducer_dir = _text("REPRODUCER_DIR", "Folder for reproducers of internal compiler errors.")
     front_end_debugging = _switch(
-        "FRONT_END_DEBUGGING", "Show the compiler's own frames in errors of kernels.", triton=True
+        "FRONT_END_DEBUGGING", "Show frames of the compiler in tracebacks of kernels.", triton=True
     )
     allow_non_constexpr_globals = _switch(
         "ALLOW_NON_CONSTEXPR_GLOBALS",
-        "Let kernels read global variables that are not constexpr.",
+        "Allow kernels to read global variables that are not constexpr.",
         triton=True,
     )
     disable_line_info = _switch(
-        "DISABLE_LINE_INFO", "Leave source lines out of compiled code.", keyed=True, triton=True
+        "DISABLE_LINE_INFO", "Omit line information from compiled code.", keyed=True, triton=True
     )
     cpu_name = _text(
         "CPU_NAME",
-        "Processor to compile for, by LLVM's name, such as `znver4`; unset: this one.",
+        "Processor to compile for, by LLVM's name, such as `znver4`; default: the host.",
         keyed=True,
     )
     cpu_features = _text(
         "CPU_FEATURES",
-        "Features added to those of the processor or removed from them, with what needs them, by "
-        "LLVM's names, such as `+avx2,-avx512f`.",
+        "Target features to add or remove, including dependent ones, by LLVM's names, such as "
+        "`+avx2,-avx512f`.",
         keyed=True,
     )
     listener = Hook(
-        "Called when a kernel has been compiled or found on disk, with keywords: src, metadata, "
-        "metadata_group, times, cache_hit."
+        "Called when a kernel was compiled or loaded from the disk cache, with keywords: src, "
+        "metadata, metadata_group, times, cache_hit."
     )
 
 
 class Language(Group):
-    """What kernels may hold, and what operations mean where a kernel leaves it open."""
+    """The kernel language, and the semantics of operations that a kernel leaves open."""
 
     strict_triton = _switch(
         "STRICT_TRITON",
-        "Refuse, with Triton's errors, what kernels may hold here and not there.",
+        "Reject, with Triton's errors, constructs that Triton does not support.",
         keyed=True,
     )
 
@@ -467,7 +461,7 @@ class Language(Group):
     )
     force_disable_fp_fusion = _switch(
         "FORCE_DISABLE_FP_FUSION",
-        "Never contract a multiplication and an addition, whatever a launch asks for.",
+        "Never contract a multiplication and an addition, whatever the launch options are.",
         keyed=True,
         triton=True,
     )
@@ -493,8 +487,8 @@ class Nvidia(Group):
         None,
         _names("ASSEMBLER", False),
         _parse_optional_str,
-        "What makes a cubin of PTX: `ptxas`, `nvjitlink`, or the `driver` when the kernel is "
-        "loaded; unset: the first of them that is there.",
+        "What assembles PTX: `ptxas`, `nvjitlink`, or the `driver` at load time; default: the "
+        "first one available.",
         keyed=True,
         check=_check_assembler,
     )
@@ -503,28 +497,28 @@ class Nvidia(Group):
         None,
         ("TILEWRIGHT_PTXAS_OPTIONS", "PTXAS_OPTIONS"),
         _parse_optional_str,
-        "More options for `ptxas`, separated by blanks.",
+        "Additional options for `ptxas`, separated by blanks.",
         keyed=True,
     )
     opt_level: Knob[int] = Knob(
         3,
         _names("PTXAS_OPT_LEVEL", False),
         _parse_int,
-        "How hard the assembler tries, 0 to 3.",
+        "Optimisation level of the assembler, 0 to 3.",
         keyed=True,
         check=_check_level,
     )
     disable_ptxas_opt: Knob[bool] = Knob(
-        False, ("DISABLE_PTXAS_OPT",), _parse_bool, "As `opt_level` 0.", keyed=True
+        False, ("DISABLE_PTXAS_OPT",), _parse_bool, "The same as `opt_level` 0.", keyed=True
     )
     strict_products = _switch(
         "STRICT_PRODUCTS",
-        "Refuse a kernel whose asynchronous products (`wgmma`) the assembler serialises, which is "
-        "otherwise a remark. The calls of checks in a debug build may serialise them.",
+        "Reject a kernel if the assembler serialises its asynchronous products (`wgmma`); "
+        "otherwise this is a remark. Calls of checks in a debug build may serialise them.",
     )
     libcuda_path = _text(
         "LIBCUDA_PATH",
-        "Folder of the driver's library, where the system does not find it.",
+        "Folder of the driver library, if the system does not find it.",
         triton=True,
     )
     nvjitlink_path = _text("NVJITLINK_PATH", "The library `libnvJitLink`.")
@@ -533,33 +527,33 @@ class Nvidia(Group):
         None,
         ("CUDA_HOME", "CUDA_PATH"),
         _parse_optional_str,
-        "Folder of a CUDA toolkit, where programs and libraries are looked for.",
+        "Folder of a CUDA toolkit, searched for programs and libraries.",
     )
 
 
 class Autotuning(Group):
-    """Choosing configurations by measuring."""
+    """Autotuning."""
 
-    print = _switch("PRINT_AUTOTUNING", "Tell what is measured and what wins.", triton=True)
-    cache = _switch("CACHE_AUTOTUNING", "Keep measured times on disk.", default=True, triton=True)
-    progress = _switch("AUTOTUNING_PROGRESS", "Show on a terminal how far tuning is.", default=True)
+    print = _switch("PRINT_AUTOTUNING", "Print measurements and the selection.", triton=True)
+    cache = _switch("CACHE_AUTOTUNING", "Cache measured times on disk.", default=True, triton=True)
+    progress = _switch("AUTOTUNING_PROGRESS", "Show progress on a terminal.", default=True)
     protect_mib: Knob[int] = Knob(
         0,
         _names("AUTOTUNING_PROTECT_MIB", False),
         _parse_int,
-        "MiB that copies of what a kernel writes may take on a device while it is tuned; 0: half "
-        "of what is free.",
+        "Maximum device memory in MiB for backups of tensors that a kernel modifies while it is "
+        "tuned; 0: half of the free memory.",
         check=_check_not_negative,
     )
     workers: Knob[int] = Knob(
         -1,
         _names("AUTOTUNING_WORKERS", False),
         _parse_int,
-        "Other processes that compile configurations; 0 or 1: only this one does; -1: at most one "
-        "for each further core, where it pays, and this one too.",
+        "Worker processes that compile configurations; 0 or 1: none; -1: up to one per additional "
+        "core, if worthwhile.",
     )
     listener = Hook(
-        "Called when a configuration has been chosen, with keywords: fn, key, best_config, "
+        "Called when a configuration was selected, with keywords: fn, key, best_config, "
         "configs_timings, duration (in seconds), cache_hit."
     )
 
@@ -582,7 +576,7 @@ GROUPS: Final[dict[str, Group]] = {
 
 
 def cache_key_values() -> dict[str, Any]:
-    """The values that hold now of all knobs that change compiled code, as ``group.name``."""
+    """The current values of all settings that affect compiled code, as ``group.name``."""
     return {
         f"{group_name}.{name}": getattr(group, name)
         for group_name, group in GROUPS.items()
@@ -592,8 +586,7 @@ def cache_key_values() -> dict[str, Any]:
 
 
 def variables() -> dict[str, str]:
-    """The environment variables that are set, not empty, and named like settings, with their
-    texts. Not all need be settings."""
+    """The non-empty environment variables with the prefix of settings. Not all are settings."""
     prefixes = ("TILEWRIGHT_", "TRITON_")
     known = {name for group in GROUPS.values() for knob in group.table().values()
              for name in knob.names}  # fmt: skip
@@ -605,7 +598,7 @@ def variables() -> dict[str, str]:
 
 
 def prepend_python_path(folder: str) -> None:
-    """Have Python processes that are started from now on look into a folder first."""
+    """Prepend a folder to the module search path of child Python processes."""
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     kept = [path for path in paths if path not in ("", folder)]
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, *kept])
@@ -616,9 +609,9 @@ def render_docs() -> str:
     lines = [
         "# Settings",
         "",
-        "Made from `tilewright/base/knobs.py`; change it there. A setting is read from an override "
-        "(`knobs.runtime.debug = True`), else from the environment, else it has its default. "
-        "Settings marked *keyed* change compiled code and enter the key of the cache.",
+        "Generated from `tilewright/base/knobs.py`. The value of a setting is an override "
+        "(`knobs.runtime.debug = True`), else the environment variable, else the default. "
+        "Settings marked *keyed* affect compiled code and are part of the cache key.",
     ]
     for group_name, group in GROUPS.items():
         lines += ["", f"## knobs.{group_name}", "", (type(group).__doc__ or "").strip(), ""]
@@ -633,5 +626,5 @@ def render_docs() -> str:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Groups of settings that only other compilers have."""
+        """Groups of settings that only Triton has."""
         return _other_group(name)

@@ -1,8 +1,7 @@
-"""Functions of modules that load when they are first called.
+"""Lazy imports: functions whose modules are imported on the first call.
 
-What launching a compiled kernel does not need, such as the front end, the passes and each target
-with LLVM behind it, stays unloaded until a kernel is compiled. This is the one way to say so; the
-layering test reads the names given here like any import.
+The launch of a cached kernel must not import the front end, the passes or a target with LLVM. This
+is the only form of lazy import in the package; the layering test checks these names like imports.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 
 class late:
-    """The function that a name stands for; calling it loads its module.
+    """A function given by name. The first call imports its module.
 
         build = late("tilewright.compiler.build:build")
         build(source)       # imports tilewright.compiler.build

@@ -1,4 +1,4 @@
-"""Attributes that are computed when they are first asked for."""
+"""Attributes that are computed on first access."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class cached_property(Generic[T]):
-    """`functools.cached_property` as it is from Python 3.12 on.
+    """`functools.cached_property` with the semantics of Python 3.12.
 
-    Before that it holds one lock for all objects of a class while it computes: kernels would wait
-    for each other, and a child forked meanwhile would wait for ever. Here threads may compute twice
-    what is asked for first by several at once; all get the same result.
+    Earlier versions hold one lock for all instances of a class during the computation: kernels
+    would wait for each other, and a child forked meanwhile would deadlock. Here, concurrent first
+    accesses may compute the value twice, but all of them return the same object.
 
         class Kernel:
             @cached_property

@@ -1,4 +1,4 @@
-"""What the LLVM library says of itself and of the machine that it runs on; and its modules."""
+"""The LLVM library: its version, its view of the host, and parsing of modules."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import llvmlite.binding as llvm
 
 
 def version() -> str:
-    """Its version: ``22.1.0``."""
+    """The version of LLVM: ``22.1.0``."""
     return ".".join(map(str, llvm.llvm_version_info))
 
 
 def host_facts() -> list[str]:
-    """The triple of this process, the name of its processor, and then the features that such
-    processors may have: ``+avx2`` is one that this one has, ``-sse4a`` one that it lacks."""
+    """The triple of this process, the name of the processor, and its known features: ``+avx2`` if
+    the processor has it, ``-sse4a`` if it does not."""
     features = sorted(llvm.get_host_cpu_features().items())
     signed = (f"{'+' if on else '-'}{name}" for name, on in features)
     return [llvm.get_process_triple(), llvm.get_host_cpu_name(), *signed]
@@ -23,17 +23,17 @@ def host_facts() -> list[str]:
 
 @contextmanager
 def parsed(text: str, *more: str) -> Generator[llvm.ModuleRef]:
-    """The module that texts of IR make together, for as long as the ``with`` lasts.
+    """Parse LLVM IR texts and link them into one module, valid within the ``with`` block.
 
         with parsed(text) as module:
             module.verify()
 
-    It has a context of its own, so that types do not pile up. Left to Python, an error that keeps
-    both in its frames would let them go in any order, and a module that outlives its context takes
-    the process with it.
+    The module has its own context, so that types do not accumulate. The context manager destroys
+    both in the right order: a module that outlives its context crashes the process, and an
+    exception that keeps both alive in its frames would leave the order to the garbage collector.
 
     Raises:
-        RuntimeError: with LLVM's message, when a text is not IR.
+        RuntimeError: a text is not valid IR; LLVM's message.
     """
     context = llvm.create_context()
     module = llvm.parse_assembly(text, context)

@@ -1,4 +1,4 @@
-"""LLVM's version, which changes code. Loads LLVM only where it is not known of this library."""
+"""LLVM's version, part of cache keys. Loads LLVM only if the version is not cached."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def llvm_version() -> str:
 
 @cache
 def library_state() -> tuple[str, int, int, int] | None:
-    """What changes when the LLVM library does (`file_state`); None where it is not found."""
+    """A value that changes with the LLVM library (`file_state`); None if it is not found."""
     package = find_spec("llvmlite")
     for place in (package.submodule_search_locations or ()) if package else ():
         folder = os.path.join(place, "binding")

@@ -1,8 +1,8 @@
-"""Locks that stay right when the process forks.
+"""Locks that are safe across forks.
 
-A fork copies the memory of all threads but only the thread that forks. What another thread held
-would stay locked in the child for ever, so the child finds such locks free. `LLVM` goes further: a
-fork waits for it, as what is inside LLVM while it compiles is fit for nobody else.
+A fork copies the memory of all threads but only the forking thread. A lock held by another thread
+would stay locked in the child forever, so these locks are released in the child. In addition, a
+fork waits for the lock `LLVM`, because a compilation cannot be continued in the child.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
-    """A lock for ``with``, which its own thread may take again. Free in a forked child, unless the
-    thread that forked holds it.
+    """A reentrant lock for ``with``. It is free in a forked child unless the forking thread holds
+    it.
 
         self._making = Lock()
         with self._making:
@@ -44,25 +44,26 @@ class Lock:
         self._lock.release()
 
     def free_in_child(self) -> None:
-        """Forget a thread that the child does not have."""
+        """Release the lock if its owner is a thread that does not exist in the child."""
         if self._owner != threading.get_ident():
             self._lock = threading.RLock()
             self._owner = self._depth = 0
 
 
 LLVM = Lock()
-"""Held while LLVM compiles: its options are the process's, and one set of passes serves all."""
+"""Held during LLVM compilation: LLVM's options are global, and all compilations share one set of
+passes."""
 
 
 def _llvmlite_lock() -> Any:
-    """What llvmlite holds during each call of LLVM, those of finalisers too; None when it is not
-    loaded."""
+    """The lock that llvmlite holds during each call into LLVM, including finalisers; None if
+    llvmlite is not loaded."""
     loaded = sys.modules.get("llvmlite.binding.ffi")
     return getattr(getattr(loaded, "lib", None), "_lock", None)
 
 
 _held: list[Any] = []
-"""By the thread that is forking."""
+"""Set by the forking thread."""
 
 
 def _hold_llvm() -> None:

@@ -1,11 +1,11 @@
-"""Memory that holds machine code, for as long as an object lives.
+"""Executable memory that lives as long as its owner.
 
     code = MachineCode(len(image), lambda address: image)
     ctypes.CFUNCTYPE(ctypes.c_int)(code.address)()
 
-The memory is a file without a name, mapped for reading and executing, and its bytes come through
-the file: nothing is ever both writable and executable, and where a processor does not see by itself
-that code was written, the system takes care of it as it does for programs.
+The memory is an anonymous file, mapped as readable and executable, and written through the file.
+No page is ever both writable and executable, and the kernel performs any instruction cache
+maintenance that the architecture requires.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-# Of sys/mman.h, where there is memfd_create.
+# From sys/mman.h, on systems with memfd_create.
 _READ_AND_EXECUTE = 1 | 4
 _SHARED = 1
 _FAILED = ctypes.c_void_p(-1).value
 
 
 def can_hold_code() -> bool:
-    """Whether this system maps files of code as they are mapped here."""
+    """Whether this system supports such mappings."""
     return hasattr(os, "memfd_create") and sys.maxsize > 1 << 32 and sys.byteorder == "little"
 
 
 @cache
 def _process() -> Any:
-    """What this process's libraries export."""
+    """The symbols exported by the libraries of this process."""
     process = ctypes.CDLL(None, use_errno=True)
     word, number = ctypes.c_size_t, ctypes.c_int
     process.mmap.restype = ctypes.c_void_p
@@ -44,16 +44,16 @@ class MachineCode:
     """Machine code in this process.
 
     Args:
-        size: how many bytes, at least 1.
-        make: gives them for the address at which they will lie, which a page begins at.
+        size: its size in bytes, at least 1.
+        make: returns the code for a given page-aligned load address.
 
     Attributes:
-        address: where they lie.
+        address: the load address.
 
     Raises:
-        OSError: the system gives no such memory.
+        OSError: the system cannot provide such memory.
 
-    When the process ends, the code stays: native threads may be running it.
+    The code stays mapped at process exit, since native threads may still be running it.
     """
 
     __slots__ = ("__weakref__", "address")
@@ -80,12 +80,12 @@ def _map(file: int, size: int) -> int:
 
 
 def address_of(function: Any) -> int:
-    """Where a function of `ctypes` is; 0 for none."""
+    """The address of a `ctypes` function; 0 for None."""
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def symbol_of_process(name: str) -> int | None:
-    """The address of a function or variable that this process's libraries export, if one does."""
+    """The address of a symbol exported by the libraries of this process, or None."""
     if os.name != "posix":
         return None
     try:

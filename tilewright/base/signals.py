@@ -1,7 +1,7 @@
-"""Exceptions that a handler of signals raised, in whatever code it came between.
+"""Detection of exceptions raised by signal handlers, in whatever code they interrupted.
 
-A program may end what takes too long by a handler that raises, as with `signal.alarm`. Such an
-exception is no failure of the code that it passes through.
+A program may abort a long computation with a handler that raises, as with `signal.alarm`. Such an
+exception is not a failure of the code that it passes through.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import TracebackType
 
 
 def from_signal_handler(error: BaseException) -> bool:
-    """Whether a handler of signals that is set now raised the exception, or a cause of it."""
+    """Whether a currently installed signal handler raised the exception or one of its causes."""
     handlers = {
         getattr(handler, "__code__", None)
         for handler in map(signal.getsignal, signal.valid_signals())
@@ -26,7 +26,7 @@ def from_signal_handler(error: BaseException) -> bool:
 
 
 def _passed(trace: TracebackType | None, handlers: Set[object]) -> bool:
-    """Whether a traceback leads through one of these."""
+    """Whether a traceback contains a frame of one of these handlers."""
     while trace is not None:
         if trace.tb_frame.f_code in handlers:
             return True

@@ -1,7 +1,7 @@
-"""The compiled kernel: its forms of code and its metadata.
+"""The compiled kernel: the stages of its code and its metadata.
 
-It is made of plain data, so that it can be stored, sent and pickled. How it is loaded and launched
-is the runtime's business, which registers itself with `install_launcher`.
+It consists of plain data, so that it can be cached, sent and pickled. Loading and launching are
+implemented by the runtime, which registers itself with `install_launcher`.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ class Launch(Protocol):
         """Run the programs of a grid.
 
         Args:
-            grid: its extents.
-            values: of all parameters, compile-time ones too.
-            slots: the same with each tensor replaced by its address.
+            grid: the extents of the grid.
+            values: the values of all parameters, including compile-time ones.
+            slots: the same, with each tensor replaced by its address.
         """
         ...
 
     @property
     def handle(self) -> Any:
-        """What the device calls the function: on the CPU, its address."""
+        """The device's handle of the function; on the CPU, its address."""
         ...
 
 
 class Launcher(Protocol):
-    """What the runtime does for compiled kernels."""
+    """The runtime's interface for loading and launching compiled kernels."""
 
     def load(self, kernel: CompiledKernel) -> Launch:
-        """Make a kernel ready to run."""
+        """Load a kernel."""
         ...
 
     def launch(
@@ -57,16 +57,16 @@ class Launcher(Protocol):
         stream: int | None,
         hooks: bool = True,
     ) -> None:
-        """Run a kernel on arguments as a caller passes them, all of them in order.
+        """Launch a kernel with all of its arguments in order.
 
         Args:
-            stream: must be the current stream if it is not None.
-            hooks: whether those of the setting `runtime` are called.
+            stream: None or the current stream.
+            hooks: whether to call the launch hooks of the settings.
         """
         ...
 
     def told(self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]) -> Any:
-        """What hooks are told of such a launch; None where there are no hooks."""
+        """The argument of launch hooks for this launch; None if there are no hooks."""
         ...
 
 
@@ -74,7 +74,7 @@ _launcher: Launcher | None = None
 
 
 def install_launcher(launcher: Launcher) -> None:
-    """Say how kernels are loaded and launched; called once, by the runtime."""
+    """Set the launcher. The runtime calls this once at import."""
     global _launcher
     _launcher = launcher
 
@@ -85,7 +85,7 @@ def _installed() -> Launcher:
 
 
 class Metadata(Mapping[str, Any]):
-    """An unchangeable record, read as attributes or as a mapping."""
+    """An immutable record with access by attribute or by key."""
 
     __slots__ = ("_values",)
 
@@ -118,7 +118,7 @@ class Metadata(Mapping[str, Any]):
 
 
 class Stages(Mapping[str, Any]):
-    """The forms of a kernel's code by name. Some are made when they are first asked for."""
+    """The stages of a kernel's code by name. Some are computed on first access."""
 
     def __init__(self, stages: Mapping[str, Stage], metadata: Metadata) -> None:
         self._stages = dict(stages)
@@ -150,12 +150,12 @@ class Stages(Mapping[str, Any]):
 
 @dataclass
 class Times:
-    """How long compiling took, in microseconds.
+    """Compile times in microseconds.
 
     Attributes:
-        ir_initialization: of the front end.
-        lowering_stages: (name, time) of what followed.
-        store_results: of what was left to do then.
+        ir_initialization: the front end.
+        lowering_stages: (name, time) of each following stage.
+        store_results: the remaining time, including storing the result.
     """
 
     ir_initialization: int = 0
@@ -164,7 +164,7 @@ class Times:
 
     @classmethod
     def of_cache_hit(cls, seconds: float) -> Times:
-        """Of a kernel that was found, which takes so many seconds."""
+        """The times of a cache hit that took so many seconds."""
         return cls(store_results=int(1e6 * seconds))
 
     @property
@@ -177,13 +177,13 @@ class Times:
 
 
 class Runner:
-    """A loaded kernel as libraries call it; `start` is the shorter way.
+    """A loaded kernel with the calling convention that libraries use; `start` is the direct way.
 
         run = compiled.run
         run(4, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, y, n)
 
     Attributes:
-        start, handle: those of the `Launch`.
+        start, handle: as in `Launch`.
     """
 
     __slots__ = ("_kernel", "handle", "start")
@@ -205,12 +205,12 @@ class Runner:
         launch_exit_hook: Callable[[Any], Any] | None,
         *args: Any,
     ) -> None:
-        """Launch between two hooks, which get `launch_metadata`.
+        """Call the enter hook, launch, and call the exit hook; hooks receive `launch_metadata`.
 
         Args:
             stream: the current stream, or None.
-            function, packed_metadata: the kernel's own; not needed.
-            args: as for a launch with a grid in brackets.
+            function, packed_metadata: ignored; the kernel's own are used.
+            args: the arguments, as for ``kernel[grid](...)``.
         """
         kernel, grid = self._kernel, (grid_x, grid_y, grid_z)
         if launch_enter_hook is not None:
@@ -221,24 +221,24 @@ class Runner:
 
 
 class CompiledKernel:
-    """A kernel in its compiled forms.
+    """A compiled kernel.
 
         compiled = tilewright.compile(ASTSource(...))
         print(compiled.asm["llir"], compiled.metadata.name)
         compiled[(4, 1, 1)](x, y, n, BLOCK)
 
     Attributes:
-        asm: the forms of the code: ``source``, ``ttir`` (tile IR after the tile passes), then
-            those of the target, such as ``llir``, ``asm`` and ``obj`` of the CPU.
-        metadata: `name`, `hash`, `target`, the options, the types of the arguments, and what the
-            target says.
-        device: name of the device that it is loaded on when it first runs, such as ``"cuda:0"``;
-            "" for the current one of its target.
-        hash: what names the kernel in the disk cache.
-        src: what it was compiled from; None when it came by pickle.
-        times: how long compiling it took, of one that was not found in the disk cache.
-        loaded: the kernel made ready to run; None until that is first needed, see `run`.
-        stored_at: the file that the disk cache has for it; None where it is not to be kept.
+        asm: the stages of the code: ``source``, ``ttir`` (tile IR after the tile passes), then
+            those of the target, such as ``llir``, ``asm`` and ``obj`` on the CPU.
+        metadata: `name`, `hash`, `target`, the options, the argument types, and metadata of the
+            target.
+        device: the device on which it is loaded at the first launch, such as ``"cuda:0"``; "" for
+            the current device of its target.
+        hash: its key in the disk cache.
+        src: its source; None after unpickling.
+        times: compile times; absent for a cache hit.
+        loaded: the loaded kernel; None before the first use, see `run`.
+        stored_at: its file in the disk cache; None if it is not cached.
     """
 
     def __init__(
@@ -257,11 +257,11 @@ class CompiledKernel:
         self.stored_at: Path | None = None
         self._failure: Exception | None = None
 
-    # -- what it is -----------------------------------------------------------------------------
+    # -- properties -----------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """The symbol of the kernel."""
+        """The symbol name of the kernel."""
         return self.metadata.name
 
     @property
@@ -270,31 +270,31 @@ class CompiledKernel:
 
     @property
     def kernel(self) -> Any:
-        """The last stage that the target made: what is loaded."""
+        """The binary: the last stage of the target."""
         return self.asm[self._binary]
 
     @property
     def metadata_group(self) -> dict[str, str]:
-        """Names and paths of the files that the disk cache has for it: one, with all stages in it
-        (`python -m tilewright cache` reads it), or none."""
+        """Names and paths of its files in the disk cache: one file with all stages, or none. Read
+        it with `python -m tilewright cache`."""
         path = self.stored_at
-        # Not path.exists(), which raises where the folder may not be looked into.
+        # Not path.exists(), which raises if the folder is not accessible.
         return {path.name: str(path)} if path is not None and os.path.exists(path) else {}
 
     @property
     def n_regs(self) -> int:
-        """Registers a thread uses, where its compiler or, once it is loaded, its device says so; 0
-        on a device without such registers."""
+        """Registers per thread, as reported by the assembler or, once loaded, by the device; 0 if
+        not applicable."""
         return self._resource("n_regs")
 
     @property
     def n_spills(self) -> int:
-        """Registers of a thread that were spilled, as for `n_regs`."""
+        """Spilled registers per thread; see `n_regs`."""
         return self._resource("n_spills")
 
     @property
     def n_max_threads(self) -> int:
-        """The most threads a block may have, as for `n_regs`."""
+        """The maximum number of threads per block; see `n_regs`."""
         return self._resource("n_max_threads")
 
     def _resource(self, name: str) -> int:
@@ -304,7 +304,7 @@ class CompiledKernel:
 
     @property
     def packed_metadata(self) -> tuple[int, int, int]:
-        """Warps, blocks in a cluster, and bytes of shared memory: for programs that pass it on."""
+        """(num_warps, num_ctas, shared memory in bytes), for programs that pass it on."""
         known = self.metadata
         return known.get("num_warps", 0), known.get("num_ctas", 0), known.get("shared", 0)
 
@@ -315,7 +315,7 @@ class CompiledKernel:
 
     @property
     def run(self) -> Runner:
-        """The loaded kernel. A failure to load is raised again each time."""
+        """The loaded kernel. A failure to load is raised on each access."""
         if self.loaded is None:
             self._init_handles()
             assert self.loaded is not None
@@ -328,18 +328,18 @@ class CompiledKernel:
 
     @property
     def module(self) -> Any:
-        """The device's handle of the loaded code that the function is in; None before it is loaded,
-        and where it has none, as on the CPU."""
+        """The device's handle of the loaded module; None before loading, and on devices without
+        modules, such as the CPU."""
         return getattr(self.loaded, "module", None)
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> Any:
-        """What the hooks of launches are told of a launch: an object whose `get()` gives a dict of
-        name, function and stream, and what the kernel's own `launch_metadata` adds. None where
-        there are no hooks."""
+        """The argument of launch hooks: an object whose `get()` returns a dict of name, function,
+        stream and the results of the kernel's own `launch_metadata`. None if there are no
+        hooks."""
         return _installed().told(self, grid, stream, self.all_arguments(args))
 
     def _init_handles(self) -> None:
-        """Load the kernel without launching it; once, whoever asks at the same time."""
+        """Load the kernel, once, without launching it. Thread-safe."""
         with self._lock():
             if self._failure is not None:
                 raise self._failure
@@ -355,7 +355,7 @@ class CompiledKernel:
         return vars(self).setdefault("_loading", Lock())
 
     def settle(self, device: str) -> str:
-        """Have it loaded on a device, by name, if nobody has said where; gives where it is."""
+        """Set the device to load it on, unless it is already set; returns the device."""
         if not self.device:
             with self._lock():
                 self.device = self.device or device
@@ -364,7 +364,7 @@ class CompiledKernel:
     def __getitem__(self, grid: Any) -> Callable[..., None]:
         """A function that launches on `grid` with the kernel's arguments in order.
 
-        Compile-time arguments are ignored: they are passed too, or all of them are left out.
+        Compile-time arguments are ignored; either all or none of them are passed.
         """
 
         def launch(*args: Any, stream: int | None = None) -> None:
@@ -373,10 +373,10 @@ class CompiledKernel:
         return launch
 
     def all_arguments(self, args: Sequence[Any]) -> Sequence[Any]:
-        """The arguments with what is missing of compile-time ones.
+        """The arguments, completed with the compile-time ones if those were left out.
 
         Raises:
-            TypeError: there are too few or too many.
+            TypeError: the number of arguments is wrong.
         """
         signature: Mapping[str, Any] = self.metadata.signature
         if len(args) == len(signature):
@@ -384,7 +384,7 @@ class CompiledKernel:
         constants: Mapping[Any, Any] = getattr(self.src, "constants", {})
         declared = getattr(getattr(self.src, "fn", None), "constexprs", None)
         found = [i for i, type in enumerate(signature.values()) if type == "constexpr"]
-        # An int that became a compile-time value by being 1 is passed all the same, or not.
+        # An int that was specialised because it equals 1 may be passed or left out.
         for left_out in (declared, found):
             if left_out is not None and len(args) == len(signature) - len(left_out):
                 given = iter(args)
@@ -394,13 +394,13 @@ class CompiledKernel:
                 ]
         raise TypeError(f"{self.name} takes {len(signature)} arguments, not {len(args)}")
 
-    # -- storing --------------------------------------------------------------------------------
+    # -- serialisation --------------------------------------------------------------------------
 
     def files(self, *, binary_only: bool = False) -> dict[str, bytes]:
-        """The kernel as named bytes, which `from_files` takes back.
+        """The kernel as named byte strings, the inverse of `from_files`.
 
         Args:
-            binary_only: leave out all stages but the one that is loaded.
+            binary_only: omit all stages but the binary.
         """
         names = [self._binary] if binary_only else list(self.asm)
         stages = {name: self.asm[name] for name in names}
@@ -416,10 +416,10 @@ class CompiledKernel:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], src: Any = None) -> CompiledKernel:
-        """A kernel from what `files` gave.
+        """Restore a kernel from the result of `files`.
 
         Raises:
-            ValueError, KeyError, TypeError: the data is something else.
+            ValueError, KeyError, TypeError: the data is invalid.
         """
         header = json.loads(files[METADATA_FILE])
         stages: dict[str, Stage] = {
@@ -433,7 +433,7 @@ class CompiledKernel:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it."""
+    """The value in terms of JSON types."""
     if isinstance(value, GPUTarget):
         return [value.backend, value.arch, value.warp_size]
     return value

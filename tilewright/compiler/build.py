@@ -1,7 +1,6 @@
-"""Making a compiled kernel: front end, tile passes, target.
+"""Compilation on a cache miss: front end, tile passes, target.
 
-Loaded by the driver when a kernel is not in the store, so that a process whose kernels all are
-never loads the passes.
+A separate module, so that a process whose kernels are all cached never imports the passes.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ from tilewright.targets.registry import target as find_target
 
 
 class Elsewhere(threading.local):
-    """Where the present thread has its modules compiled, if not here (`compiler/workers.py`).
+    """The substitute for `lower` in the current thread, if any (`compiler/workers.py`).
 
     Attributes:
-        lower: gives what `lower` would, or None for a module that has to be compiled here.
+        lower: returns what `lower` would, or None if the module must be compiled in this process.
     """
 
     lower: Callable[[Module, GPUTarget, Any], Lowered | None] | None = None
@@ -65,7 +64,7 @@ def build(
     key: str,
     replaced: Mapping[str, bytes] | None = None,
 ) -> CompiledKernel:
-    """Compile a source. The key names the kernel; `replaced` is what takes the place of stages."""
+    """Compile a source. The key names the kernel; `replaced` has the overridden stages."""
     target = find_target(device)
     begin = time.perf_counter()
     module = source.make_ir(target.frontend_options(options))
@@ -95,10 +94,10 @@ def build(
 def _with_replaced(
     module: Module, target: Target, options: Any, replaced: Mapping[str, bytes]
 ) -> Lowered:
-    """The same with what a user puts in the place of stages: what goes wrong is told to him.
+    """Compile with overridden stages, and attribute failures to the overriding files.
 
     Raises:
-        StageOverrideError: it does not compile, or is in the place of nothing.
+        StageOverrideError: a stage does not compile, or does not exist.
     """
     ctx = context_for(target, options)
     ctx.replaced = replaced
@@ -112,7 +111,7 @@ def _with_replaced(
             f"{name} does not compile with the stages that compilation.override replaces ({given}):"
             f" {type(error).__name__}: {error}"
         ) from error
-    # Stages that are made of others for readers only may lie beside them, copied with the rest.
+    # Derived stages, made for readers only, may have been copied to the folder with the rest.
     for stage in replaced.keys() - ctx.taken:
         try:
             target.derive(stage, lowered.stages, lowered.metadata)
@@ -132,12 +131,12 @@ def lower(
     observers: Sequence[Observer] = (),
     ctx: PassContext | None = None,
 ) -> Lowered:
-    """Run tile passes, then the target, on a module.
+    """Run the tile passes, then the target, on a module.
 
     Args:
-        ctx: collects remarks; by default a new one, which nobody reads.
+        ctx: collects remarks; a new one by default.
 
-    Between passes the IR is verified when the knob `compilation.verify` says so.
+    The IR is verified after each pass if the setting `compilation.verify` is on.
     """
     ctx = ctx or context_for(target, options)
     checks: list[Observer] = []
@@ -159,10 +158,10 @@ def lower(
 
 
 def replaced_module(text: str, module: Module, stage: str) -> Module:
-    """The module of a text that replaces one.
+    """The module of a text that overrides a stage.
 
     Raises:
-        IRError: it is no valid tile IR.
+        IRError: the text is not valid tile IR.
     """
     found = parse_module(text, stage)
     verify_module(found)
@@ -171,13 +170,13 @@ def replaced_module(text: str, module: Module, stage: str) -> Module:
 
 
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
-    """What passes are told of a compilation."""
+    """The pass context of a compilation."""
     machine = target.machine(options) if isinstance(target, HasMachine) else None
     return PassContext(target.features(), options_dict(options), machine=machine, explain=explain)
 
 
 def written_arguments(fn: Function) -> list[int]:
-    """Indices of the pointer arguments that the function is known to write through."""
+    """Indices of the pointer arguments that the function certainly writes through."""
     written: set[int] = set()
     for op in fn.walk():
         if isinstance(op, Store | Writing):
@@ -188,7 +187,7 @@ def written_arguments(fn: Function) -> list[int]:
 
 
 def maybe_written_arguments(fn: Function) -> list[int]:
-    """Indices of the pointer arguments that the function may write through: all of them where it
+    """Indices of the pointer arguments that the function may write through: all of them if it
     writes through a pointer of unknown origin."""
     written: set[int] = set()
     for op in fn.walk():
@@ -217,7 +216,7 @@ def _metadata(
         "source_name": source.name[:MAX_NAME],
         "hash": key,
     }
-    # Through JSON, so that a kernel is the same whether it was just made or comes from the store.
+    # Through JSON, so that a compiled kernel equals a cached one.
     plain = json.loads(json.dumps(values, default=_plain))
     return {**plain, "target": device}
 
@@ -230,7 +229,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Progress:
-    """An observer that knows how many steps are complete."""
+    """A pass observer that counts completed steps."""
 
     def __init__(self) -> None:
         self.complete = 0
@@ -243,7 +242,7 @@ class _Progress:
 
 
 def _is_users(error: Exception) -> bool:
-    """Whether the kernel, or the program, is to blame. Invalid IR is the compiler's fault."""
+    """Whether the error is in the kernel or the program. Invalid IR is a compiler bug."""
     is_kernels = isinstance(error, TritonError) and not isinstance(error, IRError)
     return is_kernels or from_signal_handler(error)
 
@@ -268,13 +267,13 @@ def _internal_error(
         )
         folder = knobs.compilation.reproducer_dir
         path = reproducer.write(Path(folder) if folder else knobs.cache.folder() / "reproducers")
-    except Exception as second:  # the first error matters more than why it can't be saved
+    except Exception as second:  # the first error matters more than why it cannot be saved
         return InternalCompilerError(source.name, failing, problem, None, repr(second))
     return InternalCompilerError(source.name, failing, problem, path)
 
 
 def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:
-    """The module after the first steps, made anew: nothing is kept while all goes well."""
+    """The module before the failing step, recomputed, as no intermediate IR is kept."""
     module = source.make_ir(target.frontend_options(options))
     run(module, steps, context_for(target, options))
     return module

@@ -1,4 +1,4 @@
-"""From a source to a compiled kernel: out of the store, else made (`compiler/build.py`)."""
+"""From a source to a compiled kernel, from the disk cache or newly compiled (`build.py`)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ stage_overrides = late("tilewright.compiler.overrides:stage_overrides")
 
 
 class KernelStore(Protocol):
-    """Where compiled kernels are kept between processes. None of this raises."""
+    """The store of compiled kernels shared between processes. Its methods do not raise."""
 
     def get(self, key: str) -> dict[str, bytes] | None: ...
     def put(self, key: str, files: dict[str, bytes]) -> None: ...
     def path(self, key: str) -> Path | None:
-        """The file of a key, whether or not it exists; None where files are not kept."""
+        """The file of a key, whether or not it exists; None if nothing is stored."""
         ...
 
     def compiling(self, key: str) -> AbstractContextManager[Any]:
-        """Held while a kernel is made, so that others wait for it instead of making it too."""
+        """Held during compilation, so that others wait for the result instead of repeating it."""
         ...
 
 
 class NoStore:
-    """Keeps nothing."""
+    """Stores nothing."""
 
     def get(self, key: str) -> dict[str, bytes] | None:
         return None
@@ -53,7 +53,7 @@ class NoStore:
 
 
 class StoreOf(Protocol):
-    """Gives the store to use now; settings may change it."""
+    """Returns the current store, which depends on settings."""
 
     def __call__(self) -> KernelStore: ...
 
@@ -62,7 +62,7 @@ _store_of: StoreOf = NoStore
 
 
 def install_store(store_of: StoreOf) -> None:
-    """Say where compiled kernels are kept; called once, by the runtime."""
+    """Set the function that returns the store. The runtime calls this once at import."""
     global _store_of
     _store_of = store_of
 
@@ -72,7 +72,7 @@ def compile(
     target: GPUTarget | str | Target | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> CompiledKernel:
-    """Compile a kernel for a target, or take it from the disk cache. No device is needed.
+    """Compile a kernel for a target, or load it from the disk cache. No device is needed.
 
         compile(ASTSource(kernel, {"x": "*fp32", "n": "i32"}), target="cpu")
 
@@ -93,7 +93,7 @@ def compile(
 
 
 def device_of(target: GPUTarget | str | Target | None, compiler: Target) -> GPUTarget:
-    """The plain description of a target, from which `registry.target` finds it again."""
+    """The description of a target from which `registry.target` restores it."""
     if isinstance(target, str):
         return described(target)
     return target if isinstance(target, GPUTarget) else GPUTarget(compiler.name)
@@ -118,7 +118,7 @@ def compile_source(source: Source, device: GPUTarget, options: Any) -> CompiledK
 
 
 def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[CompiledKernel, bool]:
-    """The kernel, and whether it comes from the store."""
+    """The kernel, and whether it was a cache hit."""
     key = cache_key(source, device, options)
     replaced = stage_overrides(source, device, options) if knobs.compilation.override else {}
     if replaced or not source.cacheable():
@@ -128,7 +128,7 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
     if found is not None:
         return found, True
     with store.compiling(key):
-        # Another thread or process may have made it while this one waited.
+        # Another thread or process may have compiled it while this one waited.
         found = None if knobs.compilation.always_compile else _load(store, key, source)
         if found is not None:
             return found, True
@@ -139,7 +139,7 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
 
 
 def cache_key(source: Source, device: GPUTarget, options: Any) -> str:
-    """What names the compiled kernel: a hash of all that its code depends on."""
+    """The cache key: a hash of everything that the code depends on."""
     settings = sorted((k, str(v)) for k, v in knobs.cache_key_values().items())
     return digest(
         compiler_key(), source.hash(), find_target(device).key(), repr(options), str(settings)
@@ -153,6 +153,6 @@ def _load(store: KernelStore, key: str, source: Source) -> CompiledKernel | None
     try:
         found = CompiledKernel.from_files(files, source)
     except (ValueError, KeyError, TypeError):
-        return None  # written by something else; it will be replaced
+        return None  # not an entry of this format; it is overwritten later
     found.stored_at = store.path(key)
     return found

@@ -1,4 +1,4 @@
-"""What processes that compile say to each other: jobs, and the form in which values are sent."""
+"""The protocol between a process and its compile workers: jobs, and the encoding of values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LENGTH_BYTES = 8
 
 @dataclass(frozen=True)
 class Job:
-    """A module to be compiled.
+    """A module to compile.
 
     Attributes:
-        text: tile IR with source locations, as the front end made it.
-        arg_names: of the entry, which the text does not have.
-        device: what to compile for.
-        options: as the target has parsed them.
-        settings: the values of all settings, by group and name.
+        text: tile IR with source locations, from the front end.
+        arg_names: argument names of the entry function, which the text lacks.
+        device: the target.
+        options: parsed by the target.
+        settings: the values of all settings by group and name.
     """
 
     text: str
@@ -32,35 +32,35 @@ class Job:
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """The values of all settings now, by group and name."""
+    """The current values of all settings by group and name."""
     return {name: group.knobs for name, group in knobs.GROUPS.items()}
 
 
 class Sink(Protocol):
-    """Takes bytes, as binary files do."""
+    """The writing side of a binary file."""
 
     def write(self, content: bytes, /) -> Any: ...
     def flush(self) -> None: ...
 
 
 class Origin(Protocol):
-    """Gives bytes, as binary files do: fewer than asked for only at the end."""
+    """The reading side of a binary file; a short read means end of file."""
 
     def read(self, count: int, /) -> bytes: ...
 
 
 def send(to: Sink, value: Any) -> None:
-    """Write a value, with its length before it."""
+    """Write a value with a length prefix."""
     content = pickle.dumps(value)
     to.write(len(content).to_bytes(LENGTH_BYTES, "little") + content)
     to.flush()
 
 
 def receive(source: Origin) -> Any:
-    """Read what `send` wrote.
+    """Read a value written by `send`.
 
     Raises:
-        EOFError: the other side is gone.
+        EOFError: the other side closed the connection.
     """
     length = int.from_bytes(_exactly(source, LENGTH_BYTES), "little")
     return pickle.loads(_exactly(source, length))

@@ -1,12 +1,12 @@
-"""Stages of a kernel that a file replaces: what the compiler wrote, edited by hand.
+"""Dumping the stages of a kernel, and overriding stages with edited files.
 
     TILEWRIGHT_KERNEL_DUMP=1 TILEWRIGHT_DUMP_DIR=stages python program.py
-    ...                                     # stages/<folder>/add.llir is edited, the others removed
+    ...                                     # edit stages/<folder>/add.llir, remove the other files
     TILEWRIGHT_KERNEL_OVERRIDE=1 TILEWRIGHT_OVERRIDE_DIR=stages python program.py
 
-Both folders have the same names in them: what the kernel, its types and compile-time values, the
-target and the options give, whatever the version of the compiler and the other settings. What is
-made of a replaced stage is made anew; later stages that are there as well replace that again.
+The folder name depends on the kernel, its types and compile-time values, the target and the
+options, but not on other settings or the version of the compiler. The stages after an overridden
+one are regenerated from it; a later stage that is also present overrides the regenerated one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from tilewright.compiler.source import MAX_NAME, Source, digest
 from tilewright.targets.protocol import GPUTarget
 
 NOT_OVERRIDABLE = frozenset({"source"})
-"""What is written, but not read back: the kernel's source is in the program."""
+"""Dumped, but not read back: the source of the kernel is the program's."""
 
 
 class StageOverrideError(TritonError):
-    """What a file replaces a stage with does not compile, or there is no such stage."""
+    """An overriding stage does not compile, or the target has no such stage."""
 
 
 def stages_name(source: Source, device: GPUTarget, options: Any) -> str:
-    """The name of the folder of a kernel's stages."""
+    """The name of the folder for the stages of a kernel."""
     return digest(source.hash(), f"{device.backend} {device.arch}", repr(options))
 
 
 def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any) -> Path:
-    """Write the stages of a kernel to a folder of its own below the knob `cache.dump_dir`."""
+    """Write the stages of a kernel to its folder below the setting `cache.dump_dir`."""
     root = knobs.cache.dump_dir
     folder = Path(root) if root else knobs.cache.folder() / "dump"
     folder = folder / stages_name(source, device, options)
@@ -46,8 +46,8 @@ def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any
 
 
 def stage_overrides(source: Source, device: GPUTarget, options: Any) -> dict[str, bytes]:
-    """What replaces stages of a kernel, by their names: files ``<kernel>.<stage>`` in its folder
-    below the knob `cache.override_dir`. Nothing unless the knob `compilation.override` is set."""
+    """The overriding stages of a kernel by name: the files ``<kernel>.<stage>`` in its folder below
+    the setting `cache.override_dir`. Empty unless the setting `compilation.override` is on."""
     folder = override_folder(source, device, options)
     if folder is None or not folder.is_dir():
         return {}
@@ -57,10 +57,10 @@ def stage_overrides(source: Source, device: GPUTarget, options: Any) -> dict[str
 
 
 def override_folder(source: Source, device: GPUTarget, options: Any) -> Path | None:
-    """Where a kernel's replaced stages are looked for; None where the settings want none.
+    """The folder of overriding stages of a kernel; None if overriding is off.
 
     Raises:
-        StageOverrideError: stages are to be replaced, but no folder is set.
+        StageOverrideError: overriding is on, but no folder is set.
     """
     if not knobs.compilation.override:
         return None

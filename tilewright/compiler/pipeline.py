@@ -1,7 +1,7 @@
-"""The list of passes over tile IR, in the order in which every kernel meets them.
+"""The pipeline of tile passes, common to all targets, and its ordering constraints.
 
-The front end's IR goes in; what comes out is the tile IR that targets and the interpreter get. A
-target may append steps (`Target.steps`), which run after these.
+Its input is the IR of the front end; its output is what targets and the interpreter take. A target
+may append passes of its own (`Target.steps`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ STEPS = (
 )
 
 ORDER = (
-    (inline_calls, canonicalize, "constants meet the ops that fold them once calls are gone"),
+    (inline_calls, canonicalize, "inlining exposes constants to folding"),
     (inline_calls, canonicalize_pointers, "a pointer's base may be an argument of the caller"),
-    (canonicalize, canonicalize_pointers, "splats of offsets are split off in canonical form"),
+    (canonicalize, canonicalize_pointers, "splats of offsets are separated in canonical form"),
     (canonicalize_pointers, merge_equal_values, "equal offsets become equal values"),
-    (canonicalize_pointers, hoist_invariants, "loads move only past stores through other bases"),
-    (merge_equal_values, hoist_invariants, "one copy is moved instead of several"),
-    (hoist_invariants, remove_dead_code, "what was moved out of a loop may leave it empty"),
+    (canonicalize_pointers, hoist_invariants, "a load may only move past stores to other bases"),
+    (merge_equal_values, hoist_invariants, "one copy is hoisted instead of several"),
+    (hoist_invariants, remove_dead_code, "a loop may be empty after hoisting"),
 )
 
 check_order(STEPS, ORDER)

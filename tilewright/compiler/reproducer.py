@@ -1,6 +1,6 @@
-"""Reproducers: when a pass fails, the IR before it and all that is needed to run it again.
+"""Reproducers: the IR before a failing pass, with everything needed to run it again.
 
-A reproducer is tile IR text that begins with comments:
+A reproducer is tile IR text with a header of comments:
 
     # tilewright reproducer: python -m tilewright rerun FILE
     # {"kernel": "softmax", "target": ["cpu", "", 1], "options": {...}, "steps": ["licm", "dce"], …}
@@ -27,17 +27,17 @@ SUFFIX = ".repro.ir"
 
 @dataclass(frozen=True)
 class Reproducer:
-    """A step of the compiler and what it was given.
+    """A compiler step and its inputs.
 
     Attributes:
-        kernel: name of the kernel.
-        target: what to compile for.
+        kernel: the name of the kernel.
+        target: the target.
         options: the kernel's options by name.
-        steps: names of the tile passes that were still to run, the failing one first; none when
-            the target failed.
+        steps: the names of the remaining tile passes, the failing one first; empty if the target
+            failed.
         module: the IR before the first of these.
-        error: what was raised.
-        versions: of what could make a difference.
+        error: the exception.
+        versions: versions of tilewright and its dependencies.
     """
 
     kernel: str
@@ -67,7 +67,7 @@ class Reproducer:
         return f"# tilewright reproducer: {RERUN} FILE\n# {header}\n{ir}"
 
     def write(self, folder: Path) -> Path:
-        """Write it to a new file in `folder`, which is made if need be."""
+        """Write it to a new file in `folder`, which is created if necessary."""
         folder.mkdir(parents=True, exist_ok=True)
         kernel = "".join(c if c.isalnum() or c in "_-" else "_" for c in self.kernel)[:100]
         path = folder / f"{kernel}-{self.failing}-{os.urandom(4).hex()}{SUFFIX}"
@@ -77,11 +77,11 @@ class Reproducer:
 
     @classmethod
     def read(cls, path: Path) -> Reproducer:
-        """The reproducer in a file.
+        """Read a reproducer.
 
         Raises:
-            ValueError: the file is something else.
-            IRError: its IR is not valid text.
+            ValueError: the file is not a reproducer.
+            IRError: its IR is invalid.
         """
         text = path.read_text("utf-8")
         lines = text.split("\n", 2)
@@ -101,5 +101,5 @@ class Reproducer:
 
 
 def _tuples(value: Any) -> Any:
-    """The value with tuples where JSON has lists: options are hashable."""
+    """The value with JSON lists replaced by tuples, since options are hashable."""
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What can be compiled: a kernel with the types of its arguments, or tile IR in a file."""
+"""Sources of a compilation: a kernel with its argument types, or a file of tile IR."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ verify_module = late("tilewright.ir.verify:verify_module")
 
 CONSTEXPR = "constexpr"
 IR_EXTENSIONS = (".ttir", ".ir")
-MAX_NAME = 150  # characters of a kernel's name that file names take
+MAX_NAME = 150  # length to which file names truncate the kernel name
 
 ArgPath = tuple[int, ...]
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def digest(*parts: str) -> str:
-    """A hash of strings that depends on where one ends and the next begins."""
+    """A hash of the strings that also depends on their boundaries."""
     state = sha256()
     for part in parts:
         data = part.encode()
@@ -44,8 +44,8 @@ def digest(*parts: str) -> str:
 def runtime_arguments(
     signature: Sequence[Any], prefix: ArgPath = ()
 ) -> Iterator[tuple[ArgPath, str]]:
-    """Path and type string of each argument that is passed at run time, tuples leaf by leaf, and
-    descriptors part by part: places in (base, *shape, *strides).
+    """Path and type string of each run-time argument. Tuples are flattened into leaves, and
+    descriptors into (base, *shape, *strides).
 
     >>> list(runtime_arguments(["*fp32", "constexpr", ("i32", "fp32")]))
     [((0,), '*fp32'), ((2, 0), 'i32'), ((2, 1), 'fp32')]
@@ -69,34 +69,34 @@ def _descriptor_leaves(name: str) -> list[DescriptorLeaf]:
 
 
 def describe(value: Any) -> str:
-    """A text that is equal for equal compile-time values and different for different ones."""
+    """A text that identifies a compile-time value."""
     if isinstance(value, tuple):
         return f"{type(value).__qualname__}({', '.join(map(describe, value))})"
-    key = getattr(value, "cache_key", None)  # of functions of the language
+    key = getattr(value, "cache_key", None)  # a function of the language
     if isinstance(key, str):
         return f"function {key}"
-    inner = getattr(value, "value", value)  # of a constexpr
+    inner = getattr(value, "value", value)  # a constexpr
     if inner is not value and type(value).__name__ == CONSTEXPR:
         return describe(inner)
     return f"{type(value).__qualname__} {value!r}"
 
 
 class ASTSource:
-    """A kernel with the types of its arguments and the values of its compile-time ones.
+    """A kernel with the types of its arguments and the values of its compile-time arguments.
 
         ASTSource(kernel, {"x": "*fp32", "n": "i32", "BLOCK": "constexpr"}, {"BLOCK": 128})
 
     Args:
-        fn: what `jit` made of the kernel.
-        signature: type string of each parameter, by name; "constexpr" (or absent, when
-            `constexprs` has it) for one that is fixed at compile time; a tuple for a tuple.
-        constexprs: values by name, or by path (index of the parameter, index in the tuple, …).
-        attrs: facts of arguments by path, such as ``{(0,): [["tt.divisibility", 16]]}``; the base
-            of a descriptor is its part 0.
+        fn: the kernel, as returned by `jit`.
+        signature: the type string of each parameter by name; "constexpr" for a compile-time
+            parameter (it may be omitted if `constexprs` has it); a tuple for a tuple.
+        constexprs: values by name, or by path (parameter index, tuple index, …).
+        attrs: attributes of arguments by path, such as ``{(0,): [["tt.divisibility", 16]]}``; the
+            base of a descriptor is its element 0.
 
     Raises:
-        TypeError: a key of the signature is no string, a parameter has neither type nor value.
-        ValueError: a name that the kernel does not have.
+        TypeError: a signature key is not a string, or a parameter has neither type nor value.
+        ValueError: the kernel has no parameter of a given name.
     """
 
     ext = "ttir"
@@ -159,38 +159,38 @@ class ASTSource:
         return self.fn.src
 
     def hash(self) -> str:
-        """Hash of all that the module built from this depends on, but for the options."""
+        """A hash of everything that the resulting module depends on, except the options."""
         constants = sorted((k, describe(v)) for k, v in self.constants.items())
         attrs = sorted((k, str(v)) for k, v in self.attrs.items())
         return digest(self.fn.cache_key, str(self.signature), str(constants), str(attrs))
 
     def cacheable(self) -> bool:
-        """Whether the hash means the same in another process."""
-        # A default repr names an address, where another process may have another object.
+        """Whether the hash is valid in other processes."""
+        # A default repr contains an address, which another process may use for another object.
         return not any(_ADDRESS.search(describe(v)) for v in self.constants.values())
 
     def make_ir(self, options: FrontendOptions) -> Module:
         """Run the front end.
 
         Raises:
-            CompilationError: the kernel is wrong.
+            CompilationError: the kernel is invalid.
         """
         return build_module(self.fn, self.signature, self.constants, self.attrs, options)
 
     def parse_options(self) -> dict[str, Any]:
-        """Options that the source itself states: none."""
+        """Options specified by the source: none."""
         return {}
 
 
 class IRSource:
-    """Tile IR text, in a file `*.ttir` or `*.ir`; its first function is the kernel.
+    """Tile IR text in a `*.ttir` or `*.ir` file. Its first function is the kernel.
 
     Args:
         path: the file.
-        context, backend: accepted for the sake of existing callers, and not needed.
+        context, backend: ignored; accepted for compatibility.
 
     Raises:
-        ValueError: the file's extension is another one.
+        ValueError: the file has another extension.
         IRError: the text is not valid tile IR.
     """
 
@@ -236,7 +236,7 @@ Source = ASTSource | IRSource
 
 
 def signature_type(type: Type) -> str:
-    """The type string of a kernel's signature for an IR type: ``ptr<fp32>`` is ``*fp32``."""
+    """The type string of an IR type, as in a signature: ``*fp32`` for ``ptr<fp32>``."""
     if isinstance(type, Tile | Shared):
         raise ValueError(f"a kernel takes scalars and pointers, not {type}")
     if isinstance(type, Pointer):

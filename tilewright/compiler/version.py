@@ -1,4 +1,4 @@
-"""Which compiler this is: its version, and a hash of what it is made of."""
+"""The identity of the compiler: its version and a hash of its sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGE = Path(__file__).parents[1]
 def hash_tree(root: Path) -> str:
     """A hash of the names and contents of the Python files below `root`.
 
-    Contents, not times: a cache that machines share must tell them apart by what they run.
+    Contents, not mtimes, since machines with different sources may share a cache.
     """
     state = sha256()
     for folder, folders, files in os.walk(root):
@@ -47,15 +47,15 @@ def _content(path: str) -> bytes:
 
 
 _SETTLED_SECONDS = 2.0
-"""What changed so lately may change again without a change of its times, which some systems count
-in steps of this length."""
+"""A file modified more recently than this may change again without a new mtime, because some file
+systems count in steps of this length."""
 
 
 def hash_of_tree(root: Path) -> str:
     """`hash_tree`, cached by the files' sizes and times.
 
-    Those change with the contents, as the time of a change is not for programs to choose. To look
-    at them takes a fifth of the time of reading the files, which every process would do.
+    Those change with the contents, because programs cannot set the ctime. Reading them takes a
+    fifth of the time of reading the files, and every process does it.
     """
     states: list[str] = []
     newest = _add_states(str(root), states)
@@ -67,8 +67,8 @@ def hash_of_tree(root: Path) -> str:
 
 
 def _add_states(folder: str, states: list[str]) -> int:
-    """What changes with each Python file below a folder, in no order; gives the newest time of a
-    change, in nanoseconds."""
+    """Append the state of each Python file below a folder, in no particular order; returns the
+    newest ctime in nanoseconds."""
     newest = 0
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -85,7 +85,8 @@ def _add_states(folder: str, states: list[str]) -> int:
 
 @cache
 def compiler_key() -> str:
-    """What of the compiler changes its results: its own sources, and what folds constants."""
+    """What affects the results of the compiler: its sources, and the libraries that fold
+    constants."""
     return " ".join(
         [
             VERSION,

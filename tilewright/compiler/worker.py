@@ -1,8 +1,7 @@
-"""A process that compiles for another one: tile IR comes in, code goes out.
+"""A compile worker: a process that receives tile IR and returns code.
 
-It is started by `compiler/workers.py` and knows nothing of the program that it works for: no module
-of that program is imported, and its main module least of all. It ends when its input does, or when
-nothing has come for a while.
+It is started by `compiler/workers.py` and imports nothing from the program that it serves, in
+particular not its main module. It exits at the end of its input or after an idle timeout.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ def run(job: Job) -> Lowered:
 
 
 def serve() -> None:
-    """Answer jobs from standard input on standard output: (whether it succeeded, the result or the
-    error), None for an error that cannot be sent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C means the program
+    """Serve jobs from standard input. Each reply on standard output is (success, result or error),
+    with None for an error that cannot be pickled."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the parent
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what prints by mistake is no answer
+    os.dup2(2, 1)  # keep stray prints out of the replies
     jobs = os.fdopen(0, "rb", buffering=0, closefd=False)
     send(answers, os.getpid())
     while select.select([jobs], [], [], IDLE_SECONDS)[0]:
@@ -53,7 +52,7 @@ def serve() -> None:
 
 
 class _Unbuffered:
-    """Reads whole counts of bytes from a pipe, and not one more, so that `select` sees the rest."""
+    """Reads exactly the requested bytes from a pipe, so that `select` sees what remains."""
 
     def __init__(self, source: Any) -> None:
         self._source = source

@@ -1,11 +1,11 @@
-"""Compiling in other processes: many configurations of a kernel at once, on all cores.
+"""Compilation in worker processes: many configurations of a kernel at once, on all cores.
 
     with compiling_elsewhere(pool):         # in a thread
         compile_source(...)                 # front end here, passes and target in a worker
 
-The front end runs here, for it needs the program's functions, and takes a hundredth of the time.
-What goes to a worker is the tile IR that it made. Where no process can be started, or one is lost,
-this process compiles by itself.
+The front end runs in this process, since it needs the program's functions; it takes about 1 % of
+the time. Workers receive its tile IR. If no process can be started, or one is lost, this process
+compiles the module itself.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ func @nothing() {
 }
 """
 
-# Ends of a process that the compiled code is to blame for: doing the same here would end this one.
+# Exits for which the compiled code is to blame: repeating the job here would crash this process.
 _CRASHES = frozenset(
     getattr(signal, name)
     for name in ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE")
@@ -46,11 +46,11 @@ _CRASHES = frozenset(
 
 
 class Lost(Exception):
-    """A worker cannot be started or is gone, for reasons of its own."""
+    """A worker cannot be started or has exited for reasons unrelated to the job."""
 
 
 class Worker:
-    """A process that compiles.
+    """A compile worker process.
 
     Raises:
         Lost: it cannot be started.
@@ -71,12 +71,12 @@ class Worker:
             raise Lost("the process ended while it started") from None
 
     def lower(self, job: Job) -> Lowered:
-        """What a job gives.
+        """Compile a job.
 
         Raises:
-            Lost: the process is gone, or had an error that cannot be told.
+            Lost: the worker is gone, or had an error that could not be pickled.
             RuntimeError: it crashed while compiling.
-            TritonError: the kernel is wrong, or too large.
+            TritonError: the kernel is invalid or too large.
         """
         try:
             send(self._process.stdin, job)
@@ -90,7 +90,7 @@ class Worker:
             raise Lost("the process ended") from None
         if good:
             return result
-        # What is no error of the kernel is found again here, where there is more to say about it.
+        # Errors that are not the kernel's recur in this process, which can say more about them.
         if isinstance(result, TritonError):
             raise result
         raise Lost("compiling failed")
@@ -100,7 +100,7 @@ class Worker:
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the process."""
+        """Terminate the process."""
         for pipe in (self._process.stdin, self._process.stdout):
             with suppress(OSError):
                 pipe.close()
@@ -108,18 +108,18 @@ class Worker:
 
 
 class Pool:
-    """Workers, started when they are needed and kept for the next time."""
+    """Worker processes, started on demand and kept for reuse."""
 
     def __init__(self) -> None:
         self._idle: list[Worker] = []
         self._usable = bool(sys.executable) and os.name == "posix"
 
     def lower(self, module: Module, device: GPUTarget, options: Any) -> Lowered | None:
-        """What a worker makes of a module; None where this process has to compile it.
+        """Compile a module in a worker; None if this process must compile it.
 
         Raises:
             RuntimeError: the worker crashed.
-            TritonError: as compiling here raises it.
+            TritonError: as raised by compiling in this process.
         """
         if not self._usable or not is_built_in(device.backend):
             return None
@@ -140,12 +140,12 @@ class Pool:
 
     @property
     def idle(self) -> int:
-        """How many workers have nothing to do."""
+        """The number of idle workers."""
         return len(self._idle)
 
     def start(self, device: GPUTarget, options: Any) -> None:
-        """Start a worker and have it load all that compiling for a target needs, so that its first
-        job takes no longer than others. Returns when it has; does nothing where none can start."""
+        """Start a worker and preload the target, so that its first job is not slower than others.
+        Returns when it is ready; does nothing if no process can be started."""
         if not self._usable or not is_built_in(device.backend):
             return
         try:
@@ -153,7 +153,7 @@ class Pool:
         except Lost:
             self._usable = False
             return
-        # Whatever is wrong here will be found by a job that matters.
+        # A job that matters will report whatever is wrong here.
         with suppress(Lost, RuntimeError, TritonError):
             worker.lower(Job(_NOTHING, [], device, options, settings()))
         if worker.alive:
@@ -170,18 +170,18 @@ class Pool:
             worker.close()
 
     def close(self) -> None:
-        """End the workers that have nothing to do."""
+        """Terminate the idle workers."""
         while self._idle:
             self._idle.pop().close()
 
     def abandon(self) -> None:
-        """Leave the workers to the process that this one was forked from."""
+        """Leave the workers to the parent after a fork."""
         self._idle = []
 
 
 @cache
 def shared_pool() -> Pool:
-    """This process's."""
+    """The pool of this process."""
     pool = Pool()
     atexit.register(pool.close)
     if hasattr(os, "register_at_fork"):
@@ -190,22 +190,22 @@ def shared_pool() -> Pool:
 
 
 def may_start_processes() -> bool:
-    """Whether this process may have children of its own: a daemonic one of multiprocessing's is
-    meant to leave none behind."""
+    """Whether this process may have children: a daemonic process of multiprocessing must not leave
+    any behind."""
     return not multiprocessing.current_process().daemon
 
 
 class Lowering(Protocol):
-    """What may compile a module in place of this thread."""
+    """A substitute for compiling in the current thread."""
 
     def lower(self, module: Module, device: GPUTarget, options: Any) -> Lowered | None:
-        """What becomes of a module; None where this thread has to compile it."""
+        """Compile a module; None if the current thread must compile it."""
         ...
 
 
 @contextmanager
 def compiling_elsewhere(pool: Lowering) -> Generator[None]:
-    """Have what this thread compiles inside the block compiled by workers."""
+    """Compile in workers whatever the current thread compiles within the block."""
     before, elsewhere.lower = elsewhere.lower, pool.lower
     try:
         yield

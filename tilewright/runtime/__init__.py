@@ -1,4 +1,4 @@
-"""What happens at a launch: arguments are bound and specialised, code is found or made, and run."""
+"""Launching: binding and specialising arguments, finding or compiling the kernel, running it."""
 
 from tilewright.base.diagnostics import InterpreterError, OutOfResources
 from tilewright.runtime import driver

@@ -1,7 +1,7 @@
-"""Who gives kernels memory of their own, where they need any.
+"""Allocators for memory that kernels need at run time.
 
-Scratch memory on a GPU comes from the allocator that is set in the context of the launch; while
-none is, from torch or the driver. No kernel is instrumented today, so none asks for a profile's.
+Scratch memory on a GPU comes from the allocator set in the context of the launch, by default from
+torch or the driver. The profile allocator is accepted but unused: no kernel is instrumented.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 
 class Buffer(Protocol):
-    """Memory on a device."""
+    """A device memory allocation."""
 
     def data_ptr(self) -> int: ...
 
 
 class Allocator(Protocol):
-    """Gives memory: so many bytes, at a multiple of the alignment, for use on a stream."""
+    """Allocates memory of a given size and alignment for use on a stream."""
 
     def __call__(self, size: int, alignment: int, stream: int | None) -> Buffer: ...
 
 
 class NullAllocator:
-    """Stands for none: raises RuntimeError when it is called."""
+    """Represents the absence of an allocator: raises RuntimeError when called."""
 
     def __call__(self, size: int, alignment: int, stream: int | None) -> Buffer:
         raise RuntimeError(
@@ -38,22 +38,23 @@ _profile_allocator: ContextVar[Any] = ContextVar("_profile_allocator", default=_
 
 
 def set_allocator(allocator: Allocator) -> None:
-    """Have kernels launched in this context take the memory that they need from `allocator`.
+    """Set the allocator for memory required by kernels launched in this context.
 
         tilewright.set_allocator(lambda size, align, stream: torch.empty(size, device="cuda"))
 
     Args:
-        allocator: called with bytes, alignment and stream; what it gives has `data_ptr()`.
+        allocator: called with size in bytes, alignment and stream; returns an object with
+            `data_ptr()`.
     """
     _allocator.set(allocator)
 
 
 def chosen_allocator() -> Allocator | None:
-    """The one that is set in this context; None for none."""
+    """The allocator set in this context, or None."""
     allocator = _allocator.get()
     return None if isinstance(allocator, NullAllocator) else allocator
 
 
 def set_profile_allocator(allocator: Allocator | None) -> None:
-    """The same for memory that instrumented kernels write; None takes it back."""
+    """Set the allocator for memory written by instrumented kernels; None removes it."""
     _profile_allocator.set(_NULL_ALLOCATOR if allocator is None else allocator)

@@ -1,4 +1,4 @@
-"""Arguments that no kernel takes: which one it is, and what to do about it."""
+"""Errors for invalid kernel arguments: names the argument and suggests a fix."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def with_argument_name(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> Exception:
-    """The error of a binder, with the argument at fault and what to do about it.
+    """Extend the error of a binder with the name of the invalid argument and a suggestion.
 
     Args:
-        error: of a binder; it names the type of what it refuses, not the parameter.
-        kernel: its name.
-        args, kwargs: of the launch.
+        error: the error, which names the type of the invalid argument but not the parameter.
+        kernel: the name of the kernel.
+        args, kwargs: the arguments of the launch.
     """
     known = {k: v for k, v in kwargs.items() if k in signature.parameters}
     try:
@@ -48,7 +48,7 @@ def _is_at_fault(leaf: Any, error: Exception) -> bool:
 
 
 def _hint(value: Any) -> str:
-    """What to pass instead of something that is no argument."""
+    """What to pass instead of an invalid argument."""
     if isinstance(value, int):
         return "An integer has at most 64 bits."
     if isinstance(value, list | tuple):

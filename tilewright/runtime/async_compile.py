@@ -1,11 +1,11 @@
-"""Compiling in the threads of an executor while the program goes on.
+"""Asynchronous compilation on the threads of an executor.
 
     with ThreadPoolExecutor() as executor, AsyncCompileMode(executor):
         kernels = [kernel.warmup(..., BLOCK=block, grid=(1,)) for block in (64, 128, 256)]
-    # here all are compiled
+    # all of them are compiled here
 
-Inside, what has to be compiled is handed to the executor, and stands in the kernel's memory as a
-`FutureKernel` until it is there. A launch waits for its own kernel.
+Within the block, compilations are submitted to the executor, and the kernel's variants hold a
+`FutureKernel` until they finish. A launch waits only for its own variant.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _active: ContextVar[AsyncCompileMode | None] = ContextVar("active_async_compile"
 
 
 class FutureKernel:
-    """A kernel that is being compiled. Whatever is asked of it waits for it.
+    """A kernel that is being compiled. Any access waits for the compilation.
 
     Args:
-        future: gives the kernel.
-        finish: called once with the kernel, by who first asks for it.
+        future: the compilation.
+        finish: called once with the kernel, on first access.
     """
 
     def __init__(self, future: Future[Any], finish: Callable[[Any], Any]) -> None:
@@ -36,13 +36,13 @@ class FutureKernel:
         self._finishing = Lock()
 
     def result(self, ignore_errors: bool = False) -> Any:
-        """The kernel, when it is compiled.
+        """Wait for the kernel.
 
         Args:
-            ignore_errors: give None for one that does not compile.
+            ignore_errors: return None if the compilation fails.
 
         Raises:
-            Exception: it does not compile.
+            Exception: the compilation failed.
         """
         try:
             kernel = self._future.result()
@@ -64,14 +64,14 @@ class FutureKernel:
 
 
 class AsyncCompileMode:
-    """Has kernels compiled by an executor inside a block, at whose end all of them are there.
+    """Compiles kernels on an executor within a block; the end of the block waits for all of them.
 
     Args:
-        executor: of threads: what is submitted cannot be sent to another process.
-        ignore_errors: do not raise, at the end, the errors of kernels that do not compile.
+        executor: a thread executor, since tasks cannot be sent to another process.
+        ignore_errors: do not raise compilation errors at the end.
 
     Raises:
-        RuntimeError: inside the block of another one.
+        RuntimeError: nested in another `AsyncCompileMode`.
     """
 
     def __init__(self, executor: Executor, *, ignore_errors: bool = False) -> None:
@@ -85,12 +85,12 @@ class AsyncCompileMode:
     def submit(
         self, key: Any, compile: Callable[[], Any], finish: Callable[[Any], Any]
     ) -> FutureKernel:
-        """Have a kernel compiled; one of the same key only once.
+        """Submit a compilation, once per key.
 
         Args:
-            key: what names the kernel.
-            compile: compiles it, in a thread of the executor.
-            finish: called with the kernel once it is asked for, or at the block's end.
+            key: the key of the kernel.
+            compile: compiles it, on a thread of the executor.
+            finish: called with the kernel on first access, or at the end of the block.
         """
         with self._submitting:
             found = self.future_kernels.get(key)
@@ -114,5 +114,5 @@ class AsyncCompileMode:
 
 
 def active_mode() -> AsyncCompileMode | None:
-    """The one whose block the present code is in."""
+    """The mode whose block is active, or None."""
     return _active.get()

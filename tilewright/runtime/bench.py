@@ -1,11 +1,11 @@
-"""How long something takes on its device.
+"""Benchmarking functions on their device.
 
     do_bench(lambda: kernel[grid](x, y, n, BLOCK=128))                     # mean, in ms
     do_bench(run, quantiles=(0.5, 0.2, 0.8))                               # [median, …]
 
-A device's `Clock` gives marks in its own time, the driver's events on a GPU and the wall clock on
-the CPU, so that one loop measures both. Statistics are plain Python: where a library has replaced
-torch's operators by kernels that are just being tuned, none of them may be called here.
+The `Clock` of a device records timestamps, driver events on a GPU and the wall clock on the CPU, so
+that one loop measures both. Statistics are plain Python, because a library may have replaced torch
+operators by kernels that are being tuned, which must not be called here.
 """
 
 from __future__ import annotations
@@ -23,53 +23,51 @@ RETURN_MODES = ("min", "max", "mean", "median", "all")
 ESTIMATE_RUNS = 5
 
 HOPELESS_RUN = 4.0
-"""A single run that takes so many times the limit ends a measurement."""
+"""A single run that takes this many times the limit ends the measurement."""
 HOPELESS = 1.5
-"""The fastest of the first few runs taking so many times the limit ends it, too."""
+"""So does a minimum over the first few runs of this many times the limit."""
 HICCUP_MS = 50.0
-"""What takes less than this is not given up after one run: another thread or process may have been
-in the way."""
+"""Runs shorter than this (ms) are not given up after one run: another thread or process may have
+interfered."""
 LOOK_MS = 5.0
-"""What takes less than this in all is not given up: something else may have been in the way, and
-little is gained."""
+"""Measurements shorter than this in total (ms) are not given up: little time would be saved."""
 
 GRAPH_REPLAYS = 10
 
 
 class Clock(Protocol):
-    """Measures time on a device, in the order of what is started on it.
+    """Measures time on a device, in stream order.
 
     Attributes:
-        is_devices_own: whether the time is the device's, and what else this machine does meanwhile
-            does not enter it.
+        is_devices_own: whether the time is measured by the device, independent of host activity.
     """
 
     is_devices_own: bool
 
     def mark(self) -> Any:
-        """A point in time: after all that was started before it."""
+        """Record a timestamp after all previously enqueued work."""
         ...
 
     def elapsed(self, start: Any, end: Any) -> float:
-        """Milliseconds between two marks; waits for both."""
+        """Milliseconds between two timestamps; waits for both."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until all that was started is done."""
+        """Wait until all enqueued work has finished."""
         ...
 
     def flush(self) -> None:
-        """Have what is measured next find the device's cache cold, where that is cheap."""
+        """Evict the device's cache before the next measurement, if that is cheap."""
         ...
 
 
 class WallClock:
-    """The time of this process, for devices whose launches are complete when they return.
+    """Wall clock time, for devices whose launches are synchronous.
 
-    Its `flush` does nothing: clearing the caches of a CPU takes longer than most kernels run.
+    `flush` does nothing: evicting the caches of a CPU takes longer than most kernels.
 
     Args:
-        wait: waits for what was started, where launches return early.
+        wait: synchronizes with the device, if launches are asynchronous.
     """
 
     is_devices_own = False
@@ -97,20 +95,20 @@ class WallClock:
 
 
 def clock_of(device: str) -> AbstractContextManager[Clock]:
-    """The clock of a device by its name: ``clock_of("cuda:0")``."""
+    """The clock of a device, given its name: ``clock_of("cuda:0")``."""
     kind, _, index = device.partition(":")
     found: Any = driver.driver_of(kind)
     make = getattr(found, "clock", None)
     if make is not None:
         return make(int(index or 0))
-    # A driver from elsewhere: what it must have is torch's interface to the device.
+    # An external driver: use torch's interface to the device, which it must have.
     interface = getattr(found, "get_device_interface", None)
     return WallClock(interface().synchronize if interface else None)
 
 
 def default_device() -> str:
-    """Where a function that nobody has described is taken to run: on the active driver's device; on
-    torch's current GPU where the program uses torch on one."""
+    """The device on which a function is assumed to run: torch's current GPU if the program uses
+    one, else the device of the active driver."""
     if driver.name_of(driver.active) == "cpu" and driver.is_default():
         cuda = getattr(sys.modules.get("torch"), "cuda", None)
         if cuda is not None and cuda.is_initialized():
@@ -130,14 +128,13 @@ def measure(
     before: Callable[[], Any] | None = None,
     limit: float = float("inf"),
 ) -> list[float]:
-    """Run a function for some time; gives the milliseconds of each run that counts.
+    """Run a function repeatedly; returns the milliseconds of each measured run.
 
     Args:
-        warmup, rep: milliseconds that warming up and measuring take; a run is made of each at
-            least.
-        before: called before each run, and not measured.
-        limit: milliseconds that a run should take at most. A function that is hopelessly slower
-            than that is given up after the first runs, whose times are the result.
+        warmup, rep: durations of warm-up and measurement in milliseconds; at least one run each.
+        before: called before each run, outside the measurement.
+        limit: the time in milliseconds that a run should not exceed. A function that is far slower
+            is given up after the first runs, whose times are returned.
     """
 
     def run() -> float:
@@ -158,7 +155,7 @@ def measure(
         return [first]
     begin = time.perf_counter()
     times = [first, *(run() for _ in range(ESTIMATE_RUNS - 1))]
-    # With what a run costs around the function, or short functions would take for ever.
+    # Includes the overhead around the function; otherwise short functions would run for ever.
     estimate = max((time.perf_counter() - begin) * 1e3 / (ESTIMATE_RUNS - 1), 1e-4)
     if min(times) > HOPELESS * limit and sum(times) > LOOK_MS:
         return times
@@ -172,7 +169,7 @@ def measure(
 def _all_runs(
     fn: Callable[[], Any], clock: Clock, count: int, before: Callable[[], Any] | None
 ) -> list[float]:
-    """The times of runs that follow each other without waiting for the device."""
+    """The times of back-to-back runs, without waiting for the device in between."""
     marks: list[tuple[Any, Any]] = []
     for _ in range(count):
         if before is not None:
@@ -186,7 +183,7 @@ def _all_runs(
 
 
 def quantile(times: Sequence[float], q: float) -> float:
-    """The value below which a part `q` of the times lies, linearly between neighbours.
+    """The q-quantile of the times, with linear interpolation.
 
     >>> quantile([4.0, 1.0, 2.0, 3.0], 0.5)
     2.5
@@ -201,7 +198,7 @@ def quantile(times: Sequence[float], q: float) -> float:
 def summarize(
     times: Sequence[float], quantiles: Iterable[float] | None = None, return_mode: str = "mean"
 ) -> Any:
-    """What `do_bench` gives for the times of the runs."""
+    """The result of `do_bench` for the times of the runs."""
     if quantiles is not None:
         found = [quantile(times, q) for q in quantiles]
         return found[0] if len(found) == 1 else found
@@ -219,7 +216,7 @@ def summarize(
 
 
 def forget_gradients(tensors: Iterable[Any] | None) -> Callable[[], None] | None:
-    """What sets the gradients of tensors to None; None without tensors."""
+    """A function that sets the gradients of the tensors to None; None without tensors."""
     if tensors is None:
         return None
     given = list(tensors)
@@ -242,20 +239,20 @@ def do_bench(
     device: str | None = None,
     fast_flush: bool = True,
 ) -> Any:
-    """How long a function takes, in milliseconds.
+    """Measure the run time of a function in milliseconds.
 
-    On a GPU each run finds the L2 cache cleared, and the time is the device's. On the CPU it is
-    the wall clock's, with caches as they are.
+    On a GPU, the L2 cache is cleared before each run, and time is measured on the device. On the
+    CPU, time is measured by the wall clock, and caches are left as they are.
 
     Args:
-        fn: takes no arguments.
-        warmup, rep: milliseconds for which it runs before, and while it is measured.
+        fn: a function without arguments.
+        warmup, rep: durations of warm-up and measurement in milliseconds.
         grad_to_none: tensors whose gradients are set to None before each run.
-        quantiles: which quantiles of the runs' times to give, as a list; of one, the number.
+        quantiles: quantiles to return, as a list; a single one is returned as a number.
         return_mode: without quantiles, one of "min", "max", "mean", "median", "all".
-        device: where the function runs, such as ``"cpu"`` or ``"cuda:0"``. By default torch's
-            current GPU if the program uses torch on one, else the active driver's device.
-        fast_flush: accepted for callers that pass it; clearing the cache is always fast.
+        device: the device on which the function runs, such as ``"cpu"`` or ``"cuda:0"``. By
+            default torch's current GPU if the program uses one, else that of the active driver.
+        fast_flush: ignored; accepted for compatibility.
 
     Example:
         ms = do_bench(lambda: torch.add(x, y))
@@ -273,13 +270,13 @@ def do_bench_cudagraph(
     quantiles: Iterable[float] | None = None,
     return_mode: str = "mean",
 ) -> Any:
-    """Like `do_bench`, for functions so short that launching them takes longer than they run: they
-    are captured, many at once, into a graph of torch's, which is measured. Caches stay warm.
+    """Like `do_bench`, for functions whose launch takes longer than their execution: many calls are
+    captured into a torch CUDA graph, which is measured. Caches stay warm.
 
-    On the CPU, where there are no graphs, it is `do_bench`.
+    On the CPU, which has no graphs, this is `do_bench`.
 
     Args:
-        rep: milliseconds that the runs in a graph take together.
+        rep: total duration of the runs in the graph, in milliseconds.
     """
     assert return_mode in RETURN_MODES
     device = default_device()

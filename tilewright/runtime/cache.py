@@ -8,15 +8,15 @@ An entry is one file, ``<root>/<first two digits of the key>/<key>.twc``:
     header     JSON: {"key": ..., "files": [[name, length], ...]}
     contents   of the files, one after the other
 
-It is written under a private name and renamed, so that a reader sees all of it or nothing; a file
-torn by a crash of the machine, or changed by anything, fails its digest, counts as absent and is
-replaced. Nothing read from the cache is imported or unpickled, and an entry that belongs to another
-user, or that others may write, is not believed.
+An entry is written to a private file and renamed, so that readers see all of it or nothing. A file
+that was torn by a crash or modified fails its digest; it counts as a miss and is overwritten.
+Nothing read from the cache is imported or unpickled, and an entry that is owned or writable by
+another user is rejected.
 
-The folder stays near the size that the setting `cache.size_mib` allows: what was used longest ago
-is removed (`runtime/cache_maintenance.py`). The mtime of an entry is its last use, to the hour.
+The size of the folder stays near the setting `cache.size_mib`: least recently used entries are
+evicted (`runtime/cache_maintenance.py`). The mtime of an entry is its last use, to the hour.
 
-Without a usable folder everything still works, only nothing is kept; a warning says so once.
+Without a writable folder everything works, but nothing is cached; a warning is issued once.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ _HEADER = 48
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 WAIT_SECONDS = 20.0
-"""How long a compilation waits for another one of the same kernel before it goes ahead itself."""
+"""How long a compilation waits for another one of the same kernel before it proceeds."""
 
 SUFFIX = ".twc"
 
 USED_SECONDS = 3600.0
-"""How exactly it is known when an entry was used last: so often its time is set at most."""
+"""Resolution of the time of last use: an entry's mtime is updated at most this often."""
 
 SWEEPS_PER_BOUND = 32
-"""How often entries are looked through while as much is written as the folder may hold."""
+"""How many sweeps happen while the size of the folder's bound is written."""
 
-_STALE_SECONDS = 120.0  # for locks of other machines, whose processes cannot be looked up
+_STALE_SECONDS = 120.0  # for locks of other hosts, whose processes cannot be looked up
 
 
 class InvalidEntry(Exception):
-    """Something in the cache's folder is not believed; says why."""
+    """A file in the cache folder is invalid or not trusted; the message says why."""
 
 
 def digest(*parts: str | bytes) -> str:
-    """SHA-256 of the parts, in hexadecimal; ("ab", "c") and ("a", "bc") differ."""
+    """SHA-256 of the parts in hexadecimal; ("ab", "c") and ("a", "bc") differ."""
     state = sha256()
     for part in parts:
         content = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
@@ -79,7 +79,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def encode(key: str, files: dict[str, bytes]) -> bytes:
-    """An entry as it lies on disk: equal bytes for equal files in equal order."""
+    """Serialise an entry; deterministic."""
     sizes = [[name, len(content)] for name, content in files.items()]
     header = json.dumps({"key": key, "files": sizes}).encode()
     body = b"".join([len(header).to_bytes(8, "little"), header, *files.values()])
@@ -87,15 +87,15 @@ def encode(key: str, files: dict[str, bytes]) -> bytes:
 
 
 def decode(key: str, entry: bytes) -> dict[str, bytes]:
-    """The files of an entry.
+    """Parse an entry.
 
     Raises:
-        InvalidEntry: it is not what `encode` gives for this key.
+        InvalidEntry: it is not a valid entry for this key.
     """
     if entry[:8] != _MAGIC:
-        raise InvalidEntry("it is no entry of this version's cache")
+        raise InvalidEntry("it is not an entry of this version's cache")
     if sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
-        raise InvalidEntry("its contents do not have the digest that it names: torn, or changed")
+        raise InvalidEntry("its contents do not match its digest: torn or modified")
     at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
     try:
         header = json.loads(entry[_HEADER:at])
@@ -106,30 +106,30 @@ def decode(key: str, entry: bytes) -> dict[str, bytes]:
     except (ValueError, KeyError, TypeError):
         raise InvalidEntry("its header cannot be read") from None
     if owner != key:
-        raise InvalidEntry(f"it is the entry of {owner}, under another's name")
+        raise InvalidEntry(f"it is the entry of {owner}, renamed")
     return files
 
 
 def _require_trusted(status: os.stat_result) -> None:
     """Raise InvalidEntry unless this is a regular file that only this user can write."""
     if not stat.S_ISREG(status.st_mode):
-        raise InvalidEntry("it is no file")
-    if not hasattr(os, "geteuid"):  # Windows: the folder's access list is what protects it
+        raise InvalidEntry("it is not a regular file")
+    if not hasattr(os, "geteuid"):  # Windows: the access control list protects the folder
         return
     if status.st_uid != os.geteuid():
-        raise InvalidEntry(f"it belongs to another user, number {status.st_uid}")
+        raise InvalidEntry(f"it is owned by another user, with id {status.st_uid}")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InvalidEntry("other users may write it")
+        raise InvalidEntry("it is writable by other users")
 
 
 def read_entry(path: Path, *, used: bool = True) -> bytes:
-    """An entry as it lies on disk, which `decode` takes apart.
+    """Read the raw bytes of an entry, for `decode`.
 
     Args:
-        used: note that it was.
+        used: update the time of last use.
 
     Raises:
-        InvalidEntry: it is not this user's own file.
+        InvalidEntry: the file is not owned by this user.
         OSError: it cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -137,7 +137,7 @@ def read_entry(path: Path, *, used: bool = True) -> bytes:
     with open(descriptor, "rb", buffering=0) as file:
         status = os.fstat(descriptor)
         _require_trusted(status)
-        # Also where the time lies ahead, as the clock may have gone backwards since.
+        # Also for a time in the future: the clock may have been set back.
         if used and abs(time.time() - status.st_mtime) > USED_SECONDS:
             with contextlib.suppress(OSError):
                 os.utime(descriptor if os.utime in os.supports_fd else path)
@@ -152,10 +152,10 @@ class _KeyLock:
 
 
 class DiskCache:
-    """Named groups of files under a key, kept between processes.
+    """A key-value store of sets of files on disk.
 
     Args:
-        root: the folder, made with the first entry; None keeps nothing.
+        root: the folder, created with the first entry; None disables caching.
 
     Example:
         cache = DiskCache(Path("~/.cache/tilewright").expanduser())
@@ -175,7 +175,7 @@ class DiskCache:
         self._warned = False
 
     def path(self, key: str) -> Path | None:
-        """The file of a key, whether or not it exists; None without a folder.
+        """The file of a key, whether or not it exists; None if caching is disabled.
 
         Raises:
             ValueError: `key` is not 16 to 64 lower-case hexadecimal digits.
@@ -185,7 +185,7 @@ class DiskCache:
         return None if self.root is None else self.root / key[:2] / f"{key}{SUFFIX}"
 
     def get(self, key: str) -> dict[str, bytes] | None:
-        """The files kept under `key`; None when there are none that can be believed."""
+        """The files stored under `key`; None if there is no valid entry."""
         path = self.path(key)
         if path is None:
             return None
@@ -195,21 +195,21 @@ class DiskCache:
             return None
 
     def put(self, key: str, files: dict[str, bytes]) -> None:
-        """Keep `files` under `key`, in place of what was there. Never raises for the disk."""
+        """Store `files` under `key`, replacing any previous entry. Does not raise OSError."""
         error = self.try_put(key, files)
         if error is not None:
             self._warn(error)
 
     def try_put(self, key: str, files: dict[str, bytes]) -> OSError | None:
-        """Like `put`, without a warning: what went wrong."""
+        """Like `put`, but returns the error instead of warning."""
         return self.put_entry(key, encode(key, files))
 
     def put_entry(self, key: str, entry: bytes) -> OSError | None:
-        """Like `try_put`, for an entry as it lies on disk."""
+        """Like `try_put`, for the raw bytes of an entry."""
         path = self.path(key)
         if path is None:
             return None
-        # Hidden from readers, and from the next writer of the same key.
+        # A private name, unique among concurrent writers of the same key.
         private = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
         try:
             self._make_folder(path.parent)
@@ -225,7 +225,7 @@ class DiskCache:
 
     @property
     def bound(self) -> int:
-        """Bytes that the entries may take, more or less; 0 for any number."""
+        """Approximate bound on the total size of entries in bytes; 0 for unlimited."""
         return knobs.cache.size_mib << 20
 
     def _make_folder(self, folder: Path) -> None:
@@ -242,25 +242,25 @@ class DiskCache:
             return
         self._warned = True
         warnings.warn(
-            f"compiled kernels are not kept, as {self.root} cannot be written: {error}. "
+            f"compiled kernels are not cached, as {self.root} cannot be written: {error}. "
             "Set TILEWRIGHT_CACHE_DIR to a folder of your own.",
             RuntimeWarning,
             stacklevel=3,
         )
 
-    # -- one compilation at a time ---------------------------------------------------------------
+    # -- mutual exclusion of compilations ----------------------------------------------------------
 
     @contextmanager
     def compiling(self, key: str) -> Generator[None]:
-        """Held while the entry of `key` is made: other threads and processes wait for it.
+        """Lock `key` during a compilation, so that other threads and processes wait for it.
 
-        The wait is a courtesy that saves work: it ends after `WAIT_SECONDS` in any case, and two
-        that make the same entry at once do no harm. Look with `get` again once it is held.
+        The lock is advisory: a waiter proceeds after `WAIT_SECONDS`, and concurrent compilations of
+        one key are harmless. Check with `get` again once the lock is held.
         """
         entry = self._enter(key)
         held = entry.lock.acquire(timeout=WAIT_SECONDS)
         try:
-            # The one who holds it may compile the same kernel inside: no wait for itself.
+            # Reentrant: the holder may compile the same kernel inside.
             entry.depth += held
             with self._lock_file(key) if held and entry.depth == 1 else contextlib.nullcontext():
                 yield
@@ -272,7 +272,7 @@ class DiskCache:
 
     def _enter(self, key: str) -> _KeyLock:
         if self._pid != os.getpid():
-            # After a fork, the threads that held these locks do not exist.
+            # After a fork, the threads that held these locks no longer exist.
             self._pid, self._guard, self._locks = os.getpid(), threading.Lock(), {}
         with self._guard:
             entry = self._locks.setdefault(key, _KeyLock())
@@ -296,12 +296,12 @@ class DiskCache:
             if taken and path is not None:
                 lock = path.with_suffix(".lock")
                 with contextlib.suppress(OSError):
-                    # Not if it was thought stale meanwhile and belongs to another now.
+                    # Unless the lock was considered stale and now belongs to another process.
                     if lock.read_bytes() == owner.encode():
                         lock.unlink()
 
     def _take(self, path: Path, owner: bytes) -> bool:
-        """Make the lock file, waiting for its present owner; False to go ahead without it."""
+        """Create the lock file, waiting for its owner; False to proceed without it."""
         lock = path.with_suffix(".lock")
         until = time.monotonic() + WAIT_SECONDS
         pause = 0.002
@@ -312,7 +312,7 @@ class DiskCache:
                 return True
             except FileExistsError:
                 if not stat.S_ISDIR(_mode_of(path.parent)):
-                    return False  # it is the folder's name that is taken
+                    return False  # a folder has this name
             except OSError:
                 return False
             if _is_stale(lock):
@@ -326,17 +326,17 @@ class DiskCache:
 
 
 def _is_turn(key: str, size: int, bound: int) -> bool:
-    """Whether the writer of an entry looks through the folder.
+    """Whether the writer of an entry sweeps the folder.
 
-    One for each so many bytes does, in the long run, whoever they are: the key, which is as good
-    as random, decides, and no process has to know what others have written.
+    On average, one sweep happens per so many bytes written by all processes together: the decision
+    is a function of the key, which is as good as random, and needs no shared state.
     """
     share = size * SWEEPS_PER_BOUND / bound if bound else 0.0
     return int(key[-8:], 16) < share * 16**8
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Make a file that did not exist, for this user only."""
+    """Create a new file with permissions for this user only."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with open(os.open(path, flags, 0o600), "wb", buffering=0) as file:
         rest = memoryview(content)
@@ -345,8 +345,8 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def _create_whole(path: Path, content: bytes) -> None:
-    """Make a file that did not exist, with its content in the same step: killed at any moment, the
-    writer leaves the whole file or none. FileExistsError where there is one already."""
+    """Create a new file atomically with its contents: a writer killed at any moment leaves all of
+    it or nothing. Raises FileExistsError if it exists."""
     private = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
     try:
         _write_private(private, content)
@@ -368,9 +368,9 @@ def _host() -> str:
 
 
 def _is_stale(lock: Path) -> bool:
-    """Whether the maker of a lock file is gone, as far as this process can tell."""
+    """Whether the owner of a lock file is gone, as far as this process can tell."""
     try:
-        age = abs(time.time() - lock.stat().st_mtime)  # clocks may go backwards
+        age = abs(time.time() - lock.stat().st_mtime)  # the clock may have been set back
         owner = json.loads(lock.read_bytes())
         if isinstance(owner, dict) and owner.get("host") == _host() and _host():
             return not _is_alive(int(owner["pid"]))
@@ -383,7 +383,7 @@ def _is_stale(lock: Path) -> bool:
 
 def _is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)  # signal 0 only asks
+        os.kill(pid, 0)  # signal 0 only checks
     except OSError as error:
         return error.errno != errno.ESRCH
     return True
@@ -394,7 +394,7 @@ _shared: dict[Path | None, DiskCache] = {}
 
 
 def disk_cache() -> DiskCache:
-    """The cache in the folder that the settings name now; one object per folder."""
+    """The cache in the folder given by the current settings; one object per folder."""
     try:
         root = knobs.cache.folder()
     except RuntimeError:  # a user without a home folder

@@ -1,19 +1,19 @@
-"""What lies in the disk cache: listed, checked, kept to a size, and packed into files to ship.
+"""Maintenance of the disk cache: listing, verification, eviction, and packs for shipping.
 
     for entry in entries(disk_cache()):
         print(entry.key, entry.size, describe(entry))
 
-All of it is safe while other processes use the folder. What is removed under the hands of one that
-reads it stays readable for that one; what it looks for afterwards is absent, and is made again.
+All operations are safe while other processes use the folder. Readers of a removed entry keep their
+open file; later look-ups miss, and the entry is rebuilt.
 
-A pack is one file of entries, in the order of their keys, each as it lies on disk:
+A pack is one file of entries, sorted by key, with their raw bytes:
 
     8 bytes    magic, with the format's version
     32 bytes   SHA-256 of all that follows
     entries    each: 64 bytes key, 8 bytes length, little-endian, contents
 
-so that equal entries give equal packs. Who imports a pack runs its code: the digest finds damage,
-not malice.
+so that equal entries give equal packs. Importing a pack means running its code: the digest detects
+damage, not malice.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _HEAD = 40
 _KEY_BYTES = 64
 
 ROOM = 7 / 8
-"""What of its bound a folder takes after entries were removed, so that this is seldom needed."""
+"""Eviction reduces the folder to this fraction of its bound, so that it is rarely needed."""
 
 ABANDONED_SECONDS = 3600.0
-"""After so long, private files and locks are of writers that were killed."""
+"""Private files and locks older than this belong to writers that were killed."""
 
 
 class Entry(NamedTuple):
-    """An entry of the folder, which may be gone by now.
+    """An entry of the folder, which may have been removed since.
 
     Attributes:
-        key: what names it.
+        key: its key.
         path: its file.
         size: in bytes.
-        used: when it was used last, in seconds since 1970; see `USED_SECONDS`.
+        used: time of last use, in seconds since 1970; see `USED_SECONDS`.
     """
 
     key: str
@@ -60,13 +60,13 @@ class Entry(NamedTuple):
 
 
 class About(NamedTuple):
-    """What an entry holds.
+    """The contents of an entry.
 
     Attributes:
-        kind: ``kernel``, ``tuning``, ``fact`` of the machine (`base/fact_cache.py`), or ``code``
-            that the runtime keeps for itself.
-        name: of the kernel, or what the fact is about.
-        target: what it is compiled for.
+        kind: ``kernel``, ``tuning``, ``fact`` about the machine (`base/fact_cache.py`), or ``code``
+            of the runtime itself.
+        name: the name of the kernel, or the subject of the fact.
+        target: the target of the kernel.
     """
 
     kind: str
@@ -74,20 +74,20 @@ class About(NamedTuple):
     target: str = ""
 
 
-# -- what is there --------------------------------------------------------------------------------
+# -- listing --------------------------------------------------------------------------------------
 
 
 def entries(cache: DiskCache) -> Iterator[Entry]:
-    """The entries of a cache, whole or not, in no order."""
+    """The entries of a cache, valid or not, in no particular order."""
     for file in _files(cache, lambda name: name.endswith(SUFFIX) and not name.startswith(".")):
-        with contextlib.suppress(OSError):  # removed meanwhile
+        with contextlib.suppress(OSError):  # removed in the meantime
             status = file.stat(follow_symlinks=False)
             key = file.name.removesuffix(SUFFIX)
             yield Entry(key, Path(file.path), status.st_size, status.st_mtime)
 
 
 def _files(cache: DiskCache, wanted: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
-    """The files below the folders of the first digits."""
+    """The files in the subfolders, which are named by the first digits of keys."""
     if cache.root is None:
         return
     for digits in (f"{number:02x}" for number in range(256)):
@@ -99,14 +99,14 @@ def contents(entry: Entry) -> dict[str, bytes]:
     """The files of an entry. Does not count as a use.
 
     Raises:
-        InvalidEntry: it is not believed; says why.
-        OSError: it cannot be read, or is gone.
+        InvalidEntry: it is invalid; says why.
+        OSError: it cannot be read, or was removed.
     """
     return decode(entry.key, read_entry(entry.path, used=False))
 
 
 def describe(files: dict[str, bytes]) -> About:
-    """What files are, as `contents` gives them."""
+    """Classify the result of `contents`."""
     try:
         if RESULTS_FILE in files:
             return About("tuning", str(json.loads(files[RESULTS_FILE])["kernel"]))
@@ -117,27 +117,27 @@ def describe(files: dict[str, bytes]) -> About:
         if FACT_FILE in files:
             return About("fact", str(json.loads(files[FACT_FILE])[0]))
     except (ValueError, KeyError, IndexError, TypeError):
-        pass  # of something else that has files of these names
+        pass  # files of something else with the same names
     return About("code")
 
 
 def faults(cache: DiskCache) -> Iterator[tuple[Entry, str]]:
-    """The entries that are not believed, each with the reason."""
+    """The invalid entries, each with the reason."""
     for entry in sorted(entries(cache)):
         try:
             cache.path(entry.key)
             contents(entry)
         except FileNotFoundError:
-            continue  # removed meanwhile
+            continue  # removed in the meantime
         except (InvalidEntry, OSError, ValueError) as error:
             yield entry, str(error)
 
 
-# -- its size -------------------------------------------------------------------------------------
+# -- eviction -------------------------------------------------------------------------------------
 
 
 def remove(found: Iterable[Entry]) -> int:
-    """Remove entries; gives how many this process did."""
+    """Remove entries; returns how many this process removed."""
     count = 0
     for entry in found:
         with contextlib.suppress(OSError):
@@ -147,15 +147,15 @@ def remove(found: Iterable[Entry]) -> int:
 
 
 def sweep(cache: DiskCache) -> int:
-    """Remove what killed writers left and, from a folder that takes more than its bound, what was
-    used longest ago; gives how many entries went. Never raises for the disk.
+    """Remove files left by killed writers and, if the folder exceeds its bound, the least recently
+    used entries; returns the number of evicted entries. Does not raise OSError.
 
-    Several processes may do so at once: they agree on what goes.
+    Several processes may sweep at once: they select the same entries.
     """
     now = time.time()
     for file in _files(cache, lambda name: name.endswith((".tmp", ".lock"))):
         with contextlib.suppress(OSError):
-            # A time far ahead is of a clock that went backwards since.
+            # A time in the future: the clock was set back since.
             if abs(now - file.stat(follow_symlinks=False).st_mtime) > ABANDONED_SECONDS:
                 os.unlink(file.path)
     if not cache.bound:
@@ -174,8 +174,8 @@ def sweep(cache: DiskCache) -> int:
 
 
 def _last_use(entry: Entry, now: float) -> float:
-    """When an entry was used last, for choosing. One that lies ahead has not been used since the
-    clock went backwards, which is longest ago."""
+    """The time of last use, for the selection. A time in the future counts as the oldest: the entry
+    was not used since the clock was set back."""
     return entry.used if entry.used <= now + ABANDONED_SECONDS else 0.0
 
 
@@ -183,7 +183,7 @@ def _last_use(entry: Entry, now: float) -> float:
 
 
 def pack(found: Iterable[Entry]) -> tuple[bytes, int]:
-    """Entries as one file's contents, and how many there are. Those not believed are left out."""
+    """Pack valid entries into one file; returns its contents and the number of entries."""
     parts: dict[bytes, bytes] = {}
     for entry in found:
         with contextlib.suppress(OSError, InvalidEntry):
@@ -197,10 +197,10 @@ def pack(found: Iterable[Entry]) -> tuple[bytes, int]:
 
 
 def unpack(cache: DiskCache, content: bytes) -> tuple[int, int]:
-    """Put the entries of a pack into a cache: how many were written, and how many were there.
+    """Add the entries of a pack to a cache: returns how many were written, and how many existed.
 
     Raises:
-        ValueError: the content is no pack, or is damaged.
+        ValueError: the content is not a pack, or is damaged.
         OSError: the cache cannot be written.
     """
     packed = list(_parts(content))
@@ -215,9 +215,9 @@ def unpack(cache: DiskCache, content: bytes) -> tuple[int, int]:
 
 def _parts(content: bytes) -> Iterator[tuple[str, bytes]]:
     if content[:8] != _MAGIC:
-        raise ValueError("it is no pack of compiled kernels")
+        raise ValueError("it is not a pack of compiled kernels")
     if hashlib.sha256(content[_HEAD:]).digest() != content[8:_HEAD]:
-        raise ValueError("the pack is damaged: its contents do not have the digest that it names")
+        raise ValueError("the pack is damaged: its contents do not match its digest")
     at = _HEAD
     while at < len(content):
         key = content[at : at + _KEY_BYTES].decode().rstrip()

@@ -1,4 +1,4 @@
-"""A configuration that a tuned kernel may run with."""
+"""Configurations of an autotuned kernel."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Config:
 
         Config({"BLOCK": 128}, num_warps=8)
 
-    Two are equal when all that they set, and their hooks, are.
+    Configurations are equal if all of their settings and hooks are.
 
     Args:
-        kwargs: values of the kernel's compile-time parameters, by name.
+        kwargs: values of compile-time parameters by name.
         num_warps, num_stages, num_ctas, maxnreg, ir_override, num_cpu_threads: compile options;
-            None leaves an option out. What a target has no use for, it ignores.
-        pre_hook: called with all arguments of a launch, by name, before each launch.
+            None omits an option. A target ignores options that do not apply to it.
+        pre_hook: called with all launch arguments by name before each launch.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Config:
         self.num_cpu_threads = num_cpu_threads
 
     def all_kwargs(self) -> dict[str, Any]:
-        """The parameters, and the options that are not None: keywords of a launch."""
+        """The parameters, and the options that are not None, as launch keywords."""
         chosen = self.kwargs.copy()
-        options = vars(self)  # each launch asks: faster than attribute by attribute
+        options = vars(self)  # on the launch path: faster than access by attribute
         for name in OPTIONS:
             value = options.get(name)
             if value is not None:
@@ -62,7 +62,7 @@ class Config:
     def __hash__(self) -> int:
         try:
             return hash(self._key())
-        except TypeError:  # a value that is a list, say
+        except TypeError:  # an unhashable value, such as a list
             return hash(str(self))
 
     def __str__(self) -> str:

@@ -1,19 +1,19 @@
-"""Tensor descriptors among a launch's arguments.
+"""Tensor descriptors as launch arguments.
 
-A descriptor is any object with `base`, `shape`, `strides`, `block_shape` and perhaps `padding`,
-such as `tilewright.tools.tensor_descriptor.TensorDescriptor`. A kernel gets it in parts: the base
-as a pointer, the extents (int32) and the strides (int64) as integers.
+A descriptor is any object with `base`, `shape`, `strides`, `block_shape` and optionally `padding`,
+such as `tilewright.tools.tensor_descriptor.TensorDescriptor`. It is passed to the kernel in parts:
+the base pointer, the extents (int32) and the strides (int64).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-ALIGNMENT = 16  # bytes, of the base and of every stride but the last
+ALIGNMENT = 16  # bytes; required of the base and of every stride but the last
 EXTENT_LIMIT = 1 << 31
 
 DESCRIPTORS: dict[type, None] = {}
-"""The classes of descriptors that launches have met."""
+"""The descriptor classes seen so far."""
 
 
 def is_descriptor(value: Any) -> bool:
@@ -22,7 +22,7 @@ def is_descriptor(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> tuple[Any, ...]:
-    """The base, which is a tensor, the extents, and the strides."""
+    """The base tensor, the extents, and the strides."""
     return value.base, *(int(n) for n in value.shape), *(int(n) for n in value.strides)
 
 
@@ -34,7 +34,7 @@ def descriptor_type(value: Any, element: str) -> str:
 
 
 def check_descriptor(value: Any, address: int, element_bytes: int) -> None:
-    """Raise ValueError unless the descriptor is as kernels are compiled to expect it."""
+    """Raise ValueError unless the descriptor has the properties that compiled kernels assume."""
     rank = len(value.block_shape)
     strides = [int(n) for n in value.strides]
     if not len(value.shape) == len(strides) == rank:

@@ -1,10 +1,10 @@
-"""The devices of kernels: ``tilewright.runtime.driver.active``, and which device is meant by name.
+"""Device drivers: ``tilewright.runtime.driver.active``, and look-up of devices by name.
 
-A launch runs where its tensors are. The active driver decides for launches without tensors, and
-says to programs that ask what the current device is. It is the CPU's, or the one that the setting
-`runtime.default_backend` names, until `set_active` chooses another.
+A launch runs on the device that holds its tensors. The active driver provides the device for
+launches without tensors, and the current device for programs that query it. By default it is the
+CPU's, or the one named by the setting `runtime.default_backend`; `set_active` replaces it.
 
-Devices have names, which are also how tensors tell where they are: ``"cpu"``, ``"cuda:0"``.
+Devices are identified by names, as in tensor libraries: ``"cpu"``, ``"cuda:0"``.
 """
 
 from __future__ import annotations
@@ -35,98 +35,98 @@ if TYPE_CHECKING:
     from tilewright.runtime.peaks import Peaks
 
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
-"""Adjoining bytes in this process."""
+"""Contiguous bytes in this process."""
 
 
 class Saved(Protocol):
-    """A copy of some bytes."""
+    """A backup of a memory range."""
 
     def restore(self) -> None:
-        """Put the bytes back where they were."""
+        """Copy the bytes back."""
         ...
 
     def free(self) -> None:
-        """Give up the copy."""
+        """Release the backup."""
         ...
 
 
 class Driver(Protocol):
-    """The run side of a backend: what programs ask of the device they run on."""
+    """The runtime interface of a backend."""
 
     @property
     def device_type(self) -> str:
-        """What the names of its devices begin with: where tensors for its kernels are."""
+        """The prefix of its device names, which is also that of tensors for its kernels."""
         ...
 
     def get_current_target(self) -> GPUTarget:
-        """What to compile for."""
+        """The target of the current device."""
         ...
 
     def target_of(self, index: int) -> GPUTarget:
-        """What to compile for, for a device."""
+        """The target of a device."""
         ...
 
     def get_current_device(self) -> int:
-        """Index of the device that launches go to."""
+        """Index of the current device, to which launches go."""
         ...
 
     def get_current_stream(self, index: int | None = None) -> int:
-        """Handle of the queue that launches go to."""
+        """Handle of the current stream of a device."""
         ...
 
     def reaches(self, index: int, address: int) -> bool:
-        """Whether kernels on a device can use memory of the CPU, by an address in it."""
+        """Whether kernels on a device can access the CPU memory at an address."""
         ...
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
-        """Copy a device's memory from an address on, when all that was started there is done."""
+        """Copy from the memory of a device, after all previously enqueued work."""
         ...
 
     def write_memory(self, index: int, address: int, data: Bytes) -> None:
-        """Copy to a device's memory, from an address on."""
+        """Copy to the memory of a device."""
         ...
 
     def clock(self, index: int) -> Any:
-        """Measures time on a device: a `Clock` of `runtime/bench.py`, as a context manager."""
+        """A `Clock` (`runtime/bench.py`) of a device, as a context manager."""
         ...
 
     def save_memory(self, index: int, address: int, size: int) -> Saved:
-        """A copy of a part of a device's memory, on the device, that can be put back."""
+        """Back up a range of a device's memory, on the device."""
         ...
 
     def free_memory(self, index: int) -> int:
-        """Bytes of a device's memory that nobody uses."""
+        """Free bytes in the memory of a device."""
         ...
 
     def describe(self, index: int) -> str:
-        """What kind of device it is: kernels take as long on all of which this says the same."""
+        """A description of the kind of device: equal for devices with the same performance."""
         ...
 
     def peak_gbps(self, index: int) -> float:
-        """Gigabytes a second that a device's memory moves at most."""
+        """Peak memory bandwidth of a device in GB/s."""
         ...
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
-        """Tera-operations a second on a type, of matrix units or others, at a clock in kHz or the
-        highest. ValueError where there are none."""
+        """Peak throughput in TFLOP/s for an element type, with or without matrix units, at a clock
+        in kHz or the maximum clock. ValueError if not applicable."""
         ...
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
-        """The limits of devices that run code for an architecture ("" for the default one), as
-        far as they are known, the one to assume first. They need not be here."""
+        """The known limits of devices of an architecture ("" for the default), the default device
+        first. They need not be present."""
         ...
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """What measures functions on the current device, as `do_bench` does."""
+        """A function like `do_bench` for the current device."""
         ...
 
     def get_active_torch_device(self) -> Any:
-        """The device as torch names it, for a program that makes its tensors there."""
+        """The current device as a torch device."""
         ...
 
 
 class SavedBytes:
-    """A copy, in this process, of a part of a device's memory."""
+    """A backup, in this process, of a range of a device's memory."""
 
     def __init__(self, driver: Any, index: int, address: int, size: int) -> None:
         self._driver, self._index, self._address = driver, index, address
@@ -141,7 +141,7 @@ class SavedBytes:
 
 
 def available_memory() -> int:
-    """Bytes of this machine's memory that programs may still have, as far as the system says."""
+    """Available memory of this machine in bytes, as reported by the system."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             return next(int(x.split()[1]) << 10 for x in lines if x.startswith("MemAvailable:"))
@@ -154,16 +154,16 @@ def available_memory() -> int:
 
 
 class CpuUtils:
-    """What programs ask of the device library itself."""
+    """Device queries that programs make through `driver.active.utils`."""
 
     def get_device_properties(self, index: int) -> dict[str, Any]:
-        """By the names that kernels' authors use: programs run on threads, one a processor, and
-        nothing limits their working memory."""
+        """Device properties under their customary names: a multiprocessor is a thread, and shared
+        memory is unlimited."""
         return {"multiprocessor_count": _cpu_threads(), "max_shared_mem": 1 << 30, "warpSize": 1}
 
 
 class CpuDriver:
-    """The processors of this machine: one device, whose launches are complete when they return."""
+    """The CPU as a single device with synchronous launches."""
 
     device_type = "cpu"
     utils = CpuUtils()
@@ -217,7 +217,7 @@ class CpuDriver:
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
         if arch:
-            return  # of another processor than this one nothing is known
+            return  # the limits of other processors are not known
         name = f"{_cpu_name()}, {_cpu_threads()} threads"
         yield _peaks(name, _cpu_gbps(), lambda element, matrix: _cpu_tflops(element, None))
 
@@ -235,7 +235,7 @@ DRIVERS: dict[str, Callable[[], Any]] = {
     "cpu": CpuDriver,
     "cuda": late("tilewright.runtime.drivers.cuda:CudaDriver"),
 }
-"""What makes the driver of each type of device."""
+"""Factories of drivers by device type."""
 
 
 @cache
@@ -243,17 +243,17 @@ def _made(device_type: str) -> Any:
     return DRIVERS[device_type]()
 
 
-# -- the active one -------------------------------------------------------------------------------
+# -- the active driver ----------------------------------------------------------------------------
 
 default: Driver
-"""The driver that is active until another is chosen."""
+"""The default driver."""
 active: Driver
-"""The driver that launches without tensors go to."""
+"""The active driver."""
 
 
 def __getattr__(name: str) -> Any:
-    """`default`, and `active` until `set_active` has bound it; `driver`, this module by the name
-    of the object that programs import from it."""
+    """`default`; `active` until `set_active` binds it; and `driver`, an alias of this module, which
+    programs import from it."""
     if name == "driver":
         return sys.modules[__name__]
     if name in ("active", "default"):
@@ -273,18 +273,18 @@ def _default() -> Driver:
 
 
 def is_default() -> bool:
-    """Whether nobody has chosen an active driver."""
+    """Whether no active driver has been set."""
     return "active" not in globals() and not knobs.runtime.default_backend
 
 
 def set_active(driver: Driver) -> None:
-    """Make another driver the active one."""
+    """Set the active driver."""
     global active
     active = driver
 
 
 def reset_active() -> None:
-    """Return to the default driver."""
+    """Restore the default driver."""
     globals().pop("active", None)
 
 
@@ -303,15 +303,15 @@ install_host_target(_active_target)
 
 
 def has_driver(device_type: str) -> bool:
-    """Whether there is a driver for a type of device."""
+    """Whether there is a driver for a device type."""
     return device_type in DRIVERS or _is_chosen(device_type)
 
 
 def driver_of(device_type: str) -> Driver:
-    """The driver for a type of device: the active one, if it is for it.
+    """The driver for a device type, preferably the active one.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no driver for it.
     """
     return active if _is_chosen(device_type) else _made(device_type)
 
@@ -322,12 +322,12 @@ def _is_chosen(device_type: str) -> bool:
 
 
 def name_of(driver: Driver) -> str:
-    """The name of a driver's current device: ``"cpu"``, ``"cuda:0"``."""
+    """The name of the current device of a driver: ``"cpu"``, ``"cuda:0"``."""
     kind = driver.device_type
     return kind if kind == "cpu" else f"{kind}:{driver.get_current_device()}"
 
 
 def target_of(device: str) -> GPUTarget:
-    """What to compile for, for a device by its name."""
+    """The target of a device, given its name."""
     device_type, _, index = device.partition(":")
     return driver_of(device_type).target_of(int(index or 0))

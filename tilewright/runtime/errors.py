@@ -1,4 +1,4 @@
-"""The errors of launches and of tuning, under the names that users import."""
+"""The public errors of launching and autotuning."""
 
 from tilewright.base.diagnostics import (
     AutotunerError,

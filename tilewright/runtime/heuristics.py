@@ -1,4 +1,4 @@
-"""`heuristics`: compile-time parameters that are computed from the arguments of each launch."""
+"""`heuristics`: compile-time parameters computed from the arguments of each launch."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _computed = late("tilewright.runtime.native.launcher:Computed")
 
 
 class Heuristics(NativeInterface):
-    """A kernel some of whose parameters are computed just before a launch. `heuristics` makes it.
+    """A kernel with parameters that are computed at each launch. Created by `heuristics`.
 
     Attributes:
-        fn: what it wraps: the kernel, or another wrapper of it.
-        arg_names: the kernel's parameters.
-        values: what computes each parameter, in the order in which they are computed.
+        fn: the wrapped kernel or wrapper.
+        arg_names: the parameters of the kernel.
+        values: functions that compute parameters, in order of evaluation.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ def heuristics(
             ...
 
     Args:
-        values: by the name of a parameter, a function of the arguments by name. They are called in
-            order, and each sees what those before it have computed.
+        values: by parameter name, a function of the dictionary of arguments. The functions are
+            called in order, and each sees the results of the previous ones.
     """
 
     def decorate(fn: Any) -> Heuristics:

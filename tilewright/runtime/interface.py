@@ -1,11 +1,11 @@
-"""What can be launched: kernels, and wrappers of them such as tuned kernels.
+"""The interface of launchable objects: kernels, and wrappers such as autotuned kernels.
 
     kernel[grid](*args)                     # launch
     kernel.warmup(*args, grid=grid)         # compile only
-    again = kernel.bind(*args, grid=grid)   # launch these arguments again and again: again()
+    again = kernel.bind(*args, grid=grid)   # launch the same arguments repeatedly: again()
 
-Kernels and the wrappers of this package are launched by native code (`runtime/native/`) where it
-can; `run` is the same in Python.
+Kernels and the wrappers in this package are launched by native code (`runtime/native/`) where
+possible; `run` is the equivalent in Python.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
 
 
 class KernelInterface:
-    """What can be launched: `kernel[grid](*args)` is `kernel.run(*args, grid=grid)`."""
+    """A launchable object: `kernel[grid](*args)` is `kernel.run(*args, grid=grid)`."""
 
     def __class_getitem__(cls, function: Any) -> type:
-        """Libraries write ``KernelInterface[T]`` for their own kernels' base."""
+        """Allows ``KernelInterface[T]``, which libraries use as a base class."""
         return cls
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
@@ -38,35 +38,35 @@ class KernelInterface:
         return partial(self.run, grid=grid)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for such arguments without launching. An element type stands for a tensor."""
+        """Compile for these arguments without launching. An element type stands for a tensor."""
         wrapped = map(MockTensor.wrap_dtype, args)
         named = {name: MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
         return self.run(*wrapped, grid=grid, warmup=True, **named)
 
     def bind(self, *args: Any, grid: Any, **kwargs: Any) -> Callable[[], Any]:
-        """A function without parameters that launches these arguments each time it is called.
+        """A function without parameters that launches the same arguments on each call.
 
             step = kernel.bind(x, out, n, BLOCK=128, grid=(8,))
             for _ in range(1000):
                 step()
 
-        What a launch asks of its arguments is found out once, so that the call costs little more
-        than the device's own. The kernel is compiled, and tuned, but not launched. The function
-        keeps the arguments; their memory must stay where it is, and what `grid` gives, and wrappers
-        compute, is what they do now.
+        The arguments are analysed once, so that a call costs little more than the device's own
+        launch. `bind` compiles and autotunes the kernel, but does not launch it. The result keeps
+        the arguments alive; their memory must not move. The grid and the values computed by
+        wrappers are evaluated once.
 
         Raises:
-            what a launch raises.
+            the errors of a launch.
         """
         self.run(*args, grid=grid, warmup=True, **kwargs)
         return lambda: self.run(*args, grid=grid, **kwargs)
 
 
 class Chain(NamedTuple):
-    """A kernel and what is around it.
+    """A kernel and its wrappers.
 
-    kernel: the kernel itself.
-    stages: what wrappers add, the outermost first.
+    kernel: the kernel.
+    stages: the wrappers, outermost first.
     """
 
     kernel: Any
@@ -74,20 +74,20 @@ class Chain(NamedTuple):
 
 
 class NativeInterface(KernelInterface):
-    """What native code launches. A subclass says by `native_chain` what there is to launch."""
+    """An object that native code can launch, described by `native_chain`."""
 
     _launcher: Launcher | None = None
 
     def native_chain(self) -> Chain | None:
-        """What native code needs to know of this; None where only `run` can launch it."""
+        """The description for native code; None if only `run` can launch it."""
         return None
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """What launches on a grid: native code for variants that have run, else `run`."""
+        """The launch function for a grid: native code for compiled variants, else `run`."""
         return self._bind(grid)
 
     def _bind(self, grid: Any) -> Callable[..., Any]:
-        """Find out how launches are made, then as `__getitem__`; `_prepare` takes its place."""
+        """Prepare launching, then act as `__getitem__`; replaced by the result of `_prepare`."""
         global _nothing_launched
         if _nothing_launched:
             _nothing_launched = False
@@ -110,18 +110,18 @@ class NativeInterface(KernelInterface):
             return bind
 
     def fall_back(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """A launch that native code leaves to Python."""
+        """A launch that native code delegates to Python."""
         return self.run(*args, **{"grid": grid, **kwargs})
 
     def _warm(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Compile and load without launching."""
         compiled = self.run(*args, **{**kwargs, "grid": grid, "warmup": True})
-        if hasattr(compiled, "run"):  # a hook may have stopped it
+        if hasattr(compiled, "run"):  # a hook may have cancelled it
             _ = compiled.run
         return compiled
 
     def _forget(self) -> None:
-        """What native code has found out of this, alone or inside wrappers, is no longer so."""
+        """Invalidate what native code has cached about this object, alone or in wrappers."""
         inner: Any = self
         while not hasattr(inner, "launchers"):
             inner = inner.fn
@@ -141,10 +141,11 @@ class NativeInterface(KernelInterface):
 
 
 def _first_launch(interface: NativeInterface, grid: Any) -> Callable[..., Any]:
-    """What launches first in a process. That goes through Python, as each variant's first does, and
-    so does not wait for native code, which a process that launches once does not need.
+    """The first launch in a process, which goes through Python like the first launch of each
+    variant, and thus does not build native code that a process with one launch does not need.
 
-    Who keeps it launches natively from then on: what a partial calls can be replaced.
+    A caller that keeps the result launches natively afterwards, as a partial's function can be
+    replaced.
     """
     called = False
 
@@ -158,11 +159,11 @@ def _first_launch(interface: NativeInterface, grid: Any) -> Callable[..., Any]:
         return native(*args, **kwargs)
 
     handle: Any = partial(launch)  # its `__setstate__` is not in the stubs
-    # A partial without attributes would be left out by one around it, which then kept `launch`.
+    # The attribute keeps an enclosing partial from flattening this one, which would keep `launch`.
     vars(handle)["grid"] = grid
     return handle
 
 
 _lock = Lock()
 _nothing_launched = True
-"""In this process."""
+"""Whether no launch has happened in this process."""

@@ -1,4 +1,4 @@
-"""`jit`: a Python function becomes a kernel, compiled for what it is called with.
+"""`jit`: turns a Python function into a kernel, compiled for the arguments of each launch.
 
     @tilewright.jit
     def add(x, y, out, n, BLOCK: tl.constexpr):
@@ -6,9 +6,9 @@
 
     add[(tilewright.cdiv(n, 128),)](x, y, out, n, BLOCK=128)
 
-A call binds its arguments (`runtime/specialize.py`), which gives the key of the variant that they
-need; finds the variant in memory, else compiles it or takes it from the disk cache
-(`compiler/driver.py`); and runs it on the grid (`runtime/launch.py`).
+A call binds its arguments (`runtime/specialize.py`), which yields the key of the variant; looks the
+variant up in memory, then in the disk cache, and otherwise compiles it (`compiler/driver.py`); and
+runs it on the grid (`runtime/launch.py`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tilewright.runtime.specialization_data import Variant, told
 from tilewright.runtime.specialization_data import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
-from tilewright.runtime.wrappers import MockTensor as MockTensor  # for who imports it here
+from tilewright.runtime.wrappers import MockTensor as MockTensor  # re-exported for compatibility
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
 from tilewright.runtime.wrappers import reinterpret as reinterpret
 from tilewright.targets.protocol import GPUTarget, Target, UnknownOptionError, options_dict
@@ -59,13 +59,13 @@ _ABSENT = object()
 OF_THIS_PROCESS = (
     "_bind", "_compiling", "_launcher", "_preloaded", "binder", "device_caches", "launchers",
 )  # fmt: skip
-"""Attributes of a `JITFunction` that are not sent to another one."""
+"""Attributes of a `JITFunction` that are not pickled."""
 
 
 @contextmanager
 def watching_launches(watcher: Watcher) -> Generator[None]:
-    """Have a function told of each launch that is not yet compiled, before it is, with the kernel,
-    the arguments in order and by name, and the grid. It may raise, and so end the launch."""
+    """Call a function before each launch of a variant that is not compiled yet, with the kernel,
+    the arguments in order and by name, and the grid. It may raise to abort the launch."""
     _watchers.append(watcher)
     try:
         yield
@@ -74,13 +74,13 @@ def watching_launches(watcher: Watcher) -> Generator[None]:
 
 
 class DeviceCache(NamedTuple):
-    """What a kernel keeps for a device.
+    """The state of a kernel for one device.
 
     Attributes:
         kernel_cache: compiled kernels by the key of their variant.
         key_cache: the present keys of the arguments' binder; empty, as keys are used as they are.
-        target: what is compiled for.
-        backend: its compiler.
+        target: the target.
+        backend: the compiler of the target.
         binder: binds the arguments.
     """
 
@@ -92,7 +92,7 @@ class DeviceCache(NamedTuple):
 
 
 class _DeviceCaches(ObservedDict[str, DeviceCache]):
-    """Makes what is kept for a device, by its name, when it is first asked for."""
+    """Creates the state for a device, by name, on first access."""
 
     def __init__(self, make: Callable[[str], DeviceCache], changed: Callable[[], None]) -> None:
         super().__init__(changed)
@@ -103,17 +103,17 @@ class _DeviceCaches(ObservedDict[str, DeviceCache]):
 
 
 class JITFunction(SourceFunction, NativeInterface):
-    """A kernel, or a function for kernels to call. `jit` makes it.
+    """A kernel, or a function called by kernels. Created by `jit`.
 
     Args:
         fn: the Python function.
-        version: kept as an attribute, for tools.
+        version: stored as an attribute, for tools.
         repr, launch_metadata, do_not_specialize, do_not_specialize_on_alignment, debug, noinline:
             as for `jit`.
 
     Attributes:
-        device_caches: by name of the device, what was compiled; see `DeviceCache`.
-        launchers: what launches it natively, by itself and inside wrappers.
+        device_caches: the state for each device, by name; see `DeviceCache`.
+        launchers: native launchers, of this function alone and of its wrappers.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class JITFunction(SourceFunction, NativeInterface):
         self._start_empty()
 
     def _start_empty(self) -> None:
-        """Begin as a function that was never called in this process."""
+        """Initialise the state of a function that was never called in this process."""
         self.launchers: weakref.WeakSet[Launcher] = weakref.WeakSet()
         self.device_caches: dict[str, DeviceCache] = _DeviceCaches(self._new_cache, self._forget)
         self._compiling: dict[Any, Lock] = {}
@@ -157,23 +157,23 @@ class JITFunction(SourceFunction, NativeInterface):
         super().restore(state)
         self._start_empty()
 
-    # -- what it is -----------------------------------------------------------------------------
+    # -- properties -----------------------------------------------------------------------------
 
     def is_gluon(self) -> bool:
-        """Whether this is written in the dialect with explicit layouts: never."""
+        """Whether this is a Gluon function: never."""
         return False
 
     def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
-        """The device on which a launch runs, and its key in `device_caches`.
+        """The device on which a launch runs, the key in `device_caches`.
 
         Args:
-            devices: those of its tensors, as in `Key`.
-            values: of all parameters.
+            devices: the devices of its tensors, as in `Key`.
+            values: the values of all parameters.
         """
         return device_of(devices, values, self.arg_names)
 
     def target_of(self, device: str) -> GPUTarget:
-        """What to compile for, for a device by its name."""
+        """The target of a device, given its name."""
         return driver.target_of(device)
 
     def _new_cache(self, device: str) -> DeviceCache:
@@ -182,12 +182,12 @@ class JITFunction(SourceFunction, NativeInterface):
 
     @cached_property
     def binder(self) -> Binder:
-        """Binds the arguments of a call; see `runtime/specialize.py`."""
+        """The binder of the arguments; see `runtime/specialize.py`."""
         return make_binder(self.__name__, self.signature, self.params, constexpr_key)
 
     @property
     def pre_run_hooks(self) -> list[Callable[..., Any]]:
-        """Functions called with the arguments before each run; always the same list."""
+        """Functions called with the arguments before each run; the list object never changes."""
         return self._hooks
 
     @pre_run_hooks.setter
@@ -195,7 +195,7 @@ class JITFunction(SourceFunction, NativeInterface):
         self._hooks[:] = hooks
 
     def add_pre_run_hook(self, hook: Callable[..., Any]) -> None:
-        """Have `hook(*args, **kwargs)` called before each run, with the arguments of the call."""
+        """Call `hook(*args, **kwargs)` before each run with the arguments of the call."""
         self.pre_run_hooks.append(hook)
 
     # -- a call ---------------------------------------------------------------------------------
@@ -204,22 +204,22 @@ class JITFunction(SourceFunction, NativeInterface):
         return Chain(self, []) if type(self).run is JITFunction.run else None
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch on a grid; gives the compiled kernel that ran, None if a hook stopped it.
+        """Launch on a grid. Returns the compiled kernel, or None if a hook cancelled the launch.
 
         Args:
             args, kwargs: the kernel's arguments, and compile options such as `num_warps`.
-            grid: one to three extents, or a function of the arguments by name that gives them.
-                With an extent of 0 nothing runs.
-            warmup: compile, but launch nothing.
+            grid: one to three extents, or a function of the arguments by name that returns them.
+                If an extent is 0, nothing runs.
+            warmup: compile without launching.
 
         Raises:
-            TypeError: an argument is missing, or of a kind that kernels do not take.
-            OverflowError: an int fits no type.
-            ValueError: the tensors are not on one device that runs kernels; a wrong grid.
+            TypeError: an argument is missing or has an unsupported type.
+            OverflowError: an int does not fit into 64 bits.
+            ValueError: the tensors are not on one device that runs kernels; an invalid grid.
             KeyError: a keyword is neither a parameter nor a compile option.
-            CompilationError: the kernel is wrong.
-            OutOfResources: it needs more of something than the device has.
-            DeviceError: the device or its driver is missing, or fails.
+            CompilationError: the kernel is invalid.
+            OutOfResources: it needs more of a resource than the device has.
+            DeviceError: the device or its driver is missing or failed.
             RuntimeError: a global variable has changed since the kernel was compiled.
         """
         if _watchers or self._hooks:
@@ -231,7 +231,7 @@ class JITFunction(SourceFunction, NativeInterface):
         if self.used_global_vals:
             self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
-        # Most launches have their tensors on one device, whose name is the key as it stands.
+        # Usually all tensors are on one device, whose name is the key.
         cache = self.device_caches.get(key[0])
         if cache is None:
             cache = self.device_caches[self.device_of(key[0], values)]
@@ -261,8 +261,8 @@ class JITFunction(SourceFunction, NativeInterface):
     def bound(self, *args: Any, **kwargs: Any) -> tuple[ASTSource, dict[str, Any], dict[str, Any]]:
         """What a call with these arguments would compile, without compiling it.
 
-        Gives the source, the values of all parameters by name, and the compile options that the
-        call names. Errors are those of `run`.
+        Returns the source, the values of all parameters by name, and the compile options given in
+        the call. Raises the errors of `run`.
         """
         values, _, key, options = self.binder(*args, **kwargs)
         source = ASTSource(self, *self._types(Key(*key), values))
@@ -286,8 +286,8 @@ class JITFunction(SourceFunction, NativeInterface):
         given: Mapping[str, Any],
         warmup: bool,
     ) -> Any:
-        """The variant for these arguments, compiled by one thread while others wait for it: a
-        `CompiledKernel`; a `FutureKernel` inside an `AsyncCompileMode`; None if a hook says no."""
+        """The variant for these arguments, compiled by one thread while others wait: a
+        `CompiledKernel`; a `FutureKernel` in an `AsyncCompileMode`; None if a hook cancelled it."""
         with self._compiling.setdefault(variant, Lock()):
             kernel: Any = cache.kernel_cache.get(variant)
             if kernel is None:
@@ -333,11 +333,11 @@ class JITFunction(SourceFunction, NativeInterface):
         return kernel
 
     def preload(self, specialization_data: str) -> CompiledKernel:
-        """Compile a variant from what a hook was told of it (`compile["specialization_data"]`), for
-        the active driver's device. The first launch that needs it finds it compiled.
+        """Compile a variant from the data that a hook received (`compile["specialization_data"]`)
+        for the active driver's device, so that the first launch finds it compiled.
 
         Raises:
-            RuntimeError: the text is of another kernel or target.
+            RuntimeError: the data is for another kernel or target.
         """
         kernel = load_recorded(self, specialization_data, self.target_of(self.device_of("", ())))
         self._preloaded[kernel.hash] = kernel
@@ -360,13 +360,13 @@ class JITFunction(SourceFunction, NativeInterface):
         }
         tensors = [p for p, is_tensor, _ in parts if is_tensor]
         for number, path in enumerate(tensors):
-            # Without any overlap each tensor is in a class of its own.
+            # Without overlap, each tensor has its own alias class.
             alias = key.aliases[number] if key.aliases else number
             attrs.setdefault(path, []).append(["tw.alias", alias])
         return signature, constants, attrs
 
     def _options(self, target: Target, source: ASTSource, given: Mapping[str, Any]) -> Any:
-        """The target's options from the keywords of the call and from parameters of their names."""
+        """The target's options, from keywords of the call and from parameters of the same names."""
         for name in DEPRECATED_OPTIONS:
             assert name not in given, f"{name} option is deprecated; the current one is used"
         options = dict(given)
@@ -381,10 +381,10 @@ class JITFunction(SourceFunction, NativeInterface):
         except UnknownOptionError as error:
             raise UnknownOptionError(error.name, error.known, self.arg_names) from None
 
-    # -- refusing what can't work ---------------------------------------------------------------
+    # -- rejecting invalid launches -------------------------------------------------------------
 
     def _require_writable(self, key: Key, kernel: CompiledKernel) -> None:
-        """Raise ValueError if the kernel stores to a tensor that must not be stored to."""
+        """Raise ValueError if the kernel stores to a read-only tensor."""
         arguments = kernel.metadata.arguments
         tensors = [i for i, (_, kind) in enumerate(arguments) if is_tensor_type(kind)]
         for number in key.read_only:
@@ -397,15 +397,15 @@ class JITFunction(SourceFunction, NativeInterface):
 
 
 class InterpretedFunction(JITFunction):
-    """A kernel that was decorated under TILEWRIGHT_INTERPRET=1: it always runs on NumPy."""
+    """A kernel decorated under TILEWRIGHT_INTERPRET=1: it always runs in the interpreter."""
 
     def native_chain(self) -> Chain | None:
-        """Native code is for compiled kernels."""
+        """None: native code launches compiled kernels only."""
         return None
 
     def device_of(self, devices: str, values: tuple[Any, ...]) -> str:
         if devices not in ("", CPU):
-            device_of(devices, values, self.arg_names)  # what fails there fails here
+            device_of(devices, values, self.arg_names)  # raises the same errors
         return "interpreter"
 
     def target_of(self, device: str) -> GPUTarget:
@@ -416,7 +416,7 @@ class InterpretedFunction(JITFunction):
 
 
 def constexpr_key(value: object) -> object:
-    """What stands for a compile-time object in a variant's key; `NOT_CONSTEXPR` for others."""
+    """The key of a compile-time object; `NOT_CONSTEXPR` for other objects."""
     if isinstance(value, JITCallable):
         return value.cache_key
     if isinstance(value, constexpr):
@@ -437,7 +437,7 @@ def _value_key(value: Any) -> object:
 
 
 def _hashable(value: Any) -> Any:
-    """The value, or its text where it cannot be part of a key."""
+    """The value, or its text if it is not hashable."""
     if isinstance(value, dict):
         return tuple((k, _hashable(v)) for k, v in value.items())
     try:
@@ -452,13 +452,13 @@ def _plain(value: Any) -> Any:
 
 
 def is_tensor_type(type: Any) -> bool:
-    """Whether a type string is that of an address."""
+    """Whether a type string denotes an address."""
     return isinstance(type, str) and type.startswith("*")
 
 
 def _parts(path: ArgPath, type: Any, facts: Any) -> Iterator[tuple[ArgPath, bool, Any]]:
-    """(path, whether it is an address, key) of an argument, or of parts of a descriptor: its base
-    and extents."""
+    """(path, whether it is an address, key) of an argument, or of the base and extents of a
+    descriptor."""
     if str(type).startswith("tensordesc"):
         yield from (((*path, i), i == 0, fact) for i, fact in enumerate(facts))
     else:
@@ -493,24 +493,25 @@ def jit(
 def jit(
     fn: Callable[..., Any] | None = None, **options: Any
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
-    """Make a function a kernel. It is compiled when it is launched: ``kernel[grid](*args)``.
+    """Turn a function into a kernel, compiled at launch: ``kernel[grid](*args)``.
 
-    Under TILEWRIGHT_INTERPRET=1 the kernel is interpreted on NumPy instead.
+    Under TILEWRIGHT_INTERPRET=1 the kernel runs in the interpreter instead.
 
     Args:
-        fn: the function, of at least as many parameters as a call passes; no ``**kwargs``.
-        version: kept as an attribute.
-        repr: gives the kernel's symbol, from an object with `constants` and `signature`.
-        launch_metadata: gives what hooks of launches are told besides the kernel's name: a dict,
-            from the grid, the kernel's metadata and the arguments by name.
-        do_not_specialize: names or positions of parameters whose values (1, or a multiple of 16)
-            make no variant of their own.
-        do_not_specialize_on_alignment: the same for being a multiple of 16 only.
-        debug: check assertions in the kernel.
-        noinline: keep the function apart when kernels call it.
+        fn: the function; it must not have a ``**kwargs`` parameter.
+        version: stored as an attribute.
+        repr: returns the symbol name of the kernel, given an object with `constants` and
+            `signature`.
+        launch_metadata: returns additional data for launch hooks, a dict, given the grid, the
+            kernel's metadata and the arguments by name.
+        do_not_specialize: names or positions of integer parameters that are not specialised for
+            the value 1 or for divisibility by 16.
+        do_not_specialize_on_alignment: the same for divisibility by 16 only.
+        debug: enable assertions in the kernel.
+        noinline: do not inline the function into kernels.
 
     Raises:
-        ValueError: the function has no source, as when it was typed into an interactive session.
+        ValueError: the source of the function is not available, as in an interactive session.
         TypeError: it has a ``**`` parameter.
     """
 
@@ -522,16 +523,16 @@ def jit(
 
 
 def constexpr_function(fn: Callable[..., Any]) -> ConstexprFunction:
-    """Make a plain function one that kernels may call on compile-time values.
+    """Make a plain function callable in kernels on compile-time values.
 
-    In a kernel its result is a constexpr; called on the host it is the function itself.
+    In a kernel its result is a constexpr; on the host it is called as it is.
     """
     return ConstexprFunction(fn)
 
 
 @constexpr_function
 def cdiv(x: int, y: int) -> int:
-    """The quotient of two whole numbers, rounded up.
+    """Integer division, rounded up.
 
     >>> cdiv(10, 4)
     3

@@ -1,8 +1,8 @@
-"""Loaded kernels: how each backend runs the programs of a grid on bound arguments.
+"""Loading compiled kernels, and launching them on bound arguments.
 
-A binder gives the arguments of a call in two forms (`runtime/specialize.py`): the `values` that the
-caller passed, and the `slots`, in which tensors are addresses. A loaded kernel takes both, with
-those of compile-time parameters among them, and picks what it needs.
+A binder provides the arguments of a call in two forms (`runtime/specialize.py`): the `values` that
+the caller passed, and the `slots`, in which tensors are replaced by addresses. A loaded kernel
+takes both, including those of compile-time parameters, and picks what it needs.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def extents_of(grid: Any) -> Grid:
     """The three extents of a launch grid.
 
     Raises:
-        TypeError: it is no tuple or list of whole numbers.
-        ValueError: it has not one to three of them, or a negative one.
+        TypeError: it is not a tuple or list of ints.
+        ValueError: it does not have one to three extents, or has a negative one.
     """
-    # What nearly every launch passes takes no loop.
+    # Fast path for the common case.
     if type(grid) is tuple and 1 <= len(grid) <= 3:
         x, y, z = grid if len(grid) == 3 else (*grid, 1) if len(grid) == 2 else (grid[0], 1, 1)
         if type(x) is int and type(y) is int and type(z) is int and x >= 0 and y >= 0 and z >= 0:
@@ -48,7 +48,7 @@ def _checked_extents(grid: Any) -> Grid:
         raise TypeError(
             f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
         )
-    if not 1 <= len(grid) <= 3:  # also before a range of a million is read
+    if not 1 <= len(grid) <= 3:  # before iterating, as it may be a range of a million
         raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
     axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
     for axis, n in zip("xyz", axes, strict=False):
@@ -67,8 +67,7 @@ def _is_sequence(value: Any) -> bool:
 
 
 def slot_of(value: Any) -> Any:
-    """What a binder would put in the place of an argument: the address of a tensor, the parts of a
-    descriptor."""
+    """The slot of an argument: the address of a tensor, or the parts of a descriptor."""
     if isinstance(value, tuple):
         return tuple(map(slot_of, value))
     if is_descriptor(value):
@@ -78,24 +77,23 @@ def slot_of(value: Any) -> Any:
 
 
 def at_path(values: Any, path: Sequence[int]) -> Any:
-    """The value at a path: index of the parameter, index in the tuple or of the descriptor's part,
-    …"""
+    """The value at a path: parameter index, then index in the tuple or descriptor, …"""
     for index in path:
         values = (parts_of(values) if is_descriptor(values) else values)[index]
     return values
 
 
-# -- launches that others hear of -----------------------------------------------------------------
+# -- launch hooks ---------------------------------------------------------------------------------
 
 
 def _current_stream(kernel: CompiledKernel) -> int:
-    """The stream that launches of a kernel go to; 0 where there is none."""
+    """The current stream for launches of a kernel; 0 if it has none."""
     kind, _, index = kernel.device.partition(":")
     return driver.driver_of(kind).get_current_stream(int(index or 0)) if kind else 0
 
 
 class LaunchMetadata:
-    """What hooks are told of a launch, computed when it is asked for."""
+    """The argument of launch hooks, computed lazily."""
 
     def __init__(
         self, kernel: CompiledKernel, grid: Grid, values: Sequence[Any], stream: Any = None
@@ -106,7 +104,7 @@ class LaunchMetadata:
         self._values = values
 
     def get(self) -> dict[str, Any]:
-        """name, function and stream; then what the kernel's `launch_metadata` gives for the grid,
+        """name, function and stream, and the result of the kernel's `launch_metadata` for the grid,
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
         stream = _current_stream(kernel) if self._stream is None else self._stream
@@ -121,7 +119,7 @@ class LaunchMetadata:
 def start_told(
     kernel: CompiledKernel, grid: Grid, values: Sequence[Any], slots: Sequence[Any]
 ) -> None:
-    """Start a kernel between the hooks of launches."""
+    """Launch, calling the enter and exit hooks."""
     metadata = LaunchMetadata(kernel, grid, values)
     knobs.runtime.launch_enter_hook(metadata)
     kernel.run.start(grid, values, slots)
@@ -138,14 +136,14 @@ LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
 }
 
 COPYING = frozenset({"interpreter"})
-"""Backends that run in this process and copy what tensors hold elsewhere."""
+"""Backends that run in this process and mirror tensors of other devices."""
 
 
 def load(kernel: CompiledKernel) -> Launch:
-    """Make a compiled kernel ready to run.
+    """Load a compiled kernel.
 
     Raises:
-        RuntimeError: there is no launcher for its target.
+        RuntimeError: its target has no launcher.
     """
     backend = kernel.metadata.target.backend
     loader = LOADERS.get(backend)
@@ -168,10 +166,10 @@ def load(kernel: CompiledKernel) -> Launch:
 
 
 def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
-    """Have a kernel run where its arguments are.
+    """Set the device of a kernel to that of its arguments.
 
     Raises:
-        ValueError: they are where it cannot run, or not where it has been loaded.
+        ValueError: the kernel cannot run there, or is loaded on another device.
     """
     backend = kernel.metadata.target.backend
     names = list(kernel.metadata.signature)
@@ -195,7 +193,7 @@ def _settle(kernel: CompiledKernel, args: Sequence[Any]) -> None:
 
 
 def _require_current(kernel: CompiledKernel, stream: int) -> None:
-    """Raise ValueError unless a stream is the one that launches go to."""
+    """Raise ValueError unless the stream is the current one."""
     current = _current_stream(kernel)
     if stream != current:
         raise ValueError(
@@ -205,7 +203,7 @@ def _require_current(kernel: CompiledKernel, stream: int) -> None:
 
 
 class _Launcher:
-    """What `CompiledKernel` asks of the runtime."""
+    """The implementation of `Launcher` for `CompiledKernel`."""
 
     def load(self, kernel: CompiledKernel) -> Launch:
         return load(kernel)

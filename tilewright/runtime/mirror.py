@@ -1,11 +1,11 @@
-"""Copies, in this process, of what tensors hold on other devices: for kernels that are interpreted.
+"""Host copies of tensors on other devices, for the interpreter.
 
     mirrors = Mirrors([tensor, other])
-    buffer = mirrors.buffer_of(tensor)  # for `ir/interpret.py`: the device's addresses, our bytes
-    mirrors.write_back()                # what changed goes back to the device
+    buffer = mirrors.buffer_of(tensor)  # for `ir/interpret.py`: device addresses, host bytes
+    mirrors.write_back()                # copy modified memory back to the device
 
-A kernel sees the addresses that it would see on the device, so what depends on them, such as
-pointers kept in memory, is as it is there. Tensors that overlap share one copy.
+The kernel sees device addresses, so address-dependent behaviour, such as pointers stored in memory,
+is preserved. Overlapping tensors share one copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.runtime.tensors import CPU, UNKNOWN, extent_of, read
 
 
 class _Mirror(NamedTuple):
-    """Bytes of a device: where they begin there, what they were, and what they are now."""
+    """A mirrored range: its device address, its original bytes, and its current bytes."""
 
     device: str
     start: int
@@ -30,13 +30,13 @@ class _Mirror(NamedTuple):
 
 
 class Mirrors:
-    """What some tensors hold on other devices than the CPU, copied when this is made.
+    """Copies of the memory of tensors that are not on the CPU, made on construction.
 
     Args:
-        tensors: on any devices; those on the CPU need no copy.
+        tensors: tensors on any devices; those on the CPU are not copied.
 
     Raises:
-        TypeError: a tensor does not say how large its memory is.
+        TypeError: the extent of a tensor's memory is unknown.
         DeviceError: memory cannot be read.
     """
 
@@ -57,7 +57,7 @@ class Mirrors:
             self._mirrors.append(_Mirror(device, start, now.copy(), now))
 
     def buffer_of(self, tensor: Any) -> Buffer:
-        """The memory that a kernel may reach through a tensor, one of those given or on the CPU."""
+        """The memory reachable through a tensor, which must be one of those given or on the CPU."""
         address, _, _, low, high, writable = read(tensor)
         copied = self._extents.get(id(tensor))
         if copied is None:
@@ -71,7 +71,7 @@ class Mirrors:
         return Buffer(address, copied, writable, image=image, owner=tensor)
 
     def write_back(self) -> None:
-        """Store on the devices what has changed since it was copied."""
+        """Copy modified memory back to the devices."""
         for mirror in self._mirrors:
             changed = np.flatnonzero(mirror.now != mirror.before)
             if len(changed):
@@ -82,7 +82,7 @@ class Mirrors:
 
 
 def _joined(extents: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-    """The extents that are not empty, with those that overlap made one."""
+    """The non-empty extents, with overlapping ones merged."""
     joined: list[tuple[str, int, int]] = []
     for device, start, stop in sorted(e for e in extents if e[1] < e[2]):
         if joined and joined[-1][0] == device and start < joined[-1][2]:

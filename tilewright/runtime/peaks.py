@@ -1,4 +1,4 @@
-"""What a kind of device can do at most, whether or not there is one here."""
+"""The peak performance of a kind of device, which need not be present."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Peaks:
-    """The limits of a kind of device.
+    """The peak performance of a kind of device.
 
     Attributes:
         device: its name.
-        gbps: gigabytes a second that its memory moves.
-        tflops: tera-operations a second on elements of a type, in its short form, of matrix units
-            (if the flag is set) or others; a multiply-add counts as two. ValueError where there
-            are none.
+        gbps: memory bandwidth in GB/s.
+        tflops: throughput in TFLOP/s for an element type in short form, with matrix units if the
+            flag is set, otherwise without; a multiply-add counts as two operations. Raises
+            ValueError if not applicable.
     """
 
     device: str

@@ -1,8 +1,8 @@
-"""Where a launch runs: on the device that holds its tensors.
+"""Device placement: a launch runs on the device that holds its tensors.
 
-A device has a name, ``"cpu"`` or ``"cuda:0"``. The binder joins those of a launch's tensors
-(`Key.devices`), which for nearly every launch is the answer; here is the rest: launches without
-tensors, tensors on several devices, devices without kernels.
+Devices are identified by name, ``"cpu"`` or ``"cuda:0"``. The binder collects those of the tensors
+of a launch (`Key.devices`), which is nearly always the answer. This module handles the rest:
+launches without tensors, tensors on several devices, and devices that cannot run kernels.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tilewright.runtime.tensors import CPU, CUDA, find_reader
 
 
 def device_of(devices: str, values: Sequence[Any], names: Sequence[str]) -> str:
-    """The name of the device that a launch runs on: that of its tensors.
+    """The name of the device that a launch runs on.
 
     Args:
-        devices: as in `Key`.
-        values, names: of all parameters.
+        devices: the devices of its tensors, as in `Key`.
+        values, names: values and names of all parameters.
 
     Raises:
-        ValueError: the tensors are on several devices, or on one that kernels do not run on.
-        DeviceError: which GPU they are on, the driver would have to say, and there is none.
+        ValueError: the tensors are on several devices, or on one that cannot run kernels.
+        DeviceError: the tensors are on a GPU that only a driver can identify, and there is none.
     """
     if not devices:
         return driver.name_of(driver.active)
@@ -32,7 +32,7 @@ def device_of(devices: str, values: Sequence[Any], names: Sequence[str]) -> str:
     for device in found:
         if not driver.has_driver(device.partition(":")[0]):
             raise _no_kernels(device, values, names)
-    # "cuda" is memory that the driver does not know, such as that of no elements.
+    # "cuda" is GPU memory of an unknown device, such as that of an empty tensor.
     home = next((device for device in found if device not in (CPU, CUDA)), None)
     if home is None:
         home = driver.name_of(driver.driver_of(CUDA)) if CUDA in found else CPU
@@ -42,12 +42,12 @@ def device_of(devices: str, values: Sequence[Any], names: Sequence[str]) -> str:
 
 
 def devices_of(values: Sequence[Any], names: Sequence[str]) -> str:
-    """The names of the devices that tensors among the arguments are on, as in `Key`."""
+    """The names of the devices of the tensors among the arguments, joined as in `Key`."""
     return "+".join(dict.fromkeys(t.device for t in _tensors(values, names) if t.device))
 
 
 class _Tensor(NamedTuple):
-    """A tensor among the arguments: of which parameter, itself, and where it is."""
+    """A tensor argument: position and name of the parameter, the tensor, address and device."""
 
     position: int
     name: str
@@ -69,7 +69,7 @@ def _tensors(values: Sequence[Any], names: Sequence[str]) -> Iterator[_Tensor]:
 
 
 def leaves_of(value: Any) -> Iterator[Any]:
-    """The value; each item of a tuple, also inside others; the tensor behind a descriptor."""
+    """The leaves of an argument: tuples are flattened, and a descriptor becomes its tensor."""
     if isinstance(value, tuple):
         for item in value:
             yield from leaves_of(item)
@@ -80,7 +80,7 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 
 def describe_tensor(value: Any, device: str) -> str:
-    """What a tensor is and where it lives, in words."""
+    """Describe the type, shape and device of a tensor for a message."""
     kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
     shape = getattr(value, "shape", None)
     return f"a {kind}{f' of shape {tuple(shape)}' if shape is not None else ''} on {device!r}"
@@ -95,9 +95,9 @@ def _no_kernels(device: str, values: Sequence[Any], names: Sequence[str]) -> Val
 
 
 def _require_reachable(home: str, values: Sequence[Any], names: Sequence[str]) -> None:
-    """Raise ValueError if there is a tensor that kernels on the device `home` cannot use.
+    """Raise ValueError if a tensor is not accessible from the device `home`.
 
-    Pinned and managed memory of the CPU can be used from a GPU; another GPU's cannot.
+    Pinned and managed CPU memory is accessible from a GPU; memory of another GPU is not.
     """
     device_type, _, number = home.partition(":")
     gpu, index = driver.driver_of(device_type), int(number or 0)
@@ -116,11 +116,11 @@ def _require_reachable(home: str, values: Sequence[Any], names: Sequence[str]) -
 
 
 def require_cpu(values: Sequence[Any], names: Sequence[str]) -> None:
-    """Raise ValueError if there is a tensor that is not in the CPU's memory."""
+    """Raise ValueError if a tensor is not in CPU memory."""
     for tensor in _tensors(values, names):
         if tensor.device not in ("", CPU):
             raise ValueError(
                 f"Pointer argument (at {tensor.position}) cannot be accessed from the CPU "
                 f"({tensor.device} tensor?): {tensor}, and the kernel runs on the CPU. Pass a "
-                "tensor in the CPU's memory, such as `.cpu()` of it gives."
+                "tensor in the CPU's memory, for example its `.cpu()`."
             )

@@ -1,8 +1,8 @@
-"""Variants of kernels as data: what hooks are told of a compilation, and what `preload` takes.
+"""Serialised kernel variants, for compilation hooks and `preload`.
 
 `knobs.runtime.jit_cache_hook` and `jit_post_compile_hook` are called with keywords before and after
-a variant is compiled; `compile["specialization_data"]` is a text from which another process can
-compile the same variant, before anything is launched: ``kernel.preload(text)``.
+a variant is compiled. `compile["specialization_data"]` is a text from which another process can
+compile the same variant ahead of its first launch: ``kernel.preload(text)``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN_OPTIONS = (
 
 
 class JitFunctionInfo(NamedTuple):
-    """The kernel that a hook is told of."""
+    """The kernel, as described to a hook."""
 
     module: str
     name: str
@@ -39,15 +39,15 @@ class JitFunctionInfo(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What is compiled.
+    """A variant to be compiled.
 
     Attributes:
         source: the kernel with types and compile-time values.
-        target: for which device.
-        options: as the target has parsed them.
-        key: what names it in the kernel's memory.
+        target: the target.
+        options: options parsed by the target.
+        key: the variant's key in the kernel's cache.
         device: the name of the device.
-        is_warmup: whether nothing will be launched.
+        is_warmup: whether this is a compilation without a launch.
     """
 
     source: ASTSource
@@ -59,7 +59,7 @@ class Variant(NamedTuple):
 
 
 def told(variant: Variant) -> dict[str, Any]:
-    """The keywords that hooks are called with."""
+    """The keyword arguments of compilation hooks."""
     source, fn = variant.source, variant.source.fn
     options = options_dict(variant.options)
     shown = ", ".join(f"{name}={options.get(name)}" for name in _SHOWN_OPTIONS)
@@ -86,11 +86,11 @@ def told(variant: Variant) -> dict[str, Any]:
     }
 
 
-# -- as text --------------------------------------------------------------------------------------
+# -- serialisation --------------------------------------------------------------------------------
 
 
 def dump(variant: Variant) -> str:
-    """A text from which `load` compiles the variant again; "" where a value has no such form."""
+    """Serialise a variant, for `load`; "" if a value cannot be represented."""
     source, target = variant.source, variant.target
     try:
         return json.dumps(
@@ -112,8 +112,8 @@ def load(fn: Any, text: str, target: GPUTarget) -> CompiledKernel:
     """Compile the variant that a text describes.
 
     Raises:
-        RuntimeError: it is of another kernel, for another target, or passes a function that does
-            not exist here.
+        RuntimeError: it is for another kernel or target, or refers to a function that does not
+            exist in this process.
     """
     data = json.loads(text)
     if data["name"] != fn.__qualname__:
@@ -134,10 +134,10 @@ def load(fn: Any, text: str, target: GPUTarget) -> CompiledKernel:
 
 
 def _plain(value: Any) -> Any:
-    """A compile-time value as JSON has it.
+    """A compile-time value in terms of JSON types.
 
     Raises:
-        TypeError: it has no such form.
+        TypeError: it cannot be represented.
     """
     if isinstance(value, constexpr):
         return {"constexpr": _plain(value.value)}
@@ -155,7 +155,7 @@ def _plain(value: Any) -> Any:
 
 
 def _value(plain: Any) -> Any:
-    """What `_plain` was given."""
+    """The inverse of `_plain`."""
     if not isinstance(plain, dict):
         return plain
     ((kind, inner),) = plain.items()
@@ -171,7 +171,7 @@ def _value(plain: Any) -> Any:
 
 def _resolve(name: str) -> Any:
     try:
-        # Of a module that is loaded: data is no reason to run another one.
+        # Only from loaded modules: data must not cause an import.
         found: Any = sys.modules[name.partition(":")[0]]
         for part in name.partition(":")[2].split("."):
             found = getattr(found, part)
@@ -185,7 +185,7 @@ def _path(path: list[int]) -> ArgPath:
 
 
 def _tuples(value: Any) -> Any:
-    """The value with tuples where JSON has lists."""
+    """The value with JSON lists replaced by tuples."""
     if isinstance(value, dict):
         return {k: _tuples(v) for k, v in value.items()}
     return tuple(map(_tuples, value)) if isinstance(value, list) else value

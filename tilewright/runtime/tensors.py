@@ -1,14 +1,14 @@
-"""What counts as a tensor argument, and how to read one without importing what it comes from.
+"""Recognising and reading tensor arguments without importing the libraries they come from.
 
-A tensor is, in this order:
+A tensor is, in order of precedence:
 
-1. an object with `data_ptr()` and `dtype`: a torch tensor, or anything that looks like one
-   (`device` may be absent, and then it is in the CPU's memory; "" is on no device at all);
-2. a NumPy array, of ml_dtypes' types too (`numpy.int64(3)` is a scalar, not a tensor);
+1. an object with `data_ptr()` and `dtype`: a torch tensor or a look-alike (without `device`, it is
+   in CPU memory; with the device "", on no device);
+2. a NumPy array, including ml_dtypes element types (`numpy.int64(3)` is a scalar, not a tensor);
 3. an object with `__cuda_array_interface__` or `__array_interface__`;
-4. an object with `__dlpack__` in the CPU's memory.
+4. an object with `__dlpack__` in CPU memory.
 
-How to read a type of object is found out once and kept in a table by exact type, as every launch
+The reader for a type is chosen once and kept in a table keyed by exact type, since every launch
 reads every tensor.
 """
 
@@ -26,17 +26,17 @@ import numpy as np
 from tilewright.base.late import late
 
 Reading: TypeAlias = tuple[int, str, str, int, int, bool]
-"""What a reader gives: (address, element, device, low, high, writable).
+"""The result of a reader: (address, element, device, low, high, writable).
 
 address: of the first element, in bytes.
-element: type of an element in short form, ``"fp32"``.
-device: where the memory is: ``"cpu"``, ``"cuda:0"``, ``"cuda"`` where nobody can say which, or
-    what a tensor's library calls it. Pinned memory of the CPU is the CPU's.
-low, high: lowest address of the storage, and the one behind its highest; -1 when unknown, as
-    where a library does not say what a tensor shares its memory with.
-writable: whether a kernel may store to it.
+element: the element type in short form, ``"fp32"``.
+device: ``"cpu"``, ``"cuda:0"``, ``"cuda"`` for an unknown GPU, or the name that the tensor's
+    library uses. Pinned CPU memory counts as CPU memory.
+low, high: the address range of the storage; -1 if unknown, as when a library
+    does not report the storage that a tensor shares.
+writable: whether kernels may store to it.
 
-A plain tuple, as making anything richer would be a third of the cost of a read.
+A plain tuple: constructing a richer type would take a third of the time of a read.
 """
 
 Reader: TypeAlias = Callable[[Any], Reading]
@@ -47,7 +47,7 @@ CUDA = "cuda"
 
 _cuda_index_of = late("tilewright.runtime.devices.cuda:index_of")
 
-# Names are compared on each launch: always the same objects, for that costs least.
+# Interned names: they are compared on each launch, and identity is the fastest comparison.
 CUDA_NAMES = [f"{CUDA}:{index}" for index in range(64)]
 
 _short_names = {
@@ -74,7 +74,7 @@ for _bits in (8, 16, 32, 64):
     _short_names[f"int{_bits}"] = f"i{_bits}"
     _short_names[f"uint{_bits}"] = f"u{_bits}"
 SHORT = frozenset(_short_names.values())
-"""Every element type, in short form."""
+"""All element types, in short form."""
 
 _short_names |= {short: short for short in SHORT} | {"int1": "i1", "u1": "i1"}
 
@@ -88,23 +88,23 @@ NUMPY_ELEMENTS: dict[Any, str] = {
         *(ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e4m3fnuz),
     )
 }
-"""The short form of each of NumPy's types that kernels have."""
+"""The short form of each supported NumPy type."""
 
-# Foreign dtype objects by identity or equality, as found so far.
+# Foreign dtype objects seen so far, by identity or equality.
 _elements: dict[Any, str] = {}
 
 
 def element_type(dtype: object) -> str:
-    """The short form of any library's dtype: ``element_type(torch.bfloat16) == "bf16"``.
+    """The short form of a dtype of any library: ``element_type(torch.bfloat16) == "bf16"``.
 
     Raises:
-        TypeError: kernels have no such element type, or it is byte-swapped.
+        TypeError: kernels have no such element type, or it is not in native byte order.
     """
     if isinstance(dtype, np.dtype):
         found = NUMPY_ELEMENTS.get(dtype)
     else:
         found = _short_names.get(str(dtype).rpartition(".")[2])
-        # numpy.float32, the class, is taken for the dtype that it names.
+        # The class numpy.float32 stands for its dtype.
         if found is None and isinstance(dtype, type) and issubclass(dtype, np.generic):
             found = NUMPY_ELEMENTS.get(np.dtype(dtype))
     if found is None:
@@ -127,7 +127,7 @@ def _element(dtype: Any) -> str:
 
 
 def _read_torch(tensor: Any) -> Reading:
-    """A torch tensor. Its storage, not the view, is what a kernel may reach through a pointer."""
+    """A torch tensor. A kernel may reach its whole storage, not just the view."""
     if tensor.is_cpu:
         device = CPU
     elif tensor.is_cuda:
@@ -142,7 +142,7 @@ def _read_torch(tensor: Any) -> Reading:
 
 
 def _cuda_name(address: int) -> str:
-    """The device that memory on some GPU belongs to, as the driver says."""
+    """The name of the GPU that owns an address, according to the driver."""
     index = _cuda_index_of(address)
     return CUDA if index is None else CUDA_NAMES[index]
 
@@ -159,7 +159,7 @@ def _device_name(tensor: Any, address: int) -> str:
 
 
 def _read_duck(tensor: Any) -> Reading:
-    """Anything with data_ptr() and dtype; the storage of what it wraps, when it says so."""
+    """An object with data_ptr() and dtype; reports the storage of a wrapped tensor if known."""
     low = high = UNKNOWN
     base = getattr(tensor, "base", None)
     storage_of = getattr(tensor, "untyped_storage", None)
@@ -188,16 +188,16 @@ def _interface_address(array: Any) -> int:
 
 
 def _header_address(array: Any) -> int:
-    """The address of an array's data, read from the array object.
+    """The address of an array's data, read from the C struct.
 
-    NumPy's ABI fixes `data` as the first field behind the object's head (PyArrayObject_fields in
-    ndarraytypes.h). The documented ways build a dictionary or an object first: 1.0 µs, against 0.1.
+    NumPy's ABI fixes `data` as the first field after the object header (PyArrayObject_fields in
+    ndarraytypes.h). The documented ways create a dictionary or an object first: 1.0 µs, not 0.1.
     """
     return _size_at(id(array) + _HEAD_BYTES).value
 
 
 def _pick_address() -> Callable[[Any], int]:
-    """The fast way where the interpreter lays objects out as C structs; it must prove itself."""
+    """The fast way if objects are C structs in this interpreter, which is verified by a test."""
     if sys.implementation.name == "cpython":
         sample = np.zeros(4, np.uint8)
         if all(_header_address(a) == _interface_address(a) for a in (sample, sample[1:])):
@@ -209,14 +209,14 @@ _address = _pick_address()
 
 
 def _extent(array: Any) -> tuple[int, int]:
-    """Lowest and highest byte of the array that the others are views of."""
+    """The address range of the array that owns the memory of a view."""
     base = array.base
     while base is not None:
         if isinstance(base, np.ndarray):
             array = base
-        # The owner behind stride_tricks.as_strided is no array, but has the array as its base.
+        # The base of stride_tricks.as_strided is not an array, but has the array as its base.
         base = getattr(base, "base", None)
-    if array.flags.forc:  # without gaps; twice as fast as the general way
+    if array.flags.forc:  # contiguous; twice as fast as the general case
         low = _address(array)
         return low, low + array.nbytes
     return np.lib.array_utils.byte_bounds(array)
@@ -228,7 +228,7 @@ def _read_numpy(array: Any) -> Reading:
         element = element_type(array.dtype)  # raises
     address = _address(array)
     flags = array.flags
-    if flags.owndata:  # NumPy's own allocations have no gaps
+    if flags.owndata:  # NumPy's own allocations are contiguous
         return address, element, CPU, address, address + array.nbytes, flags.writeable
     low, high = _extent(array)
     return address, element, CPU, low, high, flags.writeable
@@ -240,7 +240,7 @@ def _read_numpy(array: Any) -> Reading:
 
 
 def _read_cuda_interface(tensor: Any) -> Reading:
-    """What CuPy, Numba and JAX offer. The interface does not say which device it is."""
+    """CuPy, Numba and JAX arrays. The interface does not identify the device."""
     interface = tensor.__cuda_array_interface__
     address, read_only = interface["data"]
     element = _element(np.dtype(interface["typestr"]))
@@ -264,13 +264,13 @@ def _read_dlpack(tensor: Any) -> Reading:
         )
     array = np.from_dlpack(tensor)
     address, element, _, low, high, writable = _read_numpy(array)
-    # What the exporter shares with others is not to be seen.
+    # Hide memory that the exporter shares with others.
     del low, high
     return address, element, CPU, UNKNOWN, UNKNOWN, writable
 
 
 READERS: dict[type, Reader] = {np.ndarray: _read_numpy}
-"""How to read each type of tensor met so far. Types are added by `find_reader`."""
+"""The readers of the tensor types seen so far. `find_reader` adds types."""
 
 
 def _choose_reader(tensor: object) -> Reader | None:
@@ -291,10 +291,10 @@ def _choose_reader(tensor: object) -> Reader | None:
 
 
 def find_reader(tensor: object) -> Reader | None:
-    """How to read this object; None when it is no tensor.
+    """The reader for an object; None if it is not a tensor.
 
-    The answer is kept for its type, unless the object itself, not its type, is what has the
-    attributes: another object of that type may not have them.
+    The reader is recorded for the type, unless the attributes are those of the instance: another
+    instance of the type may not have them.
     """
     kind = type(tensor)
     reader = READERS.get(kind)
@@ -314,7 +314,7 @@ def read(tensor: object) -> Reading:
         read(np.zeros(8, np.float32))  # (139…, "fp32", "cpu", 139…, 139… + 32, True)
 
     Raises:
-        TypeError: it is no tensor, or one of elements that kernels do not have.
+        TypeError: it is not a tensor, or its element type is not supported.
     """
     reader = find_reader(tensor)
     if reader is None:
@@ -323,16 +323,16 @@ def read(tensor: object) -> Reading:
 
 
 def extent_of(tensor: Any, address: int) -> tuple[int, int]:
-    """Lowest address of a tensor's storage on any device, and the one behind its highest.
+    """The address range of a tensor's storage on any device.
 
-    A reader does not say it off the CPU, as asking costs more than all the rest.
+    Readers do not report it off the CPU, where querying it costs more than the rest of the read.
 
     Args:
-        address: what its reader gives.
+        address: from its reader.
 
     Raises:
-        TypeError: it has neither `untyped_storage()` nor `__cuda_array_interface__`, nor has what
-            it wraps.
+        TypeError: neither the object nor a tensor that it wraps has `untyped_storage()` or
+            `__cuda_array_interface__`.
     """
     owner: Any
     for owner in (tensor, getattr(tensor, "base", None)):
@@ -362,12 +362,12 @@ def _interface_extent(interface: Any, address: int) -> tuple[int, int]:
 
 
 def alias_classes(extents: list[tuple[int, int]]) -> tuple[int, ...]:
-    """Which tensors may overlap: one number each, the same for those that may; () when none do.
+    """Alias classes: tensors with equal numbers may overlap; () if none do.
 
     Args:
-        extents: (low, high) of each tensor's storage in bytes; an unknown one may overlap all.
+        extents: (low, high) of each tensor's storage in bytes; an unknown range may overlap any.
 
-    Numbers count up in the order of the tensors, so equal situations give equal classes:
+    Numbers are assigned in the order of the tensors, so that equal overlaps give equal classes:
     ``alias_classes([(0, 8), (8, 16), (4, 6)]) == (0, 1, 0)``.
     """
     if len(extents) < 2:
@@ -376,14 +376,14 @@ def alias_classes(extents: list[tuple[int, int]]) -> tuple[int, ...]:
     for low, high in sorted(extents):
         if low < highest or low == UNKNOWN:
             return _classes(extents)
-        highest = high  # at least `low`, and so the highest so far
+        highest = high  # at least `low`, and so the maximum so far
     return ()
 
 
 def _classes(extents: list[tuple[int, int]]) -> tuple[int, ...]:
     if any(low == UNKNOWN for low, _ in extents):
         return (0,) * len(extents)
-    # Sweep over the extents by their low ends; a group ends where the next one starts behind it.
+    # Sweep over the ranges by their low ends; a group ends where the next range starts after it.
     group_of = [0] * len(extents)
     group, highest = -1, UNKNOWN
     for index in sorted(range(len(extents)), key=extents.__getitem__):

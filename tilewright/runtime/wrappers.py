@@ -1,4 +1,4 @@
-"""Stand-ins for tensors: one without memory, and one seen as another element type."""
+"""Substitutes for tensors: one without memory, and one that reinterprets the element type."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tilewright.ir.types import DType
 
 
 class MockTensor:
-    """A tensor for `warmup`: an element type and an aligned address, but no memory.
+    """A tensor for `warmup`, with an element type and an aligned address, but no memory.
 
         kernel.warmup(MockTensor(tl.float32), 1000, BLOCK=128, grid=(8,))
 
     Args:
-        dtype: the element type, of the language, of torch or of NumPy.
-        shape: the extents, for kernels whose launcher asks; (1,) by default.
+        dtype: the element type, from the language, torch or NumPy.
+        shape: the extents, if the kernel's wrapper reads them; (1,) by default.
     """
 
-    device = ""  # on none: what is compiled is for the active driver's
+    device = ""  # none: kernels are compiled for the active driver's device
 
     def __init__(self, dtype: Any, shape: Sequence[int] | None = None) -> None:
         self.dtype = dtype
@@ -38,7 +38,7 @@ class MockTensor:
 
     @staticmethod
     def data_ptr() -> int:
-        return 0  # divisible by all, so the kernel is the one for aligned tensors
+        return 0  # divisible by any alignment
 
     @staticmethod
     def ptr_range() -> int:
@@ -50,7 +50,7 @@ class MockTensor:
 
 
 class TensorWrapper:
-    """A tensor's memory seen as elements of a type that the tensor's library may not have.
+    """A tensor's memory reinterpreted with an element type that its library may not have.
 
         tilewright.reinterpret(torch.zeros(64, dtype=torch.int8), tl.float8e5)
 
@@ -77,7 +77,7 @@ class TensorWrapper:
         return self.base.stride(*args)
 
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return self.base.element_size()
 
     def untyped_storage(self) -> Any:
@@ -103,12 +103,12 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """The tensor's memory as elements of another type of the same size.
+    """Reinterpret a tensor's memory with another element type of the same size.
 
-    Back to the type that a wrapped tensor really has, gives that tensor.
+    Reinterpreting a wrapped tensor with its original type returns the tensor itself.
 
     Raises:
-        TypeError: for what is not a tensor.
+        TypeError: the object is not a tensor.
     """
     if isinstance(tensor, TensorWrapper):
         if dtype == tensor.base.dtype:
