@@ -92,8 +92,6 @@ def invalid_case(cls: OpClass, folder: Path) -> str | None:
     return f"has no invalid case in tests/ops/{path.name}"
 
 
-# A facet of a layer above (a lowering for each target, a derivative) is one more function here.
-FACETS: tuple[Facet, ...] = (documentation, meaning, index_maps, valid_case, invalid_case)
 def lowering(cls: OpClass, folder: Path) -> str | None:
     if cls in NO_EMITTER or cls in EMITTERS or "" in registry.LOWERINGS.get(cls, {}):
         return None
@@ -104,7 +102,14 @@ def lowering(cls: OpClass, folder: Path) -> str | None:
 
 
 # Another required part of an op is one more function here.
-FACETS: tuple[Facet, ...] = (documentation, meaning, valid_case, invalid_case, lowering)
+FACETS: tuple[Facet, ...] = (
+    documentation,
+    meaning,
+    index_maps,
+    valid_case,
+    invalid_case,
+    lowering,
+)
 
 
 def missing_facets(cls: OpClass, folder: Path = FOLDER) -> list[str]:

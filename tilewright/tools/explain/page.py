@@ -135,7 +135,7 @@ def _speed(report: Report) -> Iterator[str]:
             "lead",
         )
     moved = cost.total.loaded + cost.total.stored
-    again = f"programs touch {scaled(moved, 'B')}: " if moved > 1.02 * cost.least else ""
+    again = f"programs access {scaled(moved, 'B')}: " if moved > 1.02 * cost.least else ""
     note = (
         f"{again}{scaled(cost.total.loaded, 'B')} loaded, {scaled(cost.total.stored, 'B')} stored"
     )
@@ -280,7 +280,7 @@ def _arguments(report: Report) -> str:
     if not rows:
         return ""
     return f"""<div class="scroll"><table style="margin-top:1.6rem;width:auto"><thead><tr>\
-<th>Argument</th><th>Programs touch</th><th>Memory moves at least</th><th>Each byte</th></tr>\
+<th>Argument</th><th>Accessed</th><th>Minimum traffic</th><th>Each byte</th></tr>\
 </thead><tbody>{rows}</tbody></table></div>"""
 
 
