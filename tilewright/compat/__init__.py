@@ -1,4 +1,4 @@
-"""Code that imports `triton` runs on tilewright: in this process, and in those that it starts."""
+"""Running code that imports `triton` on tilewright, in this process and in child processes."""
 
 from tilewright.compat.install import VERSION, install_as_triton, search_path
 

@@ -1,4 +1,4 @@
-"""What programs ask of the compiler and of a kernel's arguments without compiling anything."""
+"""Queries about the compiler and about argument types that do not compile anything."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from tilewright.runtime.jit import constexpr_key
 from tilewright.runtime.specialize import Mode, Spec, spec_of
 
 T = TypeVar("T")
-"""The kernel's function, where programs write ``KernelInterface[T]``."""
+"""The kernel's function type, in programs that write ``KernelInterface[T]``."""
 
 
 class LazyDict:
-    """A dict, some of whose entries are computed when they are asked for.
+    """A dict with some lazily computed entries.
 
         facts = LazyDict({"name": "add"})
         facts.add(lambda n: {"bytes": 12 * n}, (1 << 20,))
         facts.get()  # {"name": "add", "bytes": 12582912}
 
     Args:
-        data: the entries that are known.
+        data: the initial entries.
     """
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ class LazyDict:
         self.extras: list[tuple[Callable[..., Mapping[str, Any]], tuple[Any, ...]]] = []
 
     def add(self, func: Callable[..., Mapping[str, Any]], args: tuple[Any, ...]) -> None:
-        """Have ``func(*args)`` give more entries."""
+        """Add the entries returned by ``func(*args)``, evaluated by `get`."""
         self.extras.append((func, args))
 
     def get(self) -> dict[str, Any]:
@@ -43,26 +43,26 @@ class LazyDict:
 
 
 def get_cache_key(src: Any, backend: Any, backend_options: Any, env_vars: Mapping[str, str]) -> str:
-    """A text that is the same exactly when the same code comes out: hexadecimal digits.
+    """The cache key of a compilation, in hexadecimal digits.
 
     Args:
         src: an `ASTSource` or `IRSource`.
-        backend: what `make_backend` gives.
-        backend_options: what its `parse_options` gives.
-        env_vars: settings that change the code, by name.
+        backend: from `make_backend`.
+        backend_options: from its `parse_options`.
+        env_vars: the settings that affect compiled code, by name.
     """
     settings = str(sorted(env_vars.items()))
     return digest(compiler_key(), src.hash(), backend.hash(), repr(backend_options), settings)
 
 
 def max_shared_mem(device: int) -> int:
-    """Bytes of shared memory that a kernel may use on a device of the active driver."""
+    """The maximum shared memory of a kernel, in bytes, on a device of the active driver."""
     utils: Any = getattr(driver.active, "utils")  # noqa: B009 (of built-in drivers alone)
     return utils.get_device_properties(device)["max_shared_mem"]
 
 
 def get_jit_fn_file_line(fn: Any) -> tuple[str, int]:
-    """The file of a kernel, and the number of its ``def`` line.
+    """The file of a kernel, and the line number of its ``def``.
 
     Args:
         fn: a kernel, or an `Autotuner` or `Heuristics` of one.
@@ -85,14 +85,14 @@ def mangle_type(arg: Any, specialize: bool = False) -> str:
 def native_specialize_impl(
     backend: Any, arg: Any, is_const: bool, specialize_value: bool, align: bool
 ) -> Spec:
-    """Type string and key of an argument, as a launch finds them.
+    """Type string and specialisation key of an argument, as at a launch.
 
     Args:
-        backend: not needed, as all targets specialise alike.
+        backend: ignored; all targets specialise alike.
         arg: a kernel's argument.
-        is_const: whether the pointer is one to constants.
-        specialize_value: whether ints of 1 and divisibility by 16 make a variant.
-        align: whether divisibility does.
+        is_const: whether the pointer is to constant memory.
+        specialize_value: whether to specialise ints for 1 and for divisibility by 16.
+        align: whether to specialise for divisibility.
     """
     mode = Mode(is_const, specialize_value, specialize_value and align)
     return spec_of(arg, mode, constexpr_key)

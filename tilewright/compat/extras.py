@@ -1,7 +1,7 @@
-"""Names that libraries read from modules of `triton`, and that tilewright's own have no use for.
+"""Names that libraries import from modules of `triton` and that tilewright itself does not use.
 
-They are added to tilewright's modules when these go by the name `triton`, and each is made when it
-is first read. What is missing here as well is missing for the program that asks.
+They are added to tilewright's modules when these are installed as `triton`, and each is imported
+on first access. Names that are missing here too raise AttributeError.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ EXTRAS: Mapping[str, Mapping[str, late]] = {
         "native_specialize_impl": late("tilewright.compat.compiling:native_specialize_impl"),
     },
 }
-"""By module and name; what stands for it."""
+"""The objects by module and name."""
 
 OF_THE_LANGUAGE = ("language.core", "language.standard")
-"""Modules in which every name of `triton.language` may be looked for as well."""
+"""Modules in which every name of `triton.language` is also available."""
 
 
 def add_extras(package: str) -> None:
-    """Have the modules of a package answer to these names too; they are loaded already."""
+    """Add the extra names to the modules of a package, which are already loaded."""
     for name, extras in EXTRAS.items():
         more = sys.modules[f"{package}.{_LANGUAGE}"] if name in OF_THE_LANGUAGE else None
         module = sys.modules[f"{package}.{name}"]
@@ -68,13 +68,13 @@ def add_extras(package: str) -> None:
 
 
 class _Extras:
-    """A module's `__getattr__`, which is asked for the names that it lacks.
+    """The `__getattr__` of a module, called for missing attributes.
 
     Args:
-        module: whose it is.
-        extras: what it gives.
-        more: another module, whose public names it gives too.
-        before: the `__getattr__` that the module had.
+        module: the name of the module.
+        extras: its extra names.
+        more: another module whose public names are also available.
+        before: the previous `__getattr__` of the module.
     """
 
     def __init__(

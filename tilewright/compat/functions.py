@@ -1,4 +1,4 @@
-"""Compile-time functions that libraries take from the language's modules."""
+"""Compile-time functions that libraries import from the language modules."""
 
 from __future__ import annotations
 

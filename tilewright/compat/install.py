@@ -1,4 +1,4 @@
-"""`install_as_triton`: tilewright answers to the name `triton`, here and in child processes."""
+"""`install_as_triton`: makes tilewright importable as `triton`, here and in child processes."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from tilewright.compat.names import NAME, SEARCH_PATH, VERSION, TritonFinder
 
 __all__ = ["VERSION", "install_as_triton", "search_path"]
 
-# Modules that remember whether there is a `triton`, in functions that keep their first answer.
+# Modules that cache, in memoised functions, whether `triton` is available.
 REMEMBERING = ("torch.utils._triton",)
 
 
 def search_path() -> str:
-    """The folder that, on PYTHONPATH, makes ``import triton`` give tilewright.
+    """The folder that, on PYTHONPATH, makes ``import triton`` load tilewright.
 
-    It holds nothing but that package and the record of an installation of it, which
-    `importlib.metadata` reads. It goes before a Triton that is installed.
+    It contains only that package and the metadata of an installation of it, which
+    `importlib.metadata` reads. It takes precedence over an installed Triton.
     """
     return str(SEARCH_PATH)
 
 
 def install_as_triton() -> None:
-    """Make ``import triton``, and all below it, give tilewright: here and in child processes.
+    """Make ``import triton`` and its submodules load tilewright, here and in child processes.
 
         import tilewright
         tilewright.install_as_triton()
-        import triton                    # tilewright, also where Triton is installed
+        import triton                    # tilewright, even if Triton is installed
         import library_of_triton_kernels
 
-    Call it before anything imports Triton. Processes started from now on, by whatever means, find
-    it through the environment variable PYTHONPATH, unless they ignore it (``python -I``). A second
-    call changes nothing.
+    Call it before anything imports Triton. Child processes inherit it through the environment
+    variable PYTHONPATH, unless they ignore that (``python -I``). Further calls have no effect.
 
     Raises:
-        RuntimeError: Triton itself has been imported already; what uses it would not change.
+        RuntimeError: Triton itself has already been imported.
     """
     present = sys.modules.get(NAME)
     file = getattr(present, "__file__", None)
@@ -50,7 +49,7 @@ def install_as_triton() -> None:
         sys.meta_path.insert(0, TritonFinder())
     folder = search_path()
     if folder not in sys.path:
-        # Not the first place: that is the script's folder, which tools replace.
+        # Not at the front: that entry is the script's folder, which tools replace.
         sys.path.insert(1, folder)
     knobs.prepend_python_path(folder)
     for module in [sys.modules[name] for name in REMEMBERING if name in sys.modules]:

@@ -1,7 +1,7 @@
-"""Folders for files that programs keep beside compiled kernels: one folder for a key.
+"""Folders for files that programs store in the cache, one folder per key.
 
-Libraries keep tuning results and libraries that they have compiled there. tilewright's own kernels
-are entries of one file each (`runtime/cache.py`) and do not pass through these.
+Libraries keep tuning results and compiled libraries there. tilewright's own kernels are single-file
+entries (`runtime/cache.py`) and do not use these.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tilewright.runtime.cache import digest
 
 
 def base32(key: str) -> str:
-    """Hexadecimal digits in fewer signs, of which none is special in file names."""
+    """A shorter encoding of hexadecimal digits that is safe in file names."""
     return base64.b32encode(bytes.fromhex(key)).decode().rstrip("=")
 
 
 class CacheManager(ABC):
-    """Keeps files for a key.
+    """Stores files under a key.
 
     Args:
-        key: what the files belong to; a name for a folder.
+        key: a name for the folder.
     """
 
     @abstractmethod
@@ -38,34 +38,34 @@ class CacheManager(ABC):
 
     @abstractmethod
     def get_file(self, filename: str) -> str | None:
-        """Path of a file; None if there is none."""
+        """The path of a file; None if it does not exist."""
 
     @abstractmethod
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
-        """Keep a file; gives its path."""
+        """Store a file; returns its path."""
 
     @abstractmethod
     def get_group(self, filename: str) -> dict[str, str] | None:
-        """Paths of the files of a group by their names; None if there is none."""
+        """The paths of the files in a group by name; None if it does not exist."""
 
     @abstractmethod
     def put_group(self, filename: str, group: dict[str, str]) -> str:
-        """Keep the paths of files that belong together; gives the path of that file."""
+        """Store the paths of a group of files; returns the path of the group file."""
 
 
 class FileCacheManager(CacheManager):
-    """Keeps files in a folder of the cache's folder.
+    """Stores files in a subfolder of the cache folder.
 
         manager = FileCacheManager(base32(hash))
         path = manager.put("{}", "timings.json", binary=False)
 
     Args:
-        key: the folder's name.
-        override: the folder is in `knobs.cache.override_dir`: what replaces stages of kernels.
-        dump: the folder is in `knobs.cache.dump_dir`, and is made.
+        key: the name of the folder.
+        override: use `knobs.cache.override_dir`, the folder of overriding stages.
+        dump: use `knobs.cache.dump_dir`; the folder is created.
 
     Raises:
-        RuntimeError: it is to be in a folder that is not set.
+        RuntimeError: the setting for that folder is not set.
     """
 
     def __init__(self, key: str, override: bool = False, dump: bool = False) -> None:
@@ -89,18 +89,18 @@ class FileCacheManager(CacheManager):
         return os.path.join(self.cache_dir, filename)
 
     def has_file(self, filename: str) -> bool:
-        """Whether there is a file of this name."""
+        """Whether the file exists."""
         return os.path.exists(self._path(filename))
 
     def get_file(self, filename: str) -> str | None:
         return self._path(filename) if self.has_file(filename) else None
 
     def put(self, data: bytes | str, filename: str, binary: bool = True) -> str:
-        """Keep a file, so that a reader sees all of it or nothing; gives its path.
+        """Store a file atomically; returns its path.
 
         Args:
-            data: what is in it; text is UTF-8.
-            binary: for programs that say so; what `data` is tells it.
+            data: the contents; text is encoded as UTF-8.
+            binary: ignored; the type of `data` decides.
         """
         content = data if isinstance(data, bytes) else str(data).encode()
         path = self._path(filename)
@@ -128,11 +128,11 @@ def _group_name(filename: str) -> str:
 
 
 def get_cache_manager(key: str) -> CacheManager:
-    """The manager of a folder for a key, hexadecimal digits, in the cache's folder; of the class
-    that the knob `cache.manager_class` names.
+    """The manager of a folder for a key in hexadecimal digits, in the cache folder. Its class is
+    given by the setting `cache.manager_class`.
 
     Raises:
-        ValueError: the setting is not as ``module:Class``, or there is no such class.
+        ValueError: the setting does not have the form ``module:Class``, or the class is missing.
     """
     name = knobs.cache.manager_class
     return (_class_of(name) if name else FileCacheManager)(base32(key))
@@ -149,17 +149,17 @@ def _class_of(name: str) -> Callable[[str], CacheManager]:
 
 
 def get_override_manager(key: str) -> CacheManager:
-    """The same in the folder of what replaces stages of kernels."""
+    """The same for the folder of overriding stages."""
     return FileCacheManager(base32(key), override=True)
 
 
 def get_dump_manager(key: str) -> CacheManager:
-    """The same in the folder where stages of kernels are written."""
+    """The same for the folder of dumped stages."""
     return FileCacheManager(base32(key), dump=True)
 
 
 def make_so_cache_key(
     version_hash: str, signature: Mapping[Any, str], constants: Any, ids: Any, **kwargs: Any
 ) -> str:
-    """Hexadecimal digits for a library that is compiled for a kernel's signature."""
+    """A cache key, in hexadecimal digits, for a library compiled for a kernel's signature."""
     return digest(version_hash, str(dict(signature)), str(constants), str(ids), str(kwargs))

@@ -1,12 +1,12 @@
-"""What the names below `triton` stand for: tilewright's own modules, the same objects.
+"""Maps the module names below `triton` to tilewright's own modules, as the same objects.
 
-The package itself is a module of its own (`path/triton/__init__.py`), as its version and its list
-of names are its own. Everything below is tilewright's, found by a finder on `sys.meta_path`, so
-that a class is one class by whichever name it was imported and a setting is set for both.
+The package `triton` is a separate module (`path/triton/__init__.py`), since its version and its
+public names differ. A finder on `sys.meta_path` resolves everything below it to tilewright's
+modules, so that classes and settings are shared between both names.
 
-A name is looked up where its parent really is: `triton.runtime.cache` is `cache` of
-`tilewright.runtime`. What lies elsewhere stands in `ELSEWHERE`. Nothing below `triton` is ever
-loaded from its file a second time.
+A name is resolved relative to its parent: `triton.runtime.cache` is `cache` in
+`tilewright.runtime`. `ELSEWHERE` lists the exceptions. No module is loaded a second time under its
+alias.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from tilewright.compat.extras import add_extras
 if TYPE_CHECKING:
     from importlib.abc import Loader
 else:
-    # The import system asks for the methods alone, and `importlib.abc` would load archives,
-    # temporary files and more with every `import tilewright`.
+    # Duck-typed: importing `importlib.abc` for a base class would add archives, temporary files
+    # and more to every `import tilewright`.
     Loader = object
 
 NAME = "triton"
 OURS = __name__.partition(".")[0]
 
 VERSION = "3.7.1"
-"""The version of Triton whose interface this is; libraries choose their code by it. They compare
-it as text too ("3.7.1" < "3.2.0"), so that no part may reach two digits."""
+"""The version of Triton whose interface is implemented. Libraries compare it, sometimes as text
+("3.7.1" < "3.2.0"), so no component may have two digits."""
 
 SEARCH_PATH = Path(__file__).parent / "path"
-"""The folder that makes `import triton` find tilewright when it is on `sys.path`."""
+"""The folder on `sys.path` that makes `import triton` load tilewright."""
 
 PUBLIC = ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")
-"""Modules of the package. Others of tilewright's are its own affair, whatever they are called."""
+"""The public modules of the package. Other modules of tilewright have no alias."""
 
 ELSEWHERE = {
     f"{NAME}.compiler.compiler": f"{OURS}.compiler",
@@ -54,20 +54,20 @@ ELSEWHERE = {
     f"{NAME}.runtime.errors": f"{OURS}.errors",
     f"{NAME}.runtime.interpreter": f"{OURS}.runtime.jit",
 }
-"""Modules whose place is not the one that their name says."""
+"""Modules whose location differs from their name."""
 
 
 def public() -> list[str]:
-    """What ``from triton import *`` gives."""
+    """The names exported by ``from triton import *``."""
     return sorted({"tools", *sys.modules[OURS].__all__})
 
 
 def enter(namespace: dict[str, Any]) -> None:
-    """Make a module the package `triton`, and tilewright's modules those below it.
+    """Make a module the package `triton`, with tilewright's modules as its submodules.
 
     Args:
-        namespace: the module's globals; gets the names of `import tilewright`, but for those that
-            it has already.
+        namespace: the globals of the module; receives the public names of `tilewright` that it
+            does not define itself.
     """
     ours = import_module(OURS)
     for name in ours.__all__:
@@ -76,8 +76,8 @@ def enter(namespace: dict[str, Any]) -> None:
     finder = TritonFinder()
     if not any(isinstance(other, TritonFinder) for other in sys.meta_path):
         sys.meta_path.insert(0, finder)
-    # Programs reach these as attributes, without importing them; and below a module that is no
-    # package the import system asks no finder.
+        # Programs access these as attributes without importing them; and the import system does
+        # not call finders below a module that is not a package.
     for alias, name in ELSEWHERE.items():
         if name in sys.modules:
             _bind(alias, sys.modules[name])
@@ -86,12 +86,12 @@ def enter(namespace: dict[str, Any]) -> None:
 def _bind(alias: str, module: ModuleType) -> None:
     sys.modules[alias] = module
     parent, _, child = alias.rpartition(".")
-    if parent != NAME:  # the package's own namespace has it already
+    if parent != NAME:  # the package's own namespace already has it
         setattr(import_module(parent), child, module)
 
 
 def late_module(name: str) -> ModuleType:
-    """A module of the package that is first reached as an attribute: ``triton.testing``."""
+    """A submodule that is accessed as an attribute before its import: ``triton.testing``."""
     if name in PUBLIC:
         try:
             return import_module(f"{NAME}.{name}")
@@ -102,7 +102,7 @@ def late_module(name: str) -> ModuleType:
 
 
 def _our_name(fullname: str) -> str | None:
-    """The module that a name below `triton` stands for, if there may be one."""
+    """The tilewright module for a name below `triton`, if there may be one."""
     if fullname in ELSEWHERE:
         return ELSEWHERE[fullname]
     parent, _, child = fullname.rpartition(".")
@@ -112,7 +112,7 @@ def _our_name(fullname: str) -> str | None:
 
 
 class TritonFinder:
-    """Finds `triton` and the modules below it."""
+    """A meta path finder for `triton` and its submodules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -125,13 +125,13 @@ class TritonFinder:
         name = _our_name(fullname) if fullname.startswith(f"{NAME}.") else None
         found = find_spec(name) if name is not None else None
         if name is None or found is None:
-            return None  # then nobody finds it: the path below `triton` holds nothing else
+            return None  # not found: the path below `triton` contains nothing else
         is_package = found.submodule_search_locations is not None
         return ModuleSpec(fullname, _Alias(name), origin=found.origin, is_package=is_package)
 
 
 class _Alias(Loader):
-    """Gives a module that has another name, as it is."""
+    """Loads an alias by returning the existing module."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -143,12 +143,12 @@ class _Alias(Loader):
         return module
 
     def get_code(self, fullname: str) -> CodeType | None:
-        """What ``python -m triton.tools.compile`` runs."""
+        """The code for ``python -m triton.tools.compile``."""
         own = find_spec(self.name)
         loader: Any = own.loader if own is not None else None
         return loader.get_code(self.name) if hasattr(loader, "get_code") else None
 
     def exec_module(self, module: ModuleType) -> None:
-        # It has run. The import system has just given it the alias's specification, but what the
-        # module imports relative to itself, and its reloading, go by its own.
+        # Already executed. The import system has set the alias's spec, but relative imports and
+        # reloading need the module's own.
         module.__spec__ = self._own

@@ -1,4 +1,4 @@
-"""Walks through nested tuples, as programs take them from `triton._utils`."""
+"""Traversal of nested tuples, the interface of `triton._utils`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Path = tuple[int, ...]
 
 
 def get_iterable_path(iterable: Any, path: Sequence[int]) -> Any:
-    """What stands at a path of indexes.
+    """The element at a path of indices.
 
     >>> get_iterable_path(["a", ("b", "c")], (1, 0))
     'b'
@@ -19,12 +19,12 @@ def get_iterable_path(iterable: Any, path: Sequence[int]) -> Any:
 
 
 def set_iterable_path(iterable: Any, path: Sequence[int], value: Any) -> None:
-    """Put something at a path of indexes, where there is a list at its end."""
+    """Assign the element at a path of indices; the innermost container must be a list."""
     get_iterable_path(iterable, path[:-1])[path[-1]] = value
 
 
 def find_paths_if(iterable: Any, pred: Callable[[Path, Any], bool]) -> list[Path]:
-    """Paths to the leaves for which ``pred(path, leaf)`` holds; lists and tuples have parts.
+    """Paths to the leaves for which ``pred(path, leaf)`` holds; lists and tuples are traversed.
 
     >>> find_paths_if(["D", ("", "D")], lambda _, leaf: leaf == "D")
     [(0,), (1, 1)]

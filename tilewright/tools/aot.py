@@ -1,10 +1,10 @@
-"""Compiling ahead of time: from a kernel and the types of its arguments to files for C.
+"""Ahead-of-time compilation: from a kernel and its argument types to files for C.
 
     typed = typed_source(kernel, "*fp32:16, *fp32:16, i32, 1024", {}, disjoint=False)
     exported = export_kernel(typed, "cuda:90", grid="(n + 1023) / 1024", base="add")
     for file in exported.write(Path("build/add")): print(file)
 
-What is given twice is given the same: the files hold no times, no paths and no random names.
+Output is reproducible: the files contain no times, paths or random names.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _LETTERS = {ONE: "c"}  # of hints, in names; "d" for any multiple
 
 @dataclass(frozen=True)
 class Exported:
-    """A kernel as files.
+    """A kernel exported to files.
 
     Attributes:
-        symbol: the launch function's name.
-        stem: what the files' names end with, before their suffixes.
-        files: contents by suffix.
-        kernel: what they were made of.
+        symbol: the name of the launch function.
+        stem: the common suffix of the file names, before their extensions.
+        files: contents by extension.
+        kernel: the compiled kernel.
     """
 
     symbol: str
@@ -52,7 +52,7 @@ class Exported:
     kernel: CompiledKernel
 
     def write(self, path: Path) -> list[Path]:
-        """Write the files ``PATH.STEM.SUFFIX``; their paths."""
+        """Write the files ``PATH.STEM.SUFFIX``; returns their paths."""
         path.parent.mkdir(parents=True, exist_ok=True)
         written: list[Path] = []
         for suffix, content in sorted(self.files.items()):
@@ -71,21 +71,21 @@ def export_kernel(
     base: str = "",
     file: str = "",
 ) -> Exported:
-    """Compile a kernel and make files for C of it. No device is needed.
+    """Compile a kernel and generate its C files. No device is needed.
 
     Args:
         typed: the kernel with the types of its arguments.
-        target: for what, such as ``"cuda:90"``.
+        target: the target, such as ``"cuda:90"``.
         options: compile options.
-        grid: expressions in C for the grid's extents; None: callers give them.
-        base: the name of the launch function, to which a hash and the hints are added; by default
-            the kernel's.
+        grid: C expressions for the extents of the grid; None if callers pass them.
+        base: the name of the launch function, to which a hash and the hints are appended; by
+            default the name of the kernel.
         file: the name of the files, likewise; by default that of the function.
 
     Raises:
-        UsageError: the kernel cannot be had in C, or not for the target, or the grid is wrong.
-        CompilationError: the kernel is wrong.
-        KeyError, ValueError, AssertionError: options that the target does not know or have.
+        UsageError: the kernel or the target cannot be exported, or the grid is invalid.
+        CompilationError: the kernel is invalid.
+        KeyError, ValueError, AssertionError: invalid options.
     """
     compiler = registry.target(target)
     source, device = typed.source, device_of(target, compiler)
@@ -120,7 +120,7 @@ def export_kernel(
 
 
 def _parameters(typed: Typed) -> tuple[Parameter, ...]:
-    """The arguments that C passes, in the kernel's order."""
+    """The arguments that are passed from C, in the kernel's order."""
     source = typed.source
     names, types = list(source.signature), list(source.signature.values())
     for place, type in typed.ones.items():
@@ -134,7 +134,7 @@ def _parameters(typed: Typed) -> tuple[Parameter, ...]:
 
 
 def _plain(type: str) -> str:
-    """A type in its usual spelling: ``i32`` of ``int32``."""
+    """The canonical spelling of a type: ``i32`` for ``int32``."""
     stars = len(type) - len(type.lstrip("*"))
     if stars:
         return type
@@ -142,7 +142,7 @@ def _plain(type: str) -> str:
 
 
 def _leaf(path: ArgPath, types: list[Any]) -> DescriptorLeaf | None:
-    """The part of a descriptor at a path; None where it leads to another argument."""
+    """The part of a descriptor at a path; None for other arguments."""
     at: Any = types
     for i, index in enumerate(path):
         at = at[index]
@@ -154,8 +154,8 @@ def _leaf(path: ArgPath, types: list[Any]) -> DescriptorLeaf | None:
 
 
 def _name_at(path: ArgPath, names: list[str], types: list[Any]) -> str:
-    """The name in C of an argument: of a tuple's, with its place; of a descriptor's part, with what
-    the part is."""
+    """The C name of an argument: with the index for a tuple element, and with the name of the part
+    for a descriptor."""
     leaf = _leaf(path, types)
     inner = [str(i) for i in (path[1:] if leaf is None else path[1:-1])]
     if leaf is not None and leaf.name:
@@ -173,7 +173,7 @@ def _hint(source: ASTSource, path: ArgPath, types: list[Any], ones: Mapping[int,
 
 
 def _numbers(source: ASTSource) -> dict[str, int | float]:
-    """Compile-time parameters that are numbers, by their names in C."""
+    """Numeric compile-time parameters by their C names."""
     names = list(source.signature)
     values = ((path, getattr(value, "value", value)) for path, value in source.constants.items())
     return {
@@ -184,7 +184,7 @@ def _numbers(source: ASTSource) -> dict[str, int | float]:
 
 
 def _constants(typed: Typed) -> list[tuple[str, Any]]:
-    """Compile-time parameters by name, but for arguments that are always 1."""
+    """Compile-time parameters by name, except arguments specialised for 1."""
     source = typed.source
     names = list(source.signature)
     return [
@@ -195,14 +195,14 @@ def _constants(typed: Typed) -> list[tuple[str, Any]]:
 
 
 def _algorithm(typed: Typed, options: Mapping[str, Any]) -> str:
-    """What tells this variant from others that take the same arguments."""
+    """Describes how this variant differs from others with the same arguments."""
     shown = [f"warps{options['num_warps']}xstages{options['num_stages']}"]
     shown += [f"{name}={getattr(value, 'value', value)!r}" for name, value in _constants(typed)]
     return ",".join(shown)
 
 
 def _stem(typed: Typed, parameters: tuple[Parameter, ...], *more: str) -> str:
-    """A hash of what the code depends on, and the hints: ``3fa9c21b_0d1d2``."""
+    """A hash of the inputs of the code, and the hints: ``3fa9c21b_0d1d2``."""
     types = ", ".join(f"{p.name}: {p.type}" for p in parameters)
     constants = ", ".join(f"{name}={describe(value)}" for name, value in _constants(typed))
     hints = "".join(

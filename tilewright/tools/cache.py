@@ -1,14 +1,14 @@
-"""Look after the disk cache of compiled kernels and tuning results.
+"""Maintain the disk cache of compiled kernels and autotuning results.
 
-    python -m tilewright cache list                     what it holds, used last first
-    python -m tilewright cache verify                   check every entry; --remove those refused
+    python -m tilewright cache list                     list entries, most recently used first
+    python -m tilewright cache verify                   check all entries; --remove invalid ones
     python -m tilewright cache clear                    remove all; or some, as `clear --unused 30`
-    python -m tilewright cache pack kernels.twpack      write entries to a file, to ship it; without
-                                                        facts, which hold on this machine only
-    python -m tilewright cache unpack kernels.twpack    take them from there
+    python -m tilewright cache pack kernels.twpack      write entries to a file, to ship it, except
+                                                        facts about this machine
+    python -m tilewright cache unpack kernels.twpack    import entries from such a file
 
-`list`, `clear` and `pack` take names of kernels, or beginnings of keys, to mean only these. The
-folder is the one that the settings name, else DIR of --dir.
+`list`, `clear` and `pack` take names of kernels or prefixes of keys to select entries. The folder
+is the one given by the settings, or DIR of --dir.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DAY = 86400.0
 
 
 class Known(NamedTuple):
-    """An entry with what it holds; None for one that is not believed."""
+    """An entry with its contents; None if it is invalid."""
 
     entry: Entry
     about: About | None
@@ -72,7 +72,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _known(cache: DiskCache) -> list[Known]:
-    """All entries, used last first."""
+    """All entries, most recently used first."""
     found: list[Known] = []
     for entry in sorted(entries(cache), key=lambda entry: (-entry.used, entry.key)):
         try:
@@ -86,10 +86,10 @@ def _known(cache: DiskCache) -> list[Known]:
 
 
 def _chosen(cache: DiskCache, names: Sequence[str]) -> list[Known]:
-    """The entries that names mean; all of them without any.
+    """The entries selected by names; all entries if there are none.
 
     Raises:
-        UsageError: a name means none.
+        UsageError: a name matches no entry.
     """
     known = _known(cache)
     if not names:
@@ -198,7 +198,7 @@ def _count(number: int) -> str:
 
 
 def size_text(size: float) -> str:
-    """A number of bytes for people."""
+    """A human-readable number of bytes."""
     for unit in ("B", "KiB", "MiB"):
         if size < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -207,7 +207,7 @@ def size_text(size: float) -> str:
 
 
 def _ago(seconds: float) -> str:
-    """How long ago, roughly; times are exact to the hour only."""
+    """Approximate age; times have a resolution of one hour."""
     if seconds < 2 * 3600:
         return "now" if seconds < 3600 else "1 h ago"
     hours = seconds / 3600

@@ -1,7 +1,7 @@
-"""The command line: ``python -m tilewright VERB …``. Each verb is a module of this folder.
+"""The command line: ``python -m tilewright COMMAND …``. Each command is a module in this folder.
 
-A verb's module has `HELP` (a line), `add_arguments(parser)` and `execute(args) -> int`, the exit
-status. It prints to standard output; what is wrong goes to standard error.
+A command's module has `HELP` (one line), `add_arguments(parser)` and `execute(args) -> int`, which
+returns the exit status. Output goes to standard output, errors to standard error.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; gives the exit status: 0, 1 for a failure, 2 for wrong usage."""
+    """Run a command line; returns the exit status: 0, 1 for a failure, 2 for a usage error."""
     args = parser().parse_args(argv)
     try:
         return args.execute(args)
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
     except (UsageError, OSError) as error:
         print(f"tilewright {args.verb}: {error}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""Compile a kernel ahead of time, to files that a program in C or C++ is built with.
+"""Compile a kernel ahead of time to files that a C or C++ program is built with.
 
 python -m tilewright compile k.py::add -s "*fp32:16, *fp32:16, i32, 1024" -g "(n + 1023) / 1024"
 python -m tilewright compile k.py -n add -s "x=*fp32, n=i32" -c BLOCK=1024 -t cuda:90 -o build/add
 
-For a GPU a header and a source with the binary inside; for the CPU a header and an object file.
-docs/ahead-of-time.md tells how they are used. `python -m tilewright link` makes one function of
-several variants.
+For a GPU, writes a header and a source file with the embedded binary; for the CPU, a header and an
+object file. docs/ahead-of-time.md describes their use. `python -m tilewright link` combines several
+variants into one function.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ HELP = "compile a kernel ahead of time, for a program in C"
 
 @dataclass
 class CompileArgs:
-    """What `compile_kernel` is asked for; the command line's arguments.
+    """The arguments of `compile_kernel`, which are those of the command line.
 
     Attributes:
         path: the Python file.
         kernel_name: the kernel in it; "" for the only one.
-        signature: types and compile-time values, as ``"*fp32:16, i32, 1024"``.
-        grid: expressions in C for the grid's extents, between commas; None: callers give them.
+        signature: types and compile-time values, such as ``"*fp32:16, i32, 1024"``.
+        grid: C expressions for the extents of the grid, comma-separated; None: callers pass them.
         target: such as ``"cuda:90:32"`` or ``"cpu"``; None for the current device.
         num_warps, num_stages: compile options; None for the target's default.
         out_name: name of the launch function, before a hash; None for the kernel's.
-        out_path: where the files go and what their names begin with; None for `out_name`, here.
-        constexprs: values of compile-time parameters that the signature does not have.
+        out_path: folder and prefix of the files; None for `out_name` in the current folder.
+        constexprs: values of compile-time parameters that are not in the signature.
         options: other compile options.
-        disjoint: whether no two arrays of a launch share memory, which makes better code.
+        disjoint: assume that array arguments do not overlap, which enables optimisations.
     """
 
     path: str | Path = ""
@@ -58,11 +58,11 @@ class CompileArgs:
 
 
 def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
-    """Compile a kernel to files; gives the launch function's name and the files.
+    """Compile a kernel to files; returns the name of the launch function and the files.
 
     Raises:
-        UsageError: what is asked for is not there, or cannot be had.
-        CompilationError: the kernel is wrong.
+        UsageError: invalid arguments.
+        CompilationError: the kernel is invalid.
     """
     fn, _ = find_kernel(f"{args.path}::{args.kernel_name}")
     typed = typed_source(fn, args.signature, args.constexprs, disjoint=args.disjoint)
@@ -130,7 +130,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The verb as a command of its own: ``python -m triton.tools.compile …``."""
+    """The command as a script: ``python -m triton.tools.compile …``."""
     from tilewright.tools import cli
 
     return cli.main(["compile", *(sys.argv[1:] if argv is None else argv)])

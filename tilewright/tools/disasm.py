@@ -1,4 +1,4 @@
-"""Machine code of a GPU as text, where the disassembler `nvdisasm` is installed."""
+"""Disassembly of GPU code, if `nvdisasm` is installed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _FUNCTION = re.compile(r"^\.text\.([\w$.]+):", re.MULTILINE)
 
 
 def get_sass(cubin: bytes, fun: str | None = None) -> str:
-    """SASS of a cubin.
+    """The SASS of a cubin.
 
         get_sass(kernel.asm["cubin"])
 
     Args:
         cubin: the binary.
-        fun: a kernel's name; only its code is given then.
+        fun: the name of a kernel, to return only its code.
 
     Raises:
-        FileNotFoundError: there is no disassembler.
-        ValueError: the binary has no such kernel.
+        FileNotFoundError: `nvdisasm` is not installed.
+        ValueError: the binary does not contain the kernel.
     """
     text = _sass(cubin)
     if fun is None:

@@ -1,7 +1,7 @@
-"""Writes `docs/ops/`, a page for each family of ops, from the ops' own declarations.
+"""Generates `docs/ops/`, one page per op family, from the declarations of the ops.
 
 python -m tilewright.tools.docs_ops          # writes the pages
-python -m tilewright.tools.docs_ops --check  # says which are stale, exits with 1 if any is
+python -m tilewright.tools.docs_ops --check  # lists stale pages, exits with 1 if there are any
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = {
 
 
 def pages() -> dict[str, str]:
-    """The text of each page by its file name."""
+    """The text of each page by file name."""
     families = {stem: _ops_of(stem) for stem in ops.__all__}
     found = {f"{stem}.md": _family(stem, members) for stem, members in families.items()}
     found["README.md"] = _index(families)
@@ -38,14 +38,14 @@ def pages() -> dict[str, str]:
 
 
 def stale_pages(folder: Path = FOLDER) -> list[str]:
-    """File names of pages that are missing, differ from the code, or belong to no family."""
+    """File names of pages that are missing, out of date, or belong to no family."""
     wanted = pages()
     present = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
     return sorted(n for n in wanted.keys() | present.keys() if wanted.get(n) != present.get(n))
 
 
 def write_pages(folder: Path = FOLDER) -> list[str]:
-    """Bring the folder up to date; returns the names of the pages that changed."""
+    """Update the folder; returns the names of the pages that changed."""
     stale, wanted = stale_pages(folder), pages()
     folder.mkdir(parents=True, exist_ok=True)
     for name in stale:
@@ -57,13 +57,13 @@ def write_pages(folder: Path = FOLDER) -> list[str]:
 
 
 def _ops_of(stem: str) -> list[type[Op]]:
-    """The ops that `tilewright/ops/<stem>.py` declares, in their order there."""
+    """The ops declared in `tilewright/ops/<stem>.py`, in order."""
     module = f"{ops.__name__}.{stem}"
     return [cls for cls in REGISTRY.values() if cls.__module__ == module]
 
 
 def _title(stem: str) -> tuple[str, str]:
-    """First paragraph of the family's module, and the rest."""
+    """The first paragraph of the family's module docstring, and the rest."""
     module = vars(ops)[stem]
     title, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n\n")
     return " ".join(title.split()), rest.strip()
@@ -111,7 +111,7 @@ def _default(field: Field) -> str:
 
 
 def _summary(cls: type[Op]) -> str:
-    """What passes may assume of the op, and where its meaning is."""
+    """The traits of the op, and where its semantics are defined."""
     facts = {
         "elementwise": cls.elementwise,
         "commutative": cls.commutative,

@@ -1,11 +1,11 @@
-"""Tell what this installation has, what works, and what to do about what is missing.
+"""Check this installation and its devices, and suggest fixes.
 
-    python -m tilewright doctor             for people
-    python -m tilewright doctor --json      for programs
+    python -m tilewright doctor             human-readable
+    python -m tilewright doctor --json      machine-readable
 
-It compiles a small kernel and runs it on each device. The exit status is 1 if something is wrong
-with what is here: a kernel that fails, a setting that cannot be read. What is merely absent, such
-as a GPU, is told and no failure.
+It compiles a small kernel and runs it on each device. The exit status is 1 if something present
+does not work: a kernel fails, or a setting is invalid. Absent components, such as a GPU, are
+reported but are not failures.
 """
 
 from __future__ import annotations

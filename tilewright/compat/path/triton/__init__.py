@@ -1,7 +1,7 @@
-"""The package `triton`, as tilewright answers to that name: see `tilewright/compat/names.py`.
+"""The package `triton` as provided by tilewright; see `tilewright/compat/names.py`.
 
-This folder's parent is what a program's PYTHONPATH names. So this is the first of tilewright that
-such a program loads, perhaps from a checkout that it knows nothing of.
+A program's PYTHONPATH names the parent of this folder, so this is the first module of tilewright
+that such a program loads, possibly from a checkout that is not installed.
 """
 
 import sys
