@@ -1,4 +1,4 @@
-"""Assembly of the target, and functions of libraries."""
+"""Inline assembly, and functions of the device library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.language.values import builtin, is_builtin, tensor, unwrap
 __all__ = ["inline_asm_elementwise"]
 
 extern = builtin
-"""Marks a function of a library as one of the language: it is called with ``_semantic=``."""
+"""Marks a library function as a builtin: it is called with ``_semantic=``."""
 
 
 @builtin
@@ -27,23 +27,24 @@ def inline_asm_elementwise(
     *,
     _semantic: Any = None,
 ) -> Any:
-    """Assembly of the target (PTX on NVIDIA GPUs) that computes element after element.
+    """Elementwise inline assembly (PTX on NVIDIA GPUs).
 
         y = tl.inline_asm_elementwise("ex2.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
 
     Args:
-        asm: its text; registers are ``$0`` on, those of the results first.
-        constraints: as LLVM has them, such as ``"=r,r,r"``.
+        asm: the text; registers are numbered from ``$0``, results first.
+        constraints: LLVM inline assembly constraints, such as ``"=r,r,r"``.
         args: tensors or numbers, broadcast to one shape; without any, the result is a scalar.
-        dtype: of the result, or a tuple with that of each.
-        is_pure: whether computing the results is all that it does.
-        pack: elements that it takes at once. Those of fewer than 32 bits share registers of 32.
+        dtype: the dtype of the result, or a tuple of dtypes.
+        is_pure: whether the assembly has no side effects.
+        pack: number of elements per execution. Elements narrower than 32 bits are packed into
+            32-bit registers.
 
     Returns:
-        a tensor, or a tuple of them if `dtype` is one.
+        a tensor, or a tuple of tensors if `dtype` is a tuple.
 
     Raises:
-        ValueError: the target takes no assembly, or constraints and operands do not match.
+        ValueError: the target has no inline assembly, or constraints and operands do not match.
     """
     return semantic.inline_asm(_semantic, asm, constraints, args, dtype, is_pure, pack)
 
@@ -60,12 +61,12 @@ def dispatch(
     *,
     _semantic: Any = None,
 ) -> Any:
-    """What ``func(lib_name, lib_path, symbol, args, result_dtype, is_pure)`` gives for the symbol
-    that the dtypes of the operands select.
+    """Call ``func(lib_name, lib_path, symbol, args, result_dtype, is_pure)`` with the symbol for the
+    dtypes of the operands.
 
     Args:
-        arg_type_symbol_dict: from dtypes of operands to symbol and dtype of the result.
-        ret_shape: ignored; the operands, broadcast to one shape, have that of the result.
+        arg_type_symbol_dict: maps operand dtypes to the symbol and dtype of the result.
+        ret_shape: ignored; the shape of the result is that of the broadcast operands.
 
     Raises:
         ValueError: there is no symbol for these dtypes, even after promotion.
@@ -78,15 +79,15 @@ def dispatch(
 
 
 _PREFIX = "__nv_"
-# What the language's library has under one name for several types.
+# Names that libdevice uses for one type, and the language for several.
 _ONE_NAME = {"fabs": "abs", "llabs": "abs", "clzll": "clz", "popcll": "popc", "ffsll": "ffs",
              "brevll": "brev", "powi": "pow", "umulhi": "mulhi", "mul64hi": "mulhi",
              "umul64hi": "mulhi"}  # fmt: skip
 
 
 def device_function(symbol: str) -> Callable[..., Any] | None:
-    """The function of `tl.extra.libdevice` that a symbol of NVIDIA's library names; None if none
-    does. The functions of fp32 end in ``f`` there."""
+    """The function of `tl.extra.libdevice` for a symbol of NVIDIA's library, or None. The fp32
+    functions have the suffix ``f`` there."""
     if not symbol.startswith(_PREFIX):
         return None
     name = symbol.removeprefix(_PREFIX)
@@ -107,16 +108,16 @@ def extern_elementwise(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """A function of NVIDIA's device library by its symbol, on every target.
+    """A function of NVIDIA's device library, by its symbol, on any target.
 
         extern_elementwise("libdevice", "", [x],
                            {(tl.float32,): ("__nv_asinf", tl.float32)}, True, _semantic=_semantic)
 
-    Symbols are those that start with ``__nv_``; each is the function of `tl.extra.libdevice` of
-    that name. No code of other libraries is linked.
+    Symbols start with ``__nv_``; each is mapped to the function of `tl.extra.libdevice` of that
+    name. Other libraries are not linked.
 
     Raises:
-        ValueError: no symbol for the operands' dtypes, or not one of the device library.
+        ValueError: no symbol for the operands' dtypes, or not a symbol of the device library.
     """
 
     def call(symbol: str, given: list[tensor], result: Any) -> tensor:

@@ -1,4 +1,4 @@
-"""Accesses to memory that others may access at the same time."""
+"""Atomic memory operations."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ def _atomic(kind: str, meaning: str) -> Any:
         return atomic.atomic_rmw(_semantic, kind, pointer, val, mask, sem, scope)
 
     function.__name__ = function.__qualname__ = f"atomic_{kind}"
-    function.__doc__ = f"""Atomically {meaning}; the result is what was there before.
+    function.__doc__ = f"""Atomically {meaning}; returns the previous value.
 
     Args:
         pointer: a scalar pointer or a tile of pointers.
-        val: cast to the pointee and broadcast to the pointer.
-        mask: int1; lanes where it is false do nothing.
+        val: cast to the pointee type and broadcast to the pointer's shape.
+        mask: int1; masked-off lanes do nothing.
         sem: "acquire", "release", "acq_rel" (default) or "relaxed".
         scope: "gpu" (default), "cta" or "sys".
 
     Raises:
-        ValueError, TypeError: the operation does not exist on the element type.
+        ValueError, TypeError: the operation is not supported for the element type.
     """
     return tensor_method(function)
 
 
 atomic_add = _atomic("add", "add `val` to memory")
-atomic_max = _atomic("max", "replace memory by the larger of it and `val`")
-atomic_min = _atomic("min", "replace memory by the smaller of it and `val`")
-atomic_and = _atomic("and", "and `val` into memory")
-atomic_or = _atomic("or", "or `val` into memory")
-atomic_xor = _atomic("xor", "exclusive-or `val` into memory")
+atomic_max = _atomic("max", "replace memory by the maximum of it and `val`")
+atomic_min = _atomic("min", "replace memory by the minimum of it and `val`")
+atomic_and = _atomic("and", "replace memory by the bitwise and of it and `val`")
+atomic_or = _atomic("or", "replace memory by the bitwise or of it and `val`")
+atomic_xor = _atomic("xor", "replace memory by the exclusive or of it and `val`")
 atomic_xchg = _atomic("xchg", "replace memory by `val`")
 
 
@@ -51,9 +51,9 @@ atomic_xchg = _atomic("xchg", "replace memory by `val`")
 def atomic_cas(
     pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None, *, _semantic: Any = None
 ) -> tensor:
-    """Atomically write `val` where memory equals `cmp`; the result is what was there before.
+    """Atomic compare-and-swap: store `val` if memory equals `cmp`; returns the previous value.
 
-    `cmp` and `val` must have the pointer's shape and element type already.
+    `cmp` and `val` must have the shape and element type of the pointer.
     """
     return atomic.atomic_cas(_semantic, pointer, cmp, val, sem, scope)
 
@@ -63,17 +63,17 @@ def atomic_cas(
 def atomic_load(
     pointer: Any, mask: Any = None, sem: Any = None, scope: Any = None, *, _semantic: Any = None
 ) -> tensor:
-    """What is in memory now, element by element as one whole; never from a cache that is stale.
+    """Atomic load: each element is read as a whole, and never from a stale cache.
 
     Args:
-        pointer: a scalar pointer or a tile of pointers, to any number.
-        mask: int1; lanes where it is false touch no memory, and give 0.
-        sem: "acquire" (default): what others did before they released this value is seen after
-            it; or "relaxed".
+        pointer: a scalar pointer or a tile of pointers, to any numeric type.
+        mask: int1; masked-off lanes do not access memory and return 0.
+        sem: "acquire" (default), which synchronizes with the release that stored the value; or
+            "relaxed".
         scope: "gpu" (default), "cta" or "sys".
 
     Raises:
-        ValueError: an argument does not fit.
+        ValueError: an argument is incompatible with the pointer.
     """
     return atomic.atomic_load(_semantic, pointer, mask, sem, scope)
 
@@ -84,17 +84,17 @@ def atomic_store(
     pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None, *,
     _semantic: Any = None,
 ) -> None:  # fmt: skip
-    """Put `val`, cast to the pointee and broadcast to the pointer, into memory.
+    """Atomic store of `val`, cast to the pointee type and broadcast to the pointer's shape.
 
     Args:
-        pointer: a scalar pointer or a tile of pointers, to any number.
-        mask: int1; lanes where it is false touch no memory.
-        sem: "release" (default): who acquires this value sees what was done before it; or
+        pointer: a scalar pointer or a tile of pointers, to any numeric type.
+        mask: int1; masked-off lanes do not access memory.
+        sem: "release" (default), which synchronizes with an acquire that reads the value; or
             "relaxed".
         scope: "gpu" (default), "cta" or "sys".
 
     Raises:
-        ValueError: an argument does not fit, or it points to constants.
+        ValueError: an argument is incompatible with the pointer, or the pointee is const.
     """
     atomic.atomic_store(_semantic, pointer, val, mask, sem, scope)
 
@@ -105,19 +105,19 @@ def atomic_poll(
     pointer: Any, expected_value: Any, sem: Any = None, scope: Any = None, timeout_ns: Any = None,
     *, _semantic: Any = None,
 ) -> tensor:  # fmt: skip
-    """Wait until memory holds `expected_value`, lane by lane; whether it did, an int1.
+    """Wait until memory equals `expected_value`, for each lane; returns success as an int1.
 
-    Who waits for another program must be sure that it runs at the same time. Interpreted programs
-    run one after the other, so that there a wait without a timeout fails if it is not over at once.
+    The program waited for must be guaranteed to run. The interpreter runs programs sequentially,
+    so there a wait without a timeout fails unless the condition already holds.
 
     Args:
         pointer: a scalar pointer or a tile of pointers, to integers of 16, 32 or 64 bits.
-        expected_value: cast to the pointee and broadcast to the pointer.
+        expected_value: cast to the pointee type and broadcast to the pointer's shape.
         sem: "acquire" (default) or "relaxed".
         scope: "gpu" (default), "cta" or "sys".
-        timeout_ns: nanoseconds after which a lane gives up, a scalar integer; None waits for ever.
+        timeout_ns: timeout in nanoseconds, a scalar integer; None waits forever.
 
     Raises:
-        ValueError: an argument does not fit.
+        ValueError: an argument is incompatible with the pointer.
     """
     return atomic.atomic_poll(_semantic, pointer, expected_value, sem, scope, timeout_ns)

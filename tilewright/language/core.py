@@ -1,6 +1,6 @@
-"""The primitives of the language, each a thin function over `language/semantic`.
+"""The primitives of the language, thin functions over `language/semantic`.
 
-All take compile-time values where it says so, and are called inside kernels only.
+They are called inside kernels only. Arguments that must be compile-time values are documented.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _aggregate = aggregate  # its name in Triton
 
 
 class PropagateNan(Enum):
-    """What `minimum`, `maximum` and `clamp` give for a NaN: NONE the number, ALL the NaN."""
+    """NaN handling of `minimum`, `maximum` and `clamp`: NONE returns the number, ALL the NaN."""
 
     NONE = 0
     ALL = 0xFFFF
@@ -90,13 +90,13 @@ class PropagateNan(Enum):
 
 @builtin
 def program_id(axis: Any, *, _semantic: Any = None) -> tensor:
-    """This program's index along `axis` (0, 1 or 2) of the grid, a scalar int32."""
+    """The index of the current program along `axis` (0, 1 or 2) of the grid, a scalar int32."""
     return shapes.program_id(_semantic, axis)
 
 
 @builtin
 def num_programs(axis: Any, *, _semantic: Any = None) -> tensor:
-    """The grid's extent along `axis` (0, 1 or 2), a scalar int32."""
+    """The extent of the grid along `axis` (0, 1 or 2), a scalar int32."""
     return shapes.num_programs(_semantic, axis)
 
 
@@ -111,7 +111,7 @@ def arange(start: Any, end: Any, *, _semantic: Any = None) -> tensor:
 
 @builtin
 def full(shape: Any, value: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
-    """A tile of the shape filled with one value, cast to `dtype`; shape () gives a scalar."""
+    """A tile of the given shape filled with `value`, cast to `dtype`; shape () is a scalar."""
     return shapes.full(_semantic, shape, value, dtype)
 
 
@@ -123,7 +123,7 @@ def zeros(shape: Any, dtype: Any, *, _semantic: Any = None) -> tensor:
 
 @builtin
 def zeros_like(input: Any, *, _semantic: Any = None) -> tensor:
-    """Zeros in the shape and dtype of `input`."""
+    """A tile of zeros with the shape and dtype of `input`."""
     return shapes.zeros_like(_semantic, input)
 
 
@@ -137,13 +137,13 @@ def cast(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """Convert to `dtype`, or with `bitcast` reinterpret the bits.
+    """Convert to `dtype`, or reinterpret the bits if `bitcast` is set.
 
     Args:
-        fp_downcast_rounding: "rtne" (default) or "rtz", for a float to a narrower float only.
+        fp_downcast_rounding: "rtne" (default) or "rtz", for conversions to a narrower float only.
 
     Raises:
-        ValueError: a bitcast between different widths, or a rounding that does not fit.
+        ValueError: a bitcast between different widths, or an inapplicable rounding mode.
     """
     return convert.cast_any(_semantic, input, dtype, fp_downcast_rounding, bitcast)
 
@@ -153,7 +153,7 @@ tensor_method(cast, "to")
 
 @builtin
 def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
-    """A scalar tensor from a Python number; a tensor is itself."""
+    """Convert a Python number to a scalar tensor; a tensor is returned unchanged."""
     return _to_tensor(_semantic, input)
 
 
@@ -161,7 +161,7 @@ def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
 def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
-    """`input`, then `other`, along `dim`; their other axes are equal. Elements keep their order."""
+    """Concatenate `input` and `other` along `dim`, preserving order; other axes must be equal."""
     shapes.warn_of_reordering("tl.cat with can_reorder=True", can_reorder)
     return shapes.cat(_semantic, input, other, dim)
 
@@ -171,7 +171,7 @@ def cat(
 
 @builtin
 def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
-    """The pair in its common shape."""
+    """Broadcast two tensors to their common shape."""
     x, y = _to_tensor(_semantic, input), _to_tensor(_semantic, other)
     return tuple(convert.broadcast(_semantic, x, y))
 
@@ -179,7 +179,7 @@ def broadcast(input: Any, other: Any, *, _semantic: Any = None) -> tuple:
 @tensor_method
 @builtin
 def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
-    """The tile with axes of length 1 repeated, or a scalar splatted, to the shape."""
+    """Broadcast a tensor to a shape: repeat axes of length 1, or splat a scalar."""
     sizes = shapes.shape_argument(shape)
     shapes.check_shape(_semantic, sizes)
     return convert.broadcast_to(_semantic, _to_tensor(_semantic, input), sizes)
@@ -188,41 +188,41 @@ def broadcast_to(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def expand_dims(input: Any, axis: Any, *, _semantic: Any = None) -> tensor:
-    """New axes of length 1 at one or more positions of the result."""
+    """Insert axes of length 1 at one or more positions of the result."""
     return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), axis)
 
 
 @tensor_method
 @builtin
 def unsqueeze(input: Any, dim: Any, *, _semantic: Any = None) -> tensor:
-    """A new axis of length 1 at position `dim`."""
+    """Insert an axis of length 1 at position `dim`."""
     return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
 
 
 @tensor_method
 @builtin
 def squeeze(input: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
-    """Without the axis `dim`, which must have length 1."""
+    """Remove the axis `dim`, which must have length 1."""
     return shapes.squeeze(_semantic, input, dim)
 
 
 @tensor_method
 @builtin
 def permute(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
-    """Axes reordered: axis i of the result is axis ``dims[i]``."""
+    """Permute the axes: axis i of the result is axis ``dims[i]``."""
     return shapes.permute(_semantic, input, shapes.shape_argument(dims))
 
 
 @tensor_method
 @builtin
 def trans(input: tensor, *dims: Any, _semantic: Any = None) -> tensor:
-    """Axes reordered; without `dims`, the last two are swapped."""
+    """Permute the axes; without `dims`, swap the last two."""
     return shapes.trans(_semantic, input, dims)
 
 
 @builtin
 def _transposed(input: tensor, *, _semantic: Any = None) -> tensor:
-    """``x.T``: a 2-D tile transposed."""
+    """``x.T``: the transpose of a 2-D tile."""
     return shapes.permute(_semantic, input, (1, 0))
 
 
@@ -232,7 +232,7 @@ tensor_method(_transposed, "T")
 @tensor_method
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
-    """The same elements in row-major order under another shape; () gives a scalar."""
+    """Change the shape, preserving the row-major order of the elements; () gives a scalar."""
     shapes.warn_of_reordering("tl.reshape with can_reorder=True", can_reorder)
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
@@ -250,48 +250,48 @@ def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
-    """All elements as a 1-D tile, in row-major order."""
+    """Flatten to a 1-D tile in row-major order."""
     shapes.warn_of_reordering("tl.ravel with can_reorder=True", can_reorder)
     return shapes.reshape(_semantic, input, (input.numel.value,))
 
 
 @builtin
 def join(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
-    """The two side by side along a new last axis of length 2."""
+    """Stack two tensors along a new last axis of length 2."""
     return shapes.join(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def split(a: tensor, *, _semantic: Any = None) -> tuple:
-    """The two halves of a last axis of length 2."""
+    """Split along the last axis, which must have length 2; the inverse of `join`."""
     return shapes.split(_semantic, a)
 
 
 @builtin
 def interleave(a: Any, b: Any, *, _semantic: Any = None) -> tensor:
-    """a0, b0, a1, b1, … along the last axis."""
+    """Interleave along the last axis: a0, b0, a1, b1, …"""
     return shapes.interleave(_semantic, a, b)
 
 
 @tensor_method
 @builtin
 def flip(x: tensor, dim: Any = None, *, _semantic: Any = None) -> tensor:
-    """The elements in reverse order along `dim`, the last axis by default."""
+    """Reverse the elements along `dim`, the last axis by default."""
     return shapes.flip(_semantic, x, dim)
 
 
 @tensor_method
 @builtin
 def item(self: tensor, *, _semantic: Any = None) -> tensor:
-    """The only element of the tensor as a scalar."""
+    """The only element of a tensor, as a scalar."""
     return shapes.item(_semantic, self)
 
 
 @tensor_method
 @builtin
 def gather(src: tensor, index: tensor, axis: Any, *, _semantic: Any = None) -> tensor:
-    """``out[.., k, ..] = src[.., index[.., k, ..], ..]`` along `axis`."""
+    """Gather along `axis`: ``out[.., k, ..] = src[.., index[.., k, ..], ..]``."""
     return shapes.gather(_semantic, src, index, axis)
 
 
@@ -311,22 +311,22 @@ def load(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """What `pointer` points to, in the common shape of `pointer`, `mask` and `other`.
+    """Load from memory, in the common shape of `pointer`, `mask` and `other`.
 
     Args:
         pointer: a scalar pointer, a tile of pointers, or a block pointer.
-        mask: int1; lanes where it is false touch no memory.
-        other: the value of those lanes.
-        cache_modifier: "", ".ca", ".cg", ".cs", ".cv": advice on caching; ".cv" is volatile too.
-        eviction_policy: "", "evict_first", "evict_last", "evict_normal": advice too.
-        volatile: whether the load may not be removed, repeated or merged.
-        boundary_check: for block pointers only: the axes along which elements may lie outside the
-            array. These are not read.
-        padding_option: for block pointers only: "zero" or "nan", the value of such elements; ""
-            leaves it open.
+        mask: int1; masked-off lanes do not access memory.
+        other: the value of masked-off lanes; undefined by default.
+        cache_modifier: "", ".ca", ".cg", ".cs" or ".cv": a caching hint; ".cv" implies volatile.
+        eviction_policy: "", "evict_first", "evict_last" or "evict_normal": a caching hint.
+        volatile: the load must not be removed, duplicated or merged.
+        boundary_check: for block pointers only: the axes to check for out-of-bounds elements, which
+            are not read.
+        padding_option: for block pointers only: "zero" or "nan", the value of out-of-bounds
+            elements; "" leaves it undefined.
 
     Raises:
-        ValueError: an argument does not fit the pointer.
+        ValueError: an argument is incompatible with the pointer.
     """
     if isinstance(pointer, block_pointer):
         return block_pointers.load(
@@ -351,18 +351,18 @@ def store(
     *,
     _semantic: Any = None,
 ) -> None:
-    """Write `value`, cast to the pointee and broadcast to the pointer, where `mask` is true.
+    """Store `value`, cast to the pointee type and broadcast to the pointer's shape.
 
     Args:
         pointer: a scalar pointer, a tile of pointers, or a block pointer.
-        mask: int1; lanes where it is false touch no memory.
-        boundary_check: for block pointers only: the axes along which elements may lie outside the
-            array. These are not written.
-        cache_modifier: "", ".wb", ".cg", ".cs", ".wt": advice on caching.
+        mask: int1; masked-off lanes do not access memory.
+        boundary_check: for block pointers only: the axes to check for out-of-bounds elements, which
+            are not written.
+        cache_modifier: "", ".wb", ".cg", ".cs" or ".wt": a caching hint.
         eviction_policy: as for `load`.
 
     Raises:
-        ValueError: an argument does not fit the pointer, or it points to constants.
+        ValueError: an argument is incompatible with the pointer, or the pointee is const.
     """
     if isinstance(pointer, block_pointer):
         block_pointers.store(
@@ -377,19 +377,19 @@ def store(
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x + y``; `sanitize_overflow` False: it may wrap even where `debug` looks for that."""
+    """``x + y``. `sanitize_overflow` False disables the overflow check of the option `debug`."""
     return arith.add(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x - y``; `sanitize_overflow` as of `add`."""
+    """``x - y``; `sanitize_overflow` as for `add`."""
     return arith.sub(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None) -> tensor:
-    """``x * y``; `sanitize_overflow` as of `add`."""
+    """``x * y``; `sanitize_overflow` as for `add`."""
     return arith.mul(_semantic, x, y, bool(unwrap(sanitize_overflow)))
 
 
@@ -397,7 +397,7 @@ def mul(x: Any, y: Any, sanitize_overflow: Any = True, *, _semantic: Any = None)
 def minimum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
-    """The smaller, element by element."""
+    """Elementwise minimum."""
     return arith.minimum(_semantic, x, y, arith.propagates(propagate_nan))
 
 
@@ -405,7 +405,7 @@ def minimum(
 def maximum(
     x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
-    """The larger, element by element."""
+    """Elementwise maximum."""
     return arith.maximum(_semantic, x, y, arith.propagates(propagate_nan))
 
 
@@ -413,27 +413,27 @@ def maximum(
 def clamp(
     x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE, *, _semantic: Any = None
 ) -> tensor:
-    """`x` limited to [min, max]; undefined where ``min > max``."""
+    """Clamp `x` to [min, max]; undefined if ``min > max``."""
     return arith.clamp(_semantic, x, min, max, arith.propagates(propagate_nan))
 
 
 @builtin
 def where(condition: Any, x: Any, y: Any, *, _semantic: Any = None) -> tensor:
-    """`x` where `condition` holds, `y` elsewhere; both are evaluated, all three broadcast."""
+    """`x` where `condition` is true, else `y`; both are evaluated, and all three are broadcast."""
     return arith.where(_semantic, condition, x, y)
 
 
 @tensor_method
 @builtin
 def logical_and(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
-    """Whether both of two int1 hold."""
+    """Logical and of two int1 tensors."""
     return arith.logical_and(_semantic, input, other)
 
 
 @tensor_method
 @builtin
 def logical_or(input: Any, other: Any, *, _semantic: Any = None) -> tensor:
-    """Whether one of two int1 holds."""
+    """Logical or of two int1 tensors."""
     return arith.logical_or(_semantic, input, other)
 
 
@@ -454,13 +454,13 @@ def _like_inputs(input: Any, results: list[tensor]) -> Any:
 def reduce(
     input: Any, axis: Any, combine_fn: Any, keep_dims: Any = False, *, _semantic: Any = None
 ) -> Any:
-    """Combine all elements along `axis` (all there are when None) with a jit function.
+    """Reduce along `axis`, or over all elements if it is None, with a jit function.
 
     Args:
         input: a tile, or a tuple of N tiles of one shape.
-        combine_fn: takes 2 N scalars, N of the left element and N of the right, and returns N; it
-            must be associative, and may see its operands swapped.
-        keep_dims: whether the axis stays with length 1.
+        combine_fn: takes 2 N scalars, the N elements of the left operand and then those of the
+            right, and returns N; it must be associative and commutative.
+        keep_dims: keep the reduced axis with length 1.
     """
     combine = reductions.combine_with(_semantic, unwrap(combine_fn))
     srcs = _inputs(input, _semantic)
@@ -473,14 +473,15 @@ def reduce(
 def associative_scan(
     input: Any, axis: Any, combine_fn: Any, reverse: Any = False, *, _semantic: Any = None
 ) -> Any:
-    """Inclusive prefixes along `axis`, combined with a jit function; from the end if `reverse`.
+    """Inclusive scan along `axis` with a jit function; from the end if `reverse` is set.
 
     Args:
-        input: a tile, or a tuple of N tiles of one shape; the result is alike.
-        combine_fn: takes 2 N scalars, N of the element met first and N of the next, and returns N;
-            it must be associative. Unlike that of `reduce` it never sees its operands swapped.
+        input: a tile, or a tuple of N tiles of one shape; the result has the same form.
+        combine_fn: takes 2 N scalars, the N elements of the left operand and then those of the
+            right, and returns N; it must be associative. Unlike in `reduce`, operands keep their
+            order.
 
-    Sums that start anew where a flag is set::
+    A segmented sum, restarted where a flag is set::
 
         @jit
         def combine(left_flag, left, right_flag, right):
@@ -501,7 +502,7 @@ def static_print(
     *values: Any, sep: Any = " ", end: Any = "\n", file: Any = None, flush: Any = False,
     _semantic: Any = None,
 ) -> None:  # fmt: skip
-    """Print while the kernel is compiled; compile-time values print as themselves."""
+    """Print at compile time; compile-time values are printed as Python values."""
     texts, stream = [unwrap(v) for v in values], unwrap(file)
     if stream is not None and not hasattr(stream, "write"):
         raise TypeError(f"static_print: file must be a text stream, not {stream}")
@@ -510,7 +511,7 @@ def static_print(
 
 @builtin
 def static_assert(cond: Any, msg: Any = "", *, _semantic: Any = None) -> None:
-    """Fail to compile unless the compile-time condition holds."""
+    """Abort compilation unless a compile-time condition holds."""
     if isinstance(cond, tensor):
         raise coded(
             "needs-constant",

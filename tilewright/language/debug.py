@@ -1,4 +1,4 @@
-"""What a kernel says while it runs."""
+"""Printing and assertions at run time."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ __all__ = ["device_assert", "device_print", "expect_zero"]
 
 @builtin
 def device_print(prefix: Any, *args: Any, hex: Any = False, _semantic: Any = None) -> None:
-    """Print values while the kernel runs; in a kernel, ``print(…)`` is this.
+    """Print values at run time; in a kernel, ``print(…)`` is this function.
 
         tl.device_print("x", x, y)
 
-    On a GPU each element is a line, ``pid (0, 0, 0) idx (3) x: 1.000000``; on the CPU and in the
-    interpreter a tile is one, ``(0, 0, 0) x: [ 1.000000, 2.000000 ]``.
+    A GPU prints one line per element, ``pid (0, 0, 0) idx (3) x: 1.000000``; the CPU and the
+    interpreter print one per tile, ``(0, 0, 0) x: [ 1.000000, 2.000000 ]``.
 
     Args:
         prefix: a compile-time string of printable ASCII.
-        args: tensors or numbers; without any, the prefix alone is printed, once a program.
-        hex: print the bits.
+        args: tensors or numbers; if there are none, only the prefix is printed, once per program.
+        hex: print bits in hexadecimal.
 
     Raises:
-        AssertionError: the prefix is no such string.
+        AssertionError: the prefix is invalid.
     """
     semantic.device_print(_semantic, prefix, args, hex)
 
 
 @builtin
 def device_assert(cond: Any, msg: Any = "", mask: Any = None, *, _semantic: Any = None) -> None:
-    """End the kernel unless the condition holds in every element; ``assert`` is this.
+    """Assert that the condition holds for all elements; ``assert`` is this function.
 
     It is checked only with the option `debug` (or the setting TRITON_DEBUG). A failure raises
-    RuntimeError with the place and the message: on the CPU and in the interpreter from the launch,
-    on a GPU when the launch is next waited for.
+    RuntimeError with the location and the message: at the launch on the CPU and in the interpreter,
+    at the next synchronization on a GPU.
 
     Args:
-        cond: tensor or number; anything but 0 holds.
+        cond: a tensor or number; nonzero means true.
         msg: a compile-time string.
-        mask: where it is false, the condition need not hold.
+        mask: masked-off elements are not checked.
     """
     semantic.device_assert(_semantic, cond, msg, mask)
 
 
 @builtin
 def expect_zero(x: Any, mask: Any, *, _semantic: Any = None) -> tensor:
-    """`x`, of which the author says that it is 0 wherever the mask holds; checked as
-    `device_assert` is."""
+    """`x`, assuming that it is 0 where the mask is true; checked under the same conditions as
+    `device_assert`."""
     value = to_tensor(_semantic, x)
     if _semantic.options.debug:
         is_zero = arith.eq(_semantic, value, 0)

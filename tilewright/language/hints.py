@@ -1,4 +1,4 @@
-"""What an author promises of values and of the program; results do not depend on it."""
+"""Optimisation hints: assumptions about values and the program, which must hold."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _hint(kind: str, name: str, meaning: str) -> Any:
 
     function.__name__ = function.__qualname__ = name
     setattr(function, "is_hint", True)  # noqa: B010
-    function.__doc__ = f"""Promise that {meaning}; the result is `input`.
+    function.__doc__ = f"""Assume that {meaning}; returns `input`.
 
     Args:
         values: a compile-time integer for each axis.
@@ -58,19 +58,19 @@ multiple_of = _hint(
 )  # fmt: skip
 max_contiguous = _hint(
     "contiguity", "max_contiguous",
-    "along an axis, elements come in runs of so many consecutive integers",
+    "along an axis, elements come in runs of this many consecutive integers",
 )  # fmt: skip
 max_constancy = _hint(
-    "constancy", "max_constancy", "along an axis, elements come in runs of so many equal ones"
+    "constancy", "max_constancy", "along an axis, elements come in runs of this many equal values"
 )
 
 
 @builtin
 def assume(cond: Any, *, _semantic: Any = None) -> None:
-    """Promise that a scalar condition holds. Nothing is checked."""
+    """Assume that a scalar condition holds, without checking it."""
 
 
 @builtin
 def debug_barrier(*, _semantic: Any = None) -> None:
-    """All that the program did before, in memory too, is done before anything after."""
+    """Barrier: all effects of the program before it, also on memory, precede those after it."""
     _semantic.builder.insert(Barrier())

@@ -1,4 +1,4 @@
-"""The ranges that a `for` of a kernel runs over."""
+"""Ranges for the `for` loops of kernels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["condition", "range", "static_range"]
 
 
 class range:
-    """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop, with hints for it.
+    """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop with optimisation hints.
 
     Args:
-        num_stages: how many iterations of loads are in flight.
-        loop_unroll_factor: copies of the body per iteration.
+        num_stages: number of pipeline stages, the iterations whose loads are in flight.
+        loop_unroll_factor: the unroll factor.
         disallow_acc_multi_buffer, flatten, warp_specialize, disable_licm: hints for GPU targets.
     """
 
@@ -65,7 +65,7 @@ class range:
 
 
 class static_range(range):
-    """``static_range(start, stop, step)``: a loop that is unrolled; all must be constexpr."""
+    """``static_range(start, stop, step)``: an unrolled loop; all arguments must be constexpr."""
 
     def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **others: Any) -> None:
         for name, value in (("start", arg1), ("end", arg2), ("step", step)):

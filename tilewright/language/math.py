@@ -1,4 +1,4 @@
-"""Elementary functions, element by element, of fp32 and fp64."""
+"""Elementwise math functions of fp32 and fp64."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) ->
         return arith.unary_math(_semantic, op, x, **attrs)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"""{meaning}, element by element.
+    function.__doc__ = f"""{meaning}, elementwise.
 
     Args:
-        x: fp32 or fp64; a Python number counts as fp32.
+        x: fp32 or fp64; a Python number is converted to fp32.
 
     Raises:
         ValueError: another dtype.
@@ -31,17 +31,17 @@ def _unary(name: str, op: type[ops.MathFunction], meaning: str, **attrs: Any) ->
     return tensor_method(function)
 
 
-exp = _unary("exp", ops.Exp, "e to the power of x")
-exp2 = _unary("exp2", ops.Exp2, "2 to the power of x")
+exp = _unary("exp", ops.Exp, "Base-e exponential")
+exp2 = _unary("exp2", ops.Exp2, "Base-2 exponential")
 log = _unary("log", ops.Log, "Natural logarithm")
-log2 = _unary("log2", ops.Log2, "Logarithm to base 2")
+log2 = _unary("log2", ops.Log2, "Base-2 logarithm")
 cos = _unary("cos", ops.Cos, "Cosine of an angle in radians")
 sin = _unary("sin", ops.Sin, "Sine of an angle in radians")
-sqrt = _unary("sqrt", ops.Sqrt, "Square root, which a target may approximate", ieee=False)
-rsqrt = _unary("rsqrt", ops.Rsqrt, "1 / sqrt(x)")
+sqrt = _unary("sqrt", ops.Sqrt, "Square root, possibly approximate", ieee=False)
+rsqrt = _unary("rsqrt", ops.Rsqrt, "Reciprocal square root")
 erf = _unary("erf", ops.Erf, "Error function")
-floor = _unary("floor", ops.Floor, "The largest integer not above x")
-ceil = _unary("ceil", ops.Ceil, "The smallest integer not below x")
+floor = _unary("floor", ops.Floor, "Largest integer not greater than x")
+ceil = _unary("ceil", ops.Ceil, "Smallest integer not less than x")
 
 
 @tensor_method
@@ -56,7 +56,7 @@ def sqrt_rn(x: Any, *, _semantic: Any = None) -> tensor:
 @tensor_method
 @builtin
 def abs(x: Any, *, _semantic: Any = None) -> tensor:
-    """Absolute value of any number; the smallest signed integer wraps to itself."""
+    """Absolute value; that of the smallest signed integer wraps to itself."""
     return arith.absolute(_semantic, x)
 
 
@@ -64,7 +64,7 @@ def abs(x: Any, *, _semantic: Any = None) -> tensor:
 def fdiv(
     x: Any, y: Any, ieee_rounding: Any = False, approx: Any = False, *, _semantic: Any = None
 ) -> tensor:
-    """Float quotient; correctly rounded with `ieee_rounding`, fastest with `approx`.
+    """Float division; correctly rounded with `ieee_rounding`, fastest with `approx`.
 
     Raises:
         TypeError: the operands are integers.
@@ -75,33 +75,33 @@ def fdiv(
 
 @builtin
 def div_rn(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
-    """Correctly rounded quotient of fp32."""
+    """Correctly rounded division of fp32."""
     return arith.div_rn(_semantic, x, y)
 
 
 @builtin
 def fma(x: Any, y: Any, z: Any, *, _semantic: Any = None) -> tensor:
-    """x * y + z with one rounding."""
+    """Fused multiply-add: x * y + z with a single rounding."""
     return arith.fma(_semantic, x, y, z)
 
 
 @builtin
 def umulhi(x: Any, y: Any, *, _semantic: Any = None) -> tensor:
-    """High half of the unsigned product of two integers of 32 or 64 bits."""
+    """High half of the product of two unsigned integers of 32 or 64 bits."""
     return arith.umulhi(_semantic, x, y)
 
 
 @tensor_method
 @builtin
 def cdiv(x: Any, div: Any, *, _semantic: Any = None) -> Any:
-    """``x / div`` rounded up, of non-negative integers."""
+    """``x / div`` rounded up, for non-negative integers."""
     return arith.cdiv(_semantic, x, div)
 
 
 @tensor_method
 @builtin
 def sigmoid(x: Any, *, _semantic: Any = None) -> tensor:
-    """1 / (1 + exp(-x))."""
+    """Logistic function, 1 / (1 + exp(-x))."""
     return arith.sigmoid(_semantic, x)
 
 

@@ -25,19 +25,19 @@ def dot(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """``acc + input @ other`` over the last two axes; earlier axes are a batch.
+    """``acc + input @ other`` over the last two axes; leading axes are batch axes.
 
     Args:
         input, other: tiles [.., M, K] and [.., K, N] of one dtype: int8, fp16, bf16, fp32, fp64,
-            or any of fp8.
-        acc: tile [.., M, N] of the result's dtype; zeros without it.
-        input_precision: how fp32 operands may be rounded: "tf32", "tf32x3", "ieee", …
-        allow_tf32: the older spelling of "tf32" or "ieee".
-        max_num_imprecise_acc: for fp8, steps of K that may be accumulated with less precision.
-        out_dtype: fp32 (default) or fp16, for operands of fp16 and fp8.
+            or any fp8 type.
+        acc: a tile [.., M, N] of the result's dtype; zeros by default.
+        input_precision: rounding of fp32 operands: "tf32", "tf32x3", "ieee", …
+        allow_tf32: legacy alternative to "tf32" (True) and "ieee" (False).
+        max_num_imprecise_acc: for fp8, the number of steps of K accumulated at lower precision.
+        out_dtype: fp32 (default) or fp16, for fp16 and fp8 operands.
 
     Raises:
-        AssertionError, ValueError: the operands don't fit.
+        AssertionError, ValueError: incompatible operands.
     """
     summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
     lhs, rhs = to_tensor(_semantic, input), to_tensor(_semantic, other)
@@ -62,25 +62,25 @@ def dot_scaled(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """``acc + (lhs * lhs_scale) @ (rhs * rhs_scale)``, of short floats that share scales.
+    """``acc + (lhs * lhs_scale) @ (rhs * rhs_scale)`` for block-scaled floats.
 
-    The numbers times their scales are rounded to bf16 (to fp16 if an operand has that format), and
-    their products are summed in fp32.
+    The scaled operands are rounded to bf16 (to fp16 if an operand has that format), and their
+    products are accumulated in fp32.
 
     Args:
         lhs, rhs: tiles [.., M, K] and [.., K, N]. 8-bit formats as uint8 or the fp8 dtype, 16-bit
-            ones as uint16 or the float dtype, shorter ones in the low bits of uint8.
-        lhs_format, rhs_format: "e2m1" (two in a byte, the even one low), "e2m3", "e3m2", "e4m3",
+            formats as uint16 or the float dtype, shorter formats in the low bits of uint8.
+        lhs_format, rhs_format: "e2m1" (two per byte, the even one low), "e2m3", "e3m2", "e4m3",
             "e5m2", "bf16" or "fp16".
         lhs_scale, rhs_scale: [.., M, K // group] and [.., N, K // group] for groups of 16 or 32
-            along K: uint8 v for 2 ** (v - 127), of which 255 is NaN, or fp8e4nv. None for 1.
-        acc: tile [.., M, N] of `out_dtype`; zeros without it.
-        fast_math: a scale of 255 may give anything.
-        lhs_k_pack, rhs_k_pack: False if the numbers in a byte are neighbours along M or N.
+            along K: fp8e4nv, or uint8 v for 2 ** (v - 127), where 255 is NaN. None means 1.
+        acc: a tile [.., M, N] of `out_dtype`; zeros by default.
+        fast_math: the result for a scale of 255 is undefined.
+        lhs_k_pack, rhs_k_pack: False if the numbers in a byte are adjacent along M or N.
         out_dtype: fp32, fp16 or bf16.
 
     Raises:
-        AssertionError, ValueError: formats, shapes or scales do not fit.
+        AssertionError, ValueError: incompatible formats, shapes or scales.
     """
     summand = None if unwrap(acc) is None else to_tensor(_semantic, acc)
     left = (to_tensor(_semantic, lhs), lhs_scale, lhs_format, lhs_k_pack)

@@ -1,4 +1,4 @@
-"""Random numbers from a seed and an offset: the same two always give the same number."""
+"""Counter-based random numbers: equal seeds and offsets give equal numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def philox(
     seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = N_ROUNDS_DEFAULT, *,
     _semantic: Any = None,
 ) -> tuple:  # fmt: skip
-    """Four unsigned random words for each element of the counters."""
+    """Four random unsigned words for each element of the counters."""
     return random.philox(_semantic, seed, [c0, c1, c2, c3], n_rounds)
 
 

@@ -1,4 +1,4 @@
-"""Named reductions and scans, softmax, sorting, functions of elements, and index arithmetic."""
+"""Reductions, scans, softmax, sorting, elementwise functions, and index arithmetic."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def sum(
     *,
     _semantic: Any = None,
 ) -> tensor:
-    """Sum along `axis`, or of all elements.
+    """Sum along `axis`, or over all elements.
 
-    Integers narrower than 32 bits are added in int32 or uint32 unless `dtype` is given.
+    Integers narrower than 32 bits are accumulated in int32 or uint32 unless `dtype` is given.
     """
     return reduce.total(_semantic, to_tensor(_semantic, input), axis, keep_dims, dtype)
 
@@ -64,10 +64,10 @@ def max(
     *,
     _semantic: Any = None,
 ) -> Any:
-    """The largest along `axis`, or of all elements; with its int32 index if asked.
+    """Maximum along `axis`, or over all elements; optionally with its int32 index.
 
-    Elements narrower than 32 bits are widened, unless indices are asked for. A NaN is ignored
-    unless all are NaN; with indices it is unspecified where NaN stands.
+    Elements narrower than 32 bits are widened unless indices are requested. NaNs are ignored unless
+    all elements are NaN; with indices, the treatment of NaN is unspecified.
     """
     left = return_indices_tie_break_left
     return _extremum(input, axis, return_indices, left, keep_dims, True, _semantic)
@@ -84,7 +84,7 @@ def min(
     *,
     _semantic: Any = None,
 ) -> Any:
-    """The smallest along `axis`, or of all elements; see `max`."""
+    """Minimum along `axis`, or over all elements; see `max`."""
     left = return_indices_tie_break_left
     return _extremum(input, axis, return_indices, left, keep_dims, False, _semantic)
 
@@ -95,7 +95,7 @@ def argmax(
     input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False, *,
     _semantic: Any = None,
 ) -> tensor:  # fmt: skip
-    """The int32 index of the largest along `axis`; the first of equals with `tie_break_left`."""
+    """The int32 index of the maximum along `axis`; with `tie_break_left`, the first one."""
     return _extremum(input, axis, True, tie_break_left, keep_dims, True, _semantic)[1]
 
 
@@ -105,7 +105,7 @@ def argmin(
     input: Any, axis: Any, tie_break_left: Any = True, keep_dims: Any = False, *,
     _semantic: Any = None,
 ) -> tensor:  # fmt: skip
-    """The int32 index of the smallest along `axis`; the first of equals with `tie_break_left`."""
+    """The int32 index of the minimum along `axis`; with `tie_break_left`, the first one."""
     return _extremum(input, axis, True, tie_break_left, keep_dims, False, _semantic)[1]
 
 
@@ -114,14 +114,14 @@ def argmin(
 def xor_sum(
     input: tensor, axis: Any = None, keep_dims: Any = False, *, _semantic: Any = None
 ) -> tensor:
-    """Exclusive or of the integers along `axis`, or of all."""
+    """Exclusive or of integers along `axis`, or over all elements."""
     return reduce.xor_sum(_semantic, input, axis, keep_dims)
 
 
 @tensor_method
 @builtin
 def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: Any = None) -> tensor:
-    """Or of the integers along `axis`."""
+    """Bitwise or of integers along `axis`."""
     return reduce.reduce_or(_semantic, input, axis, keep_dims)
 
 
@@ -130,7 +130,7 @@ def reduce_or(input: tensor, axis: Any, keep_dims: Any = False, *, _semantic: An
 def cumsum(
     input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
-    """Inclusive prefix sums along `axis`, from the end if `reverse`; dtypes as in `sum`."""
+    """Inclusive prefix sum along `axis`, from the end if `reverse` is set; dtypes as for `sum`."""
     return reduce.cumsum(_semantic, input, axis, reverse, dtype)
 
 
@@ -139,13 +139,13 @@ def cumsum(
 def cumprod(
     input: tensor, axis: Any = 0, reverse: Any = False, dtype: Any = None, *, _semantic: Any = None
 ) -> tensor:
-    """Inclusive prefix products along `axis`, from the end if `reverse`; dtypes as in `sum`."""
+    """Inclusive prefix product along `axis`, from the end if `reverse` is set; as for `cumsum`."""
     return reduce.cumprod(_semantic, input, axis, reverse, dtype)
 
 
 @builtin
 def sort(x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = None) -> tensor:
-    """The elements in order along `dim`, which is the last axis; the least first.
+    """Sort along `dim`, which must be the last axis, in ascending order.
 
     NaN is greater than all numbers, and -0.0 less than 0.0.
 
@@ -158,15 +158,15 @@ def sort(x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = N
 def topk(
     x: Any, k: Any, dim: Any = None, descending: Any = True, *, _semantic: Any = None
 ) -> tensor:
-    """The `k` greatest elements along the last axis, the greatest first; or the least.
+    """The `k` largest elements along the last axis in descending order, or the `k` smallest.
 
-    The order is that of `sort`. Elements narrower than 32 bits are widened as `max` does, unless
-    all are taken.
+    The order is that of `sort`. Elements narrower than 32 bits are widened as in `max`, unless `k`
+    is the length of the axis.
 
     Args:
-        k: how many, a compile-time power of two.
-        descending: whether the greatest are taken, the greatest first; else the least are, the
-            least first.
+        k: a compile-time power of two.
+        descending: True for the largest elements in descending order, False for the smallest in
+            ascending order.
 
         tl.topk(x, 2)  # [3, 1, 4, 2] -> [4, 3]
     """
@@ -177,8 +177,8 @@ def topk(
 def bitonic_merge(
     x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = None
 ) -> tensor:
-    """The elements in order along the last axis, where they first rise and then fall, or the other
-    way round. Of others the order is unspecified.
+    """Sort a bitonic sequence along the last axis: one that first rises and then falls, or vice
+    versa. For other input the order of the result is unspecified.
 
         tl.bitonic_merge(x)  # [1, 4, 3, 2] -> [1, 2, 3, 4]
     """
@@ -188,11 +188,11 @@ def bitonic_merge(
 @tensor_method
 @builtin
 def histogram(input: tensor, num_bins: Any, mask: Any = None, *, _semantic: Any = None) -> tensor:
-    """How often the values 0, 1, … `num_bins` - 1 occur, as an int32 tile of that length.
+    """Count the occurrences of 0, 1, …, `num_bins` - 1, as an int32 tile of that length.
 
     Args:
-        input: a 1-D tile of int32 or uint32; other values are not counted.
-        mask: int1; where it is false, elements are not counted.
+        input: a 1-D tile of int32 or uint32; other values are ignored.
+        mask: int1; masked-off elements are ignored.
 
         tl.histogram(x, 4)  # [0, 2, 2, 7] -> [1, 0, 2, 0]
     """
@@ -201,15 +201,15 @@ def histogram(input: tensor, num_bins: Any, mask: Any = None, *, _semantic: Any 
 
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = None) -> Any:
-    """Call a jit function for each element of tiles, with scalars: it may branch and loop.
+    """Call a jit function on the scalars of each element of tiles; it may branch and loop.
 
     Args:
-        scalar_fn: takes an element of each of `args`, and returns a scalar or a tuple of them. It
-            must not write memory.
+        scalar_fn: takes one element of each of `args`, and returns a scalar or a tuple of scalars.
+            It must not write to memory.
         args: tiles and scalars; they are broadcast.
-        pack: a power of two; the function takes so many elements at once, neighbours in row-major
-            order: those of the first argument, then those of the second, …; and returns as many
-            of each result likewise.
+        pack: a power of two: the function takes this many consecutive elements (in row-major
+            order) at once, first those of the first argument, then those of the second, and so on,
+            and returns the same number of each result in this order.
 
         tl.map_elementwise(compare, x, y)
     """
@@ -220,5 +220,5 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1, _semantic: Any = 
 def swizzle2d(
     i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any, *, _semantic: Any = None
 ) -> tuple:
-    """Indices of a row-major grid, renumbered so that groups of `size_g` rows are walked down."""
+    """Swizzle row-major grid indices: groups of `size_g` rows are traversed column by column."""
     return shape.swizzle2d(_semantic, i, j, size_i, size_j, size_g)
