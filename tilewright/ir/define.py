@@ -1,4 +1,4 @@
-"""Declaring an op: fields of a class, from which all the rest is derived.
+"""Op declarations: classes with fields, from which everything else is derived.
 
     class Sum(Op, name="tile.sum", traits=PURE):
         \"\"\"Sum of `src` along `axis`.
@@ -9,9 +9,9 @@
         src: Value = operand()
         axis: int = attr()
 
-gives ``Sum(src, axis=1)``, ``op.src``, ``op.axis``, matching with ``case Sum(src, axis)``, the
-printer, the parser, cloning and the key for cse. Operand fields come first, in the order in which
-they are printed; `optional` ones may be None, a `variadic` one holds any number.
+defines ``Sum(src, axis=1)``, ``op.src``, ``op.axis``, matching with ``case Sum(src, axis)``, the
+printer, the parser, cloning and the key for cse. Operand fields come first, in printing order;
+`optional` ones may be None, and a `variadic` one holds any number of operands.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def region() -> Any:
 
 
 class _FixedOperand:
-    """The operand at a fixed position."""
+    """Accessor of an operand at a fixed position."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -83,7 +83,7 @@ class _FixedOperand:
 
 
 class _SpanOperand:
-    """An operand field of an op in which some field is optional or variadic."""
+    """Accessor of an operand field in an op with optional or variadic fields."""
 
     def __init__(self, index: int, kind: str) -> None:
         self.index = index
@@ -134,7 +134,7 @@ def _install_accessors(cls: type[Op]) -> None:
 
 @dataclass_transform(field_specifiers=(operand, optional, variadic, attr, region))
 class Op(CoreOp):
-    """Base of declared ops. See the module's documentation."""
+    """Base class of declared ops. See the module docstring."""
 
     def __init_subclass__(cls, *, name: str = "", traits: Trait = Trait.NONE) -> None:
         cls._specs = {k: v for k, v in cls.__dict__.items() if isinstance(v, _Spec)}
@@ -204,7 +204,7 @@ _EXAMPLE = re.compile(
 
 
 def example_of(cls: type[CoreOp]) -> str:
-    """The IR of the op's docstring: from its first line of IR to the end."""
+    """The example IR in the op's docstring: everything from its first line of IR."""
     doc = cls.__doc__ or ""
     found = _EXAMPLE.search(doc)
     return textwrap.dedent(doc[found.start() :]).strip() if found else ""

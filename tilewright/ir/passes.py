@@ -1,7 +1,7 @@
-"""Passes and how a list of them runs.
+"""Passes and the pass manager.
 
-A pass is a function over a module's functions; it holds no printing, timing or verification:
-these are observers of :func:`run`.
+A pass is a function over the functions of a module. Printing, timing and verification are not part
+of passes; they are observers of :func:`run`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tilewright.ir.verify import verify_module
 
 
 class Remark(NamedTuple):
-    """What a part of the compiler made of a line of the kernel, told to its author.
+    """An optimisation remark about a line of the kernel.
 
     Attributes:
-        by: who says it: a pass, or the part of code generation that decided.
-        text: what was done, or what was not done and why.
-        loc: the line that it is about; None for the whole kernel.
-        missed: whether something was not done that would have made better code.
+        by: the pass, or the part of code generation, that emitted it.
+        text: what was done, or what was missed and why.
+        loc: the source line; None for the whole kernel.
+        missed: whether it is about a missed optimisation.
     """
 
     by: str
@@ -36,18 +36,18 @@ class Remark(NamedTuple):
 
 @dataclass
 class PassContext:
-    """What a pass may know and report.
+    """The environment of a pass: its inputs and its reports.
 
     Attributes:
-        features: names of what the target has, which `Step.when` tests.
+        features: named features of the target, which `Step.when` tests.
         options: compile options of the kernel, such as ``enable_fp_fusion``.
-        machine: the GPU that is compiled for; None for other targets. See `gpu`.
-        counts: how often each thing was done, by pass.
-        remarks: what was done, and what was refused and why, in the order in which it was decided.
-        explain: whether somebody will read how the code came about: then reasons may take time to
-            find, and each instruction keeps the source line that it comes from.
-        replaced: what takes the place of stages, by their names; see `replacement`.
-        taken: the names of those that did.
+        machine: the target GPU; None for other targets. See `gpu`.
+        counts: the number of applications of each transformation, by pass.
+        remarks: applied and missed optimisations in order of decision.
+        explain: whether a report was requested: then reasons may be expensive to compute, and
+            instructions keep their source lines.
+        replaced: overriding stages by name; see `replacement`.
+        taken: the names of the overriding stages that were used.
     """
 
     features: frozenset[str] = frozenset()
@@ -75,15 +75,15 @@ class PassContext:
         return self.machine
 
     def replacement(self, stage: str) -> bytes | None:
-        """What a user has put in the place of a stage: who makes the stage goes on with that. None
-        for all but a few that somebody is examining by hand."""
+        """The user's replacement of a stage, with which compilation continues; None unless the
+        stage is overridden."""
         found = self.replaced.get(stage)
         if found is not None:
             self.taken.add(stage)
         return found
 
     def replaced_text(self, stage: str) -> str | None:
-        """The same for a stage that is text."""
+        """The replacement of a stage that is text."""
         found = self.replacement(stage)
         return None if found is None else found.decode()
 
@@ -91,16 +91,16 @@ class PassContext:
         self.counts[what] += by
 
     def missed(self, by: str, reason: str, loc: Loc | None) -> None:
-        """Say why something that would have been better was not done."""
+        """Report a missed optimisation with its reason."""
         self.remarks.append(Remark(by, reason, loc))
 
     def did(self, by: str, what: str, loc: Loc | None) -> None:
-        """Say what was done, as far as it matters for the speed of the code."""
+        """Report an applied optimisation that matters for performance."""
         self.remarks.append(Remark(by, what, loc, missed=False))
 
     @property
     def missed_remarks(self) -> list[Remark]:
-        """Those of things that were not done."""
+        """The remarks about missed optimisations."""
         return [remark for remark in self.remarks if remark.missed]
 
 
@@ -109,7 +109,7 @@ PassFunction = Callable[[Function, PassContext], bool]
 
 @dataclass(frozen=True)
 class Pass:
-    """A registered pass: its name on the command line, and the function."""
+    """A registered pass: its command-line name and its function."""
 
     name: str
     apply: PassFunction
@@ -122,7 +122,7 @@ PASSES: dict[str, Pass] = {}
 
 
 def compiler_pass(name: str) -> Callable[[PassFunction], Pass]:
-    """Register a pass over functions. It returns whether it changed anything."""
+    """Register a function pass. It returns whether it changed the IR."""
 
     def register(fn: PassFunction) -> Pass:
         assert name not in PASSES, f"pass {name} is declared twice"
@@ -151,7 +151,7 @@ class Step:
 
 
 class Observer(Protocol):
-    """Sees the module before and after each step."""
+    """Called before and after each step of a pipeline."""
 
     def before(self, step: Step, module: Module) -> None: ...
     def after(self, step: Step, module: Module, changed: bool) -> None: ...
@@ -169,7 +169,7 @@ class Verifier:
 
 
 class Timer:
-    """An observer that adds up seconds by step."""
+    """An observer that accumulates the seconds of each step."""
 
     def __init__(self) -> None:
         self.seconds: defaultdict[str, float] = defaultdict(float)
@@ -188,7 +188,7 @@ def run(
     ctx: PassContext,
     observers: Sequence[Observer] = (),
 ) -> None:
-    """Run the steps in order on every function of the module."""
+    """Run the steps in order on all functions of the module."""
     ctx.module = module
     for step in steps:
         if step.when and step.when not in ctx.features:
@@ -204,7 +204,7 @@ def run(
 
 
 def check_order(steps: Sequence[Step], order: Sequence[tuple[Pass, Pass, str]]) -> None:
-    """Raise AssertionError where a pipeline breaks a (first, then, reason) constraint."""
+    """Raise AssertionError if a pipeline violates a (first, then, reason) constraint."""
     for first, then, reason in order:
         firsts = [i for i, s in enumerate(steps) if s.pass_ is first]
         thens = [i for i, s in enumerate(steps) if s.pass_ is then]

@@ -1,4 +1,4 @@
-"""Local rewrites: small named functions, tried on each op until none applies.
+"""Local rewrites: small named rules, applied to each op until a fixed point.
 
     @rewrite(Mul)
     def mul_by_one(op: Mul, rw: Rewriter) -> Value | None:
@@ -59,14 +59,14 @@ def all_rules() -> Iterator[Rule]:
 
 
 class Rewriter:
-    """What a rule may do: insert ops before the op it looks at."""
+    """The interface of rules: inserts ops before the op being rewritten."""
 
     def __init__(self, on_new: Callable[[Op], None] | None = None) -> None:
         self.anchor: Op | None = None
         self.on_new = on_new
 
     def insert_op(self, op: AnyOp) -> AnyOp:
-        """Insert the op before the present one, with its source location."""
+        """Insert an op before the current one, with its source location."""
         anchor = self.anchor
         assert anchor is not None
         assert anchor.parent is not None
@@ -82,12 +82,12 @@ class Rewriter:
         return self.insert_op(op).result
 
     def revisit(self, op: Op | None) -> None:
-        """Let the rules look at the op again, after something it depends on changed."""
+        """Apply the rules to the op again, because something it depends on has changed."""
         if self.on_new is not None and op is not None:
             self.on_new(op)
 
     def replace(self, old: Value, new: Value) -> None:
-        """Make every user of `old` use `new`; the rules look at these users again."""
+        """Replace all uses of `old` by `new`, and apply the rules to the users again."""
         for user in old.users:
             self.revisit(user)
         old.replace_with(new)
@@ -109,9 +109,10 @@ def apply_greedily(
     *,
     limit_per_op: int = 64,
 ) -> bool:
-    """Apply rules until none applies; returns whether any did. Calls `count` with a rule's name.
+    """Apply rules until a fixed point; returns whether any applied. Calls `count` with the name of
+    each rule applied.
 
-    Ops that lose their last user and have no effects are erased on the way.
+    Ops without effects that become unused are erased.
     """
     queue: deque[Op] = deque(fn.walk())
     queued: set[Op] = set(queue)
@@ -120,7 +121,7 @@ def apply_greedily(
         if op not in queued:
             queued.add(op)
             queue.append(op)
-        if op.terminator:  # what a region yields, the rules of the op around it look at
+        if op.terminator:  # rules of the parent op handle the terminator
             around = op.parent_op()
             if around is not None and around not in queued:
                 queued.add(around)
@@ -158,7 +159,7 @@ def _replace(op: Op, replacement: Value | tuple[Value, ...], push: Callable[[Op]
         assert old.type == new.type, f"{op.name}: {old.type} was rewritten as {new.type}"
         for user in old.users:
             push(user)
-            for result in user.results:  # rules look two ops deep
+            for result in user.results:  # rules match patterns two ops deep
                 for indirect in result.users:
                     push(indirect)
         if new.op is not None:
@@ -178,12 +179,12 @@ def _erase_dead(op: Op, push: Callable[[Op], None]) -> None:
         source = owner if isinstance(owner, Op) else owner.parent
         if source is not None and source.parent is not None:
             push(source)
-            if len(value.users) == 1:  # some rules hold for a value's only user
+            if len(value.users) == 1:  # some rules require a single use
                 push(next(iter(value.users)))
 
 
 def move_ops_before(source: Region, anchor: Op) -> None:
-    """Move all ops of a region, its terminator excepted, to before `anchor`."""
+    """Move all ops of a region, except its terminator, before `anchor`."""
     assert anchor.parent is not None
     for op in source:
         if not op.terminator:

@@ -1,7 +1,7 @@
-"""What passes may assume of an op, declared with its class.
+"""Op traits: properties that passes may assume, declared with the op's class.
 
-Effects are explicit: an op is free of effects only if it says `PURE`. cse, dce, licm and the order
-of memory accesses are all derived from these flags.
+Effects are explicit: only an op declared `PURE` has none. cse, dce, licm and the ordering of memory
+accesses are derived from these flags.
 """
 
 from enum import Flag, auto
@@ -10,9 +10,9 @@ from enum import Flag, auto
 class Trait(Flag):
     NONE = 0
     READS = auto()  # reads memory
-    WRITES = auto()  # writes memory, or does anything else that the outside can see
+    WRITES = auto()  # writes memory or has another observable effect
     COMMUTATIVE = auto()  # the first two operands may be swapped
-    ELEMENTWISE = auto()  # result element i depends on element i of the operands only
+    ELEMENTWISE = auto()  # result element i depends only on element i of the operands
     TERMINATOR = auto()  # ends a region
     IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
     LOCAL = auto()  # what it writes is no global memory: shared memory, or nothing but an order

@@ -1,4 +1,4 @@
-"""Checks that a function is well formed: structure, visible values, types, each op's rules."""
+"""The verifier: structure, dominance, types, and the rules of each op."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tilewright.ir.types import text_of
 
 
 def verify_module(module: Module) -> None:
-    """Raise `IRError` at the first op that breaks a rule."""
+    """Raise `IRError` for the first invalid op."""
     for function in module.functions.values():
         verify_function(function)
 
 
 def verify_function(fn: Function) -> None:
-    """Raise `IRError` at the first op of the function that breaks a rule."""
+    """Raise `IRError` for the first invalid op of the function."""
     if len(fn.arg_attrs) != len(fn.args):
         raise IRError(
             "arg-attrs",

@@ -61,8 +61,8 @@ def dispatch(
     *,
     _semantic: Any = None,
 ) -> Any:
-    """Call ``func(lib_name, lib_path, symbol, args, result_dtype, is_pure)`` with the symbol for the
-    dtypes of the operands.
+    """Call ``func(lib_name, lib_path, symbol, args, result_dtype, is_pure)`` with the symbol for
+    the dtypes of the operands.
 
     Args:
         arg_type_symbol_dict: maps operand dtypes to the symbol and dtype of the result.

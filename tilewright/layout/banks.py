@@ -1,14 +1,13 @@
-"""Shared memory as banks: what one access of a warp costs.
+"""Shared memory banks: the cost of an access by a warp.
 
-Memory is a sequence of words of `bank_bytes`, dealt out to `banks` banks in turn; a *line* is one
-word of each bank. In one *wavefront* each bank delivers one word, to all lanes that want it. A
-warp's access is first cut into groups of successive lanes that ask for at most one line together
-(all 32 lanes for vectors of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes), and each group takes as
-many wavefronts as the most demanded bank has different words to deliver.
+Memory is a sequence of words of `bank_bytes`, distributed over `banks` banks round-robin; a *line*
+is one word of each bank. In one *wavefront* each bank delivers one word, to all lanes that access
+it. The access of a warp is first split into groups of consecutive lanes that access at most one
+line together (all 32 lanes for vectors of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes), and each
+group takes as many wavefronts as the most contended bank has distinct words to deliver.
 
-Where the lanes of a group go is linear, so every bank that is used is asked for equally many words,
-and which words a register or a warp adds by xor changes nothing. The count is thus a matter of two
-ranks.
+The addresses of a group's lanes are linear, so that every used bank serves equally many words, and
+adding a register or a warp by xor changes nothing. The count therefore follows from two ranks.
 """
 
 from __future__ import annotations

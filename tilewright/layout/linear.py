@@ -6,8 +6,8 @@ A GPU holds a tile in registers: warp w, lane l, register r holds some element (
 the map (register, lane, warp, block) -> (dim0, dim1, …). All sizes are powers of two, so that each
 index is a string of bits, and the maps that occur in practice are linear over GF(2): the element of
 a xor of indices is the xor of the elements. Such a map is given by the images of the single bits,
-its *bases*, and everything that one asks of a layout (who holds this element, do two threads hold
-the same one, how does one layout become another) is linear algebra on a handful of ints.
+its *bases*, and every question about a layout (who holds this element, do two threads hold the same
+one, how is one layout converted to another) is linear algebra on a handful of ints.
 
 A 4x4 tile on 4 lanes with 4 registers each. Every lane holds a 2x2 square:
 

@@ -1,18 +1,18 @@
-"""Conversions within a warp, by shuffles: which lane asks which other lane for which register.
+"""Conversions within a warp by shuffles: which lane reads which register of which other lane.
 
 Everything is a linear map of bits. Write a place in the source as (word, lane), and let the
 destination's register bit j and lane bit i fetch from the places a_j and u_i; then lane l, register
 r fetches from the sum of the a_j and u_i of its bits. A shuffle is one instruction in which every
 lane offers *one* word and reads one lane's offer, so a round must be chosen such that lanes that
-read the same lane want the same word.
+read the same lane need the same word.
 
 The freedom is in which register each lane receives in a round: lane l may receive register
 `j ^ place(l)` in round j, for any linear `place`. That changes u_i by a sum of a's (and by places
-that hold copies, if the source has any). What is wanted is that the u_i have no dependency among
+that hold copies, if the source has any). It must be chosen so that the u_i have no dependency among
 their lanes that is not one among their words as well: then the word to send is a linear function
 `send` of the sending lane. Such a choice always exists, and a greedy one finds it, once there are
 as many a's as the u_i and a_j span pure register places; missing ones are added as registers that
-nobody keeps (`_spare`). Best is a choice in which lane i reads lane i: rounds whose a-part has no
+are unused (`_spare`). Best is a choice in which lane i reads lane i: rounds whose a-part has no
 lane then need no shuffle at all. A transposition of registers and lanes is of this kind.
 
 The code of a plan is

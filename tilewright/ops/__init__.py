@@ -1,4 +1,4 @@
-"""The op set. Importing this package fills the registry; one file a family."""
+"""The op set, one file per family. Importing this package registers all ops."""
 
 from tilewright.ops import (
     arith,

@@ -1,4 +1,4 @@
-"""Programs, structured control flow, calls."""
+"""Program indices, structured control flow, and calls."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class NumPrograms(Op, name="program.count", traits=PURE):
 
 
 class Barrier(Op, name="program.barrier", traits=WRITES | LOCAL):
-    """All that the program did before, in memory too, is done before anything after it.
+    """Barrier: all effects of the program before it, also on memory, precede those after it.
 
     program.barrier : () -> ()
     """
@@ -79,7 +79,7 @@ class Barrier(Op, name="program.barrier", traits=WRITES | LOCAL):
 
 
 class Yield(Op, name="control.yield", traits=TERMINATOR):
-    """Ends a region with its values.
+    """Terminates a region and returns its values.
 
     control.yield [%0, %1] : (fp32, 4xi32) -> ()
     """
@@ -93,7 +93,7 @@ class Yield(Op, name="control.yield", traits=TERMINATOR):
 
 
 class Return(Op, name="control.return", traits=TERMINATOR):
-    """Ends a function with its results.
+    """Terminates a function and returns its results.
 
     control.return [%0] : fp32 -> ()
     """
@@ -107,7 +107,7 @@ class Return(Op, name="control.return", traits=TERMINATOR):
 
 
 class Condition(Op, name="control.condition", traits=TERMINATOR):
-    """Ends the first region of a `while`: whether to go on, and with what.
+    """Terminates the first region of a `while` with the condition and the values passed on.
 
     control.condition %0, [%1] : (i1, fp32) -> ()
     """
@@ -133,9 +133,9 @@ class Condition(Op, name="control.condition", traits=TERMINATOR):
 class For(Op, name="control.for", traits=PURE):
     """A counted loop: `body` runs with i = start, start + step, … while i < stop.
 
-    The body takes i and the carried values, and yields the next ones; the results are the last.
-    `step` must be positive. With a trip count of 0 the results are `inits`. `num_stages`, `unroll`
-    and the flags are hints.
+    The body takes the induction variable and the carried values, and yields the next carried
+    values; the results are the last ones. `step` must be positive. If the trip count is 0, the
+    results are `inits`. `num_stages`, `unroll` and the flags are hints.
 
         %4 = control.for %0, %1, %2, [%3], num_stages=0, unroll=0, hints=()
           : (i32, i32, i32, fp32) -> fp32 {
@@ -191,7 +191,7 @@ class For(Op, name="control.for", traits=PURE):
 
 
 class While(Op, name="control.while", traits=PURE):
-    """Runs `before`; while its condition holds, runs `body` on what it passed on.
+    """Runs `before`; while its condition holds, runs `body` on the values it passes on.
 
     %1 = control.while [%0] : i32 -> i32 {
       (%a: i32)
@@ -246,7 +246,7 @@ class While(Op, name="control.while", traits=PURE):
 
 
 class If(Op, name="control.if", traits=PURE):
-    """Runs one of two regions; the results are what it yields.
+    """Runs one of two regions; the results are the values it yields.
 
     %1 = control.if %0 : i1 -> fp32 {
       %a = arith.constant value=1.0, type=fp32 : () -> fp32
@@ -287,7 +287,7 @@ class If(Op, name="control.if", traits=PURE):
 
 
 class Call(Op, name="control.call", traits=WRITES):
-    """Calls a function of the module. `types` are its results'.
+    """Calls a function of the module. `types` are the types of its results.
 
     %1 = control.call [%0], callee="f", types=(fp32,) : fp32 -> fp32
     """

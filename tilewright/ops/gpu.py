@@ -1,4 +1,4 @@
-"""Ops of tiles that have layouts: what GPU targets add to the tile IR."""
+"""Ops on tiles with layouts, which GPU targets add to the tile IR."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tilewright.ops.view import View
 
 
 class ConvertLayout(View, name="gpu.convert_layout", traits=PURE):
-    """The same tile in another layout, which is that of the result.
+    """Converts a tile to another layout, that of the result.
 
     layout !0 = "register[] lane[1] -> dim0:2"
     layout !1 = "register[1] lane[0] -> dim0:2"
@@ -68,7 +68,7 @@ def _require_buffer(op: Op, value: Value) -> None:
 
 
 class Share(Op, name="gpu.share", traits=PURE):
-    """A tile put into a buffer of its own in shared memory, which nothing else writes.
+    """Stores a tile to its own read-only buffer in shared memory.
 
     %1 = gpu.share %0 : 64x64xfp16 -> shared<64x64xfp16>
     """
@@ -93,7 +93,7 @@ class Share(Op, name="gpu.share", traits=PURE):
 
 
 class Fetch(Op, name="gpu.fetch", traits=READS):
-    """What a buffer holds, as a tile.
+    """Loads a tile from a buffer.
 
     %1 = gpu.fetch %0 : shared<64x64xfp16> -> 64x64xfp16
     """
@@ -112,9 +112,9 @@ class Fetch(Op, name="gpu.fetch", traits=READS):
 
 
 class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
-    """A buffer in shared memory with nothing in it yet, for as long as it is used.
+    """Allocates an uninitialised buffer in shared memory, live as long as it is used.
 
-    Who writes it and reads it keeps the order by barriers of its own.
+    Readers and writers must be ordered by explicit barriers.
 
         %0 = gpu.allocate type=shared<3x64x64xfp16> : () -> shared<3x64x64xfp16>
     """
@@ -138,7 +138,7 @@ class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
 
 
 class Slot(Op, name="gpu.slot", traits=PURE):
-    """One of the equal parts along the first axis of a buffer: the same memory.
+    """A view of one of the equal parts along the first axis of a buffer.
 
     %2 = gpu.slot %0, %1 : (shared<3x64x64xfp16>, i32) -> shared<64x64xfp16>
     """
@@ -169,7 +169,7 @@ class Slot(Op, name="gpu.slot", traits=PURE):
 
 
 class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
-    """The same memory with its axes reordered: axis i of the result is axis `order[i]`.
+    """A view of a buffer with permuted axes: axis i of the result is axis `order[i]`.
 
     %1 = gpu.permute_buffer %0, order=(1, 0,) : shared<64x32xfp16> -> shared<32x64xfp16>
     """
@@ -198,9 +198,9 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
 
 
 class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
-    """Starts to copy what `ptr` points to into a buffer; 0 where the mask is false.
+    """Starts an asynchronous copy from `ptr` to a buffer; masked-off elements become 0.
 
-    It has arrived after a `gpu.wait_copies` that counts its group, and a barrier.
+    It is complete after a `gpu.wait_copies` that covers its group, followed by a barrier.
 
         gpu.copy_async %0, %1, %2 : (64x64xptr<fp16>, shared<64x64xfp16>, 64x64xi1) -> ()
     """
@@ -235,7 +235,7 @@ class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
 
 
 class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES | LOCAL):
-    """Makes a group of the copies started since the last group.
+    """Commits the copies started since the last commit as a group.
 
     gpu.commit_copies : () -> ()
     """
@@ -248,7 +248,7 @@ class CommitCopies(Op, name="gpu.commit_copies", traits=WRITES | LOCAL):
 
 
 class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES | LOCAL):
-    """Waits until this thread's copies are complete, but for the last `pending` groups.
+    """Waits until this thread's copies are complete, except the last `pending` groups.
 
     gpu.wait_copies pending=1 : () -> ()
     """

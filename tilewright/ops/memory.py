@@ -1,4 +1,4 @@
-"""Pointers, loads and stores. A pointer counts in elements; a masked-off lane touches nothing."""
+"""Pointers, loads and stores. Offsets count elements; masked-off lanes do not access memory."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tilewright.ops.numeric import Array
 
 
 def pointee_of(type: Type) -> Scalar:
-    """What a pointer, or a tile of pointers, points to."""
+    """The pointee type of a pointer or a tile of pointers."""
     element = element_of(type)
     assert isinstance(element, Pointer)
     return element.element_ty
 
 
 class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
-    """A pointer moved by `offset` elements. Signed offsets are sign-extended to 64 bits.
+    """A pointer offset by `offset` elements. Signed offsets are sign-extended to 64 bits.
 
     %2 = mem.addptr %0, %1 : (4xptr<fp32>, 4xi32) -> 4xptr<fp32>
     """
@@ -68,7 +68,7 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
 
 
 def verify_mask(op: Op, ptr: Value, mask: Value | None) -> None:
-    """The mask of a memory op is i1 in the shape of the pointer."""
+    """Verify that the mask of a memory op is i1 in the shape of the pointer."""
     want = with_element(ptr.type, I1)
     require(
         mask is None or mask.type == want,
@@ -85,7 +85,7 @@ def verify_pointer(op: Op, ptr: Value) -> None:
 
 
 def verify_writable(op: Op, ptr: Value) -> None:
-    """A memory op that writes does not take a constant pointer."""
+    """Verify that a memory op that writes does not take a const pointer."""
     element = element_of(ptr.type)
     require(
         not (isinstance(element, Pointer) and element.const),
@@ -96,7 +96,7 @@ def verify_writable(op: Op, ptr: Value) -> None:
 
 
 def verify_stored(op: Op, ptr: Value, value: Value) -> None:
-    """That a value is of the type that a pointer points to."""
+    """Verify that a value has the pointee type."""
     want = pointed_type(ptr)
     require(
         value.type == want,
@@ -109,12 +109,12 @@ def verify_stored(op: Op, ptr: Value, value: Value) -> None:
 
 
 def pointed_type(ptr: Value) -> Type:
-    """The type of what is at a pointer or a tile of them: a scalar or a tile of their shape."""
+    """The type of a loaded value: a scalar, or a tile of the pointer's shape."""
     return with_element(ptr.type, pointee_of(ptr.type))
 
 
 class Access(Op):
-    """Base of ops that read or write memory through each element of `ptr`."""
+    """Base class of ops that read or write memory through each element of `ptr`."""
 
     ptr: Value = operand()
 
@@ -124,9 +124,9 @@ class Access(Op):
 
 
 class Load(Access, name="mem.load", traits=READS):
-    """What `ptr` points to. Lanes where `mask` is false give `other`, or 0 without it.
+    """Loads from `ptr`. Masked-off lanes return `other`, or 0 if it is absent.
 
-    `cache`, `evict`: advice on caching. `volatile`: may not be removed, repeated or merged.
+    `cache`, `evict`: caching hints. `volatile`: must not be removed, duplicated or merged.
 
         %3 = mem.load %0, %1, %2, cache="", evict="", volatile=False
           : (4xptr<fp32>, 4xi1, 4xfp32) -> 4xfp32
@@ -166,8 +166,8 @@ class Load(Access, name="mem.load", traits=READS):
 
 
 class Store(Access, name="mem.store", traits=WRITES):
-    """Writes `value` where `ptr` points, in lanes where `mask` is true. Of lanes that write the
-    same address, the last in row-major order wins.
+    """Stores `value` to `ptr` in lanes whose `mask` is true. If lanes have the same address, the
+    last one in row-major order wins.
 
         mem.store %0, %1, %2, cache="", evict="" : (4xptr<fp32>, 4xfp32, 4xi1) -> ()
     """
@@ -195,6 +195,6 @@ class Store(Access, name="mem.store", traits=WRITES):
 
 
 def split_optional(op: Op, args: tuple[Any, ...]) -> list[Any]:
-    """Operand arrays by field, with None for the optional ones that are absent."""
+    """Operand arrays by field; None for absent optional operands."""
     remaining = iter(args)
     return [next(remaining) if count else None for count in op.spans]

@@ -1,4 +1,4 @@
-"""NumPy pieces that several ops' meanings share: integer division, conversions, fma."""
+"""NumPy helpers for the semantics of ops: integer division, conversions, fma."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def truncating_remainder(a: Array, b: Array) -> Array:
 
 
 def float_to_int(x: Array, to: DType) -> Array:
-    """Truncate toward zero, saturate at the ends of `to`; NaN gives 0."""
+    """Truncate toward zero and saturate to the range of `to`; NaN becomes 0."""
     wide = np.trunc(x.astype(np.float64))
     low, high = to.get_int_min_value(), to.get_int_max_value()
     clipped = np.clip(wide, float(low), float(high))
-    # float(high) may round up past the largest integer: those lanes are set apart
+    # float(high) may round up beyond the largest integer: handle those lanes separately
     safe = np.where(np.isnan(wide) | (wide >= float(high)), 0.0, clipped).astype(to.numpy)
     return np.where(wide >= float(high), np.array(high, to.numpy), safe).astype(to.numpy)
 
@@ -46,7 +46,7 @@ def _next_toward_zero(rounded: Array, exact: Array, to: DType) -> Array:
     bits = rounded.view(np.dtype(f"u{rounded.dtype.itemsize}")).copy()
     over = np.abs(rounded.astype(np.float64)) > np.abs(exact.astype(np.float64))
     bits[over] -= 1
-    if to in (FP8E4B8, FP8E5B16):  # no -0: its pattern is the NaN
+    if to in (FP8E4B8, FP8E5B16):  # no -0: its bit pattern is NaN
         bits[over & (bits == 0x80)] = 0
     return bits.view(rounded.dtype)
 
@@ -54,8 +54,8 @@ def _next_toward_zero(rounded: Array, exact: Array, to: DType) -> Array:
 def float_to_float(x: Array, to: DType, rounding: str) -> Array:
     """Convert between float types. `rounding` is "rtne" or "rtz".
 
-    From fp64 to a 16- or 8-bit type the value is rounded once, not first to fp32. What is too
-    large for an fp8 type, or infinite, becomes its largest finite value.
+    From fp64 to a 16- or 8-bit type the value is rounded once, not first to fp32. Values beyond the
+    range of an fp8 type, including infinities, become its largest finite value.
     """
     if x.dtype == to.numpy:
         return x
@@ -89,7 +89,7 @@ def _round_once(x: Array, to: DType) -> Array:
 
 
 def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
-    """x * y + z, of floats of type `to`, rounded once.
+    """x * y + z for floats of type `to`, rounded once.
 
     Below fp64 the product is exact in fp64, and the sum is rounded to odd (to the neighbour whose
     last bit is 1 unless it is exact), after which rounding again to a type with at least two bits
@@ -106,14 +106,14 @@ def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """The rounded sum and its error, exactly (Knuth)."""
+    """The rounded sum and its exact error (Knuth)."""
     total = np.asarray(a + b)
     shifted = total - a
     return total, (a - (total - shifted)) + (b - shifted)
 
 
 def _sum_to_odd(total: Array, error: Array) -> Array:
-    """A rounded sum, given with its error, as the sum rounded to odd."""
+    """A rounded sum and its error, converted to the sum rounded to odd."""
     bits = total.view(np.uint64)
     inexact = np.isfinite(total) & (error != 0)
     above = np.signbit(error) != np.signbit(total)
@@ -122,7 +122,7 @@ def _sum_to_odd(total: Array, error: Array) -> Array:
 
 
 def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """a * b and its rounding error, exactly (Dekker and Veltkamp), where neither is too large."""
+    """a * b and its exact rounding error (Dekker and Veltkamp), if neither is too large."""
     split = 2.0**27 + 1
     a_high = split * a - (split * a - a)
     b_high = split * b - (split * b - b)
@@ -133,8 +133,8 @@ def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _fused_in_fp64(x: Array, y: Array, z: Array) -> Array:
-    """Boldo and Melquiond's fma out of exact products and sums; by fractions where one of those
-    might overflow or lose bits below the smallest number."""
+    """The fma of Boldo and Melquiond from exact products and sums; by exact fractions where one of
+    those might overflow or underflow."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
     x, y, z = np.broadcast_arrays(np.atleast_1d(x), np.atleast_1d(y), np.atleast_1d(z))
     product, product_error = _exact_product(x, y)

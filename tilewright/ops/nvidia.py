@@ -1,4 +1,4 @@
-"""Matrix instructions of NVIDIA GPUs, which take their operands in layouts of their own."""
+"""Ops specific to NVIDIA GPUs: matrix instructions, whose operands have layouts of their own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.ops.numeric import Array
 
 
 class Mma(Dot, name="nvidia.mma"):
-    """acc + lhs @ rhs by `mma.sync`, with all three in registers.
+    """acc + lhs @ rhs by `mma.sync`, with all operands in registers.
 
     %3 = nvidia.mma %0, %1, %2, precision="ieee", max_imprecise=0
       : (16x16xfp16, 16x8xfp16, 16x8xfp32) -> 16x8xfp32
@@ -22,8 +22,8 @@ class Mma(Dot, name="nvidia.mma"):
 class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
     """Starts acc + lhs @ rhs by `wgmma.mma_async`; `nvidia.wgmma_wait` completes it.
 
-    `rhs` is a buffer in shared memory, `lhs` a buffer or a tile. Until it is complete, only another
-    product may take the result as its accumulator, and the buffers may not change.
+    `rhs` is a buffer in shared memory, `lhs` a buffer or a tile. Until it is complete, the result
+    may only be used as the accumulator of another product, and the buffers must not change.
 
         %3 = nvidia.wgmma %0, %1, %2, precision="ieee", max_imprecise=0
           : (shared<64x16xfp16>, shared<16x8xfp16>, 64x8xfp32) -> 64x8xfp32
@@ -49,7 +49,7 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
 
 
 class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
-    """Waits until this warp's products are complete, but for the last `pending` ones.
+    """Waits until this warp's products are complete, except the last `pending` ones.
 
     The results are `values`, which may be used from here on if their product is complete.
 
