@@ -59,18 +59,6 @@ MAX_STEPS = 8  # sums in a loop's body by which a carried value moves
 _TRIPS: Range = (0, 2**63 - 1)
 
 
-def constant_strides(value: Value, forms: AffineForms | None = None) -> tuple[int | None, ...]:
-    """Per axis, the difference of neighbours along it (in elements, of pointers), narrow arithmetic
-    taken not to wrap; None if it is not a constant.
-
-    Args:
-        value: a tile of integers or pointers, or a scalar.
-    """
-    form = (forms or AffineForms()).of(value)
-    found = [form.stride(axis) for axis in range(len(form.strides))]
-    return tuple(None if s is None else s.constant for s in found)
-
-
 class AffineForms:
     """The forms of the values of a function, each found once.
 
@@ -81,6 +69,7 @@ class AffineForms:
     def __init__(self, *, through_scalars: bool = False) -> None:
         self._through_scalars = through_scalars
         self._forms: dict[Value, Affine] = {}
+        self._strides: dict[Value, tuple[int | None, ...]] = {}
         self._ranges: dict[Value, Range] = {}
         self._steps: dict[Value, tuple[Value, list[tuple[int, Value]]] | None] = {}
 
@@ -89,17 +78,36 @@ class AffineForms:
 
         Of anything else (a tile of floats) it says along which axes elements may differ.
         """
+        forms = self._forms
+        known = forms.get(value)
+        if known is not None:
+            return known
         stack = [value]
         while stack:
             last = stack[-1]
-            missing = [v for v in self._needs(last) if v not in self._forms]
-            if missing and last not in self._forms:
+            if last in forms:
+                stack.pop()
+            elif missing := [v for v in self._needs(last) if v not in forms]:
                 stack.extend(missing)
-                continue
-            stack.pop()
-            if last not in self._forms:
-                self._forms[last] = self._bounded(last, self._form(last))
-        return self._forms[value]
+            else:
+                stack.pop()
+                forms[last] = self._bounded(last, self._form(last))
+        return forms[value]
+
+    def constant_strides(self, value: Value) -> tuple[int | None, ...]:
+        """Per axis, the difference of neighbours along it (in elements, of pointers), narrow
+        arithmetic taken not to wrap; None if it is not a constant.
+
+        Args:
+            value: a tile of integers or pointers, or a scalar.
+        """
+        known = self._strides.get(value)
+        if known is None:
+            form = self.of(value)
+            found = [form.stride(axis) for axis in range(len(form.strides))]
+            known = tuple(None if s is None else s.constant for s in found)
+            self._strides[value] = known
+        return known
 
     def exactly(self, value: Value) -> Affine:
         """The form of a value as an integer, rather than modulo a power of 2.
@@ -229,11 +237,12 @@ class AffineForms:
 
     def _bounded(self, value: Value, form: Affine) -> Affine:
         """The form, or a piece where it is too large."""
-        polynomials = (form.start, *form.strides, *[c for c, _ in form.pieces])
-        fits = len(form.pieces) <= MAX_PIECES and len(form.assumed) <= MAX_ASSUMED
-        if fits and all(not p or p.fits(MAX_TERMS, MAX_COEFFICIENT) for p in polynomials):
-            return form
-        return self.opaque(value)
+        if len(form.pieces) > MAX_PIECES or len(form.assumed) > MAX_ASSUMED:
+            return self.opaque(value)
+        for polynomial in (form.start, *form.strides, *[c for c, _ in form.pieces]):
+            if not polynomial.fits(MAX_TERMS, MAX_COEFFICIENT):
+                return self.opaque(value)
+        return form
 
     def bounds(self, form: Affine, lengths: Sequence[int]) -> Range:
         """Bounds of the elements of a tile of integers."""

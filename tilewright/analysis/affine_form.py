@@ -77,16 +77,23 @@ class Affine:
 
 
 def sum_of(a: Affine, b: Affine, sign: int = 1) -> Affine:
-    pieces: dict[Piece, Polynomial] = {p: c for c, p in a.pieces}
-    for coefficient, piece in b.pieces:
-        pieces[piece] = pieces.get(piece, ZERO) + coefficient * sign
+    pieces = a.pieces
+    if b.pieces:
+        total: dict[Piece, Polynomial] = {p: c for c, p in pieces}
+        for coefficient, piece in b.pieces:
+            total[piece] = total.get(piece, ZERO) + coefficient * sign
+        pieces = tuple((c, p) for p, c in total.items() if c)
     return Affine(
         a.start + b.start * sign,
-        tuple(x + y * sign for x, y in zip(a.strides, b.strides, strict=True)),
-        tuple((c, p) for p, c in pieces.items() if c),
-        tuple(dict.fromkeys(a.assumed + b.assumed)),
+        tuple([x + y * sign for x, y in zip(a.strides, b.strides, strict=True)]),
+        pieces,
+        _union(a.assumed, b.assumed),
         a.base,
     )
+
+
+def _union(some: tuple[Value, ...], more: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(some + more)) if some and more else some or more
 
 
 def product_of(a: Affine, b: Affine) -> Affine | None:
@@ -98,9 +105,9 @@ def product_of(a: Affine, b: Affine) -> Affine | None:
     factor = b.start
     return Affine(
         a.start * factor,
-        tuple(s * factor for s in a.strides),
-        tuple((c * factor, p) for c, p in a.pieces) if factor else (),
-        tuple(dict.fromkeys(a.assumed + b.assumed)),
+        tuple([s * factor for s in a.strides]),
+        tuple([(c * factor, p) for c, p in a.pieces]) if factor else (),
+        _union(a.assumed, b.assumed),
     )
 
 
@@ -152,6 +159,8 @@ def _pieces_along(
     pieces: Sequence[tuple[Polynomial, Piece]], place: Sequence[int | None]
 ) -> tuple[tuple[Polynomial, Piece], ...]:
     """The pieces where axis i runs along axis `place[i]` of another tile."""
+    if not pieces:
+        return ()
     return tuple(
         (c, replace(p, axes=tuple(None if a is None else place[a] for a in p.axes)))
         for c, p in pieces

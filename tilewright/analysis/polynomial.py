@@ -102,7 +102,7 @@ class Polynomial:
         """Whether it has no more terms than this, and no larger coefficients."""
         if len(self._terms) > terms:
             return False
-        return all(abs(t.coefficient) <= coefficient for t in self._terms.values())
+        return all([abs(t.coefficient) <= coefficient for t in self._terms.values()])
 
     def atoms(self) -> Iterator[Atom]:
         """Its unknowns, each once."""

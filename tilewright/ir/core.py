@@ -281,8 +281,14 @@ class Region:
             op = before
 
     def walk(self) -> Iterator[Op]:
-        for op in self:
-            yield from op.walk()
+        """All ops within, in order; the current one may be erased."""
+        op = self.first
+        while op is not None:
+            following = op.next
+            yield op
+            for region in op.regions:
+                yield from region.walk()
+            op = following
 
     @property
     def terminator(self) -> Op:

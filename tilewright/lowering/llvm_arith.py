@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from tilewright.lowering.llvm_module import Block, Function
@@ -49,6 +50,13 @@ _COMPARE: dict[str, Callable[[int, int, int], bool]] = {
 _FCMP = frozenset(
     (*(o + c for o in "ou" for c in ("eq", "ne", "lt", "le", "gt", "ge")), "ord", "uno")
 )
+
+
+@lru_cache(256)
+def _mask_text(mask: tuple[int, ...]) -> str:
+    """The mask of a shuffle."""
+    lanes = ", ".join([f"i32 {m}" if m >= 0 else "i32 poison" for m in mask])
+    return f"<{len(mask)} x i32> <{lanes}>"
 
 
 OwnCast = Callable[[Any, V, str, str], "V | None"]
@@ -500,9 +508,8 @@ class ValueBuilder:
         if not a.type.lanes:
             raise TypeError(f"shuffle takes vectors, not {a!r}")
         a, b = self._pair("shuffle", a, b or poison(a.type))
-        lanes = ", ".join(f"i32 {m}" if m >= 0 else "i32 poison" for m in mask)
         type = vector(a.type.element, len(mask))
-        return self._value(f"shufflevector {a!r}, {b!r}, <{len(mask)} x i32> <{lanes}>", type)
+        return self._value(f"shufflevector {a!r}, {b!r}, {_mask_text(tuple(mask))}", type)
 
     def splat(self, v: V, lanes: int) -> V:
         """The scalar in each of `lanes` lanes; the scalar itself for 0 lanes."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct as _struct
 from collections.abc import Sequence
+from functools import lru_cache
 
 # --------------------------------------------------------------------------------------------
 # Types
@@ -208,13 +209,23 @@ def const(type: LType, number: Number) -> V:
 
     Integers wrap to the type; floats are rounded to nearest even and written bit for bit.
     """
+    text, value = _integer_text(type, number) if type.is_int else _constant_text(type, number)
+    return V(text, type, value)
+
+
+def _constant_text(type: LType, number: Number) -> tuple[str, int | None]:
+    """As `scalar_text`; of a vector type, the number in every lane."""
     element = type.element
     text, value = scalar_text(element, number)
     if type.lanes:
         text = (
             "zeroinitializer" if value == 0 or text == "null" else f"splat ({element.text} {text})"
         )
-    return V(text, type, value)
+    return text, value
+
+
+# Only of integers are texts cached: 0.0 and -0.0 are equal numbers and different constants.
+_integer_text = lru_cache(4096)(_constant_text)
 
 
 def zero(type: LType) -> V:
@@ -233,5 +244,14 @@ def poison(type: LType) -> V:
 
 def const_vector(element: LType, numbers: Sequence[Number]) -> V:
     """The constant vector of the given lanes."""
-    lanes = ", ".join(f"{element.text} {scalar_text(element, n)[0]}" for n in numbers)
-    return V(f"<{lanes}>", vector(element, len(numbers)))
+    key = tuple(numbers)
+    text = _integers_text(element, key) if element.is_int else _lanes_text(element, key)
+    return V(text, vector(element, len(key)))
+
+
+def _lanes_text(element: LType, numbers: tuple[Number, ...]) -> str:
+    lanes = ", ".join([f"{element.text} {scalar_text(element, n)[0]}" for n in numbers])
+    return f"<{lanes}>"
+
+
+_integers_text = lru_cache(256)(_lanes_text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewright.analysis.affine import constant_strides
+from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.pointers import base_of, may_overlap
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile, shape_of
@@ -27,7 +27,7 @@ class MemoryOrder:
         self._writes: dict[Op, list[Op]] = {}
         self._loads: dict[Value, frozenset[Base]] = {}
         for op in fn.walk():
-            if is_lazy(op) and any(is_tile(r) for r in op.results):
+            if is_lazy(op) and is_tile(op.results[0]):
                 found = self.loads_of(op)
                 if isinstance(op, memory.Load):
                     found |= {self.base(op.ptr)}
@@ -90,12 +90,12 @@ def _publishes(op: memory.Store | atomic.Writing) -> bool:
     return op.sem in ("release", "acq_rel")
 
 
-def same_elements(load: memory.Load, store: memory.Store) -> bool:
+def same_elements(load: memory.Load, store: memory.Store, forms: AffineForms) -> bool:
     """Whether each element of the store depends on the load's same element alone, at the address
     that it writes, and no two elements share an address."""
     if load.ptr is not store.ptr or len(shape_of(load.ptr.type)) != 1:
         return False
-    if constant_strides(load.ptr)[0] in (None, 0):
+    if forms.constant_strides(load.ptr)[0] in (None, 0):
         return False
     return _only_elementwise(load.result, store)
 

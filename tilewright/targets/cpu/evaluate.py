@@ -94,7 +94,7 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
         home = level.home(coords)
         known = home.offsets.get((value, coords))
         return _Task(home, _offset(home, value, coords), home.offsets) if known is None else known
-    truth = level.assumed.get(value)
+    truth = level.assumed.get(value) if level.assumed else None
     if truth is not None:
         return Lanes(const(register_type(value.type), int(truth)), 0)
     home = level.home(coords)
@@ -124,8 +124,11 @@ def _compute(level: Level, value: Value, coords: Coords) -> Rule:
     if rule is None:
         assert op.elementwise, f"{op.name} is not evaluated element by element"
         rule = _elementwise
-    with Emitting(level), level.kernel.line_of(op):
-        return (yield from rule(level, op, value, coords))
+    with Emitting(level):
+        if level.kernel.lines is None:
+            return (yield from rule(level, op, value, coords))
+        with level.kernel.line_of(op):
+            return (yield from rule(level, op, value, coords))
 
 
 def _offset(level: Level, value: Value, coords: Coords) -> Rule:
@@ -156,7 +159,10 @@ def _operands(op: Op, coords: Coords) -> Generator[Need, Lanes, list[Lanes]]:
 
 
 def _elementwise(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
-    return _lowered(level, op, (yield from _operands(op, coords)))
+    args: list[Lanes] = []
+    for v in op.operands:
+        args.append((yield Need(v, coords)))
+    return _lowered(level, op, args)
 
 
 def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
@@ -165,7 +171,7 @@ def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
     assert lower is not None, f"no lowering of {op.name}"
     depth = max([a.depth for a in args], default=0)
     with level.placed(*args):
-        if all(a.uniform for a in args) or level.width == 1:
+        if level.width == 1 or all([a.stride == 0 for a in args]):
             return Lanes(lower(level.b, op, *[a.base for a in args]), 0, depth)
         vectors = [level.vector(a) for a in args]
         return Lanes(lower(level.b, op, *vectors), None, depth)

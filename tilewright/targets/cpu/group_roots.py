@@ -49,7 +49,7 @@ class _Grouping:
         for op in region:
             if op.terminator:
                 continue
-            if is_lazy(op) and any(is_tile(r) for r in op.results):
+            if is_lazy(op) and is_tile(op.results[0]):
                 self.pass_on(op)
             elif is_root(op):
                 self.place(op)

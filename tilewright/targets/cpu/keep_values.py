@@ -21,7 +21,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import pairwise
 
-from tilewright.analysis.affine import constant_strides
+from tilewright.analysis.affine import AffineForms
 from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import element_of, is_int, is_pointer, shape_of
 from tilewright.ops import debug, dot, memory, reduce, shape, sort
@@ -93,8 +93,11 @@ class _Sequence:
 class _Writers:
     """Which step of a region is the first to write memory after some op."""
 
-    def __init__(self, region: Region, steps: list[Step], order: MemoryOrder) -> None:
+    def __init__(
+        self, region: Region, steps: list[Step], order: MemoryOrder, forms: AffineForms
+    ) -> None:
         self.order = order
+        self.forms = forms
         self.position = {op: i for i, op in enumerate(region)}
         self.all = [(op, s) for s in steps for op in s.ops() if order.writes_in(op)]
         self.known: dict[Base, tuple[list[int], list[tuple[Op, Step]]]] = {}
@@ -119,7 +122,7 @@ class _Writers:
         for op, step in found[bisect_right(reached, here) :]:
             if self.position[op] < here:
                 continue
-            if isinstance(op, memory.Store) and same_elements(load, op):
+            if isinstance(op, memory.Store) and same_elements(load, op, self.forms):
                 continue
             return step
         return None
@@ -132,7 +135,7 @@ class _Keeper:
         self.plan = plan
         self.region = region
         self.sequence = _Sequence(steps)
-        self.writers = _Writers(region, steps, order)
+        self.writers = _Writers(region, steps, order, plan.forms)
         self.step_of = {op: step for step in steps for op in step.ops()}
         self.points = Points()
         self.sites: dict[Value, Sites] = {}
@@ -141,7 +144,7 @@ class _Keeper:
     def consider(self, value: Value) -> None:
         """Decide for a value whose consumers are decided."""
         sites, nested, forced = self.sites_of(value)
-        ordered = sorted(sites, key=self.sequence.place)
+        ordered = sorted(sites, key=self.sequence.place) if len(sites) > 1 else list(sites)
         limit = None
         if isinstance(value.op, memory.Load):
             limit = self.writers.first_after(value.op)
@@ -160,7 +163,7 @@ class _Keeper:
         return bool(sites) and place(limit) <= place(sites[-1])
 
     def is_cheaper_kept(self, value: Value, sites: Sites, nested: bool) -> bool:
-        again = sum(len(points) - 1 for points in sites.values())
+        again = sum([len(points) - 1 for points in sites.values()])
         if not nested and len(sites) <= 1 and not again:
             return False
         kept = self.plan.kept
@@ -182,7 +185,7 @@ class _Keeper:
     def _is_index(self, value: Value) -> bool:
         if is_pointer(element_of(value.type)):
             return True
-        return is_int(value.type) and None not in constant_strides(value, self.plan.forms)
+        return is_int(value.type) and None not in self.plan.forms.constant_strides(value)
 
     def sites_of(self, value: Value) -> tuple[Sites, bool, bool]:
         """The steps that compute the value, whether one is a nested loop, and whether a consumer
@@ -191,13 +194,13 @@ class _Keeper:
         nested = forced = False
         here = identity(len(shape_of(value.type)))
         for user in value.users:
-            outer = _ancestor_in(user, self.region)
-            if outer is not user:
+            if user.parent is not self.region:
                 nested = True
+                outer = _ancestor_in(user, self.region)
                 found.setdefault(self.step_of[outer], set()).add(here)
             elif user.terminator:
                 found.setdefault(None, set()).add(here)
-            elif is_lazy(user) and any(is_tile(r) for r in user.results):
+            elif is_lazy(user) and is_tile(user.results[0]):
                 self._add_operand_sites(found, user, value)
                 forced |= isinstance(user, shape.Gather) and user.src is value
             elif isinstance(user, dot.Dot):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-from tilewright.analysis.affine import AffineForms, constant_strides
+from tilewright.analysis.affine import AffineForms
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, math, memory, reduce, shape
@@ -19,10 +19,12 @@ GATHER_COST = 10
 COST_LIMIT = 32  # costs are counted up to here: no decision asks for more
 
 MOVES = (
-    shape.Splat | shape.ExpandDims | shape.Broadcast | shape.Reshape | shape.Permute | shape.Flip
-    | shape.Join | shape.Split | shape.Cat
+    shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute, shape.Flip,
+    shape.Join, shape.Split, shape.Cat,
 )  # fmt: skip
 """Ops that only say where in their operands an element is."""
+
+_LAZY = (*MOVES, shape.Arange, shape.Gather)
 
 
 def is_tile(value: Value) -> bool:
@@ -42,7 +44,7 @@ def is_lazy(op: Op) -> bool:
     """Whether the op is computed inside the loops of its consumers."""
     if isinstance(op, memory.Load):
         return not op.volatile
-    return op.elementwise or isinstance(op, MOVES | shape.Arange | shape.Gather)
+    return op.elementwise or isinstance(op, _LAZY)
 
 
 def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
@@ -57,8 +59,9 @@ def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
                 continue
             seen.add(v)
             yield v
-            if v.op is not None and is_lazy(v.op) and (v is root or v not in kept):
-                stack.extend(v.op.operands)
+            op = v.op
+            if op is not None and is_lazy(op) and (v is root or v not in kept):
+                stack.extend(op.operands)
 
 
 def loads_in(roots: Iterable[Value], kept: Container[Value]) -> Iterator[memory.Load]:
@@ -77,18 +80,24 @@ class Costs:
 
     def __init__(self, forms: AffineForms) -> None:
         self.forms = forms
+        self._known: dict[Value, int] = {}
 
     def of(self, value: Value, kept: Container[Value]) -> int:
         """The cost of computing one element of a lazy value, up to a little over `COST_LIMIT`."""
         total = 0
         for v in cone([value], kept):
-            if v.op is not None and is_lazy(v.op) and (v is value or v not in kept):
-                total += self._own(v.op)
+            own = self._known.get(v)
+            if own is None:
+                own = self._known[v] = self._own(v.op)
+            if own and (v is value or v not in kept):
+                total += own
                 if total > COST_LIMIT:
                     break
         return total
 
-    def _own(self, op: Op) -> int:
+    def _own(self, op: Op | None) -> int:
+        if op is None or not is_lazy(op):
+            return 0
         match op:
             case math.MathFunction():
                 return 1 if isinstance(op, math.ROUNDINGS) else MATH_COST
@@ -97,7 +106,7 @@ class Costs:
             case arith.Constant() | shape.Splat() | shape.ExpandDims() | shape.Broadcast():
                 return 0
             case memory.Load():
-                strides = constant_strides(op.ptr, self.forms)
+                strides = self.forms.constant_strides(op.ptr)
                 contiguous = 1 in strides or all(s == 0 for s in strides)
                 return 1 if contiguous else GATHER_COST
             case _:

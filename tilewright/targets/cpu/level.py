@@ -69,7 +69,10 @@ class Level:
 
     def home(self, coords: Coords) -> Level:
         """The level that coordinates vary with; this one where they vary deeper."""
-        depth = max([c.depth for c in coords], default=0)
+        depth = 0
+        for c in coords:
+            if c.depth > depth:
+                depth = c.depth
         return self if depth >= self.depth else self.at_depth(depth)
 
     def placed(self, *args: Lanes) -> Emitting:
@@ -78,7 +81,7 @@ class Level:
         A result must not claim to be known further out than it is emitted: it may become a
         coordinate, and then decides where others are emitted.
         """
-        return Emitting(self.at_depth(min(self.depth, max([a.depth for a in args], default=0))))
+        return Emitting(self.home(args))
 
     def vector(self, x: Lanes) -> V:
         """All lanes as a vector."""

@@ -94,13 +94,9 @@ def _axes_of(found: IndexMap, axes: Axes) -> Axes:
 
 
 def _axis_of(term: Term, axes: Axes) -> int | None:
-    match term:
-        case Along(axis):
-            return axes[axis]
-        case Fixed(0):
-            return None
-        case _:
-            return _UNKNOWN
+    if isinstance(term, Along):
+        return axes[term.axis]
+    return None if isinstance(term, Fixed) and term.index == 0 else _UNKNOWN
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.analysis.affine import constant_strides
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I64, Builder, V, const
 from tilewright.targets.cpu.buffer import Buffer
@@ -61,7 +60,7 @@ def lane_axis(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
     votes = [0] * len(shape)
     for sink in sinks:
         for pointer in sink.pointers():
-            strides = constant_strides(pointer, kernel.plan.forms)
+            strides = kernel.plan.forms.constant_strides(pointer)
             for axis, stride in enumerate(strides):
                 if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
                     votes[axis] += 1

@@ -16,8 +16,9 @@ def plan_function(fn: Function) -> Plan:
     plan = Plan()
     _plan_region(plan, fn.body, MemoryOrder(fn))
     plan_prefetches(fn, plan)
-    plan.streamed = streamed_stores(fn, plan.forms)
-    plan.bytes_moved = bytes_moved(fn, plan.forms)
+    ops = list(fn.walk())
+    plan.streamed = streamed_stores(ops, plan.forms)
+    plan.bytes_moved = bytes_moved(ops, plan.forms)
     return plan
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.analysis.affine import constant_strides
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import memory
@@ -84,4 +83,4 @@ def _is_stream(plan: Plan, pointer: Value, shape: tuple[int, ...]) -> bool:
     if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
         return False
     size = memory.pointee_of(pointer.type).nbytes_in_memory
-    return constant_strides(pointer, plan.forms)[-1] == 1 and shape[-1] * size >= LEAST_BYTES
+    return plan.forms.constant_strides(pointer)[-1] == 1 and shape[-1] * size >= LEAST_BYTES

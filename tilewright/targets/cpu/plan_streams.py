@@ -12,8 +12,10 @@ one another keep ordinary stores.
 
 from __future__ import annotations
 
-from tilewright.analysis.affine import AffineForms, constant_strides
-from tilewright.ir.core import Function, Op, Value
+from collections.abc import Sequence
+
+from tilewright.analysis.affine import AffineForms
+from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile
 from tilewright.lowering.emit import I1
 from tilewright.lowering.types import register_type
@@ -22,9 +24,8 @@ from tilewright.ops import atomic, memory
 KEPT = ("evict_last",)  # what the kernel says it will soon read again
 
 
-def streamed_stores(fn: Function, forms: AffineForms) -> frozenset[Value]:
-    """Pointers of the stores that may go past the caches."""
-    ops = list(fn.walk())
+def streamed_stores(ops: Sequence[Op], forms: AffineForms) -> frozenset[Value]:
+    """Pointers of the stores, among all ops of a function, that may go past the caches."""
     if any(isinstance(op, atomic.AnyAtomic) or _is_volatile(op) for op in ops):
         return frozenset()
     return frozenset(
@@ -44,12 +45,12 @@ def _is_stream(pointer: Value, forms: AffineForms) -> bool:
         return False
     if register_type(memory.pointee_of(pointer.type)) is I1:
         return False
-    return 1 in constant_strides(pointer, forms)
+    return 1 in forms.constant_strides(pointer)
 
 
-def bytes_moved(fn: Function, forms: AffineForms) -> int:
-    """Bytes that a program loads and stores in order, at least: loops count once."""
-    pointers = [op.ptr for op in fn.walk() if isinstance(op, memory.Load | memory.Store)]
+def bytes_moved(ops: Sequence[Op], forms: AffineForms) -> int:
+    """Bytes that a program of these ops loads and stores in order, at least: loops count once."""
+    pointers = [op.ptr for op in ops if isinstance(op, memory.Load | memory.Store)]
     return sum(
         p.type.numel * memory.pointee_of(p.type).nbytes_in_memory
         for p in pointers

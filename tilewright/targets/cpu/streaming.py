@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from tilewright.analysis.affine import constant_strides
 from tilewright.ir.core import Value
 from tilewright.lowering.emit import I1, I64, Builder, V, const
 from tilewright.ops import memory
@@ -25,7 +24,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
 def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ...]:
     """The pointers past the caches among those that sinks write to, or get ready to."""
     found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.plan.streamed)
-    return tuple(p for p in found if constant_strides(p, kernel.plan.forms)[lane] == 1)
+    return tuple(p for p in found if kernel.plan.forms.constant_strides(p)[lane] == 1)
 
 
 def aligned_streams(
