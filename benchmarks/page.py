@@ -34,6 +34,7 @@ Written by `python -m benchmarks.cpu --write-docs`; run it again rather than cha
 - Both write into outputs made beforehand. torch's layer norm cannot: the form that takes an output
   copies into it, so the faster of both forms counts, with an allocator that keeps freed memory.
 - The launch is counted on both sides. Before a case is timed, the results of both are compared.
+- How compile time grows with the length of a kernel is on [a page of its own](compile-time.md).
 """
 
 
