@@ -34,7 +34,7 @@ from tilewright.ops.memory import Store
 from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.protocol import (
     GPUTarget,
-    HasMachine,
+    HasGpuMachine,
     Lowered,
     Stage,
     Target,
@@ -171,7 +171,7 @@ def replaced_module(text: str, module: Module, stage: str) -> Module:
 
 def context_for(target: Target, options: Any, *, explain: bool = False) -> PassContext:
     """The pass context of a compilation."""
-    machine = target.machine(options) if isinstance(target, HasMachine) else None
+    machine = target.gpu_machine(options) if isinstance(target, HasGpuMachine) else None
     return PassContext(target.features(), options_dict(options), machine=machine, explain=explain)
 
 

@@ -79,10 +79,10 @@ class Resource:
 
 
 @runtime_checkable
-class HasMachine(Protocol):
+class HasGpuMachine(Protocol):
     """A target for GPUs, whose passes must know how many threads there are (`PassContext.gpu`)."""
 
-    def machine(self, options: Any) -> GpuMachine:
+    def gpu_machine(self, options: Any) -> GpuMachine:
         """The GPU, and how many of its threads run a program, for a kernel with these options."""
         ...
 

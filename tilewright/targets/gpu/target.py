@@ -24,7 +24,7 @@ class GpuTarget(BaseBackend):
         the names of its own passes' steps."""
         return frozenset()
 
-    def machine(self, options: Any) -> GpuMachine:
+    def gpu_machine(self, options: Any) -> GpuMachine:
         """The GPU, and how many of its threads run a program, for a kernel with these options."""
         raise NotImplementedError
 

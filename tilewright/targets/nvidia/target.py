@@ -172,7 +172,7 @@ class NvidiaTarget(GpuTarget):
             arch=options.arch,
         )
 
-    def machine(self, options: CudaOptions) -> GpuMachine:
+    def gpu_machine(self, options: CudaOptions) -> GpuMachine:
         return _machine(
             target=self.name,
             title="NVIDIA GPUs",
