@@ -230,10 +230,12 @@ def _processor_time() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def _tile_ir(source: ASTSource, target: Target, options: Any, laps: Laps) -> Module:
+def _tile_ir(
+    source: ASTSource, target: Target, ctx: PassContext, options: Any, laps: Laps
+) -> Module:
     module = source.make_ir(target.frontend_options(options))
     laps.end("front end")
-    run(module, pipeline(target), context_for(target, options))
+    run(module, pipeline(target), ctx)
     print_module(module)  # as a compilation does, to keep it
     laps.end("passes")
     return module
@@ -242,7 +244,7 @@ def _tile_ir(source: ASTSource, target: Target, options: Any, laps: Laps) -> Mod
 def _compile_for_cpu(source: ASTSource) -> Laps:
     target = CpuTarget()
     options, machine, laps = target.parse_options({}), target.machine, Laps()
-    module = _tile_ir(source, target, options, laps)
+    module = _tile_ir(source, target, context_for(target, options), options, laps)
     text, _ = cpu_codegen.generate(module, machine)
     laps.end("code generation")
     cpu_emit.compile_text(text, machine)
@@ -253,9 +255,8 @@ def _compile_for_cpu(source: ASTSource) -> Laps:
 def _compile_for_nvidia(source: ASTSource) -> Laps:
     target = NvidiaTarget(90)
     options, chip, assembler = target.parse_options({}), target.processor, find_assembler()
-    laps = Laps()
-    module = _tile_ir(source, target, options, laps)
-    ctx = PassContext(chip.features)
+    ctx, laps = context_for(target, options), Laps()
+    module = _tile_ir(source, target, ctx, options, laps)
     made = nvidia_codegen.generate(module, options, chip.features, ctx)
     laps.end("code generation")
     version = max(chip.ptx_version, made.ptx_version)
