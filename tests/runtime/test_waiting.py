@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def barriers(arrived, seen, turns):
         while tl.atomic_add(arrived, 0, sem="acquire") < n * (turn + 1):
             pass
         tl.atomic_add(seen + i, 1)
+
+
+@pytest.fixture(autouse=True)
+def _settings() -> Iterator[None]:
+    with knobs.runtime.scope():
+        yield
 
 
 @pytest.mark.parametrize("turns", [0, 20_000])

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.frontend.kernels import build, kernel_from
 from tests.gpu import products, recipes
 from tests.gpu.programs import HOPPER, source_of
+from tests.targets.nvidia.lowered import ptx_of
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile
 from tilewright.ir.define import REGISTRY
@@ -65,3 +67,20 @@ def test_fusion_is_the_users_choice() -> None:
     program = recipes.expression(*text)
     assert "fma.rn.f32" in compiled(program, enable_fp_fusion=True).asm["ptx"]
     assert "fma.rn.f32" not in compiled(program, enable_fp_fusion=False).asm["ptx"]
+
+
+@pytest.mark.parametrize("leave", ["pass", "if i == n: break"])
+@pytest.mark.parametrize("bounds", ["-2, 1", "-4, 2, 2", "-7, 8, 3", "n"])
+def test_loops_end_by_inequality(bounds: str, leave: str) -> None:
+    """ptxas makes `i + 1 >u 2` of `i >u 1`: range(-2, 1) would end before its last iteration."""
+    text = f"""
+    def kernel(p, n):
+        x = tl.load(p)
+        for i in range({bounds}):
+            x = x * 1.5 + tl.load(p + (i & 7))
+            {leave}
+        tl.store(p, x)
+    """
+    ptx = ptx_of(build(kernel_from(text), {"p": "*fp32", "n": "i32"}))
+    assert not re.findall(r"setp\.\w\w\.u32", ptx)
+    assert "setp.ne.b32" in ptx

@@ -40,11 +40,11 @@ from tilewright.frontend.ast_to_ir.stmt import (
 )
 from tilewright.frontend.ast_to_ir.visit import Frame, Label, Targets, visit
 from tilewright.ir.core import Region, Value
-from tilewright.ir.types import I1, DType, Tile, int_type
+from tilewright.ir.types import I1, DType, Tile, dtype_of, int_type
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.convert import natural_type, to_tensor
 from tilewright.language.values import constexpr, tensor, tuple, unwrap, wrap
-from tilewright.ops.arith import Add, Cmp, Sub
+from tilewright.ops.arith import Add, Cmp, Constant, Sub, constant_value
 from tilewright.ops.control import For, Yield
 
 
@@ -241,7 +241,7 @@ def _insert_counting(
         i = tensor(region.args[0])
         following = s.emit(Add(i.handle, step.handle))
         stays = arith.logical_not(s, any_of(frame, exit))
-        go = arith.bit_and(s, _more(frame, i, stop, step), stays)
+        go = arith.bit_and(s, _more(frame, i, following, bounds), stays)
     loop = Body(
         before,
         region,
@@ -255,9 +255,22 @@ def _insert_counting(
     return Looped(results[1:-1], after)
 
 
-def _more(frame: Frame, i: tensor, stop: tensor, step: tensor) -> tensor:
-    """Whether ``i + step < stop``, for i < stop, also where the sum does not fit the type."""
+def _more(frame: Frame, i: tensor, following: tensor, bounds: Sequence[tensor]) -> tensor:
+    """Whether ``i + step < stop``, for i < stop, also where the sum does not fit the type.
+
+    By inequality where the index after the last iteration is known, which holds modulo 2^n: ptxas
+    13.0 moves comparisons of order from one value of the index to the next as if none wrapped.
+    """
     s = frame.semantic
+    _, stop, step = bounds
+    first, last, by = (constant_value(v.handle) for v in bounds)
+    if by == 1:
+        return s.emit(Cmp(following.handle, stop.handle, "ne"))
+    if isinstance(first, int) and isinstance(last, int) and isinstance(by, int) and by > 0:
+        after = first - (first - last) // by * by
+        if after <= dtype_of(i.type).get_int_max_value():
+            end = s.emit(Constant(after, i.type))
+            return s.emit(Cmp(following.handle, end.handle, "ne"))
     left = s.emit(Sub(stop.handle, i.handle))
     unsigned = int_type(i.dtype.primitive_bitwidth, False)
     return s.emit(

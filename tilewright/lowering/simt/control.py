@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
-from tilewright.lowering.emit import Block, V, const
+from tilewright.lowering.emit import Block, Builder, V, const
 from tilewright.lowering.simt.kernel import Kernel, emits, register_count
 from tilewright.lowering.simt.words import Words, whole_words
 from tilewright.ops import control
@@ -71,8 +71,7 @@ class _Passage:
 def emit_for(kernel: Kernel, op: control.For) -> None:
     """A counted loop that is tested at its end.
 
-    Another iteration follows when `stop - i > step`: as i < stop, the difference is exact as an
-    unsigned number of the same width, and the index never runs over the end of its type.
+    Another iteration follows where `_again` says so; the index never overflows its type.
     """
     b = kernel.b
     start, stop = kernel.scalar(op.start), kernel.scalar(op.stop)
@@ -89,8 +88,8 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     passage.give(op.body.args[1:], carried)
     kernel.region(op.body)
     yielded = passage.take(op.body.terminator.operands)
-    again = b.icmp("ugt", b.sub(stop, index), step)
     following = b.add(index, step)
+    again = _again(b, (start, stop, step), index, following, signed)
     latch = b.current
     b.cond_br(again, body, after)
     for phi, first, later in zip(phis, (start, *inits), (following, *yielded), strict=True):
@@ -104,6 +103,26 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
         merged.add(later, latch)
         results.append(merged.value)
     passage.give(op.results, results)
+
+
+def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: bool) -> V:
+    """Whether `index + step < stop`, for an index below `stop` that has come from `start`.
+
+    By inequality where the index after the last iteration is known: that holds modulo 2^n, however
+    compilers move it from one value of the index to the next. Comparisons of order do not: ptxas
+    13.0 makes `following >u c + step` of `index >u c`, which is wrong where `following` wraps to 0,
+    as in range(-2, 1). Else `stop - index > step`, whose difference is exact as an unsigned number
+    of the same width, where the sum may overflow.
+    """
+    start, stop, step = bounds
+    if step.number == 1:
+        return b.icmp("ne", following, stop)
+    if start.number is not None and stop.number is not None and step.number is not None:
+        iterations = -((start.number - stop.number) // step.number)
+        after = start.number + iterations * step.number
+        if after < 1 << (stop.type.bits - signed):
+            return b.icmp("ne", following, const(stop.type, after))
+    return b.icmp("ugt", b.sub(stop, index), step)
 
 
 def _at_least_one(kernel: Kernel, step: V) -> V:
