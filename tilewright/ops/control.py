@@ -130,6 +130,12 @@ class Condition(Op, name="control.condition", traits=TERMINATOR):
     no_evaluate = "the loop takes its operands"
 
 
+def index_after(start: int, stop: int, step: int) -> int:
+    """The index behind the last iteration of a loop with `start < stop`, in exact arithmetic:
+    ``index_after(0, 8, 3) == 9``."""
+    return start - (start - stop) // step * step
+
+
 class For(Op, name="control.for", traits=PURE):
     """A counted loop: `body` runs with i = start, start + step, … while i < stop.
 

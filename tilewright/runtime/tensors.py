@@ -325,7 +325,7 @@ def read(tensor: object) -> Reading:
 def extent_of(tensor: Any, address: int) -> tuple[int, int]:
     """The address range of a tensor's storage on any device.
 
-    Readers do not report it off the CPU, where querying it costs more than the rest of the read.
+    Some readers do not report it, where querying it costs more than the rest of the read.
 
     Args:
         address: from its reader.

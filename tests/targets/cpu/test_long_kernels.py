@@ -15,27 +15,10 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from benchmarks.compile_forms import flips_kernel, reshapes_kernel
 from tests.targets.cpu.harness import assert_same, host, run_compiled
 from tests.targets.cpu.test_kernels import module_of
 from tilewright.targets.cpu.codegen import generate
-
-
-@tw.jit
-def add_flipped(x, o, N: tl.constexpr, STEPS: tl.constexpr):
-    i = tl.arange(0, N)
-    v = tl.load(x + i)
-    for _ in tl.static_range(STEPS):
-        v = v * 0.5 + tl.flip(v, 0)
-    tl.store(o + i, v)
-
-
-@tw.jit
-def add_transposed(x, o, N: tl.constexpr, STEPS: tl.constexpr):
-    i = tl.arange(0, N)
-    v = tl.load(x + i)
-    for _ in tl.static_range(STEPS):
-        v = v * 0.5 + tl.reshape(tl.trans(tl.reshape(v, (N // 8, 8))), (N,))
-    tl.store(o + i, v)
 
 
 @tw.jit
@@ -92,7 +75,7 @@ def conditions(x, o, N: tl.constexpr, STEPS: tl.constexpr):
 
 
 FAMILIES = [
-    add_flipped, add_transposed, add_gathered, add_rotated, hadamard, newton, conditions
+    flips_kernel, reshapes_kernel, add_gathered, add_rotated, hadamard, newton, conditions
 ]  # fmt: skip
 
 

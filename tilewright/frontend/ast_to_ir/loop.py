@@ -45,7 +45,7 @@ from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.convert import natural_type, to_tensor
 from tilewright.language.values import constexpr, tensor, tuple, unwrap, wrap
 from tilewright.ops.arith import Add, Cmp, Constant, Sub, constant_value
-from tilewright.ops.control import For, Yield
+from tilewright.ops.control import For, Yield, index_after
 
 
 @statement(ast.For)
@@ -267,7 +267,7 @@ def _more(frame: Frame, i: tensor, following: tensor, bounds: Sequence[tensor]) 
     if by == 1:
         return s.emit(Cmp(following.handle, stop.handle, "ne"))
     if isinstance(first, int) and isinstance(last, int) and isinstance(by, int) and by > 0:
-        after = first - (first - last) // by * by
+        after = index_after(first, last, by)
         if after <= dtype_of(i.type).get_int_max_value():
             end = s.emit(Constant(after, i.type))
             return s.emit(Cmp(following.handle, end.handle, "ne"))

@@ -118,8 +118,7 @@ def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: b
     if step.number == 1:
         return b.icmp("ne", following, stop)
     if start.number is not None and stop.number is not None and step.number is not None:
-        iterations = -((start.number - stop.number) // step.number)
-        after = start.number + iterations * step.number
+        after = control.index_after(start.number, stop.number, step.number)
         if after < 1 << (stop.type.bits - signed):
             return b.icmp("ne", following, const(stop.type, after))
     return b.icmp("ugt", b.sub(stop, index), step)
