@@ -88,6 +88,7 @@ class Op:
     terminator: ClassVar[bool] = False
     in_flight: ClassVar[bool] = False
     local: ClassVar[bool] = False
+    concurrent: ClassVar[bool] = False
     takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False

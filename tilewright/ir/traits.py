@@ -15,6 +15,7 @@ class Trait(Flag):
     ELEMENTWISE = auto()  # result element i depends only on element i of the operands
     TERMINATOR = auto()  # ends a region
     IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
+    CONCURRENT = auto()  # its regions run at the same time, each on warps of its own
     LOCAL = auto()  # what it writes is no global memory: shared memory, or nothing but an order
 
 
@@ -26,3 +27,4 @@ WRITES = Trait.WRITES
 TERMINATOR = Trait.TERMINATOR
 IN_FLIGHT = Trait.IN_FLIGHT
 LOCAL = Trait.LOCAL
+CONCURRENT = Trait.CONCURRENT

@@ -45,6 +45,7 @@ from tilewright.lowering.guard import guarded
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy
 from tilewright.lowering.simt.kernel import Kernel
 from tilewright.lowering.simt.shared_memory import ALIGN
+from tilewright.lowering.simt.team import Team
 from tilewright.lowering.types import memory_type
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.targets.cpu.host import host_machine
@@ -57,6 +58,7 @@ GUARD = 256  # bytes around shared memory that nobody may write
 
 # What a thread does: it has ended, waits for its program, or for its warp.
 ENDED, AT_BARRIER, AT_SHUFFLE = 0, 1, 2
+AT_TEAM_BARRIER = 16  # and the barrier's number
 
 
 class EmulationError(AssertionError):
@@ -183,6 +185,7 @@ class EmulatedHardware:
         self.shared_space = 0
         self.rounds_to_bf16 = False
         self.forms: list[tuple[str, list[LType]]] = []
+        self.teams: dict[int, slice] = {}  # threads that wait at a barrier that is not for all
 
     @property
     def loads_matrices(self) -> bool:
@@ -197,8 +200,12 @@ class EmulatedHardware:
     def num_programs(self, b: Builder, axis: int) -> V:
         return b.load(I32, b.gep(I32, _at(_words().grid), axis))
 
-    def barrier(self, b: Builder) -> None:
-        self._call(b, "wait", VOID, [const(I32, AT_BARRIER)])
+    def barrier(self, b: Builder, team: Team) -> None:
+        if not team.whole:
+            first = team.first * team.lanes
+            self.teams[team.barrier] = slice(first, first + team.threads)
+        state = AT_BARRIER if team.whole else AT_TEAM_BARRIER + team.barrier
+        self._call(b, "wait", VOID, [const(I32, state)])
 
     def publish(self, b: Builder) -> None:
         """Writes are seen at once."""
@@ -489,7 +496,10 @@ class Emulated:
             return np.arange(self.threads)
         by_warp = state.reshape(-1, self.lanes)
         together = (by_warp == AT_SHUFFLE).all(axis=1)
-        ready = np.flatnonzero(np.repeat(together, self.lanes))
+        released = np.repeat(together, self.lanes)
+        for barrier, threads in self.hw.teams.items():
+            released[threads] |= (state[threads] == AT_TEAM_BARRIER + barrier).all()
+        ready = np.flatnonzero(released)
         if not len(ready) and (state != ENDED).any():
             names = {ENDED: "ended", AT_BARRIER: "at a barrier", AT_SHUFFLE: "at a shuffle"}
             who = {name: np.flatnonzero(state == s).tolist() for s, name in names.items()}

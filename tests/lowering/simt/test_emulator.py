@@ -36,7 +36,7 @@ def with_barrier() -> Module:
 @emits(control.Barrier, target="meets in one warp")
 def _barrier_of_one_warp(kernel: Kernel, op: control.Barrier) -> None:
     with kernel.only_if(kernel.b.icmp("eq", kernel.warp, 0)):
-        kernel.hw.barrier(kernel.b)
+        kernel.barrier()
 
 
 @emits(control.Barrier, target="shuffles in one lane")

@@ -180,7 +180,7 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
     """
     b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
     if op.sem in ("release", "acq_rel"):
-        kernel.hw.barrier(b)
+        kernel.barrier()
         if fenced:
             b.fence("release", scope)
     yield
@@ -189,7 +189,7 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
             b.fence("acquire", scope)
         # Spreading the result through shared memory waits for all threads as well.
         if not atomic_scratch(op):
-            kernel.hw.barrier(b)
+            kernel.barrier()
 
 
 # -- results --------------------------------------------------------------------------------------

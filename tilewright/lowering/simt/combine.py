@@ -138,7 +138,7 @@ def share_partials(
         for place, element in zip(places, elements, strict=True):
             for value, base in zip(element, bases, strict=True):
                 _write(b, base, b.add(place, part), value)
-    kernel.hw.barrier(b)
+    kernel.barrier()
     return Partials(kernel, count, places, bases, [value.type for value in elements[0]])
 
 

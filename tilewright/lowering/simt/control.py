@@ -24,7 +24,7 @@ def emit_num_programs(kernel: Kernel, op: control.NumPrograms) -> None:
 
 @emits(control.Barrier)
 def emit_barrier(kernel: Kernel, op: control.Barrier) -> None:
-    kernel.hw.barrier(kernel.b)
+    kernel.barrier()
 
 
 class _Passage:

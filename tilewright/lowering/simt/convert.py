@@ -156,7 +156,7 @@ def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Regis
             stored = row(b, [values[r] for r in registers], op.src.type)
             place = address(plan.store.offsets, registers[0])
             b.store(stored, place, align=len(registers) * element.bits // 8)
-    kernel.hw.barrier(b)
+    kernel.barrier()
     loaded: dict[int, V] = {}
     for registers in plan.load.vectors:
         place = address(plan.load.offsets, registers[0])

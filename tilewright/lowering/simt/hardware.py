@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tilewright.ir.types import DType
 from tilewright.lowering.emit import Builder, LType, V
+from tilewright.lowering.simt.team import Team
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ class Hardware(Protocol):
         """Extent of the grid along an axis."""
         ...
 
-    def barrier(self, b: Builder) -> None:
-        """Wait for all threads of the program, and see what they wrote."""
+    def barrier(self, b: Builder, team: Team) -> None:
+        """Wait for all threads of the team, and see what they wrote."""
         ...
 
     def publish(self, b: Builder) -> None:

@@ -26,7 +26,7 @@ def emit_histogram(kernel: Kernel, op: Histogram) -> None:
     bins = [b.gep(I32, base, place) for place in places]
     for address in bins:
         b.store(const(I32, 0), address)
-    kernel.hw.barrier(b)
+    kernel.barrier()
     layout = op.src.layout
     assert layout is not None
     owner = one_of_many(kernel, op.src)
@@ -41,7 +41,7 @@ def emit_histogram(kernel: Kernel, op: Histogram) -> None:
         with kernel.only_if(condition):
             address = b.gep(I32, base, _index(kernel, value))
             b.atomicrmw("add", address, const(I32, 1), "monotonic", kernel.hw.sync_scope("cta"))
-    kernel.hw.barrier(b)
+    kernel.barrier()
     kernel.bind(op, [b.load(I32, address) for address in bins])
 
 

@@ -17,6 +17,7 @@ from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.simt.equal_registers import equal_registers
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.shared_memory import SharedMemory
+from tilewright.lowering.simt.team import Team, make_team
 from tilewright.lowering.types import memory_type, number_of, register_type
 from tilewright.ops import arith
 
@@ -55,8 +56,7 @@ class Kernel:
         env: registers of each tile; a list of one for a scalar.
         infos: axis information of the function.
         shared: where in shared memory each op may put what it exchanges between warps.
-        thread, lane, warp: indices of the running thread.
-        warps: warps of a program.
+        team: the warps that run what is emitted now; all of the program's, outside of roles.
     """
 
     def __init__(
@@ -74,7 +74,6 @@ class Kernel:
         self.fn = fn
         self.ctx = ctx or PassContext()
         self.hw = hw
-        self.warps = warps
         self.env: dict[Value, Registers] = {}
         self.infos: AxisMap = axis_info(fn)
         self.shared = SharedMemory(fn)
@@ -90,11 +89,8 @@ class Kernel:
             self.lines = Lines(self.module, self.function, fn.loc)
             self.b.location = self.lines.of(fn.loc)
         self.entry = self.b.current
-        self.thread = hw.thread(self.b)
-        self.lane = self.b.and_(self.thread, hw.lanes - 1)
-        self.warp = self.b.lshr(self.thread, hw.lanes.bit_length() - 1)
+        self.team = make_team(self.b, hw.thread(self.b), hw.lanes, warps)
         self.shared.declare(self.module, hw.shared_space)
-        self._terms: dict[tuple[LinearLayout, str], V] = {}
 
     @staticmethod
     def _param_type(type: ir.Type) -> LType:
@@ -128,7 +124,7 @@ class Kernel:
         if self.lines is not None:
             self.b.location = self.lines.of(op.loc)
         if op in self.shared.barriers:
-            self.hw.barrier(self.b)
+            self.barrier()
         emitter = emitter_of(type(op), self.hw.name)
         if emitter is not None:
             emitter(self, op)
@@ -172,6 +168,48 @@ class Kernel:
             return V(f"inttoptr (i64 {number} to ptr)", PTR)
         return const(register_type(element), number_of(element, number))
 
+    # -- threads --------------------------------------------------------------------------------
+
+    @property
+    def warps(self) -> int:
+        """Warps of the team."""
+        return self.team.warps
+
+    @property
+    def thread(self) -> V:
+        """Index of the running thread in its team."""
+        return self.team.thread
+
+    @property
+    def lane(self) -> V:
+        """Index of the running thread in its warp."""
+        return self.team.lane
+
+    @property
+    def warp(self) -> V:
+        """Index of the running thread's warp in its team."""
+        return self.team.warp
+
+    def barrier(self) -> None:
+        """Wait for all threads of the team, and see what they wrote."""
+        self.hw.barrier(self.b, self.team)
+
+    def part(self, first: int, warps: int, barrier: int) -> Team:
+        """A team of some of the program's warps, with a barrier of its own, which is not 0."""
+        assert barrier > 0, "barrier 0 is the program's"
+        saved = self.b.current
+        self.b.at(self.entry)
+        made = make_team(self.b, self.hw.thread(self.b), self.hw.lanes, warps, first, barrier)
+        self.b.at(saved)
+        return made
+
+    @contextmanager
+    def as_team(self, team: Team) -> Generator[None]:
+        """What is emitted within is run by this team alone; only its threads may come there."""
+        before, self.team = self.team, team
+        yield
+        self.team = before
+
     # -- places ---------------------------------------------------------------------------------
 
     def at_entry(self, make: Callable[[Builder], V]) -> V:
@@ -197,21 +235,7 @@ class Kernel:
 
     def index(self, layout: LinearLayout, out_name: str) -> V:
         """This thread's part of a coordinate: what its lane and its warp contribute."""
-        key = layout, out_name
-        found = self._terms.get(key)
-        if found is None:
-            found = self._terms[key] = self.at_entry(lambda b: self._index(b, layout, out_name))
-        return found
-
-    def _index(self, b: Builder, layout: LinearLayout, out_name: str) -> V:
-        total = const(I32, 0)
-        for move in layout.bit_moves():
-            if move.out_name == out_name and move.in_name != REGISTER:
-                source = self.lane if move.in_name == LANE else self.warp
-                part = b.and_(source, move.mask)
-                shifted = b.shl(part, move.shift) if move.shift >= 0 else b.lshr(part, -move.shift)
-                total = b.xor(total, shifted)
-        return total
+        return self.team.index(layout, out_name, self.at_entry)
 
     def coordinates(self, layout: LinearLayout, out_name: str) -> Registers:
         """A coordinate of the element in each register."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tilewright.ir.core import Function, Op, Region, Value
@@ -132,6 +133,12 @@ class SharedMemory:
                 pending |= self._walk_regions(op.regions, pending | ends)
             elif isinstance(op, Barrier):
                 pending = frozenset()
+            elif op.concurrent:
+                # A barrier within waits for one team alone: what all warps did before must end
+                # here. Regions need none between each other, as they share no memory.
+                if pending:
+                    self.barriers.add(op)
+                pending = Pending().union(*(self._walk(r, Pending()) for r in op.regions))
             elif op.regions and op not in self.spans:
                 pending = Pending().union(*(self._walk(r, pending) for r in op.regions))
             else:
@@ -166,6 +173,17 @@ class _Need(NamedTuple):
     first: int
     last: int
     lasts: bool = False  # it is in use always
+    sides: Mapping[Op, Region] = MappingProxyType({})  # the region it is in of each concurrent op
+
+    def overlaps(self, other: _Need) -> bool:
+        """Whether both may be in use at the same time.
+
+        Moments are positions in the text, which say nothing about the order between regions that
+        run at the same time.
+        """
+        if self.first <= other.last and other.first <= self.last:
+            return True
+        return any(other.sides.get(op, region) is not region for op, region in self.sides.items())
 
 
 class _Placed:
@@ -181,11 +199,14 @@ class _Placed:
     def __init__(self) -> None:
         self._long: list[tuple[_Need, Span]] = []
         self._short: defaultdict[int, list[tuple[_Need, Span]]] = defaultdict(list)
+        self._concurrent: defaultdict[Op, list[tuple[_Need, Span]]] = defaultdict(list)
 
     def _blocks(self, need: _Need) -> range:
         return range(need.first // self.BLOCK, need.last // self.BLOCK + 1)
 
     def add(self, need: _Need, span: Span) -> None:
+        for op in need.sides:
+            self._concurrent[op].append((need, span))
         blocks = self._blocks(need)
         if len(blocks) > self.MOST_BLOCKS:
             self._long.append((need, span))
@@ -194,13 +215,13 @@ class _Placed:
             self._short[block].append((need, span))
 
     def during(self, need: _Need) -> list[Span]:
-        """The spans that are in use at any moment of this need, lowest first."""
+        """The spans that may be in use at the same time as this need, lowest first."""
         found = list(self._long)
         for block in self._blocks(need):
             found += self._short.get(block, ())
-        return sorted(
-            {span for other, span in found if other.first <= need.last and need.first <= other.last}
-        )
+        for op in need.sides:
+            found += self._concurrent.get(op, ())
+        return sorted({span for other, span in found if need.overlaps(other)})
 
 
 def _allocate(fn: Function) -> dict[Op, Span]:
@@ -235,6 +256,17 @@ def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
     return Span(start, start + need.bytes)
 
 
+def _sides(op: Op) -> dict[Op, Region]:
+    """The region that the op is in, for each concurrent op around it."""
+    found: dict[Op, Region] = {}
+    region = op.parent
+    while region is not None and region.parent is not None:
+        if region.parent.concurrent:
+            found[region.parent] = region
+        region = region.parent.parent
+    return found
+
+
 def _needs(fn: Function) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # of an op and all that is in it
     count = _number(fn.body, moments, 0)
@@ -244,7 +276,9 @@ def _needs(fn: Function) -> list[_Need]:
         if isinstance(op, Share | Allocate):
             assert isinstance(op.results[0].type, Shared)
             last = _last_use(op.results[0], op, moments)
-            found.append(_Need(op, op.results[0].type.nbytes, ALIGN, moments[op][0], last))
+            found.append(
+                _Need(op, op.results[0].type.nbytes, ALIGN, moments[op][0], last, sides=_sides(op))
+            )
             continue
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0
@@ -252,7 +286,7 @@ def _needs(fn: Function) -> list[_Need]:
             lasts = size <= SMALL and lasting + size <= LASTING
             lasting += size if lasts else 0
             first, last = (0, count) if lasts else moments[op]
-            found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts))
+            found.append(_Need(op, size, SCRATCH_ALIGN, first, last, lasts, _sides(op)))
     return found
 
 

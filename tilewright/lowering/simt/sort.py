@@ -122,7 +122,7 @@ class _Sort:
     def _through_memory(self, mask: int) -> Registers:
         assert self.staged is not None
         if self.written:
-            self.kernel.hw.barrier(self.kernel.b)  # all have read what is written over now
+            self.kernel.barrier()  # all have read what is written over now
         self.written = True
         self.staged.write(self.values)
         places = self.staged.own_places()

@@ -47,7 +47,7 @@ class Staged:
             for register, bits in enumerate(to_bits(kernel, values)):
                 if not register & copies:
                     b.store(bits, b.gep(self.bits, self.base, places[register]))
-        kernel.hw.barrier(b)
+        kernel.barrier()
 
     def read(self, places: Sequence[V]) -> Registers:
         """The elements at these row-major indices."""

@@ -31,6 +31,7 @@ class Generated:
         shared_bytes: dynamic shared memory of a CTA.
         scratch_bytes: global scratch memory of a program.
         ptx_version: the oldest PTX that has its instructions; 0 where the architecture's will do.
+        has_roles: whether warps of a CTA run different code, and hand registers to each other.
         metadata: facts for the launcher that replace the target's own of the same names.
     """
 
@@ -40,6 +41,7 @@ class Generated:
     shared_bytes: int = 0
     scratch_bytes: int = 0
     ptx_version: int = 0
+    has_roles: bool = False
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
@@ -63,5 +65,6 @@ def generate(
         emitted.laid_out,
         emitted.shared_bytes,
         ptx_version=_mma.ptx_version(module.entry),
+        has_roles=any(op.concurrent for op in module.entry.walk()),
         metadata={"num_ctas": 1},
     )

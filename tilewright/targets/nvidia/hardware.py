@@ -24,6 +24,7 @@ from tilewright.lowering.emit import (
     zero,
 )
 from tilewright.lowering.simt.hardware import Atomic, CachePolicy
+from tilewright.lowering.simt.team import Team
 from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast
@@ -71,8 +72,13 @@ class NvidiaHardware:
     def num_programs(self, b: Builder, axis: int) -> V:
         return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.nctaid.{AXES[axis]}", I32, [])
 
-    def barrier(self, b: Builder) -> None:
-        b.call("llvm.nvvm.barrier.cta.sync.aligned.all", VOID, [const(I32, 0)])
+    def barrier(self, b: Builder, team: Team) -> None:
+        if team.whole:
+            b.call("llvm.nvvm.barrier.cta.sync.aligned.all", VOID, [const(I32, 0)])
+            return
+        # The number is a constant: for one in a register ptxas reserves all 16 barriers.
+        args = [const(I32, team.barrier), const(I32, team.threads)]
+        b.call("llvm.nvvm.barrier.cta.sync.aligned.count", VOID, args)
 
     def publish(self, b: Builder) -> None:
         b.inline_asm("fence.proxy.async.shared::cta;", "~{memory}", VOID, [], True)

@@ -207,7 +207,8 @@ class NvidiaTarget(GpuTarget):
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
         attempts = _attempts(assembler, assembly_request(options, chip), generated.name)
-        if options.maxnreg is not None or own_ptx is not None:
+        # Roles share out the registers that the launch gives, so their number is no one else's.
+        if options.maxnreg is not None or own_ptx is not None or generated.has_roles:
             best = attempts.plain(ptx)
         else:
             threads = options.num_warps * WARP_SIZE
