@@ -1,6 +1,8 @@
 """Sources and parameters of functions, and the keys of the cache."""
 
+import collections
 import math
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -235,11 +237,52 @@ def test_what_needs_no_record() -> None:
         DEFAULT = 3
         tl.sum(x) + DEFAULT
         z = [LOCAL for LOCAL in (1, 2)]
-        tl.zeros((4,), DTYPE)
+        math.pi
+        len(z)
     """
-    kernel = kernel_from(text, math=math, DTYPE=tl.float32, DEFAULT=1)
+    kernel = kernel_from(text, math=math, DEFAULT=1)
     assert kernel.cache_key
     assert kernel.used_global_vals == {}
+
+
+named_tuple: Any = collections.namedtuple
+SETTINGS = ModuleType("settings")
+OTHER_VALUES: list[tuple[str, Any, Any]] = [
+    ("G", tl.float32, tl.float16),
+    ("G", tl.pointer_type(tl.float32), tl.pointer_type(tl.int8)),
+    ("G", tl.PropagateNan.ALL, tl.PropagateNan.NONE),
+    ("G", tl.minimum, tl.maximum),
+    ("G", None, tl.constexpr(1)),
+    ("settings.G", tl.float32, tl.float16),
+    ("settings.G", 3, 4),
+    ("settings.G", "a", "b"),
+    ("settings.G", tl.constexpr(3), tl.constexpr(4)),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "after"), OTHER_VALUES)
+def test_values_that_a_kernel_is_compiled_for_are_recorded_and_part_of_the_key(
+    name: str, before: Any, after: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(value: Any) -> SourceFunction:
+        monkeypatch.setattr(SETTINGS, "G", value, raising=False)
+        return kernel_from(f"def kernel(x):\n    f(x, {name})\n", settings=SETTINGS, G=value)
+
+    kernel, other = made(before), made(after)
+    monkeypatch.setattr(SETTINGS, "G", before)
+    assert kernel.cache_key
+    (recorded,) = kernel.used_global_vals.values()
+    assert recorded[0] == before
+    assert recorded[1]["G"] == before
+    monkeypatch.setattr(SETTINGS, "G", after)
+    assert other.cache_key != kernel.cache_key
+
+
+def test_fields_of_named_tuples_are_part_of_the_key() -> None:
+    text = "def kernel(x):\n    PAIR(x, x)\n"
+    one, other = named_tuple("PAIR", "a b"), named_tuple("PAIR", "b a")
+    assert key(text, PAIR=one) == key(text, PAIR=one)
+    assert key(text, PAIR=one) != key(text, PAIR=other)
 
 
 def test_constexpr_function_has_a_key() -> None:

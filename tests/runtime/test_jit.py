@@ -464,6 +464,25 @@ def test_changed_global_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert out[0] == 3
 
 
+ELEMENT = tl.int8
+
+
+def cast_to_global(out, x):
+    tl.store(out, x.to(ELEMENT).to(tl.int32))
+
+
+def test_changed_global_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel, out = jit(cast_to_global), np.zeros(1, np.int32)
+    for _ in range(3):
+        kernel[(1,)](out, 300)
+    assert out[0] == 44
+    monkeypatch.setitem(globals(), "ELEMENT", tl.int32)
+    with pytest.raises(RuntimeError, match=r"Global variable ELEMENT has changed .* int8 to int32"):
+        kernel[(1,)](out, 300)
+    jit(cast_to_global)[(1,)](out, 300)  # nor is it found in the disk cache
+    assert out[0] == 300
+
+
 # -- caches and threads ---------------------------------------------------------------------------
 
 

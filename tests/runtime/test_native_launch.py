@@ -281,6 +281,30 @@ def test_changed_globals_are_refused(monkeypatch: pytest.MonkeyPatch, out: Array
     assert out[0] == 3
 
 
+ELEMENT, MODE, FUNCTION = tl.int16, tl.PropagateNan.NONE, tl.maximum
+
+
+def use_types_and_functions(out):
+    tl.store(out, FUNCTION(tl.full((), 3, ELEMENT), 1, propagate_nan=MODE))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ELEMENT", tl.int8), ("MODE", tl.PropagateNan.ALL), ("FUNCTION", tl.minimum)],
+)
+def test_changed_types_and_functions_are_refused(
+    name: str, value: Any, monkeypatch: pytest.MonkeyPatch, out: Array
+) -> None:
+    kernel = ready(jit(use_types_and_functions), out)
+    seen = runs_of(kernel, monkeypatch)
+    kernel[(1,)](out)
+    assert not seen
+    assert out[0] == 3
+    monkeypatch.setitem(globals(), name, value)
+    with pytest.raises(RuntimeError, match=f"Global variable {name} has changed"):
+        kernel[(1,)](out)
+
+
 SHAPE = tl.constexpr((3, 4))
 
 

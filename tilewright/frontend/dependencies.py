@@ -40,6 +40,9 @@ def unsupported_function(fn: types.FunctionType) -> RuntimeError:
 
 _ABSENT: Any = object()
 
+_CONSTANTS = bool | int | float | str | DType | Pointer | Tile | constexpr
+"""What a kernel reads from a module as a compile-time value."""
+
 Recorded = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
 
 
@@ -47,6 +50,14 @@ def is_language_object(value: Any) -> bool:
     """Whether this is part of the language itself."""
     module = getattr(value, "__module__", None) or ""
     return module.startswith("tilewright.language") or is_builtin(value)
+
+
+def _is_constant(value: Any) -> bool:
+    return is_language_object(value) or isinstance(value, _CONSTANTS)
+
+
+def _may_change(module: types.ModuleType) -> bool:
+    return module.__name__ not in TOLERATED_MODULES
 
 
 def is_named_tuple_class(value: Any) -> bool:
@@ -80,10 +91,14 @@ class _Finder(ast.NodeVisitor):
         if value is _ABSENT:
             return None
         if not self.reference(value):
-            before = self.used.setdefault((name, id(scope)), (copy.deepcopy(value), scope))
-            if before[0] != value:
-                raise self._conflict(name, value, "a function that it calls", before[0])
+            self.record(name, value, scope)
         return value
+
+    def record(self, name: str, value: Any, scope: dict[str, Any]) -> None:
+        """Record a value that the kernel is compiled for, and where a launch finds it again."""
+        before, _ = self.used.setdefault((name, id(scope)), (copy.deepcopy(value), scope))
+        if before != value:
+            raise self._conflict(name, value, "a function that it calls", before)
 
     def _conflict(self, name: str, value: Any, other: str, before: Any) -> RuntimeError:
         return RuntimeError(
@@ -93,9 +108,8 @@ class _Finder(ast.NodeVisitor):
         )
 
     def reference(self, value: Any) -> bool:
-        """Follow a value; whether it needs no record as a global.
-
-        A plain Python function is none: the front end refuses it where the kernel reaches it.
+        """Follow a value. Returns whether it needs no record as a global: modules, what is part of
+        the key with its source or fields, and plain functions, which the front end rejects.
         """
         if is_keyed(value):
             self.follow(value)
@@ -106,11 +120,12 @@ class _Finder(ast.NodeVisitor):
         if is_aggregate_class(value):
             self.follow_aggregate(value)
             return True
-        if value is None or isinstance(value, types.ModuleType) or is_language_object(value):
+        if is_named_tuple_class(value):
+            self.keys.append(f"{value.__qualname__}{value._fields}{value._field_defaults}")
             return True
-        if isinstance(value, DType | Pointer | Tile) or is_named_tuple_class(value):
+        if isinstance(value, types.ModuleType):
             return True
-        return callable(value)
+        return callable(value) and not is_language_object(value)
 
     def reference_within(self, value: Any) -> None:
         """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
@@ -158,7 +173,8 @@ class _Finder(ast.NodeVisitor):
         if not isinstance(owner, types.ModuleType) or owner.__name__.startswith("tilewright"):
             return None
         value = getattr(owner, node.attr, None)
-        self.reference(value)
+        if not self.reference(value) and _is_constant(value) and _may_change(owner):
+            self.record(node.attr, value, vars(owner))
         return value
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:

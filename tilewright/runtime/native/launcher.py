@@ -18,6 +18,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from inspect import Parameter, Signature
 from itertools import count
@@ -26,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import runtime_arguments
-from tilewright.ir.types import DType
+from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime.config import Config
 from tilewright.runtime.kinds import category, int_range
@@ -55,7 +56,7 @@ RESERVED = -1
 """The number, among the keywords, of those that do not go to the kernel."""
 
 _RUN_KEYWORDS = ("self", "grid", "warmup")
-_PLAIN = (bool, int, float, str, type(None), DType)
+_IMMUTABLE = bool | int | float | str | None | DType | Pointer | Tile | Enum
 
 ObservedDict: TypeAlias = tuple[dict[str, Any], str]
 """A dictionary, such as an object's attributes, and a name: what must stay in it as it is."""
@@ -431,7 +432,7 @@ class Launcher:
 
     def _note_watched(self) -> bool:
         used = [(scope, name) for (name, _), (_, scope) in self._kernel.used_global_vals.items()]
-        if any(type(_inside(scope.get(name))) not in _PLAIN for scope, name in used):
+        if any(not _keeps_its_value(_inside(scope.get(name))) for scope, name in used):
             return False
         # An attribute `run` of the kernel object itself takes the place of the method.
         own: list[ObservedDict] = [(vars(self._kernel), "run")]
@@ -449,6 +450,10 @@ class Launcher:
         self._state.keep("globals", structures)
         self._state.put("global_count", len(everything))
         return True
+
+
+def _keeps_its_value(value: Any) -> bool:
+    return isinstance(value, _IMMUTABLE) or callable(value)
 
 
 def _inside(value: Any) -> Any:
