@@ -1,7 +1,10 @@
-"""Tiles with layouts as code of one thread, for GPUs of any make.
+"""Lowering of tiles with layouts to the code of one thread (SIMT), shared by all GPU targets.
 
-A tile is a list of LLVM values, one for each register of its layout; equal registers share one
-value, so that what is uniform along an axis is computed once. `kernel.py` holds the state of a
-kernel and walks its ops; the other files, named as in `ops/`, say what each op becomes. What a GPU
-has of its own stands behind `Hardware`.
+Input: a function in which every tile has a layout (`passes/assign_layouts`). Output: LLVM IR of
+the code that each thread executes. A tile becomes a list of LLVM values, one for each register of
+its layout. Registers that hold the same element share one `V` object, so a computation that is
+uniform along an axis is emitted once; emitters memoise by object identity for this reason.
+
+`kernel.py` holds the state of a kernel and walks its ops; the other files hold the emitters of the
+op families in `ops/`. Instructions that differ between GPUs are behind the `Hardware` interface.
 """

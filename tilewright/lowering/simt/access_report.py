@@ -1,4 +1,9 @@
-"""How wide each load and store is, told to who asks how the code came about, and why no wider."""
+"""Remarks on the width of each load and store, with the reason why it is not wider.
+
+Emitted only with `ctx.explain`. An access of 16 bytes, or one that takes all elements of its thread
+at once, is reported as applied; any other, as a missed vectorisation with the first limit that
+applies: contiguity of the addresses, then their alignment, then the mask.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +22,8 @@ NAME = "vectorise"
 VECTOR_BYTES = 16  # the widest access of a thread
 
 
-def tell_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -> None:
-    """Make a remark of an access that takes `length` elements of a thread at once."""
+def report_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -> None:
+    """Emit the remark of an access that moves `length` elements of a thread per instruction."""
     verb = "loads" if isinstance(op, memory.Load) else "stores"
     size = memory.pointee_of(op.ptr.type).nbytes_in_memory
     layout = op.ptr.layout
@@ -40,7 +45,8 @@ def tell_access(kernel: Kernel, op: memory.Load | memory.Store, length: int) -> 
 
 
 def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, size: int) -> str:
-    """What of addresses or mask allows no more than `length` elements; "" if they do."""
+    """The property of addresses or mask that limits the access to `length` elements; "" if none
+    does."""
     info, reasons = kernel.infos[op.ptr], Reasons(kernel.fn, kernel.infos)
     axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
     if info.contiguity[axis] <= length < shape_of(op.ptr.type)[axis]:

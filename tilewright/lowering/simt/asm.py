@@ -1,4 +1,4 @@
-"""Inline assembly: each thread runs it on its own elements, a pack at a time."""
+"""Inline assembly: each thread executes it on its own elements, `op.pack` at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def emit_asm(kernel: Kernel, op: InlineAsm | InlineAsmEffect) -> None:
     found = [[zero(register_type(ir.element_of(r.type)))] * count for r in op.results]
     for start in range(0, count, op.pack):
         packs = [kernel.env[v][start : start + op.pack] for v in op.args]
-        # A thread with fewer elements than the pack gives the last one again.
+        # An incomplete pack is padded with its last element, a valid input of the assembly.
         filled = [[*pack, *[pack[-1]] * (op.pack - len(pack))] for pack in packs]
         for registers, elements in zip(found, call(kernel.b, op, filled), strict=True):
             kept = min(op.pack, count - start)

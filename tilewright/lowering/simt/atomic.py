@@ -1,8 +1,9 @@
 """Atomic accesses to global memory.
 
-Of the threads that hold copies of an element one acts, and gives the others what it found. Orders
-hold for the whole program: all of its threads have done what they did before when one of them
-releases, and none goes on before one has acquired.
+If several threads hold copies of an element, one of them executes the instruction and broadcasts
+the old value to the others. Memory orders hold for the whole program, not only for the executing
+thread: a release is preceded by a barrier, so that it covers the earlier accesses of all threads,
+and an acquire is followed by one, so that no thread proceeds before it.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _LLVM_ORDER = {"relaxed": "monotonic"}  # the others have the same names
 @scratch(AtomicLoad)
 @scratch(AtomicPoll)
 def atomic_scratch(op: AnyAtomic) -> int:
-    """Memory to spread the results, unless each thread needs only its own or its warp's."""
+    """Bytes of scratch to broadcast the results; 0 if unused, or if a shuffle suffices."""
     if isinstance(op, AtomicStore) or not op.result.users or _stays_in_warp(op.result.layout):
         return 0
     return staged_bytes(op.result)
@@ -52,8 +53,11 @@ def atomic_scratch(op: AnyAtomic) -> int:
 
 @emits(AtomicRMW)
 def emit_rmw(kernel: Kernel, op: AtomicRMW) -> None:
-    """In vectors where there are instructions on them. Of several, none has the order: fences
-    around all of them give it, which wait for memory once instead of each time."""
+    """Emit as few instructions as `Hardware.atomic_length` allows, vectors included.
+
+    Several instructions are emitted relaxed, with fences around the whole group: that waits for
+    memory once, where ordered instructions would wait once each.
+    """
     element = ir.dtype_of(op.value.type)
     what = Atomic(op.kind, element, op.sem, op.scope, bool(op.result.users))
     known = kernel.hw.atomic_length(what)
@@ -86,8 +90,8 @@ def emit_cas(kernel: Kernel, op: AtomicCAS) -> None:
         ptr, expected, value = (kernel.env[v][register] for v in (op.ptr, op.expected, op.value))
 
         def swap() -> V:
-            want, new = to_bits(kernel, [expected, value])
-            old, _ = b.cmpxchg(ptr, want, new, order, scope)
+            compare, new = to_bits(kernel, [expected, value])
+            old, _ = b.cmpxchg(ptr, compare, new, order, scope)
             return from_bits(kernel, op.value.type, [old])[0]
 
         return guarded(b, _acting(kernel, op, register), swap, zero(value.type))
@@ -156,7 +160,7 @@ def emit_poll(kernel: Kernel, op: AtomicPoll) -> None:
 
 
 def _acting(kernel: Kernel, op: AnyAtomic, register: int) -> V | None:
-    """Whether this thread acts on the element in a register; None where it surely does."""
+    """Predicate: this thread executes the op for the element in a register; None if always."""
     mask = kernel.env[op.mask][register] if op.mask is not None else None
     owner = one_of_many(kernel, op.ptr)
     if mask is None or owner is None:
@@ -165,7 +169,7 @@ def _acting(kernel: Kernel, op: AnyAtomic, register: int) -> V | None:
 
 
 def _each(kernel: Kernel, op: AnyAtomic, act: Callable[[int], V]) -> dict[int, V]:
-    """What each act gives, by register; copies within the thread are left out."""
+    """The result of `act` by register, for one register of each set of copies in the thread."""
     layout = op.ptr.layout
     copies = layout.free_variables(REGISTER) if layout is not None else 0
     return {r: act(r) for r in range(len(kernel.env[op.ptr])) if not r & copies}
@@ -173,10 +177,10 @@ def _each(kernel: Kernel, op: AnyAtomic, act: Callable[[int], V]) -> dict[int, V
 
 @contextmanager
 def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generator[None]:
-    """Barriers that make the order of the acting threads that of the program.
+    """Barriers that extend the memory order of the executing threads to the program.
 
     Args:
-        fenced: whether the instructions are relaxed, so that each thread needs fences too.
+        fenced: whether the instructions are relaxed, so that fences must provide the order.
     """
     b, scope = kernel.b, kernel.hw.sync_scope(op.scope)
     if op.sem in ("release", "acq_rel"):
@@ -187,7 +191,7 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
     if op.sem in ("acquire", "acq_rel"):
         if fenced:
             b.fence("acquire", scope)
-        # Spreading the result through shared memory waits for all threads as well.
+        # Broadcasting the result through shared memory contains a barrier already.
         if not atomic_scratch(op):
             kernel.barrier()
 
@@ -196,7 +200,11 @@ def _ordered(kernel: Kernel, op: AnyAtomic, *, fenced: bool = False) -> Generato
 
 
 def _stays_in_warp(layout: LinearLayout | None) -> bool:
-    """Whether all copies of an element are in one warp, at the same register of its lanes."""
+    """Whether all copies of an element are in one warp, in the same register of its lanes.
+
+    A lane bit then either moves the element by a column of its own, or is zero: the free variables
+    of the lanes are exactly the zero columns, and masking them out yields the lane to read from.
+    """
     if layout is None:
         return False
     copies = layout.free_variables(LANE)
@@ -205,7 +213,7 @@ def _stays_in_warp(layout: LinearLayout | None) -> bool:
 
 
 def _bind(kernel: Kernel, op: Reading, found: dict[int, V]) -> None:
-    """Give the results to all that hold copies."""
+    """Bind the results, broadcasting each to the threads that hold copies of its element."""
     layout = op.result.layout
     if not op.result.users:
         count = len(kernel.env[op.ptr])
@@ -229,7 +237,7 @@ def _bind(kernel: Kernel, op: Reading, found: dict[int, V]) -> None:
 
 
 def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Registers:
-    """The values of all registers from those that are no copies."""
+    """The values of all registers, given those of one register of each set of copies."""
     if layout is None:
         return [found[0]]
     by_element = {layout.apply_flat(register): value for register, value in found.items()}
@@ -240,22 +248,25 @@ def _all_registers(layout: LinearLayout | None, found: dict[int, V]) -> Register
 
 
 def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | None) -> V:
-    """Compute the new value, and try to write it until nobody came between."""
+    """A compare-and-swap loop, for what the hardware has no instruction for.
+
+    The first load is volatile rather than atomic: a stale value costs one more iteration.
+    """
 
     def attempt() -> V:
         b, bits = kernel.b, int_type(memory_type(op.value.type).bits)
         first = b.load(bits, ptr, volatile=True)
-        before, again, done = b.current, b.block("try"), b.block("swapped")
-        b.br(again)
-        b.at(again)
+        before, retry, done = b.current, b.block("try"), b.block("swapped")
+        b.br(retry)
+        b.at(retry)
         old = b.phi(bits)
         old.add(first, before)
         (current,) = from_bits(kernel, op.value.type, [old.value])
-        (wanted,) = to_bits(kernel, [_combined(kernel, op, current, value)])
+        (new,) = to_bits(kernel, [_combined(kernel, op, current, value)])
         scope = kernel.hw.sync_scope(op.scope)
-        found, swapped = b.cmpxchg(ptr, old.value, wanted, "monotonic", scope)
+        found, swapped = b.cmpxchg(ptr, old.value, new, "monotonic", scope)
         old.add(found, b.current)
-        b.cond_br(swapped, done, again)
+        b.cond_br(swapped, done, retry)
         b.at(done)
         return current
 
@@ -263,7 +274,7 @@ def _compare_loop(kernel: Kernel, op: AtomicRMW, ptr: V, value: V, mask: V | Non
 
 
 def _combined(kernel: Kernel, op: AtomicRMW, old: V, value: V) -> V:
-    """What memory shall hold, by the lowering of the op that has the same meaning."""
+    """The new value of the memory, by the lowering of the equivalent arithmetic op."""
     b = kernel.b
     match op.kind:
         case "xchg":

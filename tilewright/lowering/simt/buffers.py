@@ -1,4 +1,10 @@
-"""Buffers in shared memory: a value of the IR is the address of the first byte."""
+"""Ops on buffers in shared memory. A buffer's value is lowered to the address of its first byte.
+
+The layout of a buffer maps an offset, in elements, to a position in the tile. An access composes
+the layout of the tile with the inverse of the buffer's, which yields the offset of each register,
+lane and warp; register bits that count successive offsets are combined into vector accesses of up
+to 16 bytes, or into matrix loads where the hardware has them.
+"""
 
 from __future__ import annotations
 
@@ -31,22 +37,22 @@ VECTOR_BYTES = 16
 
 
 def layout_of(value: Value) -> LinearLayout:
-    assert value.layout is not None, "a buffer and what goes into it have layouts"
+    assert value.layout is not None, "buffers, and tiles moved to and from them, have layouts"
     return value.layout
 
 
 class Move(NamedTuple):
-    """Registers that one instruction moves, in the order of memory, and where they start."""
+    """The registers of one access, in memory order, and the offset of the first, in elements."""
 
     registers: tuple[int, ...]
     offset: V
 
 
 def moves(kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, limit: int) -> Iterator[Move]:
-    """The accesses between the registers of a tile and a buffer; copies in registers left out.
+    """The accesses that move a tile to or from a buffer, without registers that hold copies.
 
     Args:
-        limit: the most elements of one access.
+        limit: the maximum number of elements of one access.
     """
     places = tile.select_ins(REGISTER, LANE, WARP).compose(buffer.invert())
     offsets = places.flatten_outs(dim_name(0))
@@ -64,9 +70,10 @@ def moves(kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, limit: int) 
 
 
 def _vector_bits(offsets: LinearLayout, limit: int) -> list[int]:
-    """The register bits that count up successive elements of memory, in that order.
+    """The register bits that count successive offsets, lowest first.
 
-    Nothing else may move the low bits of the offset, so that every access is aligned.
+    No other register, lane or warp bit may contribute to these low bits of the offset, so that
+    every access is aligned to its size.
     """
     registers = offsets.bases(REGISTER)
     found: list[int] = []
@@ -95,12 +102,13 @@ def emit_share(kernel: Kernel, op: Share) -> None:
             joined = row(b, [values[r] for r in registers], op.src.type)
             b.store(joined, b.gep(element, base, offset), align=len(registers) * element.bits // 8)
     if any(user.in_flight for user in _readers(op.result)):
+        # A barrier alone does not order these writes before the reads of asynchronous products.
         kernel.hw.publish(b)
     kernel.env[op.result] = [base]
 
 
 def _readers(buffer: Value) -> Iterator[Op]:
-    """The ops that use the memory, through views too."""
+    """The ops that access the buffer's memory, directly or through views."""
     for user in buffer.users:
         if isinstance(user, VIEWS):
             yield from _readers(user.results[0])
@@ -127,7 +135,7 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
 def _load_rows(
     kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, base: V, element: LType
 ) -> dict[int, V]:
-    """The elements of a thread by its own loads, neighbours in memory together."""
+    """The elements of a thread by register, loaded as vectors."""
     b = kernel.b
     found: dict[int, V] = {}
     limit = VECTOR_BYTES * 8 // element.bits
@@ -143,7 +151,7 @@ def _load_rows(
 
 
 class _MatrixLoads(NamedTuple):
-    """How a warp loads a tile by matrices, and whether it transposes them."""
+    """The matrix loads of a warp (`layout.matrix`), and whether they transpose."""
 
     access: MatrixAccess
     transposed: bool
@@ -152,8 +160,11 @@ class _MatrixLoads(NamedTuple):
 def _matrix_loads(
     kernel: Kernel, tile: LinearLayout, buffer: LinearLayout, bits: int
 ) -> _MatrixLoads | None:
-    """How to load whole matrices of 8x8 units; None where that is impossible, or no better than
-    a word for each thread."""
+    """Matrix loads of 8x8 units that yield the tile.
+
+    None where there are none, or where they would move one untransposed matrix each, which is no
+    better than a load of 32 bits by each thread.
+    """
     if not kernel.hw.loads_matrices or tile.free_variables(REGISTER):
         return None
     for transposed in (False, True):

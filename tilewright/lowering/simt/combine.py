@@ -1,6 +1,8 @@
-"""What reductions and scans share: their combine regions, and moving elements between threads.
+"""Shared parts of reductions and scans: combine regions, and exchange of elements between threads.
 
-An *element* is a tuple of values, one of each operand of the op, all at one place of the tile.
+An *element* is a tuple of values, one of each operand of the op, at one position of the tile.
+Elements move between the lanes of a warp by shuffles, and between warps through shared memory:
+each warp writes its partial result (`share_partials`), and each thread reads those it combines.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ FLAT = "flat"
 
 
 def axis_bits(layout: LinearLayout, in_name: str, axis: int) -> list[int]:
-    """The bits of an input that move along an axis of the tile, without copies."""
+    """The bits of `in_name` that move along an axis of the tile, without those that hold copies."""
     extents = layout.shape
     low = prod(extents[axis + 1 :])
     within = (extents[axis] - 1) * low
@@ -35,7 +37,7 @@ def axis_bits(layout: LinearLayout, in_name: str, axis: int) -> list[int]:
 
 
 def inline(kernel: Kernel, region: Region, args: Sequence[V]) -> Element:
-    """Emit a combine region on scalars; what it yields."""
+    """Emit a combine region on scalars, and return what it yields."""
     for arg, value in zip(region.args, args, strict=True):
         kernel.env[arg] = [value]
     kernel.region(region)
@@ -43,7 +45,7 @@ def inline(kernel: Kernel, region: Region, args: Sequence[V]) -> Element:
 
 
 def exchanged(b: Builder, value: V, move: Callable[[V], V]) -> V:
-    """A value of any type, moved between lanes as 32-bit words."""
+    """A value of any type, moved between lanes by `move`, which takes words of 32 bits."""
     kind = value.type
     if kind.is_ptr:
         return b.inttoptr(exchanged(b, b.ptrtoint(value), move))
@@ -62,11 +64,11 @@ def exchanged(b: Builder, value: V, move: Callable[[V], V]) -> V:
 
 
 def partial_bytes(op: Reduce | Scan, layout: LinearLayout, slots: int = 1) -> list[int]:
-    """Bytes of shared memory that `share_partials` takes for each operand.
+    """Bytes of shared memory that `share_partials` requires for each operand.
 
     Args:
-        layout: of the operands.
-        slots: how many elements a thread gives for each element of the reduced tile.
+        layout: the layout of the operands.
+        slots: partial results of a thread for each element of the reduced tile.
     """
     warps = 1 << len(axis_bits(layout, WARP, op.axis))
     count = prod(layout.shape) // layout.shape[op.axis] * warps * slots
@@ -79,10 +81,14 @@ def _aligned(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Partials:
-    """What all the warps along an axis have found, where every thread can read it.
+    """The partial results of all warps along an axis, in shared memory.
 
     Attributes:
-        count: of warps.
+        count: the number of these warps.
+        places: for each partial result of this thread, the index of that of the first warp; those
+            of the other warps follow it.
+        bases: the address of each operand's array.
+        types: the type of each operand's partial results.
     """
 
     kernel: Kernel
@@ -92,11 +98,13 @@ class Partials:
     types: Sequence[LType]
 
     def of(self, index: int, first: V | int = 0, count: int | None = None) -> list[Element]:
-        """For an element of this thread those of `count` warps from the first, or of all, in the
-        axis' order. They lie side by side, so that they are read as vectors.
+        """The partial results of `count` warps (default: all), in the order of the axis.
+
+        They are adjacent in memory, so that they are read as vectors.
 
         Args:
-            first: a multiple of `count`.
+            index: which partial result of this thread.
+            first: the first warp, a multiple of `count`.
         """
         b, count = self.kernel.b, count or self.count
         place = b.add(self.places[index], first)
@@ -112,14 +120,14 @@ def share_partials(
     op: Reduce | Scan,
     layout: LinearLayout,
     elements: Sequence[Element],
-    gives: V,
+    writes: V,
 ) -> Partials:
-    """Write the elements of each warp to the scratch of the op, and wait for all warps.
+    """Write the partial results of each warp to the scratch of the op, and wait for all warps.
 
     Args:
-        layout: of the operands.
-        elements: one or more for each register of the reduced tile, those of a register in a row.
-        gives: whether this lane is the one that writes for its warp and its place.
+        layout: the layout of the operands.
+        elements: one or more for each register of the reduced tile, those of a register adjacent.
+        writes: predicate: this lane writes on behalf of its warp.
     """
     b = kernel.b
     bits = axis_bits(layout, WARP, op.axis)
@@ -134,7 +142,7 @@ def share_partials(
     ]
     bases = _bases(kernel, op, partial_bytes(op, layout, slots))
     part = compressed(kernel, kernel.warp, bits)
-    with kernel.only_if(b.and_(gives, _first_warp(kernel, result, bits))):
+    with kernel.only_if(b.and_(writes, _first_warp(kernel, result, bits))):
         for place, element in zip(places, elements, strict=True):
             for value, base in zip(element, bases, strict=True):
                 _write(b, base, b.add(place, part), value)
@@ -143,7 +151,7 @@ def share_partials(
 
 
 def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
-    """The number whose bit i is bit `bits[i]` of the index."""
+    """The number whose bit i is bit `bits[i]` of the index (as the x86 instruction pext)."""
     b = kernel.b
     found = const(I32, 0)
     for i, bit in enumerate(bits):
@@ -152,18 +160,18 @@ def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
 
 
 def first_lane(kernel: Kernel, layout: LinearLayout) -> V:
-    """Whether no lower lane of the warp holds the same elements."""
+    """Predicate: no lower lane of the warp holds the same elements."""
     return kernel.b.icmp("eq", kernel.b.and_(kernel.lane, layout.free_variables(LANE)), 0)
 
 
 def _first_warp(kernel: Kernel, result: LinearLayout, bits: Sequence[int]) -> V:
-    """Whether no lower warp has the same part of the same place."""
+    """Predicate: no lower warp has the same partial result of the same element."""
     copies = result.free_variables(WARP) & ~sum(1 << bit for bit in bits)
     return kernel.b.icmp("eq", kernel.b.and_(kernel.warp, copies), 0)
 
 
 def _bases(kernel: Kernel, op: Reduce | Scan, sizes: Sequence[int]) -> list[V]:
-    """Where the scratch of each operand begins."""
+    """The address of each operand's part of the scratch."""
     base = kernel.shared.address(kernel.b, op)
     found: list[V] = []
     for size in sizes:
@@ -179,7 +187,7 @@ def _write(b: Builder, base: V, place: V, value: V) -> None:
 
 
 def _read(b: Builder, base: V, place: V, count: int, kind: LType) -> Registers:
-    """`count` values of a type, side by side."""
+    """`count` adjacent values of a type."""
     boolean = kind.bits == 1
     kind = I8 if boolean else kind
     align = min(16, count * kind.bits // 8)

@@ -1,4 +1,8 @@
-"""Programs and structured control flow."""
+"""Program indices and structured control flow.
+
+Loops and conditionals become basic blocks with a phi for each register that is carried or merged.
+Conditions and loop bounds are scalars, hence uniform in a program, so barriers within are valid.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +32,14 @@ def emit_barrier(kernel: Kernel, op: control.Barrier) -> None:
 
 
 class _Passage:
-    """How values pass from block to block: by words where they come so, else by registers.
+    """The form in which tiles pass from block to block: packed words if possible, else registers.
 
-    A narrow element that was loaded is a part of a word. Passed on by itself it would take a
-    register, and an instruction to be taken out.
+    A narrow element that was loaded is a part of a 32-bit word (`V.part`). As a phi of its own it
+    would occupy a whole register, and need an instruction to be extracted.
     """
 
     def __init__(self, kernel: Kernel, *sources: Sequence[Value]) -> None:
-        """Of values that come from any of several sources."""
+        """Values are passed as words if all of their `sources` consist of whole words."""
         self.kernel = kernel
         self.types = [value.type for value in sources[0]]
         self.by_words = [
@@ -44,7 +48,7 @@ class _Passage:
         ]
 
     def take(self, values: Sequence[Value]) -> list[V]:
-        """What is passed on for the values."""
+        """The words or registers to pass for the values."""
         found: list[V] = []
         for value, type, by_words in zip(values, self.types, self.by_words, strict=True):
             registers = self.kernel.env[value]
@@ -54,7 +58,7 @@ class _Passage:
         return found
 
     def give(self, values: Sequence[Value], passed: Sequence[V]) -> None:
-        """Bind values to what was passed on for them."""
+        """Bind values to the words or registers that were passed for them."""
         start = 0
         for value, type, by_words in zip(values, self.types, self.by_words, strict=True):
             count = register_count(value)
@@ -69,9 +73,9 @@ class _Passage:
 
 @emits(control.For)
 def emit_for(kernel: Kernel, op: control.For) -> None:
-    """A counted loop that is tested at its end.
+    """A rotated loop: a guard before the first iteration, and the test (`_again`) at its end.
 
-    Another iteration follows where `_again` says so; the index never overflows its type.
+    The index of an iteration that executes never overflows its type.
     """
     b = kernel.b
     start, stop = kernel.scalar(op.start), kernel.scalar(op.stop)
@@ -106,13 +110,14 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
 
 
 def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: bool) -> V:
-    """Whether `index + step < stop`, for an index below `stop` that has come from `start`.
+    """Whether `index + step < stop`, for an index of the range that is below `stop`.
 
-    By inequality where the index after the last iteration is known: that holds modulo 2^n, however
-    compilers move it from one value of the index to the next. Comparisons of order do not: ptxas
-    13.0 makes `following >u c + step` of `index >u c`, which is wrong where `following` wraps to 0,
-    as in range(-2, 1). Else `stop - index > step`, whose difference is exact as an unsigned number
-    of the same width, where the sum may overflow.
+    Where the index after the last iteration is a known constant, the test is `following != after`.
+    An inequality holds modulo 2^n, so it stays correct however compilers rewrite it in terms of
+    another value of the induction variable. Ordered comparisons do not: ptxas 13.0 rewrites
+    `index >u c` as `following >u c + step`, which is wrong if `following` wraps to 0, as in
+    range(-2, 1). Otherwise the test is `stop - index >u step`: the difference is exact as an
+    unsigned number of the same width, whereas the sum may overflow.
     """
     start, stop, step = bounds
     if step.number == 1:

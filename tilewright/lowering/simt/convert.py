@@ -1,4 +1,8 @@
-"""Conversions between layouts, as `layout/convert.py` plans them."""
+"""Layout conversions, as planned by `layout/convert.py`.
+
+By increasing cost: no code, a renaming of registers, shuffles within a warp, or a round trip
+through shared memory with one barrier. Elements move as integers of their size in memory.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +53,7 @@ def emit_convert(kernel: Kernel, op: ConvertLayout) -> None:
 
 
 def to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
-    """Values as integers of their size in memory."""
+    """Values as integers of their size in memory: pointers 64 bits, booleans 8."""
     b = kernel.b
     if values[0].type.is_ptr:
         return [b.ptrtoint(v) for v in values]
@@ -59,7 +63,7 @@ def to_bits(kernel: Kernel, values: Sequence[V]) -> Registers:
 
 
 def from_bits(kernel: Kernel, type: ir.Type, bits: Sequence[V]) -> Registers:
-    """Values of an element type from the integers that hold them in memory."""
+    """The inverse of `to_bits`: register values of a type, from integers of its size in memory."""
     b, like = kernel.b, register_type(type)
     if like.is_ptr:
         return [b.inttoptr(v) for v in bits]
@@ -72,7 +76,7 @@ def from_bits(kernel: Kernel, type: ir.Type, bits: Sequence[V]) -> Registers:
 
 
 def _linear(kernel: Kernel, layout: LinearLayout, out_name: str) -> V:
-    """A linear map of lane and warp, computed once for the kernel."""
+    """A linear map of lane and warp, computed once, in the entry block."""
     if not layout.out_bits(out_name):
         return const(I32, 0)
     return kernel.index(layout, out_name)
@@ -124,7 +128,7 @@ def _shuffle_word(kernel: Kernel, word: V, lane: V) -> V:
 
 
 def _packed(kernel: Kernel, values: Sequence[V]) -> V:
-    """Several narrow integers as one, the first in the lowest bits."""
+    """Several narrow integers as one integer, the first in the lowest bits."""
     if len(values) == 1:
         return values[0]
     b = kernel.b
@@ -145,7 +149,7 @@ def _unpacked(kernel: Kernel, word: V, count: int, like: V) -> list[V]:
 
 
 def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Registers:
-    """The bits of the result's registers."""
+    """The bits of the result's registers, written to and read from the scratch of the op."""
     b = kernel.b
     base = kernel.shared.address(b, op)
     values = kernel.env[op.src]
@@ -171,7 +175,7 @@ def _exchanged(kernel: Kernel, op: ConvertLayout, plan: convert.Shared) -> Regis
 
 
 def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:
-    """Whether this thread stores; None if all do."""
+    """Predicate: this thread stores, as the first holder of its elements; None if all do."""
     b = kernel.b
     found: V | None = None
     for index, idle in ((kernel.lane, plan.idle_lanes), (kernel.warp, plan.idle_warps)):
@@ -182,9 +186,10 @@ def _storing(kernel: Kernel, plan: convert.Shared) -> V | None:
 
 
 def _address(kernel: Kernel, base: V, size: int, offsets: LinearLayout, register: int) -> V:
-    """Address of the element in a register: the parts of thread and register are joined by xor.
+    """Address of the element in a register: the offsets of thread and register, combined by xor.
 
-    Bits that only the register has are added instead, which folds into the instruction.
+    Bits that depend on the register alone are added instead, which folds into the immediate offset
+    of the access.
     """
     b = kernel.b
     out = offsets.outs[0].name

@@ -1,6 +1,7 @@
 """Printing and assertions.
 
-One thread prints an element, also where several hold it: a line for each, whose order is open.
+Each element is printed once, on a line of its own, by the first thread that holds it. The order of
+the lines is unspecified.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _print_value(
     program: Registers,
     hex: bool,
 ) -> None:
-    """Print the elements of a value that are within the extents."""
+    """Print the elements of a value that are within the extents; the rest is padding."""
     b, layout = kernel.b, value.layout
     indices: list[Registers] = []
     if layout is None:
@@ -66,7 +67,7 @@ def _print_value(
 def _within(
     kernel: Kernel, at: Sequence[V], extents: Sequence[int], shape: Sequence[int]
 ) -> AbstractContextManager[None]:
-    """What runs where an element of a tile of this shape is within the extents."""
+    """A region that executes only if the element at these coordinates is within the extents."""
     checks = [
         kernel.b.icmp("slt", place, extent)
         for place, extent, size in zip(at, extents, shape, strict=True)
@@ -76,7 +77,7 @@ def _within(
 
 
 def _shown(kernel: Kernel, value: Value, held: V, hex: bool) -> tuple[str, V]:
-    """How C prints the value, and the value as C takes it."""
+    """The conversion specifier of `printf` for the value, and the value as a variadic argument."""
     b, element = kernel.b, ir.element_of(value.type)
     if isinstance(element, ir.Pointer):
         return "0x%016llx", b.ptrtoint(held, I64)

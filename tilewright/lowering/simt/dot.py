@@ -1,7 +1,8 @@
-"""Products that no matrix instruction computes: sums of products in each thread.
+"""Matrix products without matrix instructions: each thread computes its elements of the result.
 
-Both operands lie in shared memory, row by row. A thread takes the elements of its rows and columns
-for a few steps of K at a time, so that the code does not grow with K.
+Both operands are in shared memory, row-major. A loop over K, of `STEPS` steps per iteration, loads
+the elements of the thread's rows and columns, each once, and accumulates their products; the size
+of the code does not depend on K. float16 accumulates in float32.
 """
 
 from __future__ import annotations
@@ -53,7 +54,14 @@ def _multiply_add(kernel: Kernel, x: V, y: V, z: V) -> V:
 
 
 class _Reader:
-    """Reads, for each register of the result, the operand's element at a place of K."""
+    """Reads, for each register of the result, the operand's element at an index along K.
+
+    Args:
+        layout: the layout of the result.
+        own_axis: the axis of the result along which this operand varies.
+        other_axis: the operand's K axis.
+        compute: the type to convert the elements to.
+    """
 
     def __init__(
         self,
@@ -70,7 +78,7 @@ class _Reader:
         self.element = int_type(memory_type(value.type).bits)
         shape = ir.shape_of(value.type)
         strides = {axis: prod(shape[axis + 1 :]) for axis in range(len(shape))}
-        # The operand has K where the result has the other operand's axis.
+        # K is at the position where the result has the other operand's axis.
         self.k_stride = strides[other_axis]
         self.base = kernel.scalar(value)
         axes = [*range(len(shape) - 2), own_axis]
@@ -85,7 +93,7 @@ class _Reader:
 
     @staticmethod
     def _keys(layout: LinearLayout, axes: list[int]) -> list[tuple[int, ...]]:
-        """Equal for registers that need the same element."""
+        """A key for each register of the result, equal for registers that use the same element."""
         found: list[tuple[int, ...]] = []
         for register in range(layout.in_size(REGISTER)):
             place = layout.coordinates(layout.apply_flat(register))

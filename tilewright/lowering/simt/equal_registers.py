@@ -1,5 +1,8 @@
-"""Registers of a thread that hold equal numbers: a mask over rows whose length 16 divides is the
-same for 16 elements side by side, and need be compared once."""
+"""Registers of a thread that hold equal integers, from axis information.
+
+For example, a mask of rows whose length is divisible by 16 is constant over 16 adjacent elements,
+so a thread that holds all of them computes it once.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,11 @@ from tilewright.ops.memory import Load
 
 
 def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
-    """For each register of a tile the first that holds the same number; None where all may differ.
+    """For each register of a tile, the first that holds the same integer; None if all may differ.
 
-    The facts of a tile are also what its divisions are assumed to give, of numbers that are not
-    negative. An access needs no more, but a number does: they count where nothing is assumed.
+    Axis information assumes that dividends are not negative. That is sufficient for the addresses
+    and masks of accesses, but not for values in general, so constancy that depends on this
+    assumption is not used here (`_is_sure`).
     """
     if value.layout is None or not element_of(value.type).is_int():
         return None
@@ -26,7 +30,8 @@ def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
     first: dict[tuple[int, ...], int] = {}
     found: list[int] = []
     for register in range(value.layout.in_size(REGISTER)):
-        # What lanes and warps add changes the same bits in all registers, so runs stay runs.
+        # Runs are aligned powers of two, and lane and warp flip the same bits of the coordinates in
+        # all registers: two registers of one run in thread 0 share a run in every thread.
         place = value.layout.coordinates(value.layout.apply_flat(register))
         run = tuple(i // n for i, n in zip(place, runs, strict=True))
         found.append(first.setdefault(run, register))
@@ -34,7 +39,7 @@ def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
 
 
 def _is_sure(value: Value, known: dict[Value, bool]) -> bool:
-    """Whether the facts of a value hold for numbers of either sign."""
+    """Whether the constancy of a value holds for operands of either sign. Memoised in `known`."""
     if not isinstance(value.type, Tile):
         return True
     if value not in known:
@@ -45,9 +50,9 @@ def _is_sure(value: Value, known: dict[Value, bool]) -> bool:
 def _found(value: Value, known: dict[Value, bool]) -> bool:
     op = value.op
     if op is None or isinstance(op, Load):
-        return False  # what is carried by a loop, or may change between two accesses
+        return False  # carried by a loop; or loads, whose memory may change between two accesses
     if not element_of(value.type).is_int():
-        return False  # a float on its way to an integer
+        return False  # axis information does not describe floats, nor integers cast from them
     if isinstance(op, arith.IntDiv | arith.Rem) and value_range(op.operands[0])[0] < 0:
         return False
     return all(_is_sure(v, known) for v in op.operands)

@@ -1,6 +1,8 @@
-"""Elements picked by their place along an axis: `tile.gather` and `tile.flip`.
+"""`tile.gather` and `tile.flip`: elements selected by their index along an axis.
 
-What stays within a warp moves by shuffles, the rest through shared memory.
+A gather goes through shared memory, since its indices are known only at run time. A flip is an xor
+of the index, which a linear layout turns into an xor of register, lane and warp: without the warp,
+a renaming of registers and a shuffle; with it, shared memory.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ def gather_scratch(op: shape.Gather) -> int:
 
 @emits(shape.Gather)
 def emit_gather(kernel: Kernel, op: shape.Gather) -> None:
-    """Index along the axis, other coordinates as they are: a row-major place in the source."""
+    """Write the source to shared memory; read it at `index` along the axis, clamped to its extent,
+    and at the element's own coordinates along the others."""
     b = kernel.b
     layout = op.index.layout
     assert layout is not None
@@ -63,15 +66,15 @@ def _clamped(kernel: Kernel, index: V, extent: int, signed: bool) -> V:
 
 
 def _mirror(op: shape.Flip) -> int:
-    """What to xor a row-major index with to mirror it along the axis."""
+    """The mask whose xor mirrors a row-major index along the axis (extents are powers of two)."""
     extents = ir.shape_of(op.src.type)
     return (extents[op.axis] - 1) * prod(extents[op.axis + 1 :])
 
 
 def _mirror_move(op: shape.Flip) -> dict[str, int] | None:
-    """The bits in which the register and lane of the mirrored element differ from an element's.
+    """The xor of register and of lane that leads to the mirrored element; None if to other warps.
 
-    None if it may be in another warp. As a layout is linear, the difference is the same everywhere.
+    As the layout is linear, it is the same for all elements.
     """
     layout = op.src.layout
     assert layout is not None

@@ -1,4 +1,9 @@
-"""What the shared lowering asks of a GPU."""
+"""The interface between the shared lowering and the instructions of a GPU.
+
+Implemented by `targets/nvidia/hardware` and by the emulated GPU of the tests. Methods emit code at
+the builder's position. Addresses are `V` of type ptr; "word" is an integer of 32 bits, if nothing
+else is said; masks are i1, and None stands for a mask that is always true.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +18,7 @@ from tilewright.lowering.simt.team import Team
 
 @dataclass(frozen=True, slots=True)
 class CachePolicy:
-    """The advice on caching of a load or store, as the language has it."""
+    """Cache hints of a load or store, in the terms of `tl.load` and `tl.store`."""
 
     cache: str = ""
     evict: str = ""
@@ -22,32 +27,32 @@ class CachePolicy:
 
 @dataclass(frozen=True, slots=True)
 class Atomic:
-    """What an atomic read-modify-write does, as the language has it.
+    """An atomic read-modify-write, in the terms of the language.
 
     Attributes:
         kind: add, min, max, and, or, xor or xchg.
-        element: the type of what is in memory.
+        element: the element type in memory.
         order: relaxed, acquire, release or acq_rel.
         scope: cta, gpu or sys.
-        wanted: whether the value from before is used.
+        returns: whether the old value is used.
     """
 
     kind: str
     element: DType
     order: str
     scope: str
-    wanted: bool
+    returns: bool
 
 
 class Hardware(Protocol):
-    """Instructions that GPUs have under different names.
+    """The instructions of a GPU that LLVM IR has no common form for.
 
     Attributes:
-        name: what lowerings are overridden under.
-        lanes: threads of a warp.
-        shared_space: LLVM's number for the address space of shared memory.
+        name: the target under which lowerings are overridden (`emits`, `lowers`).
+        lanes: threads of a warp, a power of two.
+        shared_space: LLVM's address space of shared memory.
         rounds_to_bf16: see `lowering.emit.Builder`.
-        loads_matrices: whether it has `load_matrices`.
+        loads_matrices: whether `load_matrices` is available.
     """
 
     name: str
@@ -59,19 +64,19 @@ class Hardware(Protocol):
     def loads_matrices(self) -> bool: ...
 
     def thread(self, b: Builder) -> V:
-        """Index of the thread in its program."""
+        """Index of the thread in its program, i32; warps are `lanes` successive threads."""
         ...
 
     def program_id(self, b: Builder, axis: int) -> V:
-        """Index of the program along an axis of the grid."""
+        """Index of the program along an axis of the grid (0 to 2), i32."""
         ...
 
     def num_programs(self, b: Builder, axis: int) -> V:
-        """Extent of the grid along an axis."""
+        """Extent of the grid along an axis (0 to 2), i32."""
         ...
 
     def barrier(self, b: Builder, team: Team) -> None:
-        """Wait for all threads of the team, and see what they wrote."""
+        """Wait for all threads of the team; their earlier writes are visible afterwards."""
         ...
 
     def publish(self, b: Builder) -> None:
@@ -82,43 +87,43 @@ class Hardware(Protocol):
         ...
 
     def wait_launches(self, b: Builder) -> None:
-        """Wait for the launches before this one, and see what they wrote.
+        """Wait for the preceding launches to complete; their writes are visible afterwards.
 
-        Nothing where a launch never begins before those have ended.
+        Emits nothing where launches do not overlap.
         """
         ...
 
     def start_dependents(self, b: Builder) -> None:
-        """Let the launch after this one begin, where launches can overlap."""
+        """Allow the next launch to begin, where launches can overlap."""
         ...
 
     def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
-        """Start to copy 4, 8 or 16 bytes from global to shared memory; zeros without the mask."""
+        """Start to copy 4, 8 or 16 bytes from global to shared memory; zeros if masked off."""
         ...
 
     def commit_copies(self, b: Builder) -> None:
-        """Make a group of the copies that were started since the last group."""
+        """Close a group: the copies of this thread since the preceding group."""
         ...
 
     def wait_copies(self, b: Builder, pending: int) -> None:
-        """Wait for this thread's groups of copies, but for the last `pending` ones."""
+        """Wait until at most the last `pending` groups of this thread's copies are incomplete."""
         ...
 
     def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
-        """1, 2 or 4 matrices of 8x8 units of 16 bits from shared memory: a 32-bit word of each.
+        """Load 1, 2 or 4 matrices of 8x8 units of 16 bits from shared memory; a word of each.
 
-        Lane 8m + i gives the address of row i of matrix m, 16 aligned bytes. Lane 4g + t gets units
-        2t and 2t + 1 of row g; `transposed`, those of column g in rows 2t and 2t + 1.
-        All lanes take part. See `layout.matrix`.
+        Lane 8m + i passes the address of row i of matrix m, 16 aligned bytes. Lane 4g + t receives
+        units 2t and 2t + 1 of row g; if `transposed`, those of column g in rows 2t and 2t + 1.
+        Convergent: all lanes must execute it. See `layout.matrix`.
         """
         ...
 
     def shuffle(self, b: Builder, word: V, lane: V) -> V:
-        """The 32-bit word that another lane of the warp gives. All lanes take part."""
+        """The word of another lane of the warp. Convergent: all lanes must execute it."""
         ...
 
     def shuffle_xor(self, b: Builder, word: V, mask: int) -> V:
-        """The 32-bit word of the lane whose index differs in these bits."""
+        """The word of lane `own ^ mask`. Convergent: all lanes must execute it."""
         ...
 
     def load(
@@ -131,57 +136,60 @@ class Hardware(Protocol):
         other: Sequence[V] | None,
         policy: CachePolicy,
     ) -> list[V]:
-        """Words of global memory, as integers; `other` (or 0) where the mask is false.
+        """Load `words` integers of `word_bits` from global memory; `other` or 0 if masked off.
 
-        The address is a multiple of the bytes of all words, which are at most 16.
+        Their total size is at most 16 bytes, and the address is aligned to it.
         """
         ...
 
     def store(
         self, b: Builder, ptr: V, words: Sequence[V], mask: V | None, policy: CachePolicy
     ) -> None:
-        """Write words to global memory where the mask is true; sizes as for `load`."""
+        """Store words to global memory unless masked off; sizes and alignment as for `load`."""
         ...
 
     def atomic_length(self, what: Atomic) -> int:
-        """How many neighbours one instruction combines with memory at most; 0: there is none."""
+        """The most adjacent elements that one instruction updates; 0 if there is no instruction."""
         ...
 
     def atomic(
         self, b: Builder, what: Atomic, ptr: V, values: Sequence[V], mask: V | None
     ) -> Sequence[V]:
-        """One instruction that combines global memory with values, where the mask is true.
+        """Update adjacent elements of global memory by one instruction, unless masked off.
 
-        The address is a multiple of the bytes of all values, of which there are 2**n, at most
-        `atomic_length` and at most 16 bytes. The results are what was there before, 0 where the
-        mask is false, anything if not wanted.
+        There are 2**n values, at most `atomic_length`, of at most 16 bytes in total, to which the
+        address is aligned. Returns the old values: 0 if masked off, unspecified unless
+        `what.returns`.
         """
         ...
 
     def load_atomic(self, b: Builder, ptr: V, bits: LType, order: str, scope: str) -> V:
-        """An integer of global memory as it is now; order and scope as the language has them."""
+        """Load an integer from global memory atomically; order and scope as in `Atomic`."""
         ...
 
     def store_atomic(self, b: Builder, ptr: V, value: V, order: str, scope: str) -> None:
-        """Put an integer into global memory; order and scope as the language has them."""
+        """Store an integer to global memory atomically; order and scope as in `Atomic`."""
         ...
 
     def nanoseconds(self, b: Builder) -> V:
-        """The time since some start, an i64."""
+        """A monotonic clock: nanoseconds since an unspecified moment, i64."""
         ...
 
     def sync_scope(self, scope: str) -> str:
-        """LLVM's name for one of the scopes cta, gpu and sys."""
+        """LLVM's synchronisation scope for cta, gpu or sys."""
         ...
 
     def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
-        """Print as C's `printf` does; the values are integers of 32 and 64 bits, and doubles."""
+        """Print like C's `printf`; values are integers of 32 or 64 bits, and doubles."""
         ...
 
     def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
-        """End the kernel with an error that says this."""
+        """Abort the kernel with an assertion failure of this message and location."""
         ...
 
     def cast(self, b: Builder, x: V, source: str, to: str) -> V | None:
-        """A conversion between floats in an instruction or two, as `Builder.own_cast`."""
+        """A native conversion between floating-point types; None if there is none.
+
+        See `lowering.emit.Builder.own_cast`.
+        """
         ...

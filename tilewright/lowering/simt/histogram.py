@@ -1,4 +1,7 @@
-"""`tile.histogram`: bins in shared memory, to which threads add."""
+"""`tile.histogram`: bins in shared memory, incremented by atomic additions.
+
+Barriers separate clearing, counting and reading. Values outside the bins are not counted.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,10 @@ def emit_histogram(kernel: Kernel, op: Histogram) -> None:
 
 
 def _in_range(kernel: Kernel, value: V, op: Histogram) -> V:
-    """Whether a value, seen without its sign, is below the number of bins."""
+    """Predicate: the value, as an unsigned number, is less than the number of bins.
+
+    Where the number of bins doesn't fit the type of the value, every non-negative value is.
+    """
     if op.bins >> value.type.bits:
         signed = ir.dtype_of(op.src.type).is_int_signed()
         return kernel.b.icmp("sge", value, 0) if signed else const(I1, 1)

@@ -1,4 +1,13 @@
-"""The state of emitting one kernel, and the walk over its ops."""
+"""The state of emitting one kernel, the walk over its ops, and the registry of emitters.
+
+Input: a verified function with layouts. Output: an LLVM module as text, with one function for one
+thread. Each op is emitted by the emitter registered for its class (`emits`), or, if elementwise, by
+its lowering (`lowering.registry`), once for each distinct register.
+
+Invariants: `env` holds `register_count(value)` registers for every value emitted so far. The entry
+block stays open until the end, and holds what depends only on the thread (`at_entry`). Emission is
+linear in the number of registers of all values.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +36,13 @@ EMITTERS: dict[type[Op], dict[str, Emitter]] = {}
 
 
 def emits(*classes: type[Op], target: str = "") -> Callable[[Emitter], Emitter]:
-    """Register what ops that are not elementwise become, for one kind of hardware or for all."""
+    """Register the emitter of op classes, for one target or (default) for all of them.
+
+        @emits(shape.Join)
+        def emit_join(kernel: Kernel, op: shape.Join) -> None: ...
+
+    An emitter reads operands from `kernel.env`, and binds the results with `kernel.bind`.
+    """
 
     def register(fn: Emitter) -> Emitter:
         for cls in classes:
@@ -40,7 +55,7 @@ def emits(*classes: type[Op], target: str = "") -> Callable[[Emitter], Emitter]:
 
 
 def emitter_of(cls: type[Op], target: str) -> Emitter | None:
-    """The hardware's own way to emit an op, else the common one, else None."""
+    """The emitter of the target, or else the common one, or else None."""
     known = EMITTERS.get(cls, {})
     return known.get(target) or known.get("")
 
@@ -50,13 +65,13 @@ class Kernel:
 
     Attributes:
         fn: its function, with layouts.
-        ctx: takes remarks on what was made of it.
+        ctx: receives remarks.
         hw: the GPU's instructions.
-        b: where code goes.
-        env: registers of each tile; a list of one for a scalar.
+        b: the builder of the function's code.
+        env: the registers of each tile; a list of one for a scalar.
         infos: axis information of the function.
-        shared: where in shared memory each op may put what it exchanges between warps.
-        team: the warps that run what is emitted now; all of the program's, outside of roles.
+        shared: the allocation of shared memory, and the ops that require a barrier.
+        team: the warps that execute the code emitted now; all of the program's, outside of roles.
     """
 
     def __init__(
@@ -99,7 +114,7 @@ class Kernel:
     # -- the walk -------------------------------------------------------------------------------
 
     def emit(self) -> str:
-        """The module as text."""
+        """Emit the function, and return the module as text."""
         body = self.b.block("body")
         for arg, param in zip(self.fn.args, self.function.params, strict=True):
             self.env[arg] = [self._argument(arg, param)]
@@ -115,7 +130,7 @@ class Kernel:
         return self.b.icmp("ne", param, 0) if kind.bits == 1 else param
 
     def region(self, region: Region) -> None:
-        """Emit the ops of a region but for its terminator, which its holder reads."""
+        """Emit the ops of a region except its terminator, which is up to the parent's emitter."""
         for op in region:
             if not op.terminator:
                 self.op(op)
@@ -134,7 +149,7 @@ class Kernel:
             raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
 
     def elementwise(self, op: Op, operands: Sequence[Registers]) -> Registers:
-        """Registers of the result."""
+        """Registers of the result: one computation for each distinct tuple of operands."""
         lower = lowering_of(type(op), self.hw.name)
         if lower is None:
             raise NotImplementedError(f"{op.name} can't be compiled for {self.hw.name} yet")
@@ -157,7 +172,7 @@ class Kernel:
         return found
 
     def bind(self, op: Op, *results: Registers) -> None:
-        """Say what the results of an op are."""
+        """Set the registers of the op's results."""
         for value, registers in zip(op.results, results, strict=True):
             assert len(registers) == register_count(value), f"{op.name}: {len(registers)}"
             self.env[value] = registers
@@ -213,7 +228,7 @@ class Kernel:
     # -- places ---------------------------------------------------------------------------------
 
     def at_entry(self, make: Callable[[Builder], V]) -> V:
-        """Emit in the first block, which stays open until the end."""
+        """Emit into the entry block, whose values dominate the whole function."""
         saved = self.b.current
         self.b.at(self.entry)
         made = make(self.b)
@@ -222,7 +237,7 @@ class Kernel:
 
     @contextmanager
     def only_if(self, condition: V | None) -> Generator[None]:
-        """What is emitted within runs only in threads where the condition holds; all if None."""
+        """Code emitted within executes only in threads where the condition holds; all if None."""
         if condition is None:
             yield
             return
@@ -234,11 +249,11 @@ class Kernel:
         self.b.at(after)
 
     def index(self, layout: LinearLayout, out_name: str) -> V:
-        """This thread's part of a coordinate: what its lane and its warp contribute."""
+        """The contribution of lane and warp to a coordinate; emitted once for a layout."""
         return self.team.index(layout, out_name, self.at_entry)
 
     def coordinates(self, layout: LinearLayout, out_name: str) -> Registers:
-        """A coordinate of the element in each register."""
+        """The coordinate `out_name` of the element in each register (i32)."""
         base = self.index(layout, out_name)
         moved = layout.named(layout.moved_by(LANE, WARP))[out_name]
         cache: dict[int, V] = {}
@@ -246,14 +261,14 @@ class Kernel:
         for register in range(layout.in_size(REGISTER)):
             offset = layout.apply({REGISTER: register})[out_name]
             if offset not in cache:
-                # Without common bits a sum is a xor, and sums fold into addresses.
+                # Without common bits, xor equals addition, which folds into addresses.
                 join = self.b.xor if moved & offset else self.b.add
                 cache[offset] = join(base, const(I32, offset))
             found.append(cache[offset])
         return found
 
     def is_first_holder(self, layout: LinearLayout) -> V | None:
-        """Whether no lower lane or warp holds this thread's elements; None if it is always so."""
+        """Predicate: no lower lane or warp holds this thread's elements; None if always true."""
         found: V | None = None
         for name, index in ((LANE, self.lane), (WARP, self.warp)):
             copies = layout.free_variables(name)
@@ -264,7 +279,7 @@ class Kernel:
 
 
 def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Registers:
-    """What `make` gives for each register of the operands; those with the same are made once."""
+    """The result of `make` for each register; called once for each distinct tuple of operands."""
     done: dict[tuple[int, ...], V] = {}
     found: Registers = []
     for values in zip(*operands, strict=True):
@@ -276,7 +291,7 @@ def each_once(make: Callable[..., V], operands: Sequence[Registers]) -> Register
 
 
 def register_count(value: Value) -> int:
-    """Registers of a thread that hold the value."""
+    """Number of registers of a thread that hold the value."""
     return value.layout.in_size(REGISTER) if value.layout is not None else 1
 
 

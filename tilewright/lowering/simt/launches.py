@@ -1,4 +1,5 @@
-"""Launches that overlap: what waits for the ones before, and lets the one after begin."""
+"""Overlapping launches (programmatic dependent launch): waiting for preceding launches, and
+triggering the next."""
 
 from __future__ import annotations
 

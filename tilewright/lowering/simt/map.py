@@ -1,4 +1,4 @@
-"""`tile.map`: each thread runs the body for each of its registers, or group of registers."""
+"""`tile.map`: each thread executes the body for each group of `op.pack` of its registers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.ops.map import Map
 
 @emits(Map)
 def emit_map(kernel: Kernel, op: Map) -> None:
-    """Registers that hold one group of elements, lowest first, stand in a row: `packed_layout`."""
+    """The layout keeps the registers of a group adjacent, lowest element first: `packed_layout`."""
     sources = [kernel.env[s] for s in op.srcs]
     count = len(sources[0])
     found: list[list[V]] = [[] for _ in op.results]

@@ -1,4 +1,8 @@
-"""Loads and stores of global memory, in vectors as wide as layout, alignment and masks allow."""
+"""Loads, stores and addresses of global memory.
+
+An access moves as many successive registers at once as layout, contiguity, alignment and mask allow
+(`vector_length`), at most 16 bytes. A store is executed by one of the threads that hold an element.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from tilewright.ir.core import Value
 from tilewright.layout.families import row_major
 from tilewright.layout.linear import REGISTER
 from tilewright.lowering.emit import I64, LType, V, const, int_type
-from tilewright.lowering.simt.access_report import VECTOR_BYTES, tell_access
+from tilewright.lowering.simt.access_report import VECTOR_BYTES, report_access
 from tilewright.lowering.simt.hardware import CachePolicy
 from tilewright.lowering.simt.kernel import Kernel, Registers, each_once, emits
 from tilewright.lowering.simt.slopes import walk_of
@@ -28,7 +32,7 @@ def _pointee(op: memory.AddPtr) -> LType:
 
 
 def _each_apart(kernel: Kernel, op: memory.AddPtr) -> Registers:
-    """Each address from its own offset."""
+    """Each address computed from its own offset."""
     b, pointee = kernel.b, _pointee(op)
     signed = ir.dtype_of(op.offset.type).is_int_signed()
 
@@ -41,11 +45,11 @@ def _each_apart(kernel: Kernel, op: memory.AddPtr) -> Registers:
 
 
 def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:
-    """Each address from the one before it, by steps that all threads share, where there are such.
+    """Each address computed from the preceding one by a uniform step; None if there is none.
 
-    Two registers hold the first offset and two a step, instead of two each offset. A product of
-    128 x 128 that read its operands by descriptors took 214 registers, and does with 168, so that
-    three programs share a multiprocessor.
+    The live values are then the first offset and one step, 64 bits each, instead of an offset for
+    each address. A product of 128 x 128 that reads its operands through descriptors takes 168
+    registers instead of 214, so that three programs fit on a multiprocessor.
     """
     ptr = kernel.env[op.ptr]
     if ir.dtype_of(op.offset.type).primitive_bitwidth < 64 or any(p is not ptr[0] for p in ptr):
@@ -69,7 +73,7 @@ def _stepped(kernel: Kernel, op: memory.AddPtr) -> Registers | None:
 
 
 def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
-    """How many successive registers one access may take."""
+    """The number of successive registers that one access may move: a power of two, 1 at least."""
     layout = ptr.layout
     if layout is None:
         return 1
@@ -86,7 +90,7 @@ def vector_length(kernel: Kernel, ptr: Value, mask: Value | None) -> int:
 
 
 def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
-    """The first register of each access; registers that hold copies are left out."""
+    """The first register of each access, without registers that hold copies."""
     count = len(kernel.env[ptr])
     copies = ptr.layout.free_variables(REGISTER) if ptr.layout is not None else 0
     return (r for r in range(0, count, length) if not r & copies)
@@ -96,7 +100,7 @@ def groups(kernel: Kernel, ptr: Value, length: int) -> Iterator[int]:
 def emit_load(kernel: Kernel, op: memory.Load) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
     if kernel.ctx.explain:
-        tell_access(kernel, op, length)
+        report_access(kernel, op, length)
     access = Words(kernel.b, op.result.type, length)
     policy = CachePolicy(op.cache, op.evict, op.volatile)
     pointers = kernel.env[op.ptr]
@@ -117,7 +121,7 @@ def emit_load(kernel: Kernel, op: memory.Load) -> None:
 def emit_store(kernel: Kernel, op: memory.Store) -> None:
     length = vector_length(kernel, op.ptr, op.mask)
     if kernel.ctx.explain:
-        tell_access(kernel, op, length)
+        report_access(kernel, op, length)
     access = Words(kernel.b, op.value.type, length)
     policy = CachePolicy(op.cache, op.evict)
     pointers, values = kernel.env[op.ptr], kernel.env[op.value]
@@ -133,7 +137,7 @@ def emit_store(kernel: Kernel, op: memory.Store) -> None:
 
 
 def one_of_many(kernel: Kernel, ptr: Value) -> V | None:
-    """Whether this thread is the one that acts on its elements; None where each has its own."""
+    """Predicate: of the threads that hold an element, this one accesses memory; None if always."""
     if ptr.layout is None:
         return kernel.b.icmp("eq", kernel.thread, const(kernel.thread.type, 0))
     return kernel.is_first_holder(ptr.layout)

@@ -1,4 +1,9 @@
-"""Reductions: over registers, then lanes by shuffles, then warps through shared memory."""
+"""Reductions: over registers, then over lanes by shuffles, then over warps through shared memory.
+
+Output: the reduced tile, each element in every thread that held a part of it (`reduced_layout`),
+with identical bits in all of them. A thread emits one combination for each register, log2(lanes)
+shuffles for each element that remains, and one barrier if the axis is distributed over warps.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +52,13 @@ def emit_reduce(kernel: Kernel, op: Reduce) -> None:
 def _over_lanes(
     kernel: Kernel, op: Reduce, elements: list[Element], bits: Sequence[int], alike: bool = False
 ) -> list[Element]:
-    """Each combined with those of the lanes whose numbers differ in these bits.
+    """Each element combined with those of the lanes whose index differs in `bits` (a butterfly).
 
     Args:
-        alike: the lanes then have the same, though each had its own on the left: a function may
-            give other last digits for operands that are swapped, and threads that take different
-            branches wait for each other for ever.
+        alike: whether all of these lanes must end with the same bits. In a butterfly each lane has
+            its own element on the left; unless the combination is commutative, results may differ
+            in rounding, and copies of an element that differ would let threads diverge at a branch
+            on it, which is undefined, up to a deadlock at the next barrier.
     """
     b = kernel.b
     for bit in bits:
@@ -75,10 +81,10 @@ def _moved(b: Builder, element: Element, move: Callable[[V], V]) -> Element:
 def _over_warps(
     kernel: Kernel, op: Reduce, layout: LinearLayout, elements: list[Element]
 ) -> list[Element]:
-    """Each combined with those of the warps along the axis.
+    """Each element combined with those of the other warps along the axis.
 
-    A thread combines what a few warps have found. Where there are more, lanes that want the same
-    share the work.
+    With few warps, each thread reads and combines all partial results; with many, lanes that hold
+    copies of the same element read a part each, and combine the parts by shuffles.
     """
     b, reduced = kernel.b, reduced_layout(layout, op.axis)
     partials = share_partials(kernel, op, layout, elements, first_lane(kernel, reduced))
@@ -90,15 +96,15 @@ def _over_warps(
 
 
 MOST_WARPS = 8
-"""More than so many warps' results are not all read by each thread. With 32 warps cross entropy of
-rows of 128256 took 870 µs on an H200 when they were, and takes 830; with 8 there is no difference.
-"""
+"""The most warps whose partial results every thread reads by itself. With 32 warps, cross entropy
+of rows of 128256 takes 870 µs on an H200 if every thread reads all, and 830 µs if lanes share the
+work; with 8 warps there is no difference."""
 
-FEW_WARPS = 4  # of fp32, results that one instruction reads
+FEW_WARPS = 4  # partial results of fp32 that one instruction reads
 
 
 def _sharing_lanes(reduced: LinearLayout, count: int) -> list[int]:
-    """The bits of lanes that share the results of so many warps among them."""
+    """The lane bits over which reading the partial results of `count` warps is distributed."""
     if count <= MOST_WARPS:
         return []
     copies = reduced.free_variables(LANE)
@@ -107,13 +113,13 @@ def _sharing_lanes(reduced: LinearLayout, count: int) -> list[int]:
 
 
 CHAINS = 4
-"""Elements of a thread are combined in so many chains: one step waits for the last of its chain
-alone, each element is needed once, in the order in which it may be computed, and a sum of products
-is a chain of fused ones."""
+"""Independent chains in which the elements of a thread are combined. Compared to a tree, each
+element is used in the order of its computation, which keeps live ranges short, and sums of products
+contract to fused multiply-adds; compared to one chain, latencies overlap."""
 
 
 def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[Element]:
-    """One element for each register that remains."""
+    """One element for each register of the reduced tile."""
     copies = layout.free_variables(REGISTER)
     along = sum(1 << bit for bit in axis_bits(layout, REGISTER, op.axis))
     groups: dict[int, list[Element]] = {}
@@ -124,7 +130,7 @@ def _over_registers(kernel: Kernel, op: Reduce, layout: LinearLayout) -> list[El
 
 
 def _chained(kernel: Kernel, combine: Region, elements: list[Element]) -> Element:
-    """All elements combined; their number is a power of two."""
+    """All elements combined, in `CHAINS` chains; their number is a power of two."""
     chains = elements[:CHAINS]
     for i, element in enumerate(elements[CHAINS:]):
         chains[i % CHAINS] = inline(kernel, combine, [*chains[i % CHAINS], *element])

@@ -1,16 +1,17 @@
-"""Prefixes along an axis.
+"""Scans (prefix combinations) along an axis.
 
-The axis is spread as `AxisBits` says: neighbours in registers, then over lanes, over warps, and
-what is left over registers again. Each level gives its totals to the next; then each element is
-combined with all that comes before its run of neighbours:
+The axis is distributed as `AxisBits` describes: successive elements over *near* registers, then
+lanes, then warps, and the rest over *far* registers. Each level scans the totals of the level
+below; finally each element is combined with the total of everything before its near registers:
 
-    near registers   inclusive prefixes, one after the other
-    lanes            prefixes of their totals, by shuffles: log2(lanes) steps
+    near registers   inclusive scan, sequential
+    lanes            scan of their totals by shuffles, log2(lanes) steps (Hillis and Steele)
     warps            totals through shared memory; each thread reads those of all warps
-    far registers    prefixes of the totals of all that, in every thread alike
+    far registers    sequential scan of the totals of all warps, the same in every thread
 
-Nothing comes before the first of a level, so a prefix goes with the condition that there is one.
-With `reverse` all indices along the axis are mirrored.
+The combination has no identity element, and nothing precedes the first element of a level, so an
+exclusive prefix is a pair of a value and a predicate (`Before`). With `reverse`, all indices along
+the axis are mirrored.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ ALWAYS = const(I1, 1)
 
 
 class Before(NamedTuple):
-    """All that comes before a run of elements, combined; nothing does where `holds` is false."""
+    """The combination of all that precedes a run of elements; nothing does if `holds` is false."""
 
     element: Element
     holds: V
@@ -67,7 +68,7 @@ def _bit_sum(bits: Sequence[int]) -> int:
 
 
 def _scattered(number: int, bits: Sequence[int]) -> int:
-    """The number whose bit `bits[i]` is bit i of `number`."""
+    """The number whose bit `bits[i]` is bit i of `number` (as the x86 instruction pdep)."""
     return sum(1 << bit for i, bit in enumerate(bits) if number >> i & 1)
 
 
@@ -126,7 +127,7 @@ class _Scan:
         return self._chosen(before.holds, combined, element)
 
     def _near(self, first: int) -> list[Element]:
-        """Prefixes of the neighbours from a register on."""
+        """The inclusive scan of the near registers, from register `first`."""
         sources = [self.kernel.env[s] for s in self.op.srcs]
         found: list[Element] = []
         for near in self.near:
@@ -137,7 +138,11 @@ class _Scan:
     # -- lanes ----------------------------------------------------------------------------------
 
     def _lanes(self, totals: Sequence[Element]) -> tuple[list[Before | None], list[Element]]:
-        """What lower lanes have, and the totals of all, right in the last lane at least."""
+        """The prefix of all lower lanes, and the totals of all lanes.
+
+        The totals are valid in the last lane along the axis; in all lanes, if far registers need
+        them there.
+        """
         b = self.kernel.b
         mask = _bit_sum(self.order.lanes)
         place = b.xor(self.kernel.lane, mask) if self.op.reverse else self.kernel.lane
@@ -152,7 +157,8 @@ class _Scan:
                 self._chosen(upper, self._combined(other, e), e)
                 for other, e in zip(others, elements, strict=True)
             ]
-        # Only the bits of the axis count down: those between them are passed over by the borrow.
+        # Decrement the bits of `mask` only: the others are 0 in `own`, so that the borrow passes
+        # through them, and are restored afterwards.
         own = b.and_(place, mask)
         previous = b.or_(b.and_(b.sub(own, 1), mask), b.and_(place, ~mask))
         holds = b.icmp("ne", own, 0)
@@ -162,7 +168,7 @@ class _Scan:
         return list(lower), elements
 
     def _from(self, elements: Sequence[Element], place: V, mask: int) -> list[Element]:
-        """The elements of the lane at a place in the order of the scan."""
+        """The elements of the lane at a position in the order of the scan."""
         b = self.kernel.b
         lane = b.xor(place, mask) if self.op.reverse else place
 
@@ -176,10 +182,10 @@ class _Scan:
     def _warps(
         self, before: Sequence[Before | None], totals: Sequence[Element]
     ) -> tuple[list[Before | None], list[Element]]:
-        """What lower warps and lanes have, and the totals of all warps."""
+        """The prefix of all lower warps and lanes, and the totals of all warps."""
         b = self.kernel.b
-        gives = self._is_last_lane()
-        partials = share_partials(self.kernel, self.op, self.layout, totals, gives)
+        writes = self._is_last_lane()
+        partials = share_partials(self.kernel, self.op, self.layout, totals, writes)
         index = compressed(self.kernel, self.kernel.warp, self.order.warps)
         if self.op.reverse:
             index = b.xor(index, (1 << len(self.order.warps)) - 1)
@@ -198,7 +204,7 @@ class _Scan:
         return found, sums
 
     def _is_last_lane(self) -> V:
-        """Whether this lane has the total of its warp, and no lower one has the same."""
+        """Predicate: this lane holds the total of its warp, and no lower lane a copy of it."""
         b = self.kernel.b
         mask = _bit_sum(self.order.lanes)
         copies = reduced_layout(self.layout, self.op.axis).free_variables(LANE) & ~mask
@@ -209,7 +215,7 @@ class _Scan:
     def _far(
         self, before: Sequence[Before | None], totals: Sequence[Element]
     ) -> list[Before | None]:
-        """What lower far registers have, too."""
+        """The prefixes extended by the totals of all lower far registers."""
         count = len(self.far)
         found: list[Before | None] = []
         for start in range(0, len(before), count):
@@ -222,7 +228,7 @@ class _Scan:
         return found
 
     def _both(self, outer: Before | None, inner: Before | None) -> Before | None:
-        """All that comes before: `outer` goes before `inner`."""
+        """The combination of two prefixes, where `outer` precedes `inner`."""
         if outer is None or inner is None:
             return outer or inner
         b = self.kernel.b

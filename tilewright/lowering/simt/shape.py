@@ -1,4 +1,8 @@
-"""Making tiles and changing their shape: registers stay where they are."""
+"""Creation and reshaping of tiles.
+
+No op here moves data between threads: layout assignment gives results the layout in which each
+register is a register of an operand, so that emission only renames registers.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,7 @@ def emit_reshape(kernel: Kernel, op: shape.Reshape) -> None:
 
 @emits(shape.Broadcast)
 def emit_broadcast(kernel: Kernel, op: shape.Broadcast) -> None:
-    """Each register is the one of the source with the same element."""
+    """Each register is the source's register for the same element, in the same thread."""
     layout, source = layout_of(op), op.src.layout
     assert source is not None
     extents = source.shape
@@ -66,11 +70,11 @@ def emit_join(kernel: Kernel, op: shape.Join) -> None:
 
 @emits(shape.Split)
 def emit_split(kernel: Kernel, op: shape.Split) -> None:
-    """One bit of a register's number says to which half it belongs."""
+    """One bit of the register index selects the half."""
     layout = op.src.layout
     assert layout is not None
     found = split(layout)
-    assert found is not None, "layouts were assigned so that registers tell the halves apart"
+    assert found is not None, "layout assignment places the last axis in a register bit"
     _, bit = found
     values = list(enumerate(kernel.env[op.src]))
     halves = [[v for r, v in values if r >> bit & 1 == half] for half in (0, 1)]

@@ -1,8 +1,14 @@
-"""Who may use which bytes of shared memory, and where a barrier must keep them apart.
+"""Allocation of shared memory, and placement of barriers.
 
-Two kinds of things lie there: *buffers*, which are values of the IR, and *scratch*, through which
-an op exchanges data between warps. The scratch that an op needs is registered with `scratch` beside
-its emitter; it writes it, waits for all threads, and reads it.
+Shared memory holds *buffers*, which are values of the IR, and *scratch*, through which an op
+exchanges data between warps. The size of an op's scratch is registered with `scratch`, next to its
+emitter, which writes it, waits for all threads, and reads it.
+
+Input: a function with layouts. Output: the bytes of each op (`spans`), and the ops before which all
+threads must wait (`barriers`). Invariants: memory that is live at the same time does not overlap;
+between two accesses of different ops to the same bytes, at least one of them a write, there is a
+barrier on every path. Time is close to linear in the number of ops: accesses since the last barrier
+are few, and so is the memory live at one time (`_Placed`).
 """
 
 from __future__ import annotations
@@ -19,19 +25,19 @@ from tilewright.lowering.emit import I8, Builder, Module, V, array
 from tilewright.ops.control import Barrier, For, While
 from tilewright.ops.gpu import Allocate, CopyAsync, PermuteBuffer, Share, Slot
 
-ALIGN = 1024  # what the widest swizzle of the hardware repeats after
+ALIGN = 1024  # bytes of a buffer; the period of the widest swizzle
 SCRATCH_ALIGN = 16
-SMALL = 1024  # scratch up to so many bytes is not shared with other ops, which saves barriers
-LASTING = 16 * 1024  # bytes of a program's scratch, in all, that are not shared with other ops
+SMALL = 1024  # scratch up to this size (bytes) is not reused by other ops, which saves barriers
+LASTING = 16 * 1024  # the most bytes of scratch of a program that are not reused by other ops
 
-VIEWS = (Slot, PermuteBuffer)  # ops whose result is memory of their operand
+VIEWS = (Slot, PermuteBuffer)  # ops whose result is a view of their operand's memory
 
 Scratch = Callable[[Any], int]
 SCRATCH: dict[type[Op], Scratch] = {}
 
 
 def scratch(cls: type[Op]) -> Callable[[Scratch], Scratch]:
-    """Register how many bytes an op of this class exchanges through shared memory."""
+    """Register the function that returns the bytes of scratch an op of this class requires."""
 
     def register(fn: Scratch) -> Scratch:
         SCRATCH[cls] = fn
@@ -41,7 +47,7 @@ def scratch(cls: type[Op]) -> Callable[[Scratch], Scratch]:
 
 
 class Span(NamedTuple):
-    """Bytes from `start` up to `end`."""
+    """A range of bytes; `end` is exclusive."""
 
     start: int
     end: int
@@ -51,16 +57,16 @@ class Span(NamedTuple):
 
 
 class Access(NamedTuple):
-    """Bytes that an op reads or writes. `owner` is the op that has the memory."""
+    """Bytes that an op reads or writes. `owner` is the op for which they are allocated."""
 
     owner: Op
     span: Span
     writes: bool
 
     def conflicts(self, other: Access) -> bool:
-        """Whether a barrier must lie between the two.
+        """Whether a barrier is required between the two.
 
-        Of an `Allocate` op's buffer the writers and readers keep the order themselves.
+        Accesses to the buffer of one `Allocate` op are synchronised by the pass that created it.
         """
         own = self.owner is other.owner and isinstance(self.owner, Allocate)
         return (self.writes or other.writes) and not own and self.span.overlaps(other.span)
@@ -70,21 +76,21 @@ Pending = frozenset[Access]
 
 
 def buffer_owner(value: Value) -> Op:
-    """The op that made the buffer of which the value is a view."""
+    """The op that allocates the memory of which the value is a view."""
     op = value.op
     while isinstance(op, VIEWS):
         op = op.buffer.op
-    assert isinstance(op, Share | Allocate), "a buffer is made by an op of its own"
+    assert isinstance(op, Share | Allocate), "only these ops create buffers"
     return op
 
 
 class SharedMemory:
-    """The plan of a function's shared memory.
+    """The shared memory of a function.
 
     Attributes:
-        spans: where each buffer's op, or op with scratch, has its memory.
+        spans: the bytes of each op that creates a buffer or uses scratch.
         barriers: ops before which all threads must wait.
-        bytes: how much memory the program needs.
+        bytes: the size of a program's shared memory.
     """
 
     def __init__(self, fn: Function) -> None:
@@ -95,21 +101,21 @@ class SharedMemory:
         self._walk(fn.body, frozenset())
 
     def declare(self, module: Module, space: int) -> None:
-        """Declare the memory, whose size the launch gives."""
+        """Declare the memory as an external array, whose size is a parameter of the launch."""
         if self.bytes:
             self._base = module.global_variable(
                 "shared", array(I8, 0), "", ALIGN, space=space, linkage="external"
             )
 
     def address(self, b: Builder, op: Op) -> V:
-        """Address of the memory of a buffer's op, or of an op's scratch."""
+        """Address of an op's buffer or scratch."""
         assert self._base is not None
         return b.gep(I8, self._base, self.spans[op].start)
 
     # -- barriers -------------------------------------------------------------------------------
 
     def _accesses(self, op: Op) -> list[Access]:
-        """What the op reads and writes before any barrier of its own."""
+        """The accesses of the op, before any barrier of its own."""
         if isinstance(op, (*VIEWS, Allocate)):
             return []
         found: list[Access] = []
@@ -120,22 +126,30 @@ class SharedMemory:
                 owner = buffer_owner(value)
                 found.append(Access(owner, self.spans[owner], isinstance(op, CopyAsync)))
             elif value.op is not None and value.op.in_flight:
-                # It read until now, whatever barriers there were since it started.
+                # An op in flight reads until its result is used, across barriers in between.
                 found += self._accesses(value.op)
         return found
 
     def _walk(self, region: Region, pending: Pending) -> Pending:
-        """Find barriers, given the accesses since the last one; those since then at the end."""
+        """Place the barriers of a region.
+
+        Args:
+            pending: the accesses since the last barrier at the entry of the region.
+
+        Returns:
+            the accesses since the last barrier at its exit.
+        """
         for op in region:
             if isinstance(op, For | While):
-                # Once more with what the end of the body leaves for its beginning.
+                # The second walk adds the accesses pending at the back edge. It is a fixed point:
+                # barriers are only added, so a third walk would start from no further accesses.
                 ends = self._walk_regions(op.regions, pending)
                 pending |= self._walk_regions(op.regions, pending | ends)
             elif isinstance(op, Barrier):
                 pending = frozenset()
             elif op.concurrent:
-                # A barrier within waits for one team alone: what all warps did before must end
-                # here. Regions need none between each other, as they share no memory.
+                # Barriers within wait for one team only, so accesses of all warps must be complete
+                # before. Regions need no barriers between each other: they share no memory.
                 if pending:
                     self.barriers.add(op)
                 pending = Pending().union(*(self._walk(r, Pending()) for r in op.regions))
@@ -151,7 +165,7 @@ class SharedMemory:
             self.barriers.add(op)
             pending = frozenset()
         if op in self.spans and not isinstance(op, Share | Allocate):
-            # Its own barrier lies between writing its scratch and reading it.
+            # Its own barrier separates the writes of its scratch, and all before, from its reads.
             return frozenset([Access(op, self.spans[op], False)])
         return pending.union(accesses)
 
@@ -161,25 +175,28 @@ class SharedMemory:
         return pending
 
 
-# -- places ---------------------------------------------------------------------------------------
+# -- allocation -----------------------------------------------------------------------------------
 
 
 class _Need(NamedTuple):
-    """Memory that is needed from the first to the last of two moments, both included."""
+    """Memory with its live range: positions in program order, both ends included.
+
+    Memory that `lasts` is live throughout the function.
+    """
 
     op: Op
     bytes: int
     align: int
     first: int
     last: int
-    lasts: bool = False  # it is in use always
-    sides: Mapping[Op, Region] = MappingProxyType({})  # the region it is in of each concurrent op
+    lasts: bool = False
+    sides: Mapping[Op, Region] = MappingProxyType({})  # its region of each enclosing concurrent op
 
     def overlaps(self, other: _Need) -> bool:
-        """Whether both may be in use at the same time.
+        """Whether both may be live at the same time.
 
-        Moments are positions in the text, which say nothing about the order between regions that
-        run at the same time.
+        Program order does not order the regions of a concurrent op, so memory used in two of them
+        is live at the same time.
         """
         if self.first <= other.last and other.first <= self.last:
             return True
@@ -187,13 +204,13 @@ class _Need(NamedTuple):
 
 
 class _Placed:
-    """What has its place, found by when it is needed.
+    """Allocated memory, indexed by live range.
 
-    Most memory is needed for a short time, so looking at all of it for each op would take a time
-    that grows with the square of their number.
+    Positions are grouped into blocks, and short live ranges are listed under each block that they
+    meet. As most are short, an allocation does not have to compare itself with all others.
     """
 
-    BLOCK = 64  # moments
+    BLOCK = 64  # positions
     MOST_BLOCKS = 16
 
     def __init__(self) -> None:
@@ -215,7 +232,7 @@ class _Placed:
             self._short[block].append((need, span))
 
     def during(self, need: _Need) -> list[Span]:
-        """The spans that may be in use at the same time as this need, lowest first."""
+        """The spans that may be live at the same time as `need`, lowest first."""
         found = list(self._long)
         for block in self._blocks(need):
             found += self._short.get(block, ())
@@ -225,11 +242,10 @@ class _Placed:
 
 
 def _allocate(fn: Function) -> dict[Op, Span]:
-    """Memory for all that needs it: at each moment, what is in use lies side by side.
+    """Assign bytes to all buffers and scratch: first fit, in order of decreasing size.
 
-    The largest come first, each at the lowest place that is free for as long as it is needed.
-    Small scratch counts as in use always, so that no barrier is needed before it is written; where
-    there is much of it, what comes later is shared as the large one is.
+    Small scratch is live throughout the function, so that writing it needs no barrier, as long as
+    it takes `LASTING` bytes at most; the rest is reused according to its live range.
     """
     needs = sorted(_needs(fn), key=lambda n: (n.lasts, -n.align, -n.bytes))
     spans: dict[Op, Span] = {}
@@ -247,7 +263,7 @@ def _allocate(fn: Function) -> dict[Op, Span]:
 
 
 def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
-    """The lowest free place, given those that are not, by their starts."""
+    """The lowest free span of sufficient size, given the taken ones sorted by their starts."""
     start = 0
     for span in taken:
         if start + need.bytes <= span.start:
@@ -268,7 +284,7 @@ def _sides(op: Op) -> dict[Op, Region]:
 
 
 def _needs(fn: Function) -> list[_Need]:
-    moments: dict[Op, tuple[int, int]] = {}  # of an op and all that is in it
+    moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0)
     found: list[_Need] = []
     lasting = 0
@@ -303,9 +319,10 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
 
 
 def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> int:
-    """The end of the last op, in the region of the owner, that uses the buffer or a view of it.
+    """The end of the live range of a buffer.
 
-    Of an op in flight, that is the last one that takes its result.
+    That is the end of the last op, in the region of the owner, that contains a use of the buffer or
+    of a view of it. For an op in flight, the uses of its result count.
     """
     last = moments[owner][1]
     for user in value.users:

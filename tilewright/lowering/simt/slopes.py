@@ -1,7 +1,7 @@
-"""How a tile of 64-bit offsets changes along its axes: by multiples of 1 or of a scalar.
+"""Strides of a tile of 64-bit offsets: along each axis a multiple of 1 or of a scalar.
 
-The offsets of the elements of a matrix are ``row * stride + column``. A thread that has several
-rows could hold as many offsets; it need only hold the first, and the stride, which all share.
+The offsets of a matrix are ``row * stride + column``. A thread with several rows then needs only
+the first offset and the uniform stride in registers, instead of an offset for each row.
 """
 
 from __future__ import annotations
@@ -18,19 +18,21 @@ from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 
 @dataclass(frozen=True, slots=True)
 class Slope:
-    """From one element to the next along an axis: `factor` times `scalar`, or `factor` alone."""
+    """The stride along an axis: `factor * scalar`, or `factor` if there is no scalar."""
 
     factor: int
     scalar: Value | None = None
 
 
 Slopes = dict[int, Slope]
-"""By axis, where anything changes along it."""
+"""By axis; axes along which the offset is constant are absent."""
 
 
 def slopes_of(offset: Value) -> Slopes | None:
-    """The slopes of an integer tile, exact as its arithmetic is: modulo 2^64 in a tile of i64. None
-    where it has no such form."""
+    """The strides of an integer tile, exact in its arithmetic (modulo 2^64 for i64).
+
+    None if it has no such form, or only under assumptions.
+    """
     form = AffineForms().of(offset)
     if form.pieces or form.assumed:
         return None
@@ -55,12 +57,9 @@ def _slope(stride: Polynomial) -> Slope | None:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where the offset in each register of a thread is, seen from the first.
+    """The offset in each register of a thread, relative to the first register.
 
-    Attributes:
-        scalars: what it takes multiples of.
-        places: of each register, how many of each.
-        rest: and how much besides.
+    The offset of register r is ``sum(places[r][i] * scalars[i]) + rest[r]``.
     """
 
     scalars: Sequence[Value]
@@ -69,8 +68,10 @@ class Walk:
 
 
 def walk_of(offset: Value) -> Walk | None:
-    """The walk through a tile; None where registers are not at the same distances in all threads,
-    or no scalar tells them."""
+    """The relative offsets of a tile's registers.
+
+    None if they differ between threads, or if they do not depend on a scalar.
+    """
     slopes, moves = slopes_of(offset), _register_moves(offset.layout)
     if not slopes or moves is None:
         return None
@@ -86,11 +87,11 @@ def walk_of(offset: Value) -> Walk | None:
 
 
 def _register_moves(layout: LinearLayout | None) -> list[tuple[int, ...]] | None:
-    """How far the element in each register is from that in the first, along each axis."""
+    """The distance of each register's element from that of the first register, along each axis."""
     if layout is None:
         return None
     places = [layout.apply_flat(r) for r in range(layout.in_size(REGISTER))]
     moved = layout.moved_by(LANE, WARP)
     if any(moved & place for place in places):
-        return None  # it is a xor of the two, not their sum
+        return None  # coordinates are the xor of both parts, here not equal to their sum
     return [layout.coordinates(place) for place in places]

@@ -1,9 +1,9 @@
-"""`tile.sort`: the exchanges of `ops/sort.py: network`, between registers, lanes or warps.
+"""`tile.sort`: the exchanges of the network in `ops/sort.py`, between registers, lanes or warps.
 
-An exchange is a xor of the index along the last axis, and layouts are linear, so the partner of an
-element lies at the same difference of register and lane everywhere: two registers of a thread cost
-a minimum and a maximum, two lanes a shuffle more. What lies in other warps goes through shared
-memory.
+An exchange pairs each element with the one whose index along the last axis differs by an xor with a
+constant. As layouts are linear, the partner is at the same xor of register, lane and warp for all
+elements: an exchange between registers takes a minimum and a maximum, between lanes a shuffle in
+addition, and between warps a round trip through shared memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _exchanges(op: Sort) -> list[Exchange]:
 
 
 def _move(layout: LinearLayout, mask: int) -> dict[str, int] | None:
-    """The bits of register and lane in which an element's partner differs; None: another warp."""
+    """The xor of register and of lane that leads to the partner; None if to other warps."""
     near = layout.select_ins(REGISTER, LANE)
     found = gf2.solve(near.columns, mask)
     if found is None:
@@ -73,7 +73,7 @@ class _Sort:
         done: dict[int, V] = {}
         found: Registers = []
         for register, (own, other) in enumerate(zip(self.values, others, strict=True)):
-            place = self.layout.apply_flat(register)  # of copies it is the same
+            place = self.layout.apply_flat(register)  # the same for copies
             if place not in done:
                 greater = bool(place & exchange.top) != self.op.descending
                 done[place] = self._chosen(own, other, greater, thread)
@@ -81,8 +81,7 @@ class _Sort:
         return found
 
     def _thread_is_upper(self, top: int) -> V | None:
-        """Whether the part of the index that lane and warp give has this bit; None if it never
-        has."""
+        """Predicate: the contribution of lane and warp to the index has this bit; None if never."""
         if not self.layout.moved_by(LANE, WARP) & top:
             return None
         index = self.kernel.index(self.layout.flatten_outs(FLAT), FLAT)
@@ -90,7 +89,7 @@ class _Sort:
         return b.icmp("ne", b.and_(index, top), 0)
 
     def _chosen(self, own: V, other: V, greater: bool, thread: V | None) -> V:
-        """The greater of the two, or the lesser; the other way round where `thread` holds."""
+        """The maximum of the two if `greater`, else the minimum; inverted if `thread` is true."""
         b, signed = self.kernel.b, ir.dtype_of(self.op.src.type).is_int_signed()
         if thread is None:
             name = f"llvm.{'s' if signed else 'u'}{'max' if greater else 'min'}"
@@ -122,7 +121,7 @@ class _Sort:
     def _through_memory(self, mask: int) -> Registers:
         assert self.staged is not None
         if self.written:
-            self.kernel.barrier()  # all have read what is written over now
+            self.kernel.barrier()  # the reads of the preceding exchange are done
         self.written = True
         self.staged.write(self.values)
         places = self.staged.own_places()

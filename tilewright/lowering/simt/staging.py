@@ -1,4 +1,8 @@
-"""A value in shared memory for a moment, row-major, where any thread may read any element of it."""
+"""Staging of a value in the scratch of an op: row-major, readable by all threads.
+
+The writer ends with a barrier; a second write needs a barrier before it, which is the caller's
+responsibility.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,17 @@ FLAT = "flat"
 
 
 def staged_bytes(value: Value) -> int:
-    """The scratch that `Staged` needs for a value."""
+    """Bytes of scratch that `Staged` requires for a value."""
     return prod(shape_of(value.type)) * memory_type(value.type).bits // 8
 
 
 class Staged:
-    """A value that is put into the scratch of an op, and then read from there.
+    """A value that is written to the scratch of an op, and then read from there.
 
     Args:
-        kernel: the kernel that is emitted.
-        op: an op that registers `staged_bytes` of scratch, or more.
-        value: what is put there; only its type and layout matter here.
+        kernel: the kernel to emit into.
+        op: the op that owns the scratch, of `staged_bytes` or more.
+        value: the value to stage; determines type and layout only.
     """
 
     def __init__(self, kernel: Kernel, op: Op, value: Value) -> None:
@@ -38,7 +42,7 @@ class Staged:
         self.base = kernel.shared.address(kernel.b, op)
 
     def write(self, values: Sequence[V]) -> None:
-        """Let the first holder of each element write it, and wait for all."""
+        """Write each element, by its first holder, and wait for all threads."""
         kernel, b = self.kernel, self.kernel.b
         layout = self.value.layout
         copies = layout.free_variables(REGISTER) if layout is not None else 0

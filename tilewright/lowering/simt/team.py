@@ -1,4 +1,4 @@
-"""Warps that run the same code: all of a program, or those of one role."""
+"""Warps that execute the same code: all warps of a program, or those of one role."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tilewright.lowering.emit import I32, Builder, V, const
 
 @dataclass(eq=False, slots=True)
 class Team:
-    """Warps of a program that run the same code and wait for each other.
+    """Warps of a program that execute the same code and share a barrier.
 
-    Layouts count lanes and warps within the team, so the code of an op is the same in each.
+    Layouts number lanes and warps within the team, so emitters don't depend on its position.
 
     Attributes:
-        warps: how many there are, a power of two.
+        warps: their number, a power of two.
         lanes: threads of a warp.
-        first: the number in the program of its first warp.
-        barrier: which of the hardware's barriers is the team's; 0 is that of the whole program.
-        thread, lane, warp: indices of the running thread within the team.
+        first: the index of its first warp in the program.
+        barrier: the index of its hardware barrier; 0 is that of the whole program.
+        thread, lane, warp: indices of the executing thread within the team (i32).
     """
 
     warps: int
@@ -41,16 +41,16 @@ class Team:
 
     @property
     def whole(self) -> bool:
-        """Whether these are all warps of the program, whose barrier is the program's."""
+        """Whether the team consists of all warps of the program."""
         return self.barrier == 0
 
     def index(
         self, layout: LinearLayout, out_name: str, place: Callable[[Callable[[Builder], V]], V]
     ) -> V:
-        """What lane and warp contribute to a coordinate, computed once.
+        """The contribution of lane and warp to a coordinate, emitted once.
 
         Args:
-            place: emits where the value reaches all of the team's code.
+            place: emits code at a position that dominates all code of the team.
         """
         key = layout, out_name
         found = self._terms.get(key)
@@ -72,10 +72,10 @@ class Team:
 def make_team(
     b: Builder, thread: V, lanes: int, warps: int, first: int = 0, barrier: int = 0
 ) -> Team:
-    """The team of so many warps from `first` on.
+    """The team of `warps` warps from warp `first` on.
 
     Args:
-        thread: the index of the running thread in the program.
+        thread: the index of the executing thread in the program.
         barrier: not 0 for a team that is a part of the program.
     """
     own = b.sub(thread, first * lanes) if first else thread

@@ -1,4 +1,4 @@
-"""Elements side by side, as memory and matrix instructions want them."""
+"""Packing of registers into vectors and words, for memory accesses and matrix instructions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WORD_BITS = 32
 
 
 def row(b: Builder, values: Sequence[V], type: ir.Type) -> V:
-    """Registers of this element type as one vector, in the type that memory has; one as a scalar.
+    """Registers as one vector of the type's representation in memory; a single one as a scalar.
 
-    Floats stay floats, so that LLVM can convert neighbours to a narrow type in one instruction.
+    Floats remain floats, so that LLVM can narrow adjacent elements by one packed instruction.
     """
     natural = [_natural(b, v, type) for v in values]
     if len(natural) == 1:
@@ -34,7 +34,10 @@ def _natural(b: Builder, value: V, type: ir.Type) -> V:
 
 
 def words(b: Builder, values: Sequence[V], type: ir.Type, bits: int = 32) -> list[V]:
-    """The same as integers of so many bits, the first element lowest; all must fill them."""
+    """Registers as integers of `bits` bits, the first element in the lowest bits.
+
+    The elements must fill whole integers, or else a single narrower one.
+    """
     joined = row(b, values, type)
     total = joined.type.bits * (joined.type.lanes or 1)
     word = int_type(min(bits, total))
@@ -46,9 +49,10 @@ def words(b: Builder, values: Sequence[V], type: ir.Type, bits: int = 32) -> lis
 
 
 class Words:
-    """Elements of one access as integers: words of 32 bits, or 64 if the elements have as many.
+    """The elements of one access as integers: words of 32 bits, or of 64 for elements of 64.
 
-    One that is narrower than a word is an integer of its size.
+    An access of fewer than 32 bits is one integer of its size. Attributes: `count` integers of
+    `bits` bits hold `length` elements.
     """
 
     def __init__(self, b: Builder, type: ir.Type, length: int) -> None:
@@ -62,11 +66,11 @@ class Words:
         self.count = bits // self.bits
 
     def pack(self, values: Sequence[V]) -> list[V]:
-        """Elements as words."""
+        """Convert elements to words."""
         return whole_words(values) or words(self.b, values, self.type, self.bits)
 
     def unpack(self, words: Sequence[V]) -> list[V]:
-        """Words as elements."""
+        """Convert words to elements, noting in `V.part` the word that contains each narrow one."""
         b = self.b
         if self.length == 1:
             return [self._to_register(words[0])]
@@ -96,7 +100,10 @@ class Words:
 
 
 def whole_words(values: Sequence[V]) -> list[V] | None:
-    """The words that the values are all the parts of, in order; None if they are not."""
+    """The words that consist of exactly these values, in order; None if there are none.
+
+    It lets values that were unpacked from words be packed again without instructions.
+    """
     found: list[V] = []
     place = 0
     for value in values:

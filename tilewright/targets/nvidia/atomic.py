@@ -60,7 +60,7 @@ def emit_atomic(
         operation, _, type = name.rpartition(".")
         name = f"{operation}.v{count}.{type}"
     # `red` can neither acquire nor exchange.
-    reduces = what.order in ("relaxed", "release") and what.kind != "xchg" and not what.wanted
+    reduces = what.order in ("relaxed", "release") and what.kind != "xchg" and not what.returns
     code = Code([] if reduces else [bits] * count)
     at = code.input(place)
     source = row([code.input(b.bitcast(v, bits)) for v in values])
