@@ -286,6 +286,21 @@ def without_duplicates(layout: LinearLayout) -> LinearLayout:
     )
 
 
+def without_idle_threads(layout: LinearLayout) -> LinearLayout:
+    """The same tile, with registers distributed to lanes and warps that hold copies.
+
+    The highest register bits go, so that neighbours stay in one thread. A layout that reaches each
+    element once, or whose threads have one register, is returned as it is.
+    """
+    columns = {name: list(layout.bases(name)) for name, _ in layout.ins}
+    for name in (LANE, WARP):
+        free = layout.free_variables(name)
+        for bit in range(len(columns[name])):
+            if free >> bit & 1 and columns[REGISTER]:
+                columns[name][bit] = columns[REGISTER].pop()
+    return LinearLayout.from_columns(columns, {name: 1 << count for name, count in layout.outs})
+
+
 def _shared(shape: Sequence[int], columns: Sequence[int]) -> LinearLayout:
     sizes = {dim_name(dim): size for dim, size in enumerate(shape)}
     return LinearLayout.from_columns({OFFSET: columns}, sizes)

@@ -122,9 +122,11 @@ def demands_from(op: Op, source: LinearLayout) -> Demands:
             layout = scannable(source, op.axis)
             return Demands([layout] * len(op.srcs), [layout] * len(op.results))
         case Join():
-            return Demands([source] * 2, [shape.join(source)])
+            half = families.without_idle_threads(source)
+            return Demands([half] * 2, [shape.join(half)])
         case Cat():
-            return Demands([source] * 2, [cat_layout(source, op.axis)])
+            half = families.without_idle_threads(source)
+            return Demands([half] * 2, [cat_layout(half, op.axis)])
         case Split():
             return _split_demands(source)
         case InlineAsm() | InlineAsmEffect():
@@ -163,10 +165,16 @@ def cat_layout(half: LinearLayout, axis: int) -> LinearLayout:
 
 
 def _split_demands(source: LinearLayout) -> Demands:
+    """The pair in a register of each thread.
+
+    Where lanes or warps hold the pair, they take other registers in exchange. If they held copies
+    of a half instead, each of n splits in a row would double the work of a thread.
+    """
     found = shape.split(source)
     if found is not None:
         return Demands([source], [found[0]] * 2)
     half = families.without_duplicates(shape.drop_dim(source, len(source.shape) - 1))
+    half = families.without_idle_threads(half)
     return Demands([shape.join(half)], [half] * 2)
 
 
