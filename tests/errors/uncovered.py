@@ -35,7 +35,7 @@ UNCOVERED = (
     Uncovered("ir/printer.py", "", INTERNAL),
     Uncovered("ir/rewriter.py", "", INTERNAL),
     Uncovered("ir/types.py", "", INTERNAL),
-    Uncovered("ir/interpret.py", "its meaning gives", INTERNAL),
+    Uncovered("ir/interpret.py", "`evaluate` returned", INTERNAL),
     Uncovered("runtime/native/*", "", INTERNAL),
     Uncovered("language/types.py", "raise NotImplementedError", "of a base class"),
     Uncovered("runtime/kinds.py", "no room for", "of a plug-in: tests/runtime/test_kinds.py"),

@@ -211,7 +211,7 @@ def test_what_is_released_is_seen_by_who_acquires_it() -> None:
 
 def test_endless_wait_of_an_interpreted_program_is_told() -> None:
     text = "def kernel(x):\n    tl.atomic_poll(x + 1, 5)\n"
-    with pytest.raises(InterpreterError, match=r"waits for ever: .* waits until 5 is in byte 4 of"):
+    with pytest.raises(InterpreterError, match=r"deadlock: .* waits until 5 is in byte 4 of"):
         launch(kernel_from(text), np.zeros(2, np.int32))
 
 

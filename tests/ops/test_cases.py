@@ -27,16 +27,16 @@ def test_every_file_belongs_to_a_family_of_ops() -> None:
 
 PLANTED = """
 func @right(%0: i32) {
-  %1 = arith.neg %0 : i32 -> i64 }  # error[result-type]: gives ['i32']
+  %1 = arith.neg %0 : i32 -> i64 }  # error[result-type]: returns ['i32']
 func @none(%0: i32) {
   control.return [] : () -> ()  # error[terminator]: nothing is wrong
 }
 func @line(%0: i32) {
   %1 = arith.neg %0 : i32 -> i64 }
-  # error[result-type]: gives ['i32']
+  # error[result-type]: returns ['i32']
 }
 func @code(%0: i32) {
-  %1 = arith.neg %0 : i32 -> i64 }  # error[operand-types]: gives ['i32']
+  %1 = arith.neg %0 : i32 -> i64 }  # error[operand-types]: returns ['i32']
 func @message(%0: i32) {
   %1 = arith.neg %0 : i32 -> i64 }  # error[result-type]: gives ['fp32']
 """

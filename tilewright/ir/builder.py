@@ -1,4 +1,4 @@
-"""Insertion of ops: a place, and the source location that new ops get."""
+"""The op builder: an insertion point, and the source location of new ops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ class Builder:
     """Appends ops to a region, or inserts them before an op.
 
     Attributes:
+        region: the region that contains the insertion point.
+        anchor: the op before which new ops are inserted; None to append to the region.
         loc: the location of new ops that have none.
-        pure: whether what is inserted now may have no effects, as in a region that combines.
+        pure: whether ops with effects are forbidden at the insertion point, as in the combine
+            region of a reduction.
     """
 
     def __init__(self, region: Region | None = None) -> None:
@@ -27,8 +30,8 @@ class Builder:
         self.pure = False
 
     def insert(self, op: AnyOp) -> AnyOp:
-        """Insert the op here. It gets the current location unless it has one."""
-        assert self.region is not None, "the builder is nowhere"
+        """Insert the op at the insertion point. It gets the current location unless it has one."""
+        assert self.region is not None, "the builder has no insertion point"
         if op.loc is None:
             op.loc = self.loc
         if self.anchor is None:
@@ -43,7 +46,8 @@ class Builder:
 
     @contextmanager
     def at_end(self, region: Region) -> Generator[Region]:
-        """Append to `region` within the block, then return to the present place and location."""
+        """Append to `region` within the `with` block, then restore the insertion point and the
+        location."""
         saved = self.region, self.anchor, self.loc
         self.region, self.anchor = region, None
         try:
@@ -53,7 +57,8 @@ class Builder:
 
     @contextmanager
     def combining(self, region: Region) -> Generator[Region]:
-        """As `at_end`, for a region that may run any number of times: nothing in it has effects."""
+        """As `at_end`, for a combine region. It may run any number of times, so its ops must be
+        pure."""
         saved, self.pure = self.pure, True
         try:
             with self.at_end(region):
@@ -63,7 +68,7 @@ class Builder:
 
     @contextmanager
     def before(self, op: Op) -> Generator[None]:
-        """Insert before `op` within the block, with its location."""
+        """Insert before `op`, with its location, within the `with` block."""
         saved = self.region, self.anchor, self.loc
         self.region, self.anchor, self.loc = op.parent, op, op.loc
         try:

@@ -1,11 +1,12 @@
 """Values, ops, regions, functions, modules.
 
-A :class:`Region` is one list of ops with arguments: control flow is structured, so there are no
-branches between blocks. Ops of a region are a doubly linked list; every value knows its users.
-The invariants are checked by `ir/verify.py`:
+A :class:`Region` is a single block: a list of ops, with block arguments. Control flow is
+structured, so there are no branches between blocks. The ops of a region form a doubly linked list,
+and every value maintains its users. `ir/verify.py` checks the invariants:
 
-- a value is used only after its definition, in its region or in one nested within it;
-- a region ends with exactly one terminator.
+- a definition dominates its uses: a value is used only after its definition, in the same region or
+  in one nested within it;
+- a region has exactly one terminator, its last op.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 class Value:
     """A typed SSA value: a result of an op, or an argument of a region.
 
-    `layout` says where a GPU holds the elements of a tile: which register of which lane. It is
-    None before layouts are assigned, on targets without them, and of scalars always.
+    `layout` maps the elements of a tile to the registers, lanes and warps of a GPU. It is None for
+    scalars, before layouts are assigned, and on targets without layouts.
     """
 
     __slots__ = ("index", "layout", "owner", "type", "users")
@@ -51,10 +52,8 @@ class Value:
         return self.owner if isinstance(self.owner, Region) else self.owner.parent
 
     def replace_with(self, other: Value) -> None:
-        """Make every user of this value use `other` instead.
-
-        A value made to stand in for this one, without a layout yet, gets this one's.
-        """
+        """Replace all uses of this value by `other`, which takes over the layout unless it already
+        has one."""
         if other.layout is None:
             other.layout = self.layout
         for user in list(self.users):
@@ -65,15 +64,15 @@ class Value:
         return f"<Value {self.index} of {where}: {self.type}>"
 
 
-def _no_meaning(op: Op, *args: Any) -> Any:
-    raise NotImplementedError(f"{op.name} has no meaning by itself: {op.no_evaluate}")
+def _not_evaluable(op: Op, *args: Any) -> Any:
+    raise NotImplementedError(f"{op.name} has no `evaluate`: {op.no_evaluate}")
 
 
 def _execute_as_evaluate(op: Op, state: Any, *args: Any) -> Any:
     return op.evaluate(*args)
 
 
-def _never_wraps(op: Op, *args: Any) -> None:
+def _exact_unknown(op: Op, *args: Any) -> None:
     return None
 
 
@@ -92,8 +91,8 @@ class Op:
     takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False
-    no_evaluate: ClassVar[str] = ""  # why the op has no NumPy meaning of its own
-    no_index_maps: ClassVar[str] = ""  # why its results are not made of its operands' elements
+    no_evaluate: ClassVar[str] = ""  # the reason why the op has no `evaluate`
+    no_index_maps: ClassVar[str] = ""  # the reason why the op has no `index_maps`
 
     operands: list[Value]
     results: list[Value]
@@ -104,35 +103,39 @@ class Op:
     prev: Op | None
     next: Op | None
 
-    # -- facets that subclasses give ------------------------------------------------------------
+    # -- interface that subclasses implement ----------------------------------------------------
 
     def result_types(self) -> tuple[Type, ...]:
-        """Types of the results, from the operands and attributes."""
+        """Types of the results, inferred from the operands and attributes."""
         return (self.result_type(),)
 
     def result_type(self) -> Type:
         """Type of the only result."""
-        raise NotImplementedError(f"{self.name} gives no result type")
+        raise NotImplementedError(f"{self.name} does not define `result_type`")
 
     def verify(self) -> None:
         """Raise `IRError` (with `require`) unless the op is well formed."""
 
-    # Methods, declared so that each op names and types the arguments that it takes.
+    # The following are methods. They are declared as callables because each op has its own
+    # parameters, one per operand.
 
-    evaluate: ClassVar[Callable[..., Any]] = _no_meaning
-    """The meaning of the op on NumPy arrays; a tuple when there are several results."""
+    evaluate: ClassVar[Callable[..., Any]] = _not_evaluable
+    """The semantics of a pure op: NumPy arrays of the operands to the array of the result, or to a
+    tuple of arrays if there are several results."""
 
     execute: ClassVar[Callable[..., Any]] = _execute_as_evaluate
-    """The meaning of an op that needs the machine: memory, program ids, nested regions. It takes
-    the machine's state before the operands."""
+    """The semantics of an op that accesses memory, reads program ids or runs nested regions. Its
+    first parameter is the interpreter's `State`, followed by the operands."""
 
-    exact: ClassVar[Callable[..., Any]] = _never_wraps
-    """Of an op whose integers wrap: what `evaluate` would give if they did not, as integers of 64
-    bits; None for types of which it cannot say."""
+    exact: ClassVar[Callable[..., Any]] = _exact_unknown
+    """For an op with wrapping integer arithmetic: the result without wrap-around, as an int64
+    array; None for types for which int64 does not suffice. The overflow check compares it with
+    `evaluate`."""
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
-        """For each operand, which of its elements an element of a result is made of; None where the
-        result does not depend on the operand. See `ir/index_map.py`."""
+        """For each operand, the map from elements of the result to the elements of the operand that
+        they depend on; None where the result does not depend on the operand. See
+        `ir/index_map.py`."""
         if self.operands and not self.elementwise:
             raise NotImplementedError(f"{self.name} has no index maps: {self.no_index_maps}")
         return (identity(shape_of(self.results[result].type)),) * len(self.operands)
@@ -180,7 +183,7 @@ class Op:
         self.operands = []
 
     def remove(self) -> None:
-        """Take the op out of its region; it keeps its operands and may be inserted elsewhere."""
+        """Unlink the op from its region; it keeps its operands and may be inserted elsewhere."""
         region = self.parent
         assert region is not None
         if self.prev is None:
@@ -194,7 +197,7 @@ class Op:
         self.parent = self.prev = self.next = None
 
     def erase(self) -> None:
-        """Remove the op and all that is in it. Its results must have no users."""
+        """Unlink and delete the op with its nested ops. Its results must have no users."""
         assert not any(r.users for r in self.results), f"{self.name} still has users"
         if self.parent is not None:
             self.remove()
@@ -203,9 +206,9 @@ class Op:
         self.drop_operands()
 
     def clone(self, mapping: dict[Value, Value]) -> Op:
-        """A detached copy with operands, nested ones too, replaced as `mapping` says.
+        """A detached deep copy, with operands (also of nested ops) replaced according to `mapping`.
 
-        The results of the copy are added to `mapping`.
+        Adds the results of the copy to `mapping`.
         """
         new = object.__new__(type(self))
         new.operands = []
@@ -230,7 +233,7 @@ class Op:
             value.users[self] = value.users.get(self, 0) + 1
 
     def walk(self) -> Iterator[Op]:
-        """This op, then all within it, in order."""
+        """This op, then all nested ops, in pre-order."""
         yield self
         for region in self.regions:
             yield from region.walk()
@@ -251,7 +254,8 @@ def _drop_use(value: Value, user: Op) -> None:
 
 
 class Region:
-    """A list of ops with arguments. `parent` is the op that holds it; None in a function's body."""
+    """A single block: a list of ops, with arguments. `parent` is the op that contains it; None for
+    the body of a function."""
 
     __slots__ = ("args", "first", "last", "parent")
 
@@ -267,7 +271,8 @@ class Region:
         return arg
 
     def __iter__(self) -> Iterator[Op]:
-        """The ops in order. The current op may be erased and ops inserted before it meanwhile."""
+        """The ops in order. During the iteration the current op may be erased, and ops may be
+        inserted before it."""
         op = self.first
         while op is not None:
             following = op.next
@@ -282,7 +287,7 @@ class Region:
             op = before
 
     def walk(self) -> Iterator[Op]:
-        """All ops within, in order; the current one may be erased."""
+        """All ops, nested ones too, in pre-order; the current one may be erased."""
         op = self.first
         while op is not None:
             following = op.next
@@ -357,11 +362,11 @@ class Region:
 
 
 class Function:
-    """A function: a kernel when it is the module's entry, a device function otherwise.
+    """A function: the kernel if it is the module's entry, a device function otherwise.
 
-    `arg_attrs` holds, per argument, facts that the caller promises: ``divisibility`` (an int: of
-    the integer, or of the address in bytes), ``alias`` (an int: two pointers with different
-    classes never reach the same byte).
+    `arg_attrs` holds, for each argument, properties guaranteed by the caller: ``divisibility`` (an
+    int: a divisor of the integer, or of the address in bytes) and ``alias`` (an int, the alias
+    class: accesses through pointers of different classes do not overlap).
     """
 
     def __init__(
@@ -397,7 +402,7 @@ class Function:
 
 
 class Module:
-    """Functions by name. The first is the entry."""
+    """Functions by name. The first one is the entry."""
 
     def __init__(self, functions: Sequence[Function] = ()) -> None:
         self.functions: dict[str, Function] = {}

@@ -1,4 +1,4 @@
-"""Op declarations: classes with fields, from which everything else is derived.
+"""Op declarations: classes with typed fields.
 
     class Sum(Op, name="tile.sum", traits=PURE):
         \"\"\"Sum of `src` along `axis`.
@@ -9,9 +9,10 @@
         src: Value = operand()
         axis: int = attr()
 
-defines ``Sum(src, axis=1)``, ``op.src``, ``op.axis``, matching with ``case Sum(src, axis)``, the
-printer, the parser, cloning and the key for cse. Operand fields come first, in printing order;
-`optional` ones may be None, and a `variadic` one holds any number of operands.
+The declaration defines the constructor ``Sum(src, axis=1)``, the accessors ``op.src`` and
+``op.axis``, and the pattern ``case Sum(src, axis)``; the printer, the parser, cloning and the key
+for cse are derived from it. Operand fields come first, in printing order; `optional` ones may be
+None, and a `variadic` one holds any number of operands.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def region() -> Any:
 
 
 class _FixedOperand:
-    """Accessor of an operand at a fixed position."""
+    """Accessor of an operand field in an op with required operands only."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -100,6 +101,8 @@ class _SpanOperand:
 
 
 class _RegionField:
+    """Accessor of a region field."""
+
     def __init__(self, index: int) -> None:
         self.index = index
 
@@ -205,7 +208,7 @@ _EXAMPLE = re.compile(
 
 
 def example_of(cls: type[CoreOp]) -> str:
-    """The example IR in the op's docstring: everything from its first line of IR."""
+    """The IR example in the op's docstring: its text from the first line of IR on."""
     doc = cls.__doc__ or ""
     found = _EXAMPLE.search(doc)
     return textwrap.dedent(doc[found.start() :]).strip() if found else ""

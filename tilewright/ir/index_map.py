@@ -1,12 +1,14 @@
-"""Which element of an operand an element of a result is made of: how axes pass through an op.
+"""Index maps: the correspondence between the axes of an op's operands and those of its results.
 
-An op declares it once, in `Op.index_maps`; analyses, layouts and code generation all read that. Of
-an operand of shape 4x1 that is broadcast to 4x8,
+An index map takes the index of an element of a result to the index of the element of one operand
+that it depends on, like the indexing maps of MLIR's linalg ops. An op declares its maps once, in
+`Op.index_maps`; analyses, layout propagation and code generation use them. For an operand of shape
+4x1 that is broadcast to 4x8,
 
     IndexMap(source=(4, 1), target=(4, 8), axes=(Along(0), Fixed(0)))
 
-says that the element of the result at (i, j) is made of the operand's element at (i, 0). It has one
-term for each axis of the **operand**, in coordinates of the result:
+maps the element (i, j) of the result to the element (i, 0) of the operand. There is one term for
+each axis of the **operand**, in coordinates of the result:
 
 | term | the coordinate along this axis of the operand is |
 |---|---|
@@ -14,11 +16,11 @@ term for each axis of the **operand**, in coordinates of the result:
 | `Fixed(index)` | `index` |
 | `Reversed(axis)` | the result's coordinate along `axis`, counted from the other end |
 | `Shifted(axis, by)` | the result's coordinate along `axis`, plus `by` |
-| `Part(axes, divisor, extent)` | `position // divisor % extent` of the position along `axes` |
+| `Part(axes, divisor, extent)` | `position // divisor % extent`, of the position over `axes` |
 | `Picked(operand)` | the element of another operand, an integer, clamped to the axis |
-| `Every()` | any: elements at several indices may take part, as in a reduction |
+| `Every()` | unknown, or several: as along the axis of a reduction |
 
-A position along axes is row-major: of a 4x8 tile, (i, j) is at 8 i + j along (0, 1).
+Positions are row-major: in a 4x8 tile, the position of (i, j) over the axes (0, 1) is 8 i + j.
 """
 
 from __future__ import annotations
@@ -74,14 +76,14 @@ Term = Along | Fixed | Reversed | Shifted | Part | Picked | Every
 
 @dataclass(frozen=True, slots=True)
 class IndexMap:
-    """See the module's documentation.
+    """A map from indices of a result to indices of an operand; see the module docstring.
 
     Attributes:
         source: the shape of the operand.
         target: the shape of the result.
         axes: a term for each axis of the operand.
-        domain: for each axis of the result, the indices at which it is made of this operand; None
-            for all. Of two tiles that are joined each has its half.
+        domain: for each axis of the result, the indices at which the result depends on this
+            operand; None for all. For `join`, the domains of the two operands are disjoint.
     """
 
     source: Shape
@@ -91,20 +93,22 @@ class IndexMap:
 
     @property
     def single(self) -> bool:
-        """Whether an element of the result is made of one element of the operand, known now."""
+        """Whether each element of the result depends on one element of the operand, whose index is
+        known at compile time."""
         return not any(isinstance(term, Every | Picked) for term in self.axes)
 
     @property
     def aligned(self) -> bool:
-        """Whether axes are only reordered, inserted and repeated: each axis of the operand is one
-        of the result, or has length 1."""
+        """Whether axes are only permuted, inserted and broadcast: each axis of the operand is an
+        axis of the result, or has length 1."""
         return self.domain is None and all(
             isinstance(term, Along) or term == Fixed(0) for term in self.axes
         )
 
     def at(self, index: Sequence[int]) -> tuple[int | None, ...] | None:
-        """The operand's coordinates for an element of the result; None along an axis where they
-        depend on numbers or are several. None if it is not made of this operand.
+        """The index of the operand's element for the element of the result at `index`. An item is
+        None along an axis where the coordinate is data-dependent or not unique. Returns None if
+        `index` is outside the domain.
 
             broadcast((4, 1), (4, 8)).at((2, 5))    # (2, 0)
         """
@@ -116,8 +120,8 @@ class IndexMap:
         match term:
             case Along(axis):
                 return index[axis]
-            case Fixed(place):
-                return place
+            case Fixed(position):
+                return position
             case Reversed(axis):
                 return self.target[axis] - 1 - index[axis]
             case Shifted(axis, by):
@@ -131,22 +135,22 @@ class IndexMap:
                 return None
 
     def inverse(self) -> IndexMap:
-        """The same from the other side: for each axis of the result, in coordinates of the operand,
-        where an element of the operand goes. `Every` stands for an axis along which it may go to
-        several places, as it does where it is broadcast."""
+        """The map from indices of the operand to indices of the result: one term for each axis of
+        the result, in coordinates of the operand. It is `Every` along an axis where an element of
+        the operand may have several indices in the result, as along a broadcast axis."""
         return _inverse(self)
 
 
 @lru_cache(4096)
-def _inverse(given: IndexMap) -> IndexMap:
-    if any(isinstance(term, Part) for term in given.axes):
-        return reshaped(given.target, given.source)
-    axes: list[Term] = [Fixed(0) if extent == 1 else Every() for extent in given.target]
-    for axis, indices in enumerate(given.domain or ()):
+def _inverse(forward: IndexMap) -> IndexMap:
+    if any(isinstance(term, Part) for term in forward.axes):  # only reshapes have such terms
+        return reshaped(forward.target, forward.source)
+    axes: list[Term] = [Fixed(0) if extent == 1 else Every() for extent in forward.target]
+    for axis, indices in enumerate(forward.domain or ()):
         if len(indices) == 1:
             axes[axis] = Fixed(indices[0])
-    domain = [range(extent) for extent in given.source]
-    for own, term in enumerate(given.axes):
+    domain = [range(extent) for extent in forward.source]
+    for own, term in enumerate(forward.axes):
         match term:
             case Along(axis):
                 axes[axis] = Along(own)
@@ -158,8 +162,8 @@ def _inverse(given: IndexMap) -> IndexMap:
                 domain[own] = range(index, index + 1)
             case _:
                 pass
-    whole = all(len(d) == extent for d, extent in zip(domain, given.source, strict=True))
-    return IndexMap(given.target, given.source, tuple(axes), None if whole else tuple(domain))
+    whole = all(len(d) == extent for d, extent in zip(domain, forward.source, strict=True))
+    return IndexMap(forward.target, forward.source, tuple(axes), None if whole else tuple(domain))
 
 
 # -- the maps of common ops -----------------------------------------------------------------------
@@ -167,20 +171,21 @@ def _inverse(given: IndexMap) -> IndexMap:
 
 @lru_cache(4096)
 def identity(shape: Shape) -> IndexMap:
-    """Each element is made of the one at the same place."""
+    """Each element depends on the one at the same index."""
     return IndexMap(shape, shape, tuple(Along(axis) for axis in range(len(shape))))
 
 
 @lru_cache(4096)
 def replaced(shape: Shape, axis: int, term: Term) -> IndexMap:
-    """Each element is made of the one at the same place, but for what a term says of one axis."""
+    """The identity, except for the term of one axis."""
     axes = identity(shape).axes
     return IndexMap(shape, shape, (*axes[:axis], term, *axes[axis + 1 :]))
 
 
 @lru_cache(4096)
 def with_new_axis(shape: Shape, axis: int, extent: int, index: int | None = None) -> IndexMap:
-    """The result has one more axis, at position `axis`; at one index along it, or at all."""
+    """The result has an additional axis of length `extent` at position `axis`. The operand supplies
+    its elements at `index` along it; at all indices if None."""
     target = (*shape[:axis], extent, *shape[axis:])
     axes = tuple(Along(own + (own >= axis)) for own in range(len(shape)))
     if index is None:
@@ -192,7 +197,7 @@ def with_new_axis(shape: Shape, axis: int, extent: int, index: int | None = None
 
 @lru_cache(4096)
 def without_axis(shape: Shape, axis: int, term: Term) -> IndexMap:
-    """The result lacks an axis of the operand, of which a term says what takes part."""
+    """The result lacks the operand's axis `axis`; the operand's coordinate along it is `term`."""
     axes: list[Term] = [Along(own - (own > axis)) for own in range(len(shape))]
     axes[axis] = term
     return IndexMap(shape, (*shape[:axis], *shape[axis + 1 :]), tuple(axes))
@@ -200,7 +205,7 @@ def without_axis(shape: Shape, axis: int, term: Term) -> IndexMap:
 
 @lru_cache(4096)
 def broadcast(shape: Shape, to: Shape) -> IndexMap:
-    """Axes of length 1 are repeated; a scalar is along all axes."""
+    """Axes of length 1 are broadcast; a scalar is broadcast to any shape."""
     if not shape:
         return IndexMap(shape, to, ())
     pairs = enumerate(zip(shape, to, strict=True))
@@ -217,7 +222,8 @@ def permuted(shape: Shape, order: tuple[int, ...]) -> IndexMap:
 
 @lru_cache(4096)
 def concatenated(shape: Shape, axis: int, start: int, length: int) -> IndexMap:
-    """The operand is from `start` on along an axis of the result that is `length` long."""
+    """The operand of a concatenation that starts at index `start` of the result's axis, whose
+    extent is `length`."""
     domain = [range(n) for n in shape]
     domain[axis] = range(start, start + shape[axis])
     target = (*shape[:axis], length, *shape[axis + 1 :])
@@ -227,10 +233,10 @@ def concatenated(shape: Shape, axis: int, start: int, length: int) -> IndexMap:
 
 @lru_cache(4096)
 def reshaped(shape: Shape, to: Shape) -> IndexMap:
-    """The same elements in row-major order under another shape.
+    """A reshape, which preserves the row-major order of elements.
 
-    Axes that keep their extent between the same neighbours are `Along`; others are parts of
-    positions along as few axes as possible: each group of `reshape_groups` is apart.
+    The map is built separately for each of the `reshape_groups`: an axis that is a group of its own
+    is `Along`; the terms of others are over as few axes as possible.
 
         reshaped((4, 8), (32,)).axes        # Part((0,), 8, 4), Part((0,), 1, 8)
         reshaped((32, 3), (4, 8, 3)).axes   # Part((0, 1), 1, 32), Along(2)
@@ -245,7 +251,7 @@ def reshaped(shape: Shape, to: Shape) -> IndexMap:
 
 
 def _part(to: Shape, axes: tuple[int, ...], divisor: int, extent: int) -> Term:
-    """`position // divisor % extent` of the position along as few of these axes as will do."""
+    """The term `position // divisor % extent` over `axes`, reduced to the fewest axes."""
     while divisor % to[axes[-1]] == 0:
         divisor //= to[axes[-1]]
         axes = axes[:-1]
@@ -257,8 +263,8 @@ def _part(to: Shape, axes: tuple[int, ...], divisor: int, extent: int) -> Term:
 
 
 def reshape_groups(shape: Shape, to: Shape) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """The axes of both sides of a reshape in the smallest groups of equal products, first axes
-    first. Axes of length 1 are in none.
+    """The axes of a reshape's operand and result, split into the smallest groups with equal numbers
+    of elements, outermost first. Axes of length 1 are in no group.
 
         list(reshape_groups((4, 8, 3), (32, 1, 3)))     # ((0, 1), (0,)), ((2,), (2,))
     """
@@ -279,7 +285,8 @@ def reshape_groups(shape: Shape, to: Shape) -> Iterator[tuple[tuple[int, ...], t
 
 @lru_cache(4096)
 def packed(shape: Shape, pack: int) -> IndexMap:
-    """Each element is made of the `pack` around it that follow one another in row-major order."""
+    """Each element depends on the aligned group of `pack` consecutive elements, in row-major order,
+    that contains it."""
     if pack == 1:
         return identity(shape)
     if shape and shape[-1] % pack == 0:
@@ -289,5 +296,5 @@ def packed(shape: Shape, pack: int) -> IndexMap:
 
 @lru_cache(4096)
 def mixed(shape: Shape, to: Shape) -> IndexMap:
-    """Each element may be made of all."""
+    """Each element may depend on all elements of the operand."""
     return IndexMap(shape, to, (Every(),) * len(shape))

@@ -1,10 +1,10 @@
-"""Runs tile IR on NumPy, through each op's `evaluate` or `execute`: what targets must agree with.
+"""The reference interpreter: executes tile IR on NumPy, through the `evaluate` or `execute` of ops.
 
     x, y = np.arange(8.0, dtype=np.float32), np.zeros(8, np.float32)
     interpret(module, grid=(2,), args=[x, y, 8])
 
-Programs run one after the other, each from its start to its end. So a program that waits for a
-later one waits for ever; no kernel may rely on programs running at the same time.
+Compiled code must agree with it. Programs run sequentially, each to completion, so a program that
+waits for a later one deadlocks; kernels must not rely on programs running concurrently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 class _Out(NamedTuple):
-    """Where a result goes, and what it must be."""
+    """The frame slot of a result, and its expected element type and shape."""
 
     slot: int
     dtype: np.dtype[Any]
@@ -46,6 +46,8 @@ class _Out(NamedTuple):
 
 
 class _Step(NamedTuple):
+    """An op prepared for execution; `inputs` are the frame slots of its operands."""
+
     op: Op
     call: Callable[..., Any]
     takes_state: bool
@@ -54,7 +56,15 @@ class _Step(NamedTuple):
 
 
 class _Code(NamedTuple):
-    """A region made ready: its arguments' slots, its ops but the terminator, what it yields."""
+    """A region prepared for execution.
+
+    Attributes:
+        params: the frame slots of its arguments.
+        steps: its ops, without the terminator.
+        yields: the frame slots of the terminator's operands.
+        vectorises: whether all ops are elementwise on scalars, so that the region can be evaluated
+            on arrays.
+    """
 
     params: tuple[int, ...]
     steps: tuple[_Step, ...]
@@ -63,7 +73,7 @@ class _Code(NamedTuple):
 
 
 class _Once:
-    """An op without operands: its value is computed once for all programs."""
+    """An op without operands, whose value is the same in all programs: evaluated at most once."""
 
     def __init__(self, evaluate: Callable[[], Any]) -> None:
         self.evaluate = evaluate
@@ -75,8 +85,8 @@ class _Once:
         return self.value
 
 
-class _Unwrapped:
-    """An op on integers that must not wrap."""
+class _OverflowChecked:
+    """An op on integers that raises OverflowError instead of wrapping."""
 
     def __init__(self, op: Op) -> None:
         self.op = op
@@ -101,11 +111,11 @@ class _Unwrapped:
 
 
 class State:
-    """What `execute` sees of the machine.
+    """The state of the abstract machine, passed to `Op.execute`.
 
     Attributes:
-        program_id: this program's index on each of the three axes.
-        grid: the launch's extent on each of the three axes.
+        program_id: the index of the current program along each of the three axes.
+        grid: the extent of the launch along each of the three axes.
         memory: see `ir/memory.py`.
     """
 
@@ -120,10 +130,10 @@ class State:
         self._sizes: dict[str, int] = {}
         self._frame: list[Any] = []
 
-    # -- what ops call --------------------------------------------------------------------------
+    # -- called by ops --------------------------------------------------------------------------
 
     def run(self, region: Region, args: Sequence[Any]) -> list[Array]:
-        """Run a region; returns the values of its terminator's operands."""
+        """Run a region and return the values of its terminator's operands."""
         code = self._codes[region]
         frame = self._frame
         for slot, arg in zip(code.params, args, strict=True):
@@ -134,9 +144,10 @@ class State:
     def run_vectorised(
         self, region: Region, arrays: Sequence[Array], shape: tuple[int, ...]
     ) -> list[Array]:
-        """Run a region of scalars on each element of arrays of this shape.
+        """Run a region with scalar arguments on each element of arrays of this shape.
 
-        One NumPy operation an op where all are elementwise; else element after element.
+        Each op is one NumPy operation if all of them are elementwise; otherwise the region runs
+        once per element.
         """
         code = self._codes[region]
         if not code.vectorises:
@@ -148,10 +159,14 @@ class State:
         return [np.broadcast_to(frame[slot], shape) for slot in code.yields]
 
     def call(self, name: str, args: Sequence[Any]) -> list[Array]:
-        """Run a function of the module; returns its results."""
+        """Call a function of the module and return its results.
+
+        Raises:
+            LookupError: the module has no function of this name.
+        """
         function = self.module.functions.get(name)
         if function is None:
-            raise LookupError(f"there is no function @{name} to call")
+            raise LookupError(f"there is no function @{name} in the module")
         if name not in self._sizes:
             self._prepare(function)
         saved = self._frame
@@ -170,15 +185,15 @@ class State:
             for step in code.steps:
                 _, call, takes_state, inputs, outputs = step
                 operands = [frame[slot] for slot in inputs]
-                got = call(self, *operands) if takes_state else call(*operands)
-                if type(got) is not tuple:
-                    got = (got,)
-                for (slot, dtype, shape), value in zip(outputs, got, strict=True):
+                results = call(self, *operands) if takes_state else call(*operands)
+                if type(results) is not tuple:
+                    results = (results,)
+                for (slot, dtype, shape), value in zip(outputs, results, strict=True):
                     array = np.asarray(value)
                     if array.dtype != dtype or (check_shapes and array.shape != shape):
                         raise TypeError(
-                            f"its meaning gives {array.dtype} of shape {array.shape}, its type is "
-                            f"{dtype} of shape {shape}"
+                            f"`evaluate` returned {array.dtype} of shape {array.shape}, but the "
+                            f"result type is {dtype} of shape {shape}"
                         )
                     frame[slot] = array
         except (InterpreterError, DeviceAssertionError):
@@ -193,8 +208,8 @@ class State:
     ) -> list[Array]:
         outs = [np.zeros(shape, numpy_of(v.type)) for v in region.terminator.operands]
         for index in np.ndindex(shape):
-            found = self.run(region, [np.asarray(a[index]) for a in arrays])
-            for out, value in zip(outs, found, strict=True):
+            results = self.run(region, [np.asarray(a[index]) for a in arrays])
+            for out, value in zip(outs, results, strict=True):
                 out[index] = value
         return outs
 
@@ -209,7 +224,7 @@ class State:
     # -- preparation ----------------------------------------------------------------------------
 
     def _prepare(self, function: Function) -> None:
-        """Number the function's values and list the steps of its regions."""
+        """Assign frame slots to the function's values and prepare its regions."""
         slots: dict[Any, int] = {}
         self._prepare_region(function.body, slots)
         self._sizes[function.name] = len(slots)
@@ -233,28 +248,29 @@ class State:
         )
 
     def _step(self, op: Op, slots: dict[Any, int]) -> _Step:
-        # the state is passed at each call, not bound here: a cycle would keep the arguments alive
-        takes_state = _needs_machine(op)
+        # The state is passed at each call instead of being bound here: the reference cycle would
+        # keep the arguments alive.
+        takes_state = _needs_state(op)
         call = op.execute if takes_state else with_numbers(op)
         if not takes_state and not op.operands:
             call = _Once(call)
         if self.memory.checks.overflow and type(op).exact is not Op.exact:
-            call = _Unwrapped(op)
+            call = _OverflowChecked(op)
         outputs = tuple(_Out(slots[r], numpy_of(r.type), shape_of(r.type)) for r in op.results)
         return _Step(op, call, takes_state, tuple(slots[v] for v in op.operands), outputs)
 
 
-def _needs_machine(op: Op) -> bool:
+def _needs_state(op: Op) -> bool:
     return type(op).execute is not Op.execute
 
 
 def _is_scalar_elementwise(op: Op) -> bool:
     tiles = any(isinstance(r.type, Tile) for r in op.results)
-    return op.elementwise and not (tiles or op.regions or _needs_machine(op))
+    return op.elementwise and not (tiles or op.regions or _needs_state(op))
 
 
 def _excerpt(array: Any) -> str:
-    """The value in a line or two, for messages."""
+    """The abbreviated value on one line, for messages."""
     text = np.array2string(np.asarray(array), threshold=8, edgeitems=3, max_line_width=1000)
     return " ".join(text.split())
 
@@ -275,16 +291,16 @@ def interpret(
         grid: the extent on one to three axes.
         args: one for each argument of the entry. For a pointer: an array, of which the pointer
             is the address of the first element, whatever its strides; a `Buffer`; or an int, the
-            address of memory of unknown extent (0 is null). Else a number, or an array of the
+            address of memory of unknown extent (0 is null). Otherwise a number, or an array of the
             argument's type and shape. Arrays are written in place.
-        checks: what to look for besides; by default accesses out of bounds.
-        seed: run the programs in an order shuffled by it, to find kernels that rely on order.
-        reachable: further arrays or buffers, reached through pointers that lie in memory.
+        checks: the errors to detect; by default, accesses out of bounds.
+        seed: shuffle the order of the programs with this seed, to find kernels that depend on it.
+        reachable: further arrays or buffers that the kernel reaches through pointers in memory.
 
     Raises:
-        InterpreterError: an op failed or a check found something; the message names the source
+        InterpreterError: an op failed, or a check detected an error; the message names the source
             line, the program and the operands.
-        TypeError: the arguments do not fit the entry.
+        TypeError: the arguments do not match the parameters of the entry.
     """
     extents = _grid(grid)
     programs = list(_programs(extents))
@@ -302,12 +318,12 @@ def interpret(
 def evaluate_function(
     fn: Function, args: Sequence[Any], *, module: Module | None = None
 ) -> list[Array]:
-    """The results of one call of a function, as the only program of its grid.
+    """Call a function in a grid of one program and return its results.
 
     Args:
-        fn: the function; it may read and write memory, too.
+        fn: the function; it may read and write memory.
         args: as for `interpret`.
-        module: where the functions are that it calls.
+        module: the module of the functions that it calls; by default a module of `fn` alone.
 
     >>> from tilewright.ir.parser import parse_module
     >>> from tilewright.ops import arith
@@ -340,7 +356,7 @@ def _programs(grid: tuple[int, int, int]) -> Iterator[tuple[int, int, int]]:
 def _bind(
     fn: Function, args: Sequence[Any], reachable: Sequence[Any]
 ) -> tuple[list[Array], list[Buffer]]:
-    """The entry's arguments as arrays, and the memory they point to."""
+    """The values of the arguments, and the buffers that they point to."""
     if len(args) != len(fn.args):
         raise TypeError(f"@{fn.name} takes {len(fn.args)} arguments, not {len(args)}")
     names = fn.arg_names or [""] * len(args)
@@ -377,7 +393,8 @@ def _buffer(value: Any, type: Pointer, name: str) -> Buffer | None:
 
 
 def _number(value: Any, type: Type, name: str) -> Array:
-    """A value of the type, from a Python number, a NumPy number or an array that fits exactly."""
+    """The argument as an array of the type, from a Python or NumPy scalar that the type can
+    represent, or from an array of the same element type and shape."""
     shape, dtype = shape_of(type), numpy_of(type)
     if isinstance(value, np.ndarray):
         if value.dtype != dtype or value.shape != shape:

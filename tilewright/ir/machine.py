@@ -1,4 +1,4 @@
-"""The GPU that a kernel is compiled for, as far as passes and the common lowering must know it."""
+"""The description of a GPU that target-independent passes and lowering use."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class GpuMachine:
-    """A GPU, and how many of its threads run a program of the kernel at hand.
+    """A GPU, and the number of its threads that execute one program of the kernel.
 
         GpuMachine("cuda", "NVIDIA GPUs", lanes=32, warps=4, registers=65536,
                    thread_registers=255, shared_bytes=227 * 1024)
 
-    What it has beyond that, such as asynchronous copies, are features of the target by name
+    Further capabilities, such as asynchronous copies, are named features of the target
     (`PassContext.features`).
 
     Attributes:
-        target: the name under which the target's own lowerings are registered.
-        title: what errors call such GPUs, in the plural.
-        lanes: threads of a warp, which run in step; a power of two.
-        warps: warps that run a program; a power of two.
-        registers: 32-bit registers of a multiprocessor, which the threads on it share.
-        thread_registers: the most of them that one thread can have.
-        shared_bytes: the most shared memory that a program can have.
+        target: the name under which target-specific lowerings are registered.
+        title: a plural noun for such GPUs, for error messages.
+        lanes: threads per warp; a power of two.
+        warps: warps per program; a power of two.
+        registers: 32-bit registers of a multiprocessor, shared by its resident threads.
+        thread_registers: the maximum number of registers of one thread.
+        shared_bytes: the maximum shared memory of one program, in bytes.
     """
 
     target: str
@@ -35,5 +35,5 @@ class GpuMachine:
 
     @property
     def threads(self) -> int:
-        """Threads of a program."""
+        """Threads per program."""
         return self.lanes * self.warps

@@ -1,8 +1,8 @@
-"""The interpreter's memory: the bytes of the kernel's arguments, found by address.
+"""The interpreter's memory: the bytes of the kernel's arguments, accessed by address.
 
-A pointer is an integer, as on a device, so pointer arithmetic, casts and pointers kept in memory
-need no special care. The bytes are the caller's own: a store is seen in the caller's array at once.
-What a device would not notice can be checked here (see :class:`Checks`).
+A pointer is an integer address, as on a device, so pointer arithmetic, casts and pointers stored in
+memory need no special treatment. Stores write the caller's arrays directly. Errors that a device
+does not detect can be detected here (see :class:`Checks`).
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from tilewright.ir.types import Pointer, element_of, numpy_of
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
-# Below this lies no memory that a process could own: an address there is an offset from null.
+# No process can own memory below this address; such an address is an offset from a null pointer.
 NULL_PAGE = 4096
 
 
 class MemoryFault(Exception):
-    """An access that must not happen; the message says which lane, what and where.
+    """An invalid access. The message names the lane, the kind of access and the address.
 
-    The interpreter turns it into an `InterpreterError` with the source line and the program.
+    The interpreter converts it to an `InterpreterError` with the source line and the program.
     """
 
 
 class OutOfBounds(MemoryFault):
-    """An access outside all memory that the interpreter knows."""
+    """An access outside all buffers."""
 
 
 @dataclass(frozen=True)
 class Checks:
-    """What the interpreter looks for besides computing.
+    """The run-time errors that the interpreter detects.
 
     Attributes:
-        out_of_bounds: an access outside all arguments. Without it, and near an argument whose
-            extent is unknown, the process's memory is accessed as it is.
-        uninitialised: a read of bytes that were never written, of buffers that the caller declared
-            so (`Buffer.initialised`).
-        races: two programs that touch the same byte, at least one by a plain store, where no
-            atomic operation orders the two.
-        overflow: a sum, difference or product of signed integers that does not fit its type, of
-            fewer than 64 bits, such as an offset of 2^31 elements.
+        out_of_bounds: accesses outside all buffers. If disabled, or if the extent of some buffer is
+            unknown, other addresses access the memory of the process.
+        uninitialised: reads of bytes that have not been written, in buffers that the caller
+            declared uninitialised (`Buffer.initialised`).
+        races: accesses of two programs to the same byte, at least one of them a non-atomic store,
+            that no atomic operations order.
+        overflow: signed sums, differences and products in fewer than 64 bits that overflow, such as
+            an offset of 2^31 elements.
     """
 
     out_of_bounds: bool = True
@@ -60,17 +60,17 @@ class Checks:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a kernel may reach.
+    """Memory that a kernel may access.
 
     Attributes:
-        address: what the kernel's pointer holds, in bytes.
-        extent: the lowest address of the memory and the one past its end; None if unknown.
-        writable: whether a store is allowed.
-        initialised: False if it holds nothing yet that a kernel may read.
-        name: what messages call it; if empty, the argument that it is passed as.
-        image: where this process has the bytes of `extent`, if not at their addresses: the memory
-            is another device's, and this a copy of it.
-        owner: what keeps the memory alive.
+        address: the value of the kernel's pointer, in bytes.
+        extent: the first address of the memory and the one past its end; None if unknown.
+        writable: whether stores are allowed.
+        initialised: whether the kernel may read bytes that it has not written.
+        name: its name in messages; if empty, that of the argument.
+        image: for memory of another device, the address of a host copy of the bytes of `extent`;
+            None for host memory.
+        owner: an object that keeps the memory alive.
     """
 
     address: int
@@ -83,12 +83,12 @@ class Buffer:
 
     @property
     def shift(self) -> int:
-        """From the address of a byte to where this process has it."""
+        """The offset from the address of a byte to its host address."""
         return 0 if self.image is None or self.extent is None else self.image - self.extent[0]
 
     @classmethod
     def of(cls, array: Array, *, initialised: bool = True, name: str = "") -> Buffer:
-        """The bytes of an array's own elements, whatever its strides; not those of its base.
+        """The bytes spanned by the elements of an array (a view's, not those of its base).
 
         >>> reverse = Buffer.of(np.zeros(4, np.float32)[::-1])
         >>> [end - reverse.address for end in reverse.extent]
@@ -106,13 +106,13 @@ class Buffer:
 
 
 class _Allocation:
-    """Adjoining bytes: one buffer, or several that overlap."""
+    """A contiguous range of addresses: one buffer, or several that overlap."""
 
     def __init__(self, start: int, stop: int, buffers: list[Buffer], checks: Checks) -> None:
         self.start = start
         self.stop = stop
         self.writable = any(b.writable for b in buffers)
-        (shift,) = {b.shift for b in buffers}  # where one is copied, so are those that overlap it
+        (shift,) = {b.shift for b in buffers}  # overlapping buffers have one host copy
         self._raw: Any = (ctypes.c_uint8 * (stop - start)).from_address(start + shift)
         self._elements: dict[int, Array] = {}
         self.written: Array | None = None
@@ -124,7 +124,7 @@ class _Allocation:
         self.history = History(stop - start) if checks.races else None
 
     def elements(self, size: int) -> Array:
-        """A view whose item i is the element of `size` bytes at byte i, aligned or not."""
+        """A view whose item i is the element of `size` bytes at byte offset i, aligned or not."""
         view = self._elements.get(size)
         if view is None:
             count = self.stop - self.start - size + 1
@@ -134,7 +134,7 @@ class _Allocation:
 
 
 def _merge(buffers: Sequence[Buffer], checks: Checks) -> list[_Allocation]:
-    """Allocations in the order of their addresses; buffers that overlap share one."""
+    """Allocations in ascending order of address; overlapping buffers share one."""
     known = sorted(
         ((b.extent, b) for b in buffers if b.extent is not None), key=lambda found: found[0]
     )
@@ -149,7 +149,7 @@ def _merge(buffers: Sequence[Buffer], checks: Checks) -> list[_Allocation]:
 
 
 class _Access(NamedTuple):
-    """One memory op at work, for messages."""
+    """The lanes and addresses of one execution of a memory op."""
 
     op: Op
     verb: str
@@ -157,14 +157,14 @@ class _Access(NamedTuple):
     mask: Array | None
     addresses: Array  # of the active lanes, in row-major order
     size: int
-    chosen: Array | None = None  # of the active lanes, which ones `addresses` holds; None: all
+    chosen: Array | None = None  # indices of active lanes that `addresses` is restricted to
 
     def only(self, chosen: Array) -> _Access:
-        """The same access by some of the active lanes."""
+        """This access restricted to some of the active lanes."""
         return self._replace(addresses=self.addresses[chosen], chosen=chosen)
 
     def lane(self, i: int) -> str:
-        """Names the lane of the i-th address."""
+        """The lane of the i-th address, for messages."""
         if not self.shape:
             return "it"
         if self.chosen is not None:
@@ -175,12 +175,12 @@ class _Access(NamedTuple):
 
 
 class Memory:
-    """What loads, stores and atomics of the interpreter act on.
+    """The address space of the interpreter.
 
     Args:
-        buffers: the memory that exists.
-        checks: what to look for.
-        grid: the extent of the launch; only the check for races uses it.
+        buffers: all accessible memory.
+        checks: the errors to detect.
+        grid: the extent of the launch, for the race detector.
     """
 
     def __init__(
@@ -194,25 +194,25 @@ class Memory:
         self._allocations = _merge(buffers, self.checks)
         self._starts = [a.start for a in self._allocations]
         unknown = any(b.extent is None for b in buffers)
-        # Another device's address may not be followed here.
+        # An address of another device must not be dereferenced by this process.
         copied = any(b.image is not None for b in buffers)
         self._open = (unknown or not self.checks.out_of_bounds) and not copied
         self._grid = grid
         self._races = Races(prod(grid)) if self.checks.races else None
 
     def begin_program(self, program: tuple[int, int, int]) -> None:
-        """From here on the accesses are those of this program."""
+        """Attribute the following accesses to this program."""
         if self._races is not None:
             width, height, _ = self._grid
             x, y, z = program
             self._races.begin_program(x + width * (y + height * z))
 
-    # -- what the ops call ----------------------------------------------------------------------
+    # -- called by ops --------------------------------------------------------------------------
 
     def load(self, op: Op, ptr: Array, mask: Array | None, other: Array | None) -> Array:
-        """What `ptr` points to; lanes where `mask` is false give `other`, or 0 without it.
+        """The elements at `ptr`; `other`, or 0 if it is None, in lanes where `mask` is false.
 
-        A bool is true when its byte is not 0.
+        A bool is true if its byte is not 0.
         """
         pointer = element_of(op.operands[0].type)
         assert isinstance(pointer, Pointer)
@@ -231,10 +231,10 @@ class Memory:
         self._scatter(access, _encode(value.ravel() if mask is None else value[mask]))
 
     def atomic(self, op: Any, ptr: Array, value: Array, mask: Array | None) -> Array:
-        """Combine by `op.kind`, lane after lane in row-major order; returns what was before.
+        """Read-modify-write by `op.kind`, lane by lane in row-major order; returns the old values.
 
-        Masked-off lanes give 0. Float minima and maxima take the number of a number and a NaN,
-        and -0.0 as below 0.0, as `arith.min` does.
+        Masked-off lanes return 0. Float minima and maxima of a number and a NaN are the number, and
+        -0.0 is less than 0.0, as for `arith.min`.
         """
         combine = _COMBINE[op.kind]
         access = _access(op, "updates", ptr, mask, value.dtype.itemsize)
@@ -251,24 +251,24 @@ class Memory:
     def compare_and_swap(
         self, op: Any, ptr: Array, expected: Array, value: Array, mask: Array | None
     ) -> Array:
-        """Write `value` where memory equals `expected` bit for bit; returns what was before.
+        """Write `value` where memory equals `expected` bit for bit; returns the old values.
 
-        Masked-off lanes give 0.
+        Masked-off lanes return 0.
         """
         access = _access(op, "updates", ptr, mask, value.dtype.itemsize)
         taken = [a.ravel() if mask is None else a[mask] for a in (expected, value)]
-        wanted, new = (_encode(a) for a in taken)
+        compared, new = (_encode(a) for a in taken)
         old = np.zeros_like(new)
         self._begin_atomic(access, op.sem)
         for lanes in _waves(access.addresses):
             part = access.only(lanes)
             old[lanes] = self._gather(part)
-            self._scatter(part, np.where(old[lanes] == wanted[lanes], new[lanes], old[lanes]))
+            self._scatter(part, np.where(old[lanes] == compared[lanes], new[lanes], old[lanes]))
         self._end_atomic(access, op.sem)
         return _spread(_decode(old, value.dtype), ptr.shape, mask)
 
     def atomic_load(self, op: Any, ptr: Array, mask: Array | None) -> Array:
-        """What is in memory; masked-off lanes give 0."""
+        """The elements at `ptr`; 0 in masked-off lanes."""
         dtype = numpy_of(op.result.type)
         access = _access(op, "reads atomically", ptr, mask, dtype.itemsize)
         self._begin_atomic(access, op.sem)
@@ -284,21 +284,27 @@ class Memory:
     def poll(
         self, op: Any, ptr: Array, expected: Array, mask: Array | None, gives_up: bool
     ) -> Array:
-        """Whether memory equals `expected` bit for bit.
+        """Whether memory equals `expected` bit for bit; False in masked-off lanes.
 
-        Programs run one after the other, so that it will not change while this one waits.
+        Programs run sequentially, so memory does not change while this one waits.
+
+        Args:
+            gives_up: whether the op has a timeout. Without one, an unequal lane is a deadlock.
+
+        Raises:
+            MemoryFault: a deadlock.
         """
         access = _access(op, "waits for", ptr, mask, expected.dtype.itemsize)
         self._begin_atomic(access, op.sem)
-        wanted = expected.ravel() if mask is None else expected[mask]
-        equal = self._gather(access) == _encode(wanted)
+        awaited = expected.ravel() if mask is None else expected[mask]
+        equal = self._gather(access) == _encode(awaited)
         if not gives_up and not equal.all():
             i = int(np.flatnonzero(~equal)[0])
             address = int(access.addresses[i])
             raise MemoryFault(
-                f"waits for ever: {access.lane(i)} waits until {wanted[i]} is in "
-                f"{self.where(address, access.size)}, and no other program runs meanwhile; those "
-                "that are waited for must come earlier in the grid"
+                f"deadlock: {access.lane(i)} waits until {awaited[i]} is in "
+                f"{self.where(address, access.size)}, but programs run sequentially; a program may "
+                "only wait for programs that precede it in the grid"
             )
         return _spread(equal, ptr.shape, mask)
 
@@ -326,11 +332,12 @@ class Memory:
             else:
                 offsets = (addresses - np.uint64(allocation.start)).astype(np.int64)
                 self._check_write(access, allocation, lanes, offsets)
-                # of repeated indices NumPy keeps the last
+                # With repeated indices, NumPy's assignment keeps the last value.
                 allocation.elements(access.size)[offsets] = part
 
     def _places(self, access: _Access) -> Iterator[tuple[_Allocation | None, Any, Array]]:
-        """The active lanes by allocation: (allocation or None, lanes, their addresses)."""
+        """The active lanes grouped by allocation: (allocation, lanes, their addresses). The
+        allocation is None for addresses outside all of them, if these may be accessed."""
         addresses, size = access.addresses, access.size
         if len(addresses) == 0:
             return
@@ -367,12 +374,12 @@ class Memory:
         )
 
     def where(self, address: int, size: int = 1) -> str:
-        """An address in words: within a buffer, or how far from the nearest."""
+        """A description of an address relative to the nearest buffer, for messages."""
         if address < NULL_PAGE:
             return "a null pointer"
         known = [(*b.extent, b.name or "a buffer") for b in self.buffers if b.extent is not None]
         if not known:
-            return "where no argument is"
+            return "outside all arguments"
         start, stop, name = min(known, key=lambda b: max(b[0] - address, address + size - b[1], 0))
         extent = f"{name} ({stop - start} bytes)"
         if address < start:
@@ -436,7 +443,7 @@ class Memory:
             i = int(np.flatnonzero(misaligned)[0])
             raise MemoryFault(
                 f"misaligned: {access.lane(i)} {access.verb} {access.size} bytes at "
-                f"{int(access.addresses[i]):#x}, which is no multiple of {access.size}"
+                f"{int(access.addresses[i]):#x}, which is not a multiple of {access.size}"
             )
         if self._races is not None and sem in ("acquire", "acq_rel"):
             self._races.acquire(access.addresses.tolist())
@@ -447,7 +454,7 @@ class Memory:
 
 
 def _position(lanes: Any, i: int) -> int:
-    """Which active lane the i-th of the chosen `lanes` is."""
+    """The index of the active lane that is the i-th of `lanes`, as `_places` yields them."""
     return i if isinstance(lanes, slice) else int(lanes[i])
 
 
@@ -457,7 +464,7 @@ def _access(op: Op, verb: str, ptr: Array, mask: Array | None, size: int) -> _Ac
 
 
 def _spread(found: Array, shape: tuple[int, ...], mask: Array | None) -> Array:
-    """What lanes found, in their places; 0 in those that the mask leaves out."""
+    """The values of the active lanes scattered to all lanes; 0 in masked-off lanes."""
     if mask is None:
         return found.reshape(shape)
     out = np.zeros(shape, found.dtype)
@@ -478,7 +485,8 @@ def _decode(bits: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def _waves(addresses: Array) -> Iterator[Any]:
-    """Lanes in groups without a repeated address; of equal ones each group has the next."""
+    """A partition of the lanes into groups without repeated addresses. Lanes with equal addresses
+    are in consecutive groups, in their original order."""
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]
     starts = np.r_[True, ordered[1:] != ordered[:-1]] if len(ordered) else np.zeros(0, np.bool_)
@@ -496,7 +504,7 @@ def _waves(addresses: Array) -> Iterator[Any]:
 
 
 def _lesser(a: Array, b: Array, sign: float) -> Array:
-    """Whether `a` is to be kept as the minimum (sign 1) or maximum (sign -1) of two floats."""
+    """Whether `a` is the minimum (sign 1) or the maximum (sign -1) of two floats."""
     below = a < b if sign > 0 else a > b
     zero = (a == b) & (np.signbit(a) if sign > 0 else ~np.signbit(a))
     return (b != b) | ((a == a) & (below | zero))

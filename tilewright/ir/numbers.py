@@ -1,13 +1,13 @@
-"""Elements as NumPy holds them, and the type for which NumPy has none: fp8e4b15.
+"""Element values in NumPy arrays, and conversions of fp8e4b15, which NumPy lacks.
 
-NumPy and ml_dtypes have every other element type. An array of fp8e4b15 has elements of one byte,
-the bits, under a type of its own (`E4B15`) on which NumPy computes nothing: so a forgotten
-conversion is an error and never a wrong number. `with_numbers` makes the meaning of an op, which is
-written for numbers, one for such arrays.
+NumPy and ml_dtypes provide all other element types. An array of fp8e4b15 holds the bit patterns
+under a structured dtype (`E4B15`) for which NumPy defines no arithmetic, so that a missing
+conversion is an error rather than a wrong result. `with_numbers` adapts the `evaluate` of an op to
+such arrays.
 
-fp8e4b15 has 4 bits of exponent with bias 15 and 3 of mantissa; it has neither infinities nor NaN,
-so that 0x7F is its largest number, 1.875. A number comes into it by way of fp16: truncated to fp16
-first, then rounded. What is too large becomes the largest number, and NaN the positive one.
+fp8e4b15 has a sign bit, 4 exponent bits with bias 15 and 3 mantissa bits. It has neither infinities
+nor NaN: 0x7F is its largest value, 1.875. Other floats are truncated to fp16 and then rounded to
+fp8e4b15; larger values saturate, and NaN becomes 1.875.
 """
 
 from __future__ import annotations
@@ -25,17 +25,22 @@ if TYPE_CHECKING:
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 _LARGEST_FP16 = 0x3F80  # 1.875
-_DROPPED = 7  # bits of an fp16's mantissa that fp8e4b15 has not
+_DROPPED = 7  # mantissa bits of fp16 beyond those of fp8e4b15
 
 
 def decode(array: Array) -> Array:
-    """fp8e4b15 as fp16, exactly: the exponents of the two have the same bias."""
+    """Convert fp8e4b15 to fp16. It is exact, because the two exponents have the same bias."""
     bits = array.view(np.uint8).astype(np.uint16)
     return ((bits & 0x80) << 8 | (bits & 0x7F) << _DROPPED).view(np.float16)
 
 
 def encode(numbers: Array, *, toward_zero: bool = False) -> Array:
-    """Floats as fp8e4b15. They must have been truncated to fp16, in whatever type they are now."""
+    """Convert floats to fp8e4b15.
+
+    Args:
+        numbers: floats of any type whose values are representable in fp16.
+        toward_zero: round toward zero instead of to nearest, ties to even.
+    """
     bits = np.atleast_1d(numbers.astype(np.float16)).view(np.uint16)
     magnitude = np.minimum(bits & 0x7FFF, _LARGEST_FP16)
     if not toward_zero:
@@ -46,7 +51,7 @@ def encode(numbers: Array, *, toward_zero: bool = False) -> Array:
 
 
 def array_of(value: Any, type: Type) -> Array:
-    """A number that the element type holds exactly, as an array of shape ()."""
+    """A number that the element type represents exactly, as an array of shape ()."""
     if numpy_of(type) is E4B15:
         return encode(np.array(value, np.float16))
     return np.array(value, numpy_of(type))
@@ -66,7 +71,7 @@ def first_number(array: Array, type: Type) -> bool | int | float:
 
 
 def with_numbers(op: Op) -> Callable[..., Any]:
-    """The op's `evaluate`, for operands as arrays hold them."""
+    """The op's `evaluate`, adapted to arrays of `E4B15`: they are converted to fp32 and back."""
     if op.takes_bits or not any(numpy_of(v.type) is E4B15 for v in (*op.operands, *op.results)):
         return op.evaluate
 
@@ -74,7 +79,7 @@ def with_numbers(op: Op) -> Callable[..., Any]:
         wide = [decode(a).astype(np.float32) if a.dtype == E4B15 else a for a in operands]
         found = op.evaluate(*wide)
         several = found if isinstance(found, tuple) else (found,)
-        # what an op only moves comes back as fp32, and goes back to the same bits
+        # The round trip through fp32 preserves the bits of elements that the op only moves.
         results = tuple(
             encode(array) if numpy_of(v.type) is E4B15 and array.dtype != E4B15 else array
             for v, array in zip(op.results, map(np.asarray, several), strict=True)

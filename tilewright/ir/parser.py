@@ -1,4 +1,7 @@
-"""Reads the text that `ir/printer.py` writes. Printed types of results are checked, not trusted."""
+"""Parser of the text form of the IR, as written by `ir/printer.py`.
+
+Result types are inferred from the ops; the printed ones must agree.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 parse_layout = late("tilewright.layout.text:parse")
 
-Placed = tuple[Type, "LinearLayout | None"]  # of a value
+Placed = tuple[Type, "LinearLayout | None"]  # the type and the layout of a value
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+|\#[^\n]*)
@@ -46,7 +49,9 @@ class _Tokens:
             match = _TOKEN.match(text, position)
             if match is None:
                 raise IRError(
-                    "syntax", f"can't read {text[position : position + 20]!r}", Loc(file, line, 1)
+                    "syntax",
+                    f"unexpected text {text[position : position + 20]!r}",
+                    Loc(file, line, 1),
                 )
             kind = match.lastgroup or ""
             if kind != "space":
@@ -93,10 +98,11 @@ class _Tokens:
 
 
 class _Parser:
-    """Recursive descent over the tokens.
+    """A recursive descent parser.
 
-    With `open_names`, a name that is used but not defined becomes an argument of the function:
-    that is how the examples in the ops' documentation stand alone.
+    Args:
+        open_names: a function to which undefined names are added as arguments, so that the examples
+            in docstrings of ops need no definitions of their operands; None makes them errors.
     """
 
     def __init__(self, text: str, file: str, open_names: Function | None = None) -> None:
@@ -104,7 +110,7 @@ class _Parser:
         self.values: dict[str, Value] = {}
         self.layouts: dict[str, LinearLayout] = {}
         self.open_names = open_names
-        self.op_loc: Loc | None = None  # where the op starts whose names and types are looked at
+        self.op_loc: Loc | None = None  # the start of the current op, for errors
 
     # -- types and attributes -------------------------------------------------------------------
 
@@ -150,7 +156,7 @@ class _Parser:
         return self._list(self.type, ")")
 
     def placed(self) -> Placed:
-        """The type of a value, and its layout if it has one."""
+        """The type of a value and its layout, if any."""
         type = self.type()
         if self.tokens.kind != "layout":
             return type, None
@@ -165,7 +171,7 @@ class _Parser:
         return self._list(self.placed, ")")
 
     def layout(self) -> None:
-        """A line ``layout !0 = "…"``."""
+        """A definition ``layout !0 = "…"``."""
         t = self.tokens
         name = t.expect_kind("layout")
         t.expect("=")
@@ -293,7 +299,7 @@ class _Parser:
         return op
 
     def _fields(self, fields: tuple[Field, ...]) -> dict[str, Any]:
-        """Operand names and attribute values, by field, as they stand in the text."""
+        """Operand names and attribute values by field, unresolved."""
         t = self.tokens
         found: dict[str, Any] = {}
         pending = [f for f in fields if f.kind != "region"]
@@ -301,7 +307,7 @@ class _Parser:
             f = pending.pop(0)
             if f.kind == "attr":
                 if t.text != f.name:
-                    continue  # left out: it has a default
+                    continue  # omitted: use the default
                 t.next()
                 t.expect("=")
                 found[f.name] = self.attribute()
@@ -361,13 +367,13 @@ class _Parser:
         types = [type for type, _ in places]
         if actual != types:
             self.tokens.fail(
-                f"{op.name} gives {[text_of(t) for t in actual]}, the text says "
+                f"{op.name} returns {[text_of(t) for t in actual]}, but the printed types are "
                 f"{[text_of(t) for t in types]}",
                 "result-type",
                 self.op_loc,
             )
         if names and len(names) != len(actual):
-            self.tokens.fail(f"{op.name} has {len(actual)} results, {len(names)} are named")
+            self.tokens.fail(f"{op.name} has {len(actual)} results, but {len(names)} names")
         for result, (_, layout) in zip(op.results, places, strict=True):
             result.layout = layout
         for name, value in zip(names, op.results, strict=False):
@@ -392,7 +398,9 @@ class _Parser:
                 f"{name} is {text_of(value.type)}, not {text_of(type)}", "operand-type", self.op_loc
             )
         if value.layout != layout:
-            self.tokens.fail(f"{name} has another layout", "operand-layout", self.op_loc)
+            self.tokens.fail(
+                f"{name} was defined with a different layout", "operand-layout", self.op_loc
+            )
         return value
 
 
@@ -401,7 +409,7 @@ def _unquote(text: str) -> str:
 
 
 def parse_module(text: str, file: str = "<ir>") -> Module:
-    """The module that the text describes. Raises `IRError` with the line of a fault.
+    """Parse a module. Raises `IRError`, with the line, if the text is invalid.
 
     >>> parse_module("func @f(%0: i32) {\\n control.return [] : () -> ()\\n}").entry.name
     'f'
@@ -410,7 +418,7 @@ def parse_module(text: str, file: str = "<ir>") -> Module:
 
 
 def parse_example(text: str, file: str = "<example>") -> Function:
-    """A function around ops whose undefined operands become its arguments."""
+    """Parse a list of ops into a function whose arguments are the undefined operands."""
     fn = Function("example", [])
     parser = _Parser(text, file, open_names=fn)
     while parser.tokens.kind != "end":

@@ -65,7 +65,7 @@ class PassContext:
         """The GPU that is compiled for.
 
         Raises:
-            ValueError: no pass of this target may need one.
+            ValueError: the target is not a GPU.
         """
         if self.machine is None:
             raise ValueError(

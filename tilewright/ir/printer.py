@@ -1,4 +1,4 @@
-"""IR as text, in one generic syntax for all ops; `ir/parser.py` reads exactly this.
+"""Printer of the text form of the IR: one generic syntax for all ops, which `ir/parser.py` parses.
 
     func @scale(%0: ptr<fp32> {divisibility=16}, %1: i32) {
       %2 = tile.arange start=0, end=64 : () -> 64xi32
@@ -8,10 +8,10 @@
       }
     }
 
-An operand field that may be absent prints as ``_`` when it is; one that takes any number prints
-in brackets. After the colon come the types of the operands, then those of the results.
+An absent optional operand is printed as ``_``, variadic operands in brackets. The types of the
+operands follow the colon, those of the results the arrow.
 
-A type may be followed by the layout of the value, a name that a line before the function defines:
+A type may be followed by the name of the value's layout, which is defined before the function:
 
     layout !0 = "register[1] lane[2 4 8 16 32] -> dim0:64"
     func @example(%0: i32) {
@@ -37,8 +37,8 @@ class _Printer:
         self.names: dict[Value, str] = {}
         self.layouts: dict[LinearLayout, str] = {}
         self.lines: list[str] = []
-        self.locs: list[Loc | None] = []  # of the op that each line belongs to
-        self.heads: dict[Op, str] = {}  # each op without what is nested in it
+        self.locs: list[Loc | None] = []  # for each line, the location of its op
+        self.heads: dict[Op, str] = {}  # each op without its regions
 
     def add(self, line: str, loc: Loc | None) -> None:
         self.lines.append(line)
@@ -128,7 +128,7 @@ class _Printer:
 
 
 def attr_text(value: Any) -> str:
-    """How IR text writes an attribute's value."""
+    """The text form of an attribute's value."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
@@ -164,8 +164,8 @@ def print_function(fn: Function, *, locations: bool = False) -> str:
 
 
 def printed_parts(fn: Function) -> tuple[dict[Op, str], dict[Value, str]]:
-    """The ops of a function, without what is nested in them, and its values, as they are printed:
-    for texts about it."""
+    """The printed form of each op of a function, without its regions, and the name of each value;
+    for reports about the function."""
     printer = _Printer(False)
     printer.function(fn)
     return printer.heads, printer.names
@@ -192,7 +192,7 @@ def located_lines(module: Module) -> list[tuple[str, Loc | None]]:
 
 
 def print_op(op: Op) -> str:
-    """One op with what is nested in it, with value names of its own: for messages."""
+    """The text of one op with its regions, values being numbered from 0; for messages."""
     printer = _Printer(False)
     printer.op(op, "")
     return "\n".join(printer.lines)

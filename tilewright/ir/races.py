@@ -1,8 +1,9 @@
-"""Finds accesses of different programs to the same bytes that nothing orders.
+"""The interpreter's race detector: conflicting accesses of different programs without an order.
 
-A load or an atomic races with a store, a store with any access, unless a release and an acquire
-order the two: the happens-before order (Lamport, 1978), kept as vector clocks. Of the loads and
-atomics of a byte only two are remembered, so a race may be missed; what is reported is one.
+Two accesses to a byte conflict if at least one is a non-atomic store. They race unless one happens
+before the other (Lamport, 1978), which is determined with vector clocks that release and acquire
+operations update. There are no false positives. Races may be missed, because only the last two
+loads or atomics of each byte by different programs are recorded.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
 
 def bytes_of(offsets: Array, size: int) -> Array:
-    """The offset of each byte of each element, one row an element."""
+    """The offsets of the bytes of each element, one row per element."""
     return offsets[:, None] + np.arange(size)
 
 
 class History:
-    """Per byte: the last store, the last read or atomic, and the last one of another program.
+    """For each byte: the last store, the last read or atomic, and the last read or atomic of a
+    different program than the latter.
 
-    The numbers are those of accesses, counted over the whole launch from 1; 0 is none.
+    Accesses are numbered from 1 over the whole launch; 0 means none.
     """
 
     def __init__(self, size: int) -> None:
@@ -34,12 +36,13 @@ class History:
 
 
 class Races:
-    """Which accesses of different programs are ordered, by atomics that release and acquire.
+    """The happens-before order of accesses.
 
-    Programs run one after the other here; on a device they do not. An access is ordered after one
-    of another program only if that program, later, released an address that this program acquired
-    since, directly or through others: the happens-before order of Lamport (1978), kept as one
-    number a program, as vector clocks are.
+    The interpreter runs programs sequentially, but a device does not. An access of one program
+    happens before one of another program only if a release by the first program after its access
+    synchronises, directly or transitively, with an acquire by the second program before its access.
+    `seen` is the vector clock of the current program: for each program, the last of its accesses
+    that happened before the current point.
     """
 
     def __init__(self, programs: int) -> None:
@@ -47,8 +50,8 @@ class Races:
         self.accesses = 0
         self.op_of: list[Any] = [None]
         self.program_of = np.full(1024, -1, np.int64)
-        self.seen = np.zeros(programs, np.int64)  # up to which access each program is ordered
-        self.released: dict[int, dict[int, int]] = {}
+        self.seen = np.zeros(programs, np.int64)
+        self.released: dict[int, dict[int, int]] = {}  # vector clocks by address
 
     def begin_program(self, index: int) -> None:
         self.program = index
@@ -65,10 +68,9 @@ class Races:
     def record(
         self, op: Op, plain_store: bool, history: History, touched: Array
     ) -> tuple[int, int, Op] | None:
-        """Note an access to bytes of a history, given in rows, one an element.
+        """Record an access to the bytes `touched`, one row per element.
 
-        A load and an atomic race with a store only; a store races with all that are not ordered.
-        Returns (row, program, op) of an earlier access that races with this one.
+        Returns (row, program, op) of an earlier access that races with this one, or None.
         """
         earlier = [history.store[touched]]
         if plain_store:
@@ -91,17 +93,18 @@ class Races:
         return None
 
     def acquire(self, addresses: list[int]) -> None:
-        """What was released at the addresses happened before all that this program does now."""
+        """Synchronise with the releases at these addresses: join their clocks into `seen`."""
         clocks = {id(c): c for a in addresses if (c := self.released.get(a)) is not None}
         for clock in clocks.values():
             for program, number in clock.items():
                 self.seen[program] = max(self.seen[program], number)
 
     def release(self, addresses: list[int], *, acquired: bool) -> None:
-        """All that this program did, or has seen, happened before a later acquire there.
+        """Publish this program's clock at the addresses, for later acquires.
 
-        With `acquired` the program has just acquired the same addresses, and so has seen what
-        was released there.
+        Args:
+            acquired: whether the program has just acquired the same addresses, so that its clock
+                already includes theirs.
         """
         mine = {int(p): int(self.seen[p]) for p in np.flatnonzero(self.seen)}
         mine[self.program] = self.accesses

@@ -14,9 +14,9 @@ class Trait(Flag):
     COMMUTATIVE = auto()  # the first two operands may be swapped
     ELEMENTWISE = auto()  # result element i depends only on element i of the operands
     TERMINATOR = auto()  # ends a region
-    IN_FLIGHT = auto()  # goes on reading its operands until an op takes its result
-    CONCURRENT = auto()  # its regions run at the same time, each on warps of its own
-    LOCAL = auto()  # what it writes is no global memory: shared memory, or nothing but an order
+    IN_FLIGHT = auto()  # asynchronous: reads its operands until the first use of its result
+    CONCURRENT = auto()  # its regions run concurrently, each on its own warps
+    LOCAL = auto()  # WRITES, but not global memory: writes shared memory, or is only a barrier
 
 
 PURE = Trait.NONE

@@ -5,7 +5,7 @@ A type prints as it is written in a kernel's signature: ``fp32``, ``i64``, ``u8`
 of shape (4, 8). Types are compared by value; scalars are singletons.
 
 Integers carry their signedness, because the meaning of ``//``, ``%``, ``>>``, ``<`` and of a cast
-depends on it; a reader of the IR sees the meaning without looking elsewhere.
+depends on it, so that an op alone determines its semantics.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
-# fp8e4b15 in memory. NumPy has no such numbers: see `ir/numbers.py`.
+# The bit patterns of fp8e4b15, which NumPy lacks: see `ir/numbers.py`.
 E4B15 = np.dtype([("e4b15", np.uint8)])
 
 
@@ -27,7 +27,7 @@ def _no(type: object) -> bool:
 
 
 class _Predicates:
-    """What can be asked of every type: False, except where a class below says otherwise."""
+    """The predicates of all types. Each is False unless a subclass overrides it."""
 
     __slots__ = ()
 
@@ -48,7 +48,8 @@ class DType(_Predicates):
         primitive_bitwidth: size in bits (1 for a bool, which takes a byte in memory).
         fp_mantissa_width: explicit mantissa bits; 0 for integers.
         exponent_bias: 0 for integers.
-        numpy: the NumPy type with the same values, but for fp8e4b15: with its bits; None of void.
+        numpy: the NumPy type of arrays of such elements; None for void. For fp8e4b15 it holds the
+            bit pattern.
 
     `SINT_TYPES`, `UINT_TYPES`, `FP_TYPES`, `STANDARD_FP_TYPES` (all but the 8-bit ones) and
     `OTHER_TYPES` list the names of the scalar types; a bool counts as unsigned.
@@ -229,7 +230,11 @@ def scalar_type(short: str) -> DType:
 
 
 def int_type(bits: int, signed: bool) -> DType:
-    """The integer type of this width; width 1 is the bool whatever the sign."""
+    """The integer type of this width. Width 1 is the bool, signed or not.
+
+    Raises:
+        ValueError: there is no type of this width.
+    """
     if bits == 1:
         return I1
     found = BY_SHORT.get(f"{'i' if signed else 'u'}{bits}")
@@ -240,7 +245,8 @@ def int_type(bits: int, signed: bool) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class Pointer(_Predicates):
-    """An address of elements of type `element_ty`, in an address space."""
+    """A pointer to elements of type `element_ty` in an address space. Stores through a `const`
+    pointer are invalid."""
 
     element_ty: DType | Pointer
     const: bool = False
@@ -288,9 +294,10 @@ Scalar = DType | Pointer
 
 @dataclass(frozen=True, slots=True)
 class Tile(_Predicates):
-    """A block of `element` values with a compile-time shape of rank 1 or more.
+    """A tensor of `element` values with a static shape of rank 1 or more.
 
-    Any positive extents are legal here; "power of two" is a rule of a front end or of a target.
+    Extents may be any positive integers. That they be powers of two is required by some targets
+    only.
     """
 
     shape: tuple[int, ...]
@@ -350,9 +357,9 @@ class Tile(_Predicates):
 
 @dataclass(frozen=True, slots=True)
 class Shared(_Predicates):
-    """A buffer of `element` values in the memory that the threads of a program share.
+    """A buffer of `element` values in shared memory.
 
-    Only GPU targets make values of this type; a buffer's layout says where each element lies.
+    Only GPU targets use it. The layout of the value maps elements to offsets in the buffer.
     """
 
     shape: tuple[int, ...]
@@ -383,14 +390,14 @@ def element_of(type: Type) -> Scalar:
 
 
 def dtype_of(type: Type) -> DType:
-    """The element type, which must not be a pointer."""
+    """The element type. Asserts that it is not a pointer."""
     element = element_of(type)
     assert isinstance(element, DType), f"{element} is not a plain element type"
     return element
 
 
 def shape_of(type: Type) -> tuple[int, ...]:
-    """The shape of a tile or a buffer; () of a scalar."""
+    """The shape of a tile or a buffer; () for a scalar."""
     return type.shape if isinstance(type, Tile | Shared) else ()
 
 
@@ -419,13 +426,13 @@ def is_int(type: Type) -> bool:
 
 
 def numpy_of(type: Type) -> np.dtype[Any]:
-    """The NumPy type that holds one element; addresses are uint64."""
+    """The NumPy type of one element; uint64 for pointers."""
     element = element_of(type)
     return np.dtype(np.uint64) if isinstance(element, Pointer) else element.numpy
 
 
 def text_of(type: Type) -> str:
-    """How IR text writes the type."""
+    """The type in the text form of the IR."""
     if isinstance(type, DType):
         return type.short
     if isinstance(type, Pointer):

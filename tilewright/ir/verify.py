@@ -1,4 +1,8 @@
-"""The verifier: structure, dominance, types, and the rules of each op."""
+"""The verifier: structure, dominance, types, and the invariants of each op.
+
+One traversal of a function, linear in its number of ops; `visible` holds the values whose
+definitions dominate the current op.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ def _verify_region(region: Region, visible: set[Value], where: str) -> None:
     visible.update(region.args)
     for i, arg in enumerate(region.args):
         if arg.owner is not region or arg.index != i:
-            raise IRError("structure", f"argument {i} of a region in {where} is not its own")
+            raise IRError("structure", f"argument {i} of a region of {where} has another owner")
     for op in region:
         _verify_op(op, region, visible)
         for nested in op.regions:
@@ -46,21 +50,23 @@ def _verify_region(region: Region, visible: set[Value], where: str) -> None:
 
 def _verify_op(op: Op, region: Region, visible: set[Value]) -> None:
     if op.parent is not region:
-        raise IRError("structure", f"{op.name}: is listed in a region that is not its own", op.loc)
+        raise IRError("structure", f"{op.name}: its parent is not the region that lists it", op.loc)
     if op.terminator and op.next is not None:
-        raise IRError("terminator", f"{op.name}: ends the region before its last op", op.loc)
+        raise IRError("terminator", f"{op.name}: a terminator must be the last op", op.loc)
     for i, operand in enumerate(op.operands):
         if operand not in visible:
-            raise IRError("dominance", f"{op.name}: operand {i} is not defined here", op.loc)
+            raise IRError(
+                "dominance", f"{op.name}: operand {i} is not defined before this use", op.loc
+            )
         if op not in operand.users:
-            raise IRError("structure", f"{op.name}: operand {i} does not know it is used", op.loc)
+            raise IRError("structure", f"{op.name}: is not a user of its operand {i}", op.loc)
     op.verify()
     expected = op.result_types()
     actual = tuple(r.type for r in op.results)
     if expected != actual:
         raise IRError(
             "result-type",
-            f"{op.name}: results are {[text_of(t) for t in actual]}, the op's rule gives "
+            f"{op.name}: results are {[text_of(t) for t in actual]}, but `result_types` returns "
             f"{[text_of(t) for t in expected]}",
             op.loc,
         )

@@ -1,8 +1,9 @@
 """Constants, integer and float arithmetic, comparison, selection, casts.
 
-Operands of a binary op have one type: promotion and broadcasting are made explicit before. Every
-op is total, so that it may be moved freely: integer arithmetic wraps, a division by zero gives 0,
-a shift by the width or more shifts everything out, a float too large for an integer saturates.
+The operands of a binary op have the same type: the front end makes promotion and broadcasting
+explicit. Every op is total, so that it can be speculated: integer arithmetic wraps, an integer
+division by zero returns 0, a shift by the bit width or more shifts out all bits, and a conversion
+from float to integer saturates.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ from tilewright.ops.view import View
 
 
 class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
-    """A compile-time number; every element of a tile has it.
+    """A constant. For a tile type, all elements are equal to it.
 
-    `value` is a Python bool, int or float that the element type holds exactly.
+    `value` is a Python bool, int or float that the element type represents exactly.
 
         %0 = arith.constant value=1.5, type=4x8xfp32 : () -> 4x8xfp32
     """
@@ -76,15 +77,15 @@ class Constant(Op, name="arith.constant", traits=ELEMENTWISE):
 
     def _is_exact(self, value: float) -> bool:
         with np.errstate(over="ignore"):
-            held = first_number(array_of(value, self.type), self.type)
-        return held == value or value != value
+            rounded = first_number(array_of(value, self.type), self.type)
+        return rounded == value or value != value
 
     def evaluate(self) -> Array:
         return np.full(shape_of(self.type), array_of(self.value, self.type))
 
 
 class _Binary(Op):
-    """Two operands of one type, a result of the same type."""
+    """Base class of ops with two operands and a result of the same type."""
 
     lhs: Value = operand()
     rhs: Value = operand()
@@ -114,6 +115,8 @@ class _Binary(Op):
 
 
 class _IntBinary(_Binary):
+    """Base class of binary ops on integers."""
+
     def verify_element(self, element: Scalar) -> None:
         require(
             element.is_int(), self, "element-type", "takes integers, not {t}", t=text_of(element)
@@ -121,7 +124,8 @@ class _IntBinary(_Binary):
 
 
 def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
-    """Wrapping or rounded arithmetic. fp8 is computed in fp32 and converted back, so saturates."""
+    """Integer arithmetic that wraps, or float arithmetic that rounds. fp8 is computed in fp32 and
+    converted back, which saturates."""
     element = dtype_of(op.lhs.type)
     if element.is_fp8():
         wide = function(lhs.astype(np.float32), rhs.astype(np.float32))
@@ -130,9 +134,10 @@ def _compute(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array:
 
 
 def _unwrapped(op: _Binary, function: np.ufunc, lhs: Array, rhs: Array) -> Array | None:
-    """The result before it wraps, of signed integers below 64 bits.
+    """The result without wrap-around, for signed integers of fewer than 64 bits; None for others.
 
-    Unsigned arithmetic is what one writes where wrapping is meant, as in hashes.
+    Unsigned overflow is not an error: kernels use unsigned types where wrap-around is intended, as
+    in hash functions.
     """
     element = dtype_of(op.lhs.type)
     if not element.is_int_signed() or lhs.dtype.itemsize >= 8:
@@ -180,8 +185,8 @@ class Mul(_Binary, name="arith.mul", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
-    """Float quotient. With `ieee` it is correctly rounded on every target; without, a target may be
-    off by 2 ulp.
+    """Float quotient. With `ieee` it is correctly rounded on every target; otherwise the error on a
+    target is at most 2 ulp.
 
     %2 = arith.div %0, %1, ieee=False : (4xfp32, 4xfp32) -> 4xfp32
     """
@@ -198,7 +203,7 @@ class Div(_Binary, name="arith.div", traits=ELEMENTWISE):
 
 
 class IntDiv(_IntBinary, name="arith.idiv", traits=ELEMENTWISE):
-    """Integer quotient, truncated toward zero. x // 0 is 0; the smallest number // -1 wraps.
+    """Integer quotient, truncated toward zero. x / 0 is 0; the minimum value / -1 wraps.
 
     %2 = arith.idiv %0, %1 : (i32, i32) -> i32
     """
@@ -208,8 +213,8 @@ class IntDiv(_IntBinary, name="arith.idiv", traits=ELEMENTWISE):
 
 
 class Rem(_Binary, name="arith.rem", traits=ELEMENTWISE):
-    """Remainder with the sign of the dividend: C's % on integers, fmod on floats. x % 0 is 0 on
-    integers, NaN on floats.
+    """Remainder with the sign of the dividend: C's % for integers, fmod for floats. x % 0 is 0 for
+    integers, NaN for floats.
 
     %2 = arith.rem %0, %1 : (i32, i32) -> i32
     """
@@ -223,7 +228,7 @@ class Rem(_Binary, name="arith.rem", traits=ELEMENTWISE):
 
 
 class And(_IntBinary, name="arith.and", traits=ELEMENTWISE | COMMUTATIVE):
-    """Bitwise and; logical and of bools.
+    """Bitwise and; logical and for bools.
 
     %2 = arith.and %0, %1 : (4xi1, 4xi1) -> 4xi1
     """
@@ -233,7 +238,7 @@ class And(_IntBinary, name="arith.and", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 class Or(_IntBinary, name="arith.or", traits=ELEMENTWISE | COMMUTATIVE):
-    """Bitwise or; logical or of bools.
+    """Bitwise or; logical or for bools.
 
     %2 = arith.or %0, %1 : (4xi1, 4xi1) -> 4xi1
     """
@@ -243,7 +248,7 @@ class Or(_IntBinary, name="arith.or", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 class Xor(_IntBinary, name="arith.xor", traits=ELEMENTWISE | COMMUTATIVE):
-    """Bitwise exclusive or; inequality of bools.
+    """Bitwise exclusive or; inequality for bools.
 
     %2 = arith.xor %0, %1 : (4xi32, 4xi32) -> 4xi32
     """
@@ -253,14 +258,15 @@ class Xor(_IntBinary, name="arith.xor", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 def _shift_count(rhs: Array, bits: int) -> tuple[Array, Array]:
-    """The count as an unsigned number below the width, and where it was too large."""
+    """The shift count, 0 where it is out of range, and the mask of lanes where it is. The count is
+    unsigned, whatever its type."""
     count = rhs.view(f"u{rhs.dtype.itemsize}") if rhs.dtype.kind == "i" else rhs
     too_large = count >= bits
     return np.where(too_large, 0, count).astype(rhs.dtype), too_large
 
 
 class Shl(_IntBinary, name="arith.shl", traits=ELEMENTWISE):
-    """Shift left. A count of the width or more, read as unsigned, gives 0.
+    """Shift left. The count is unsigned; if it is the bit width or more, the result is 0.
 
     %2 = arith.shl %0, %1 : (i32, i32) -> i32
     """
@@ -273,8 +279,8 @@ class Shl(_IntBinary, name="arith.shl", traits=ELEMENTWISE):
 
 
 class Shr(_IntBinary, name="arith.shr", traits=ELEMENTWISE):
-    """Shift right: arithmetic on signed types, logical on unsigned ones. A count of the width or
-    more, read as unsigned, leaves the sign (or 0).
+    """Shift right: arithmetic for signed types, logical for unsigned ones. The count is unsigned;
+    if it is the bit width or more, all bits of the result are the sign bit (0 for unsigned types).
 
     %2 = arith.shr %0, %1 : (i32, i32) -> i32
     """
@@ -288,8 +294,8 @@ class Shr(_IntBinary, name="arith.shr", traits=ELEMENTWISE):
 
 
 class Min(_Binary, name="arith.min", traits=ELEMENTWISE | COMMUTATIVE):
-    """The smaller. Of a number and a NaN, the number, or NaN with `propagate_nan`. -0.0 counts as
-    below 0.0.
+    """Minimum. Of a number and a NaN it is the number, or NaN with `propagate_nan`. -0.0 is less
+    than 0.0.
 
     %2 = arith.min %0, %1, propagate_nan=False : (4xfp32, 4xfp32) -> 4xfp32
     """
@@ -303,8 +309,8 @@ class Min(_Binary, name="arith.min", traits=ELEMENTWISE | COMMUTATIVE):
 
 
 class Max(_Binary, name="arith.max", traits=ELEMENTWISE | COMMUTATIVE):
-    """The larger. Of a number and a NaN, the number, or NaN with `propagate_nan`. 0.0 counts as
-    above -0.0.
+    """Maximum. Of a number and a NaN it is the number, or NaN with `propagate_nan`. 0.0 is greater
+    than -0.0.
 
     %2 = arith.max %0, %1, propagate_nan=False : (4xfp32, 4xfp32) -> 4xfp32
     """
@@ -341,7 +347,8 @@ PREDICATES = {
 
 
 class Cmp(Op, name="arith.cmp", traits=ELEMENTWISE):
-    """Comparison: eq, ne, lt, le, gt or ge. With a NaN all are false but ne, which is true.
+    """Comparison: eq, ne, lt, le, gt or ge. If an operand is NaN, ne is true and the others are
+    false.
 
     %2 = arith.cmp %0, %1, predicate="lt" : (4xi32, 4xi32) -> 4xi1
     """
@@ -375,7 +382,7 @@ class Cmp(Op, name="arith.cmp", traits=ELEMENTWISE):
 
 
 class Select(Op, name="arith.select", traits=ELEMENTWISE):
-    """`on_true` where `condition` holds, `on_false` elsewhere.
+    """`on_true` where `condition` is true, `on_false` elsewhere.
 
     %3 = arith.select %0, %1, %2 : (4xi1, 4xfp32, 4xfp32) -> 4xfp32
     """
@@ -401,9 +408,9 @@ class Select(Op, name="arith.select", traits=ELEMENTWISE):
             self.condition.type == with_element(a, I1),
             self,
             "condition",
-            "the condition is {c}, it must be {want}",
+            "the condition is {c}, it must be {expected}",
             c=text_of(self.condition.type),
-            want=text_of(with_element(a, I1)),
+            expected=text_of(with_element(a, I1)),
         )
 
     def evaluate(self, condition: Array, on_true: Array, on_false: Array) -> Array:
@@ -411,7 +418,7 @@ class Select(Op, name="arith.select", traits=ELEMENTWISE):
 
 
 class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
-    """Negation: flips a float's sign bit; integers wrap.
+    """Negation: flips the sign bit of floats; integers wrap.
 
     %1 = arith.neg %0 : 4xfp32 -> 4xfp32
     """
@@ -435,7 +442,7 @@ class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
 
 
 class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
-    """Absolute value: clears a float's sign bit; the smallest integer wraps to itself.
+    """Absolute value: clears the sign bit of floats; the minimum integer wraps to itself.
 
     %1 = arith.abs %0 : 4xfp32 -> 4xfp32
     """
@@ -491,7 +498,7 @@ class Fma(Op, name="arith.fma", traits=ELEMENTWISE):
 
 
 class MulHi(_IntBinary, name="arith.mulhi", traits=ELEMENTWISE | COMMUTATIVE):
-    """High half of the product of the two bit patterns, read as unsigned.
+    """High half of the product of the operands, both taken as unsigned.
 
     %2 = arith.mulhi %0, %1 : (4xu32, 4xu32) -> 4xu32
     """
@@ -523,13 +530,13 @@ def _mulhi64(a: Array, b: Array) -> Array:
 
 
 class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
-    """Conversion of values to another number type.
+    """Conversion to another numeric type.
 
-    To a narrower float it rounds ("rtne", or "rtz" toward zero); from a float to an integer it
-    truncates and saturates, NaN gives 0; to i1 it is ``x != 0``; between integers it truncates or
-    extends by the sign of the source. Conversions to fp8 saturate, infinities too. To fp8e4b15 a
-    number is truncated to fp16 first, then rounded, and NaN becomes the largest number. Integers
-    become floats of 16 bits or fewer by way of fp64.
+    To a narrower float it rounds ("rtne" to nearest even, or "rtz" toward zero); from a float to an
+    integer it truncates and saturates, and NaN becomes 0; to i1 it is ``x != 0``; between integers
+    it truncates, or extends according to the signedness of the source. Conversions to fp8 saturate,
+    also infinities. Conversion to fp8e4b15 first truncates to fp16, then rounds; NaN becomes the
+    largest value. Integers are converted to floats of 16 bits or fewer through fp64.
 
         %1 = arith.cast %0, to=bf16, rounding="rtne" : 4xfp32 -> 4xbf16
     """
@@ -551,7 +558,7 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
             t=text_of(source),
         )
         require(
-            # IR text may name a type that the annotation does not allow
+            # the parser accepts any type here, whatever the annotation
             isinstance(self.to, DType) and not self.to.is_void(),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "target-type",
@@ -580,7 +587,7 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
 
 
 class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
-    """The same bits as another type of the same width; pointers count as 64 bits.
+    """Reinterprets the bits as another type of the same width; pointers have 64 bits.
 
     %1 = arith.bitcast %0, to=i32 : 4xfp32 -> 4xi32
     """
@@ -616,10 +623,11 @@ class Bitcast(Op, name="arith.bitcast", traits=ELEMENTWISE):
 
 
 class Hint(View, name="arith.hint", traits=ELEMENTWISE):
-    """`src`, with facts about its values that the author promises, per axis (0: none).
+    """Returns `src`, with properties of its values that the kernel's author guarantees, for each
+    axis (0: none).
 
-    `divisibility`: the first element of each contiguous run is a multiple of it; `contiguity`:
-    values come in runs of so many consecutive numbers; `constancy`: in runs of equal ones.
+    `contiguity`: the length of runs of consecutive integers. `constancy`: the length of runs of
+    equal values. `divisibility`: a divisor of the first element of each run.
 
         %1 = arith.hint %0, divisibility=(16,), contiguity=(0,), constancy=(0,) : 64xi32 -> 64xi32
     """
@@ -648,6 +656,7 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
 
 
 def constant_value(value: Value) -> bool | int | float | None:
-    """The number that every element of the value is, when it is known at compile time."""
+    """The value of a constant, or of all elements of a constant tile; None if it is not the result
+    of a `Constant`."""
     op = value.op
     return op.value if isinstance(op, Constant) else None

@@ -1,4 +1,4 @@
-"""A target's own assembly, on elements of tiles."""
+"""Inline assembly of the target, applied to the elements of tiles."""
 
 from __future__ import annotations
 
@@ -11,29 +11,33 @@ from tilewright.ir.index_map import IndexMap, packed
 from tilewright.ir.traits import PURE, WRITES
 from tilewright.ir.types import DType, Scalar, Type, element_of, shape_of, text_of, with_shape
 
-WORD = 32  # bits of the register that shorter elements share
+WORD = 32  # bits of the register into which narrower elements are packed
 
 
 def elements_in_word(element: Scalar, pack: int) -> int:
-    """How many elements of a pack share a register."""
+    """The number of elements of a pack in one register."""
     bits = 8 * element.nbytes_in_memory
     return min(max(1, WORD // bits), pack)
 
 
 def registers_of(element: Scalar, pack: int) -> int:
-    """Registers that hold so many elements."""
+    """The number of registers of a pack of `pack` elements."""
     return -(-pack // elements_in_word(element, pack))
 
 
 def split_constraints(constraints: str) -> tuple[list[str], list[str]]:
-    """The constraints of outputs and those of inputs, in order; what is clobbered is in neither."""
+    """The constraints of the outputs and those of the inputs, in order, without clobbers.
+
+    >>> split_constraints("=r,r,~{memory}")
+    (['=r'], ['r'])
+    """
     parts = [c.strip() for c in constraints.split(",") if c.strip()]
     outputs = [c for c in parts if c.startswith("=")]
     return outputs, [c for c in parts if not c.startswith(("=", "~"))]
 
 
 class _InlineAsm(Op):
-    """The fields and rules that assembly with and without effects share."""
+    """Base class of inline assembly with and without effects."""
 
     args: list[Value] = variadic()
     code: str = attr()
@@ -48,8 +52,8 @@ class _InlineAsm(Op):
     def verify(self) -> None:
         shapes = {shape_of(v.type) for v in self.args}
         require(len(shapes) <= 1, self, "shape", "operands are of shapes {s}", s=sorted(shapes))
-        require(len(self.types) > 0, self, "results", "gives nothing")
-        require(self.pack > 0, self, "pack", "takes {n} elements at once", n=self.pack)
+        require(len(self.types) > 0, self, "results", "must have a result")
+        require(self.pack > 0, self, "pack", "pack must be positive, not {n}", n=self.pack)
         outputs, inputs = split_constraints(self.constraints)
         self._verify_count("results", outputs, self.types)
         self._verify_count("operands", inputs, [element_of(v.type) for v in self.args])
@@ -57,49 +61,49 @@ class _InlineAsm(Op):
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         return tuple(packed(shape_of(v.type), self.pack) for v in self.args)
 
-    def _verify_count(self, what: str, given: Sequence[str], elements: Sequence[Scalar]) -> None:
-        wanted = sum(registers_of(e, self.pack) for e in elements)
+    def _verify_count(self, what: str, actual: Sequence[str], elements: Sequence[Scalar]) -> None:
+        expected = sum(registers_of(e, self.pack) for e in elements)
         require(
-            len(given) == wanted,
+            len(actual) == expected,
             self,
             "constraints",
             "the constraints {c!r} name {n} registers for {what}; {types} in packs of {pack} take "
-            "{wanted}",
+            "{expected}",
             c=self.constraints,
-            n=len(given),
+            n=len(actual),
             what=what,
             types=", ".join(text_of(e) for e in elements) or "none",
             pack=self.pack,
-            wanted=wanted,
+            expected=expected,
         )
 
 
 class InlineAsm(_InlineAsm, name="asm.inline", traits=PURE):
-    """Assembly that computes elements of the results from those of the operands at the same place,
-    `pack` of them at once.
+    """Elementwise inline assembly without side effects, executed once for each `pack` consecutive
+    elements.
 
-    Registers are numbered ``$0`` on, first those of the results, then those of the operands.
-    Elements of fewer than 32 bits share one of 32, as many as fit and the pack has, the first in
-    the lowest bits.
+    Registers are numbered from ``$0``, first those of the results, then those of the operands.
+    Elements of fewer than 32 bits are packed into 32-bit registers, as many as fit, the first one
+    in the least significant bits.
 
         %1 = asm.inline [%0], code="shl.b32 $0, $1, 3;", constraints="=r,r", types=(i32,), pack=1
           : 4xi32 -> 4xi32
     """
 
-    no_evaluate = "only its target knows what the assembly does"
+    no_evaluate = "the assembly is specific to a target"
 
     def execute(self, state: Any, *args: Any) -> Any:
         raise NotImplementedError("inline assembly can't be interpreted")
 
 
 class InlineAsmEffect(_InlineAsm, name="asm.effect", traits=WRITES):
-    """As `asm.inline`, of assembly that does more than compute its results: it stays where it is.
+    """As `asm.inline`, for assembly with side effects: it is neither removed nor reordered.
 
     %1 = asm.effect [], code="mov.u32 $0, %smid;", constraints="=r", types=(i32,), pack=1
       : () -> i32
     """
 
-    no_evaluate = "only its target knows what the assembly does"
+    no_evaluate = "the assembly is specific to a target"
 
     def execute(self, state: Any, *args: Any) -> Any:
         raise NotImplementedError("inline assembly can't be interpreted")

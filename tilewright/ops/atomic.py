@@ -1,6 +1,4 @@
-"""Accesses to memory that others may access at the same time. The result of a read-modify-write is
-what was there before.
-"""
+"""Atomic memory operations. A read-modify-write returns the old value."""
 
 from __future__ import annotations
 
@@ -32,7 +30,8 @@ def _verify_order(op: Op, sem: str, scope: str) -> None:
 
 
 def _verify_one_way(op: Op, sem: str, name: str) -> None:
-    """A load only acquires, a store only releases."""
+    """Verify the memory order of a load, which cannot release, or of a store, which cannot
+    acquire."""
     require(
         sem in ("relaxed", name),
         op,
@@ -45,8 +44,8 @@ def _verify_one_way(op: Op, sem: str, name: str) -> None:
 
 
 class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
-    """Combines memory with `value` by `kind`: add, max, min, and, or, xor, xchg. Lanes act one
-    after the other, in row-major order within the tile; masked-off lanes give 0.
+    """Atomic read-modify-write by `kind`: add, max, min, and, or, xor, xchg. The lanes of a tile
+    are executed in row-major order; masked-off lanes return 0.
 
         %3 = atomic.rmw %0, %1, %2, kind="add", sem="acq_rel", scope="gpu"
           : (4xptr<fp32>, 4xfp32, 4xi1) -> 4xfp32
@@ -67,26 +66,26 @@ class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
         verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
         require(self.kind in KINDS, self, "kind", "there is no atomic {k!r}", k=self.kind)
-        want = self.result_type()
+        expected = self.result_type()
         require(
-            self.value.type == want,
+            self.value.type == expected,
             self,
             "operand-types",
             "combines {v}, it must be {w}",
             v=text_of(self.value.type),
-            w=text_of(want),
+            w=text_of(expected),
         )
         bitwise = self.kind in ("and", "or", "xor")
         require(
-            not (bitwise and element_of(want).is_floating()),
+            not (bitwise and element_of(expected).is_floating()),
             self,
             "element-type",
             "{k} takes integers, not {t}",
             k=self.kind,
-            t=text_of(element_of(want)),
+            t=text_of(element_of(expected)),
         )
 
-    no_evaluate = "it changes memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, value, mask = split_optional(self, args)
@@ -94,7 +93,8 @@ class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
 
 
 class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
-    """Writes `value` where memory equals `expected`, bit for bit. Masked-off lanes give 0.
+    """Atomic compare-and-swap: writes `value` where memory equals `expected` bit for bit.
+    Masked-off lanes return 0.
 
     %4 = atomic.cas %0, %1, %2, %3, sem="acq_rel", scope="gpu"
       : (4xptr<i32>, 4xi32, 4xi32, 4xi1) -> 4xi32
@@ -114,18 +114,18 @@ class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
         verify_mask(self, self.ptr, self.mask)
         verify_writable(self, self.ptr)
         _verify_order(self, self.sem, self.scope)
-        want = self.result_type()
+        expected = self.result_type()
         require(
-            self.value.type == want and self.expected.type == want,
+            self.value.type == self.expected.type == expected,
             self,
             "operand-types",
             "compares {e} and writes {v}, both must be {w}",
             e=text_of(self.expected.type),
             v=text_of(self.value.type),
-            w=text_of(want),
+            w=text_of(expected),
         )
 
-    no_evaluate = "it changes memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, expected, value, mask = split_optional(self, args)
@@ -133,7 +133,7 @@ class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
 
 
 class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
-    """What is in memory now; masked-off lanes give 0. `sem` is relaxed or acquire.
+    """Atomic load. Masked-off lanes return 0. `sem` is relaxed or acquire.
 
     %2 = atomic.load %0, %1, sem="acquire", scope="gpu" : (4xptr<i32>, 4xi1) -> 4xi32
     """
@@ -151,7 +151,7 @@ class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
         _verify_order(self, self.sem, self.scope)
         _verify_one_way(self, self.sem, "acquire")
 
-    no_evaluate = "it reads memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, mask = split_optional(self, args)
@@ -159,7 +159,7 @@ class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
 
 
 class AtomicStore(Access, name="atomic.store", traits=WRITES):
-    """Puts `value` into memory, of which others see all or nothing. `sem` is relaxed or release.
+    """Atomic store. `sem` is relaxed or release.
 
     atomic.store %0, %1, %2, sem="release", scope="gpu" : (4xptr<i32>, 4xi32, 4xi1) -> ()
     """
@@ -180,7 +180,7 @@ class AtomicStore(Access, name="atomic.store", traits=WRITES):
         _verify_one_way(self, self.sem, "release")
         verify_stored(self, self.ptr, self.value)
 
-    no_evaluate = "it writes memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> tuple[()]:
         ptr, value, mask = split_optional(self, args)
@@ -189,10 +189,11 @@ class AtomicStore(Access, name="atomic.store", traits=WRITES):
 
 
 class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
-    """Waits, lane by lane, until memory equals `expected` bit for bit; whether it did before
-    `timeout` nanoseconds had passed, for which a lane waits at least and a program at most once a
-    lane. Without a timeout it waits for ever. Masked-off lanes do not wait, and give false. `sem`
-    is relaxed or acquire.
+    """Waits, for each lane, until memory equals `expected` bit for bit. Returns whether it did so
+    within `timeout` nanoseconds. Without a timeout, the wait is unbounded.
+
+    A lane waits at least for the timeout, a program at most for the timeout times the number of its
+    lanes. Masked-off lanes do not wait and return false. `sem` is relaxed or acquire.
 
         %3 = atomic.poll %0, %1, _, %2, sem="acquire", scope="gpu"
           : (4xptr<i32>, 4xi32, i64) -> 4xi1
@@ -212,21 +213,21 @@ class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
         verify_mask(self, self.ptr, self.mask)
         _verify_order(self, self.sem, self.scope)
         _verify_one_way(self, self.sem, "acquire")
-        want = pointed_type(self.ptr)
+        pointed = pointed_type(self.ptr)
         require(
-            self.expected.type == want,
+            self.expected.type == pointed,
             self,
             "operand-types",
             "waits for {e}, it must be {w}",
             e=text_of(self.expected.type),
-            w=text_of(want),
+            w=text_of(pointed),
         )
         require(
-            element_of(want).is_int() and not element_of(want).is_bool(),
+            element_of(pointed).is_int() and not element_of(pointed).is_bool(),
             self,
             "element-type",
             "waits for integers, not {t}",
-            t=text_of(element_of(want)),
+            t=text_of(element_of(pointed)),
         )
         require(
             self.timeout is None or self.timeout.type == I64,
@@ -236,7 +237,7 @@ class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
             t=text_of(self.timeout.type) if self.timeout else "",
         )
 
-    no_evaluate = "it reads memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, expected, mask, timeout = split_optional(self, args)
@@ -244,10 +245,10 @@ class AtomicPoll(Access, name="atomic.poll", traits=READS | WRITES):
 
 
 AnyAtomic = AtomicRMW | AtomicCAS | AtomicLoad | AtomicStore | AtomicPoll
-"""Each of the atomic ops."""
+"""Any atomic op."""
 
 Reading = AtomicRMW | AtomicCAS | AtomicLoad | AtomicPoll
-"""Those that have a result."""
+"""The atomic ops that read memory."""
 
 Writing = AtomicRMW | AtomicCAS | AtomicStore
-"""Those that write what they point to."""
+"""The atomic ops that write memory."""

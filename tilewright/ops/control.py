@@ -14,7 +14,7 @@ from tilewright.ops.numeric import Array
 
 
 class ProgramId(Op, name="program.id", traits=PURE):
-    """This program's index along an axis of the grid.
+    """The index of the program along an axis of the grid.
 
     %0 = program.id axis=0 : () -> i32
     """
@@ -40,7 +40,7 @@ class ProgramId(Op, name="program.id", traits=PURE):
 
 
 class NumPrograms(Op, name="program.count", traits=PURE):
-    """The grid's extent along an axis.
+    """The extent of the grid along an axis.
 
     %0 = program.count axis=0 : () -> i32
     """
@@ -66,7 +66,7 @@ class NumPrograms(Op, name="program.count", traits=PURE):
 
 
 class Barrier(Op, name="program.barrier", traits=WRITES | LOCAL):
-    """Barrier: all effects of the program before it, also on memory, precede those after it.
+    """Barrier: orders all memory accesses of the program before it before those after it.
 
     program.barrier : () -> ()
     """
@@ -89,7 +89,7 @@ class Yield(Op, name="control.yield", traits=TERMINATOR):
     def result_types(self) -> tuple[Type, ...]:
         return ()
 
-    no_evaluate = "the op that holds the region takes its operands"
+    no_evaluate = "the parent op uses its operands"
 
 
 class Return(Op, name="control.return", traits=TERMINATOR):
@@ -103,11 +103,12 @@ class Return(Op, name="control.return", traits=TERMINATOR):
     def result_types(self) -> tuple[Type, ...]:
         return ()
 
-    no_evaluate = "the caller takes its operands"
+    no_evaluate = "the caller uses its operands"
 
 
 class Condition(Op, name="control.condition", traits=TERMINATOR):
-    """Terminates the first region of a `while` with the condition and the values passed on.
+    """Terminates the first region of a `while` with the condition and the values passed to the
+    body, or returned by the loop.
 
     control.condition %0, [%1] : (i1, fp32) -> ()
     """
@@ -127,21 +128,21 @@ class Condition(Op, name="control.condition", traits=TERMINATOR):
             t=text_of(self.condition.type),
         )
 
-    no_evaluate = "the loop takes its operands"
+    no_evaluate = "the loop uses its operands"
 
 
 def index_after(start: int, stop: int, step: int) -> int:
-    """The index behind the last iteration of a loop with `start < stop`, in exact arithmetic:
-    ``index_after(0, 8, 3) == 9``."""
+    """The value of the induction variable after the last iteration of a loop with `start < stop`,
+    in exact arithmetic: ``index_after(0, 8, 3) == 9``."""
     return start - (start - stop) // step * step
 
 
 class For(Op, name="control.for", traits=PURE):
     """A counted loop: `body` runs with i = start, start + step, … while i < stop.
 
-    The body takes the induction variable and the carried values, and yields the next carried
-    values; the results are the last ones. `step` must be positive. If the trip count is 0, the
-    results are `inits`. `num_stages`, `unroll` and the flags are hints.
+    The body takes the induction variable and the loop-carried values, and yields the loop-carried
+    values of the next iteration; the results are the final ones. `step` must be positive. If the
+    trip count is 0, the results are `inits`. `num_stages`, `unroll` and `hints` are hints.
 
         %4 = control.for %0, %1, %2, [%3], num_stages=0, unroll=0, hints=()
           : (i32, i32, i32, fp32) -> fp32 {
@@ -171,22 +172,22 @@ class For(Op, name="control.for", traits=PURE):
             "bounds",
             "start, stop and step must be integers of one type",
         )
-        want = [t, *self.result_types()]
+        expected = [t, *self.result_types()]
         require(
-            [a.type for a in self.body.args] == want,
+            [a.type for a in self.body.args] == expected,
             self,
             "carried",
-            "the body's arguments don't fit the carried values",
+            "the types of the body's arguments do not match the loop-carried values",
         )
         require(
-            [v.type for v in self.body.terminator.operands] == want[1:],
+            [v.type for v in self.body.terminator.operands] == expected[1:],
             self,
             "carried",
-            "the body yields other types than it carries",
+            "the types of the yielded values do not match the loop-carried values",
         )
 
     no_evaluate = "it runs a nested region; see execute"
-    no_index_maps = "its regions decide what becomes of its operands"
+    no_index_maps = "its results are computed by its regions"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         start, stop, step, *carried = args
@@ -197,7 +198,8 @@ class For(Op, name="control.for", traits=PURE):
 
 
 class While(Op, name="control.while", traits=PURE):
-    """Runs `before`; while its condition holds, runs `body` on the values it passes on.
+    """A loop: runs `before`, and while its condition is true, `body` on the values that `before`
+    passes on; `before` then runs on the values that the body yields.
 
     %1 = control.while [%0] : i32 -> i32 {
       (%a: i32)
@@ -223,24 +225,24 @@ class While(Op, name="control.while", traits=PURE):
             [a.type for a in self.before.args] == [v.type for v in self.inits],
             self,
             "carried",
-            "the condition's arguments don't fit the carried values",
+            "the types of the condition's arguments do not match the loop-carried values",
         )
         passed = list(self.result_types())
         require(
             [a.type for a in self.body.args] == passed,
             self,
             "carried",
-            "the body's arguments don't fit what the condition passes on",
+            "the types of the body's arguments do not match the values passed by the condition",
         )
         require(
             [v.type for v in self.body.terminator.operands] == [v.type for v in self.inits],
             self,
             "carried",
-            "the body yields other types than it carries",
+            "the types of the yielded values do not match the loop-carried values",
         )
 
     no_evaluate = "it runs nested regions; see execute"
-    no_index_maps = "its regions decide what becomes of its operands"
+    no_index_maps = "its results are computed by its regions"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         carried = list(args)
@@ -252,7 +254,7 @@ class While(Op, name="control.while", traits=PURE):
 
 
 class If(Op, name="control.if", traits=PURE):
-    """Runs one of two regions; the results are the values it yields.
+    """A conditional: runs one of two regions; the results are the values that it yields.
 
     %1 = control.if %0 : i1 -> fp32 {
       %a = arith.constant value=1.0, type=fp32 : () -> fp32
@@ -286,7 +288,7 @@ class If(Op, name="control.if", traits=PURE):
         )
 
     no_evaluate = "it runs a nested region; see execute"
-    no_index_maps = "its regions decide what becomes of its operands"
+    no_index_maps = "its results are computed by its regions"
 
     def execute(self, state: Any, condition: Any) -> tuple[Any, ...]:
         return tuple(state.run(self.then if condition else self.otherwise, []))
@@ -306,7 +308,7 @@ class Call(Op, name="control.call", traits=WRITES):
         return self.types
 
     no_evaluate = "it runs another function; see execute"
-    no_index_maps = "its function decides what becomes of its operands"
+    no_index_maps = "its results are computed by the callee"
 
     def execute(self, state: Any, *args: Any) -> tuple[Any, ...]:
         return tuple(state.call(self.callee, list(args)))

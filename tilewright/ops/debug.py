@@ -1,4 +1,4 @@
-"""What a kernel says while it runs: values that it prints, and conditions that must hold."""
+"""Debugging ops: printing of values and run-time assertions, and the format of their output."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from tilewright.ops.numeric import Array
 
 
 class Print(Op, name="debug.print", traits=WRITES):
-    """Prints each value, or only the prefix where there are none.
+    """Prints values, each with the prefix; only the prefix if there are no values.
 
-    Where one thread runs a program, a tile is a line: ``(x, y, z)`` for the program, the prefix,
-    and the elements in brackets. On a GPU each element is a line, ``pid (x, y, z) idx (i, j)``, the
-    prefix and the element. Floats have six decimals; with `hex`, everything is its bits. With
-    `extents`, a shape for each value, only the elements within it are printed.
+    On a CPU and in the interpreter, a value is one line: the program ``(x, y, z)``, the prefix, and
+    the elements in brackets. On a GPU, each element is one line: ``pid (x, y, z) idx (i, j)``, the
+    prefix and the element. Floats are printed with six decimals; with `hex`, elements are printed
+    as bit patterns. `extents`, if not None, is a shape for each value: elements outside it, such as
+    padding, are not printed.
 
         debug.print [%0, %1], prefix=" x: ", hex=False, extents=((3,), (),) : (4xi32, fp32) -> ()
     """
@@ -39,7 +40,7 @@ class Print(Op, name="debug.print", traits=WRITES):
 
     def verify(self) -> None:
         require(
-            # IR text may give what the annotation does not allow
+            # the parser accepts any attribute here, whatever the annotation
             isinstance(self.prefix, str),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "prefix",
@@ -57,7 +58,7 @@ class Print(Op, name="debug.print", traits=WRITES):
         )
 
     def shapes(self) -> Sequence[tuple[int, ...]]:
-        """How much of each value is printed."""
+        """The printed extents of each value."""
         return [shape_of(v.type) for v in self.values] if self.extents is None else self.extents
 
     no_evaluate = "it has no result; see execute"
@@ -78,7 +79,7 @@ def _is_within(extents: Sequence[int], shape: Sequence[int]) -> bool:
 
 
 class Assert(Op, name="debug.assert", traits=WRITES):
-    """Ends the kernel with an error unless the condition holds, in every element of a tile.
+    """Terminates the kernel with an error unless the condition, or every element of it, is true.
 
     debug.assert %0, message="x is positive" : 4xi1 -> ()
     """
@@ -104,7 +105,7 @@ class Assert(Op, name="debug.assert", traits=WRITES):
 
     def execute(self, state: Any, *args: Any) -> tuple[()]:
         if not np.all(args[0]):
-            raise DeviceAssertionError(failure_text(*place_of(self.loc), self.message,
+            raise DeviceAssertionError(failure_text(*source_position(self.loc), self.message,
                                                     state.program_id))  # fmt: skip
         return ()
 
@@ -112,10 +113,11 @@ class Assert(Op, name="debug.assert", traits=WRITES):
 # -- text ------------------------------------------------------------------------------------------
 
 
-def place_of(loc: Loc | None) -> tuple[str, int, str]:
-    """File, line and function of an op, for people.
+def source_position(loc: Loc | None) -> tuple[str, int, str]:
+    """The file, line and function of a location, for messages.
 
-    The file is without its folder, so that compiled code does not depend on where its source lies.
+    The file is without its directory, so that compiled code does not depend on the location of its
+    source.
     """
     if loc is None:
         return "<unknown>", 0, "<unknown>"
@@ -123,12 +125,12 @@ def place_of(loc: Loc | None) -> tuple[str, int, str]:
 
 
 def failure_text(file: str, line: int, function: str, message: str, program: Sequence[int]) -> str:
-    """What is said of an assertion that fails, as GPUs say it."""
+    """The message of a failed assertion, in the format of GPUs."""
     return f"{file}:{line}: {function}: program {tuple(program)}: Assertion `{message}` failed."
 
 
 def label(prefix: str, index: int, count: int) -> str:
-    """What stands before a value: which operand it is, too, if there are several."""
+    """The prefix of a printed value; with the index of the operand, if there are several."""
     return f"{prefix}(operand {index}) " if count > 1 else prefix
 
 
@@ -139,14 +141,14 @@ def program_text(
     elements: Sequence[Scalar],
     arrays: Sequence[Any],
 ) -> str:
-    """The lines that a program prints, a line for each value."""
-    place = f"({', '.join(map(str, program))})"
+    """The lines that a program prints, one for each value."""
+    program_id = f"({', '.join(map(str, program))})"
     if not arrays:
-        return f"{place}{prefix}\n"
+        return f"{program_id}{prefix}\n"
     lines: list[str] = []
     for i, (element, array) in enumerate(zip(elements, arrays, strict=True)):
         text = _nested(_numbers(np.asarray(array), element, hex))
-        lines.append(f"{place}{label(prefix, i, len(arrays))}{text}\n")
+        lines.append(f"{program_id}{label(prefix, i, len(arrays))}{text}\n")
     return "".join(lines)
 
 
@@ -159,7 +161,7 @@ def _nested(texts: Any) -> str:
 
 
 def _numbers(array: Array, element: Scalar, hex: bool) -> Any:
-    """The elements as text, in lists as nested as the array."""
+    """The elements as text, in nested lists of the array's shape."""
     if hex or isinstance(element, Pointer):
         size = array.dtype.itemsize
         bits = np.ascontiguousarray(array).view(f"u{size}").reshape(array.shape)

@@ -26,14 +26,15 @@ PRECISIONS = ("ieee", "tf32", "tf32x3", "bf16x3", "bf16x6")
 
 
 class Dot(Op, name="tile.dot", traits=PURE):
-    """acc + lhs @ rhs, over the last two axes; axes before them are a batch.
+    """acc + lhs @ rhs, over the last two axes; leading axes are batch axes.
 
-    int8 accumulates in i32; floats of 16 bits or fewer in fp16 or fp32. `precision` says how fp32
-    operands may be rounded: "ieee" not at all, "tf32" to 10 mantissa bits, the others by splitting.
+    8-bit integers accumulate in i32, floats of 16 bits or fewer in fp16 or fp32. `precision`
+    specifies the rounding of fp32 operands: "ieee" none, "tf32" to 10 mantissa bits; the others
+    split an operand into a sum of narrower ones.
 
-    Integers wrap. Floats are added in any order, each sum rounded to fp32 (of fp64, to fp64), and
-    the result once more to the type of `acc`. Subnormal operands and sums of a product of bf16
-    may count as zero: instructions for bf16 treat them so.
+    Integers wrap. Floats are summed in an unspecified order; each sum is rounded to fp32 (for fp64,
+    to fp64), and the result to the type of `acc`. Subnormal operands and sums of a bf16 product may
+    be flushed to zero, as bf16 instructions do.
 
         %3 = tile.dot %0, %1, %2, precision="ieee", max_imprecise=0
           : (4x8xfp16, 8x16xfp16, 4x16xfp32) -> 4x16xfp32
@@ -83,7 +84,7 @@ class Dot(Op, name="tile.dot", traits=PURE):
             ok,
             self,
             "element-type",
-            "{a} @ {b} into {c} is not a product that exists",
+            "a product {a} @ {b} with the accumulator {c} is not supported",
             a=text_of(left),
             b=text_of(right),
             c=text_of(acc),

@@ -1,4 +1,5 @@
-"""Ops on tiles with layouts, which GPU targets add to the tile IR."""
+"""Ops that GPU targets add to the tile IR: layout conversions, shared memory, asynchronous copies,
+and programmatic dependent launch."""
 
 from __future__ import annotations
 
@@ -129,7 +130,7 @@ class Allocate(Op, name="gpu.allocate", traits=WRITES | LOCAL):
             isinstance(self.type, Shared),
             self,
             "type",
-            "makes a buffer in shared memory, not {t}",
+            "allocates a buffer in shared memory, not {t}",
             t=text_of(self.type),
         )
 
@@ -226,7 +227,7 @@ class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
             b=text_of(self.buffer.type),
         )
 
-    no_evaluate = "it reads memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> tuple[()]:
         ptr, buffer, mask = split_optional(self, args)
@@ -265,13 +266,13 @@ class WaitCopies(Op, name="gpu.wait_copies", traits=WRITES | LOCAL):
         return ()
 
 
-# -- launches that overlap ------------------------------------------------------------------------
+# -- programmatic dependent launch ----------------------------------------------------------------
 
 
 class WaitLaunches(Op, name="gpu.wait_launches", traits=READS | WRITES):
-    """Waits until the launches before this one have ended, and all that they wrote is seen.
+    """Waits until the preceding launches have completed and their writes are visible.
 
-    Nothing is left to wait for unless the launch was allowed to begin early.
+    It has no effect unless the launch uses programmatic dependent launch.
 
         gpu.wait_launches : () -> ()
     """
@@ -284,7 +285,7 @@ class WaitLaunches(Op, name="gpu.wait_launches", traits=READS | WRITES):
 
 
 class StartDependents(Op, name="gpu.start_dependents", traits=WRITES | LOCAL):
-    """Lets the launch after this one begin once all programs have come here or have ended.
+    """Allows the next launch to start once all programs have executed this op or have ended.
 
     gpu.start_dependents : () -> ()
     """

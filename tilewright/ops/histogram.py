@@ -1,4 +1,4 @@
-"""Counting how often values occur."""
+"""Histograms."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tilewright.ops.numeric import Array
 
 
 class Histogram(Op, name="tile.histogram", traits=PURE):
-    """How many elements of `src` equal 0, 1, … bins - 1; all others are not counted.
+    """The number of elements of `src` equal to 0, 1, … bins - 1.
 
-    With a mask only the elements where it is true are.
+    Other elements, and those where `mask` is false, are not counted.
 
         %2 = tile.histogram %0, %1, bins=16 : (64xi32, 64xi1) -> 16xi32
     """

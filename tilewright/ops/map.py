@@ -1,4 +1,4 @@
-"""A function of scalars on each element of tiles."""
+"""Application of a scalar function to the elements of tiles."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tilewright.ops.numeric import Array
 
 
 class Map(Op, name="tile.map", traits=PURE):
-    """Runs `body` on the elements of tiles of one shape; it may hold control flow.
+    """Applies `body` to the elements of tiles of the same shape. It may contain control flow.
 
-    With `pack` of p it takes p elements at once that follow one another in row-major order: those
-    of the first tile, then those of the second, …; and yields p of each result likewise. It
-    handles scalars only, and writes no memory: it may run more than once for an element.
+    The body takes `pack` consecutive elements, in row-major order, of the first tile, then of the
+    second, and so on, and yields `pack` elements of each result in the same order. It has scalar
+    values only, and must not write memory, because it may run more than once per element.
 
         %1 = tile.map [%0], pack=1 : 4xi32 -> 4xfp32 {
           (%x: i32)
@@ -54,16 +54,16 @@ class Map(Op, name="tile.map", traits=PURE):
             count % self.pack == 0,
             self,
             "pack",
-            "{count} elements are no multiple of pack, {pack}",
+            "the number of elements, {count}, is not a multiple of pack, {pack}",
             count=count,
             pack=self.pack,
         )
-        wanted = [t for s in self.srcs for t in [with_shape(s.type, ())] * self.pack]
+        expected = [t for s in self.srcs for t in [with_shape(s.type, ())] * self.pack]
         require(
-            [a.type for a in self.body.args] == wanted,
+            [a.type for a in self.body.args] == expected,
             self,
             "body",
-            "the body's arguments don't fit the operands",
+            "the types of the body's arguments do not match the operands",
         )
         yielded = [v.type for v in self.body.terminator.operands]
         require(
@@ -76,7 +76,7 @@ class Map(Op, name="tile.map", traits=PURE):
             not any(isinstance(v.type, Tile) for op in self.body.walk() for v in op.results),
             self,
             "scalars",
-            "the body must handle scalars only",
+            "the body must only contain scalars",
         )
         require(not self.writes(), self, "effects", "the body has effects")
 

@@ -1,7 +1,8 @@
-"""Elementary functions of floats, element by element. Accuracy is stated in `docs/ops`.
+"""Elementwise elementary functions of floats. `docs/accuracy.md` lists the error bounds of targets.
 
-The NumPy meaning computes fp32 in fp64 and rounds once, so it is correctly rounded but for rare
-double roundings; fp64 has the accuracy of NumPy's own functions.
+`evaluate` computes in fp64 and rounds the result to the operand's type, so that results narrower
+than fp64 are correctly rounded except for rare double roundings; fp64 results have the accuracy of
+NumPy's functions.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 class MathFunction(Op):
-    """A function of one float; the result has the operand's type."""
+    """Base class of functions of one float; the result has the operand's type."""
 
     src: Value = operand()
 
@@ -49,7 +50,7 @@ class MathFunction(Op):
 
 
 class Exp(MathFunction, name="math.exp", traits=ELEMENTWISE):
-    """e to the power of x.
+    """Natural exponential, e**x.
 
     %1 = math.exp %0 : 4xfp32 -> 4xfp32
     """
@@ -58,7 +59,7 @@ class Exp(MathFunction, name="math.exp", traits=ELEMENTWISE):
 
 
 class Exp2(MathFunction, name="math.exp2", traits=ELEMENTWISE):
-    """2 to the power of x.
+    """Base-2 exponential, 2**x.
 
     %1 = math.exp2 %0 : 4xfp32 -> 4xfp32
     """
@@ -76,7 +77,7 @@ class Expm1(MathFunction, name="math.expm1", traits=ELEMENTWISE):
 
 
 class Log(MathFunction, name="math.log", traits=ELEMENTWISE):
-    """Natural logarithm. log(0) is -inf; of a negative number, NaN.
+    """Natural logarithm. log(0) is -inf, log(x) of a negative x is NaN.
 
     %1 = math.log %0 : 4xfp32 -> 4xfp32
     """
@@ -169,7 +170,7 @@ class Rsqrt(MathFunction, name="math.rsqrt", traits=ELEMENTWISE):
 
 
 class Floor(MathFunction, name="math.floor", traits=ELEMENTWISE):
-    """The largest integer not above x.
+    """The largest integer less than or equal to x.
 
     %1 = math.floor %0 : 4xfp32 -> 4xfp32
     """
@@ -178,7 +179,7 @@ class Floor(MathFunction, name="math.floor", traits=ELEMENTWISE):
 
 
 class Ceil(MathFunction, name="math.ceil", traits=ELEMENTWISE):
-    """The smallest integer not below x.
+    """The smallest integer greater than or equal to x.
 
     %1 = math.ceil %0 : 4xfp32 -> 4xfp32
     """
@@ -187,7 +188,7 @@ class Ceil(MathFunction, name="math.ceil", traits=ELEMENTWISE):
 
 
 class Trunc(MathFunction, name="math.trunc", traits=ELEMENTWISE):
-    """x rounded to an integer toward zero; the sign stays, also of a zero.
+    """x rounded to an integer toward zero; preserves the sign, also of zeros.
 
     %1 = math.trunc %0 : 4xfp32 -> 4xfp32
     """
@@ -196,7 +197,7 @@ class Trunc(MathFunction, name="math.trunc", traits=ELEMENTWISE):
 
 
 class Rint(MathFunction, name="math.rint", traits=ELEMENTWISE):
-    """The nearest integer, of two the even one; the sign stays, also of a zero.
+    """The nearest integer, ties to even; preserves the sign, also of zeros.
 
     %1 = math.rint %0 : 4xfp32 -> 4xfp32
     """
@@ -205,4 +206,4 @@ class Rint(MathFunction, name="math.rint", traits=ELEMENTWISE):
 
 
 ROUNDINGS = (Floor, Ceil, Trunc, Rint)
-"""The functions that give whole numbers: exact, and one instruction on most machines."""
+"""The functions that round to an integer: exact, and one instruction on most machines."""

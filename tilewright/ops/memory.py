@@ -56,7 +56,7 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
             is_int(self.offset.type) and shape_of(self.ptr.type) == shape_of(self.offset.type),
             self,
             "operand-types",
-            "the offset {b} does not fit the pointer {a}",
+            "the offset {b} must be integers in the shape of the pointer {a}",
             a=text_of(self.ptr.type),
             b=text_of(self.offset.type),
         )
@@ -69,14 +69,14 @@ class AddPtr(Op, name="mem.addptr", traits=ELEMENTWISE):
 
 def verify_mask(op: Op, ptr: Value, mask: Value | None) -> None:
     """Verify that the mask of a memory op is i1 in the shape of the pointer."""
-    want = with_element(ptr.type, I1)
+    expected = with_element(ptr.type, I1)
     require(
-        mask is None or mask.type == want,
+        mask is None or mask.type == expected,
         op,
         "mask-type",
         "the mask is {m}, it must be {w}",
         m=text_of(mask.type) if mask else "",
-        w=text_of(want),
+        w=text_of(expected),
     )
 
 
@@ -97,14 +97,14 @@ def verify_writable(op: Op, ptr: Value) -> None:
 
 def verify_stored(op: Op, ptr: Value, value: Value) -> None:
     """Verify that a value has the pointee type."""
-    want = pointed_type(ptr)
+    expected = pointed_type(ptr)
     require(
-        value.type == want,
+        value.type == expected,
         op,
         "operand-types",
         "stores {v}, it must be {w}",
         v=text_of(value.type),
-        w=text_of(want),
+        w=text_of(expected),
     )
 
 
@@ -158,7 +158,7 @@ class Load(Access, name="mem.load", traits=READS):
                 w=text_of(self.result_type()),
             )
 
-    no_evaluate = "it reads memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> Array:
         ptr, mask, other = split_optional(self, args)
@@ -186,7 +186,7 @@ class Store(Access, name="mem.store", traits=WRITES):
         verify_stored(self, self.ptr, self.value)
         verify_writable(self, self.ptr)
 
-    no_evaluate = "it writes memory; see execute"
+    no_evaluate = "it accesses memory; see execute"
 
     def execute(self, state: Any, *args: Any) -> tuple[()]:
         ptr, value, mask = split_optional(self, args)
@@ -195,6 +195,6 @@ class Store(Access, name="mem.store", traits=WRITES):
 
 
 def split_optional(op: Op, args: tuple[Any, ...]) -> list[Any]:
-    """Operand arrays by field; None for absent optional operands."""
+    """The arrays of the operands, one for each operand field; None for absent optional operands."""
     remaining = iter(args)
     return [next(remaining) if count else None for count in op.spans]

@@ -37,12 +37,13 @@ def float_to_int(x: Array, to: DType) -> Array:
     wide = np.trunc(x.astype(np.float64))
     low, high = to.get_int_min_value(), to.get_int_max_value()
     clipped = np.clip(wide, float(low), float(high))
-    # float(high) may round up beyond the largest integer: handle those lanes separately
+    # float(high) may round up to a value beyond `high`, so lanes at or above it are set separately.
     safe = np.where(np.isnan(wide) | (wide >= float(high)), 0.0, clipped).astype(to.numpy)
     return np.where(wide >= float(high), np.array(high, to.numpy), safe).astype(to.numpy)
 
 
 def _next_toward_zero(rounded: Array, exact: Array, to: DType) -> Array:
+    """The rounded values, decremented in magnitude where rounding increased it."""
     bits = rounded.view(np.dtype(f"u{rounded.dtype.itemsize}")).copy()
     over = np.abs(rounded.astype(np.float64)) > np.abs(exact.astype(np.float64))
     bits[over] -= 1
@@ -75,9 +76,10 @@ def float_to_float(x: Array, to: DType, rounding: str) -> Array:
 
 
 def _round_once(x: Array, to: DType) -> Array:
+    """Convert to `to`, to nearest even, without double rounding."""
     if to in (FP16, FP32, FP64) or x.dtype != np.float64:
         return x.astype(to.numpy)
-    # ml_dtypes converts fp64 through fp32: round to odd first, so that the second rounding is right
+    # ml_dtypes converts fp64 through fp32: round to odd, so that the second rounding is correct.
     narrow = x.astype(np.float32)
     back = narrow.astype(np.float64)
     bits = narrow.view(np.uint32).copy()
@@ -91,14 +93,15 @@ def _round_once(x: Array, to: DType) -> Array:
 def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
     """x * y + z for floats of type `to`, rounded once.
 
-    Below fp64 the product is exact in fp64, and the sum is rounded to odd (to the neighbour whose
-    last bit is 1 unless it is exact), after which rounding again to a type with at least two bits
-    less gives what rounding once does (Boldo and Melquiond, 2008).
+    For types narrower than fp64, the product is exact in fp64, and the sum is rounded to odd: an
+    inexact sum is rounded to the neighbour whose last bit is 1. Rounding that to a type with at
+    least two bits less is the same as rounding the exact sum once (Boldo and Melquiond, "Emulation
+    of FMA and correctly rounded sums: proved algorithms using rounding to odd", 2008).
     """
     with np.errstate(all="ignore"):
         if to == FP64:
             return _fused_in_fp64(x, y, z)
-        # scalars may come with arrays: the interpreter runs functions of elements on all at once
+        # Scalars and arrays may be mixed: the interpreter runs scalar regions on whole arrays.
         shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
         product = np.atleast_1d(x.astype(np.float64) * y.astype(np.float64))
         odd = _sum_to_odd(*_two_sum(product, z.astype(np.float64)))
@@ -106,14 +109,14 @@ def fused_multiply_add(x: Array, y: Array, z: Array, to: DType) -> Array:
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """The rounded sum and its exact error (Knuth)."""
+    """The rounded sum and its exact error (Knuth's TwoSum)."""
     total = np.asarray(a + b)
     shifted = total - a
     return total, (a - (total - shifted)) + (b - shifted)
 
 
 def _sum_to_odd(total: Array, error: Array) -> Array:
-    """A rounded sum and its error, converted to the sum rounded to odd."""
+    """The sum rounded to odd, from the sum rounded to nearest and its error."""
     bits = total.view(np.uint64)
     inexact = np.isfinite(total) & (error != 0)
     above = np.signbit(error) != np.signbit(total)
@@ -122,7 +125,8 @@ def _sum_to_odd(total: Array, error: Array) -> Array:
 
 
 def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """a * b and its exact rounding error (Dekker and Veltkamp), if neither is too large."""
+    """a * b and its exact rounding error (Dekker's product with Veltkamp's splitting), unless an
+    intermediate result overflows or underflows."""
     split = 2.0**27 + 1
     a_high = split * a - (split * a - a)
     b_high = split * b - (split * b - b)
@@ -133,8 +137,8 @@ def _exact_product(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _fused_in_fp64(x: Array, y: Array, z: Array) -> Array:
-    """The fma of Boldo and Melquiond from exact products and sums; by exact fractions where one of
-    those might overflow or underflow."""
+    """Boldo and Melquiond's fma from error-free products and sums. Lanes where those might overflow
+    or underflow are computed with rational numbers."""
     shape = np.broadcast_shapes(x.shape, y.shape, z.shape)
     x, y, z = np.broadcast_arrays(np.atleast_1d(x), np.atleast_1d(y), np.atleast_1d(z))
     product, product_error = _exact_product(x, y)
@@ -144,8 +148,8 @@ def _fused_in_fp64(x: Array, y: Array, z: Array) -> Array:
     safe = (np.abs(z) < 2.0**900) & (np.abs(x) < 2.0**900) & (np.abs(y) < 2.0**900)
     safe &= (np.abs(product) < 2.0**900) & (np.abs(product) > 2.0**-900)
     safe &= (np.abs(result) > 2.0**-900) & (np.abs(result) < 2.0**900)
-    vanished = (product == 0) & (x != 0) & (y != 0)  # its sign stays, beside a zero of the other
-    result = np.where(z == 0, np.where(vanished, product, product + z), result)
+    underflowed = (product == 0) & (x != 0) & (y != 0)  # z == 0 does not affect the sign
+    result = np.where(z == 0, np.where(underflowed, product, product + z), result)
     rest = np.nonzero(~safe & (z != 0))
     if len(rest[0]):
         result[rest] = np.frompyfunc(_exact_fma, 3, 1)(x[rest], y[rest], z[rest])
@@ -159,7 +163,7 @@ def _exact_fma(x: float, y: float, z: float) -> float:
         return z
     exact = fraction(x) * fraction(y) + fraction(z)
     if exact == 0:
-        return x * y + z  # for the sign of the zero
+        return x * y + z  # determines the sign of the zero
     try:
         return float(exact)
     except OverflowError:

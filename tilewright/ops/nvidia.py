@@ -1,4 +1,4 @@
-"""Ops specific to NVIDIA GPUs: matrix instructions, whose operands have layouts of their own."""
+"""Ops specific to NVIDIA GPUs: matrix instructions, which require layouts of their operands."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
             isinstance(self.rhs.type, Shared) and isinstance(self.acc.type, Tile),
             self,
             "operand-types",
-            "takes its right side from shared memory and accumulates in registers",
+            "the right operand must be in shared memory and the accumulator in registers",
         )
         m, n = shape_of(self.acc.type)[-2:]
         require(
             m % 64 == 0 and n % 8 == 0,
             self,
             "shape",
-            "{m} x {n} is not made of blocks of 64 x 8",
+            "the shape {m} x {n} is not a multiple of 64 x 8",
             m=m,
             n=n,
         )
@@ -51,7 +51,7 @@ class Wgmma(Dot, name="nvidia.wgmma", traits=WRITES | LOCAL | IN_FLIGHT):
 class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
     """Waits until this warp's products are complete, except the last `pending` ones.
 
-    The results are `values`, which may be used from here on if their product is complete.
+    The results are the `values`; those whose product is complete may be used.
 
         %1 = nvidia.wgmma_wait [%0], pending=0 : 64x8xfp32 -> 64x8xfp32
     """

@@ -1,7 +1,8 @@
 """Reductions and scans along an axis with a combine function.
 
-The `combine` region takes 2N scalars, N of the left element and N of the right, and yields N. It
-must be associative and free of effects; a reduction may also swap its operands.
+With N operands, the `combine` region takes 2N scalars, N for the left elements and N for the right
+ones, and yields N. It must be associative and pure; a reduction also assumes that it is
+commutative.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tilewright.ops.numeric import Array
 
 
 class _Combining(Op):
+    """Base class of ops with a combine region."""
+
     srcs: list[Value] = variadic()
     axis: int = attr()
 
@@ -42,13 +45,18 @@ class _Combining(Op):
         )
         elements = [element_of(s.type) for s in self.srcs]
         args = [a.type for a in self.combine_region.args]
-        require(args == elements * 2, self, "combine", "the combine region's arguments don't fit")
+        require(
+            args == elements * 2,
+            self,
+            "combine",
+            "the types of the combine region's arguments do not match the operands",
+        )
         end = self.combine_region.terminator
         require(
             [v.type for v in end.operands] == elements,
             self,
             "combine",
-            "the combine region yields other types than it takes",
+            "the types that the combine region yields do not match its arguments",
         )
         require(
             all(op.pure for op in self.combine_region),
@@ -63,9 +71,9 @@ class _Combining(Op):
 
 
 class Reduce(_Combining, name="tile.reduce", traits=PURE):
-    """Combines all elements along `axis`, which disappears; a scalar remains of a 1-D tile.
+    """Reduction along `axis`, which the result lacks; that of a one-dimensional tile is a scalar.
 
-    The order is that of a balanced tree over adjacent elements.
+    Adjacent elements are combined in a balanced tree.
 
         %1 = tile.reduce [%0], axis=1 : 4x8xfp32 -> 4xfp32 {
           (%a: fp32, %b: fp32)
@@ -106,7 +114,7 @@ class Reduce(_Combining, name="tile.reduce", traits=PURE):
 
 
 class Scan(_Combining, name="tile.scan", traits=PURE):
-    """Inclusive prefix combination along `axis`; from the end with `reverse`.
+    """Inclusive scan along `axis`; from the last element to the first with `reverse`.
 
     %1 = tile.scan [%0], axis=0, reverse=False : 8xi32 -> 8xi32 {
       (%a: i32, %b: i32)
@@ -143,10 +151,8 @@ class Scan(_Combining, name="tile.scan", traits=PURE):
 
 
 def simple_combine(op: CoreOp) -> CoreOp | None:
-    """The one op that a combine region of two arguments consists of, such as an add or a max.
-
-    None when the region is anything else.
-    """
+    """The op of a combine region that consists of a single op on its two arguments, such as an add
+    or a max. None for any other region."""
     body = op.regions[0]
     inner = body.first
     if inner is None or inner.next is not body.last or len(body.args) != 2:

@@ -1,4 +1,4 @@
-"""Making tiles and changing their shape. Elements are in row-major order."""
+"""Creation of tiles and changes of shape. Elements are in row-major order."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Arange(Op, name="tile.arange", traits=PURE):
 
 
 class Splat(View, name="tile.splat", traits=PURE):
-    """A tile of which every element is the scalar `src`.
+    """A tile with all elements equal to the scalar `src`.
 
     %1 = tile.splat %0, shape=(4, 8,) : fp32 -> 4x8xfp32
     """
@@ -97,7 +97,7 @@ def _verify_shape(op: Op, shape: tuple[int, ...]) -> None:
 
 
 class ExpandDims(View, name="tile.expand_dims", traits=PURE):
-    """A new axis of length 1 at position `axis` of the result.
+    """Inserts an axis of length 1 at position `axis` of the result.
 
     %1 = tile.expand_dims %0, axis=1 : 4xfp32 -> 4x1xfp32
     """
@@ -128,7 +128,7 @@ class ExpandDims(View, name="tile.expand_dims", traits=PURE):
 
 
 class Broadcast(View, name="tile.broadcast", traits=PURE):
-    """Repeats along axes of length 1; the rank stays.
+    """Repeats the elements along axes of length 1; preserves the rank.
 
     %1 = tile.broadcast %0, shape=(4, 8,) : 4x1xfp32 -> 4x8xfp32
     """
@@ -166,7 +166,7 @@ class Broadcast(View, name="tile.broadcast", traits=PURE):
 
 
 class Reshape(View, name="tile.reshape", traits=PURE):
-    """The same elements in row-major order under another shape; () gives a scalar.
+    """The same elements, in row-major order, in another shape; () is a scalar.
 
     %1 = tile.reshape %0, shape=(8, 4,) : 4x8xfp32 -> 8x4xfp32
     """
@@ -195,7 +195,7 @@ class Reshape(View, name="tile.reshape", traits=PURE):
 
 
 class Permute(View, name="tile.permute", traits=PURE):
-    """Axes reordered: axis i of the result is axis `order[i]` of `src`.
+    """Permutes the axes: axis i of the result is axis `order[i]` of `src`.
 
     %1 = tile.permute %0, order=(1, 0,) : 4x8xfp32 -> 8x4xfp32
     """
@@ -222,7 +222,7 @@ class Permute(View, name="tile.permute", traits=PURE):
 
 
 class Join(Op, name="tile.join", traits=PURE):
-    """Two tiles side by side along a new last axis of length 2.
+    """Stacks two tiles along a new last axis of length 2.
 
     %2 = tile.join %0, %1 : (4xfp32, 4xfp32) -> 4x2xfp32
     """
@@ -252,7 +252,7 @@ class Join(Op, name="tile.join", traits=PURE):
 
 
 class Split(View, name="tile.split", traits=PURE):
-    """The two halves of a last axis of length 2.
+    """The two slices along a last axis of length 2: the inverse of `tile.join`.
 
     %1, %2 = tile.split %0 : 4x2xfp32 -> (4xfp32, 4xfp32)
     """
@@ -280,7 +280,7 @@ class Split(View, name="tile.split", traits=PURE):
 
 
 class Cat(Op, name="tile.cat", traits=PURE):
-    """`lhs`, then `rhs`, along an axis.
+    """Concatenates `lhs` and `rhs` along an axis.
 
     %2 = tile.cat %0, %1, axis=0 : (4xfp32, 4xfp32) -> 8xfp32
     """
@@ -331,7 +331,7 @@ class Cat(Op, name="tile.cat", traits=PURE):
 
 
 class Flip(View, name="tile.flip", traits=PURE):
-    """The elements in reverse order along an axis.
+    """Reverses the elements along an axis.
 
     %1 = tile.flip %0, axis=0 : 4xfp32 -> 4xfp32
     """
@@ -360,9 +360,9 @@ class Flip(View, name="tile.flip", traits=PURE):
 
 
 class Gather(View, name="tile.gather", traits=PURE):
-    """Elements picked along an axis: result[.., k, ..] = src[.., index[.., k, ..], ..].
+    """Gathers elements along an axis: result[.., k, ..] = src[.., index[.., k, ..], ..].
 
-    An index outside the axis is clamped to it.
+    An index outside the axis is clamped.
 
         %2 = tile.gather %0, %1, axis=0 : (8xfp32, 4xi32) -> 4xfp32
     """

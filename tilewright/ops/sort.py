@@ -1,4 +1,4 @@
-"""Sorting, and the network of exchanges by which targets do it."""
+"""Sorting, and the sorting network that implements it on targets."""
 
 from __future__ import annotations
 
@@ -15,25 +15,26 @@ from tilewright.ops.numeric import Array
 
 
 class Exchange(NamedTuple):
-    """Each element meets the one whose index is its own xor `mask`; the greater of the two goes
-    where the bit `top`, the highest of the mask, is set."""
+    """A stage of a sorting network: compares each element with the one whose index differs by an
+    xor with `mask`, and moves the greater one to the index in which the bit `top`, the highest of
+    the mask, is set."""
 
     mask: int
     top: int
 
 
 def network(extent: int, merge: bool = False) -> list[Exchange]:
-    """The exchanges that sort so many elements, the least first.
+    """The stages that sort `extent` elements in ascending order: O(log(extent)^2) of them.
 
-    This is Batcher's bitonic sort (Sorting networks and their applications, 1968) in the form in
-    which every exchange points the same way. To merge runs of p elements to runs of 2 p, each
-    element of a run meets its mirror image in the other one (mask 2 p - 1), and then those p / 2,
-    p / 4, … 1 away. As greater ones only go up, the extent need be no power of two: what would
-    meet an element past the end stays where it is.
+    This is Batcher's bitonic sort ("Sorting networks and their applications", 1968) in the variant
+    in which all comparators have the same direction. To merge sorted runs of p elements into runs
+    of 2 p, each element is compared with its mirror image in the other run (mask 2 p - 1), then
+    with those at distances p / 2, p / 4, … 1. Because greater elements only move to higher indices,
+    the extent need not be a power of two: comparisons with an element past the end are omitted.
 
     Args:
-        merge: only the last merge, of a sequence that first does not fall and then does not rise,
-            or the other way round; its extent is a power of two.
+        merge: only the final merge of a bitonic sequence (non-decreasing and then non-increasing,
+            or vice versa), whose extent must be a power of two.
     """
     found: list[Exchange] = []
     width = 1 << (extent - 1).bit_length()
@@ -54,10 +55,10 @@ def _halvings(length: int) -> list[Exchange]:
 
 
 class Sort(Op, name="tile.sort", traits=PURE):
-    """The integers of each row along the last axis in order, the least first.
+    """Sorts integers along the last axis, in ascending order unless `descending`.
 
-    With `merge` each row is a rising and a falling sequence, one after the other in either order,
-    of a length that is a power of two; of other rows the result is that of `network`.
+    With `merge`, each row must be a bitonic sequence (ascending and then descending, or vice versa)
+    whose length is a power of two; for other rows the result is that of the stages of `network`.
 
         %1 = tile.sort %0, descending=False, merge=False : 4x8xi32 -> 4x8xi32
     """

@@ -1,4 +1,4 @@
-"""What ops that only move elements have in common."""
+"""The base class of ops that only move elements."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from tilewright.ir.define import Op, operand
 
 
 class View(Op):
-    """Base of ops each of whose results holds elements of `src` and nothing else.
+    """Base class of ops whose results consist of elements of `src`.
 
-    Which ones and where is said by `index_maps`, so that whoever follows values through such ops
-    (`case View(src)`) need not know them one by one.
+    `index_maps` specifies which element is at which index, so that analyses can look through such
+    ops (`case View(src)`) without a case for each of them.
     """
 
     src: Value = operand()
 
     @property
     def aligned(self) -> bool:
-        """Whether it only reorders, inserts and repeats axes."""
+        """Whether it only permutes, inserts and broadcasts axes."""
         found = self.index_maps()[0]
         return len(self.results) == 1 and found is not None and found.aligned
 
     @property
     def moves_all(self) -> bool:
-        """Whether its one result has all elements of `src`, and only its attributes say where."""
+        """Whether it has one result, which contains all elements of `src`, at indices that depend
+        only on attributes."""
         return len(self.operands) == len(self.results) == 1

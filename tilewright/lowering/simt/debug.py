@@ -16,7 +16,7 @@ from tilewright.layout.linear import REGISTER, dim_name
 from tilewright.lowering.convert import cast
 from tilewright.lowering.emit import I32, I64, V, int_type
 from tilewright.lowering.simt.kernel import Kernel, Registers, emits
-from tilewright.ops.debug import Assert, Print, label, place_of
+from tilewright.ops.debug import Assert, Print, label, source_position
 
 
 @emits(Print)
@@ -103,6 +103,6 @@ def emit_assert(kernel: Kernel, op: Assert) -> None:
     holds = first
     for other in others:
         holds = b.and_(holds, other)
-    file, line, function = place_of(op.loc)
+    file, line, function = source_position(op.loc)
     with kernel.only_if(b.not_(holds)):
         kernel.hw.fail(b, op.message, file, line, function)

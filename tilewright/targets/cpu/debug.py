@@ -14,7 +14,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Module, Value
 from tilewright.lowering.emit import I1, I8, I64, VOID, V, const
 from tilewright.lowering.types import memory_type
-from tilewright.ops.debug import Assert, Print, label, place_of
+from tilewright.ops.debug import Assert, Print, label, source_position
 from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
@@ -73,7 +73,7 @@ def _emit_assert(kernel: Kernel, level: Level, op: Assert) -> None:
     failed, passed = b.block("failed"), b.block("passed")
     b.cond_br(holds, passed, failed)
     b.at(failed)
-    file, line, function = place_of(op.loc)
+    file, line, function = source_position(op.loc)
     facts = {"file": file, "line": line, "function": function, "message": op.message}
     b.call(FAIL, VOID, [_text(kernel, facts), *kernel.program])
     b.ret()
