@@ -11,6 +11,7 @@ from benchmarks.gpu import compile_time
 from tests.frontend.kernels import kernel_from
 from tests.gpu_machine import gpu_machine
 from tilewright.base.diagnostics import CompilationError, Loc
+from tilewright.base.located import error_at
 from tilewright.compiler.driver import compile
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.core import Function, Value
@@ -18,7 +19,7 @@ from tilewright.ir.define import REGISTRY, Op, operand
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import I32, Type
 from tilewright.ops.control import Return
-from tilewright.targets.gpu.check import check_kernel, error_at
+from tilewright.targets.gpu.check import check_kernel
 from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import GPUTarget
 

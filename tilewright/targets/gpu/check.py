@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
-import re
-from textwrap import dedent
-
-from tilewright.base.diagnostics import CompilationError, Loc
+from tilewright.base.located import error_at
 from tilewright.ir.core import Function
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.passes import PassContext, compiler_pass
@@ -51,25 +46,3 @@ def _check_sums(op: Dot, gpu: GpuMachine) -> None:
             f"{gpu.registers}. "
             "Make the tile smaller",
         )
-
-
-def error_at(loc: Loc | None, message: str) -> CompilationError:
-    """The error of a place in a kernel's file, which shows the source from its ``def`` on."""
-    if loc is None:
-        return CompilationError(None, ast.Pass(lineno=1, col_offset=0), message)
-    lines = linecache.getlines(loc.file)[: loc.line]
-    start = _definition(lines, loc.function)
-    if start is None:
-        node = ast.Pass(lineno=loc.line, col_offset=loc.column - 1)
-        return CompilationError(None, node, f"{message} ({loc})")
-    text = "".join(lines[start:])
-    indent = len(text) - len(text.lstrip())
-    node = ast.Pass(lineno=loc.line - start, col_offset=max(0, loc.column - 1 - indent))
-    return CompilationError(dedent(text), node, message)
-
-
-def _definition(lines: list[str], function: str) -> int | None:
-    """The index of the last line that begins the function's definition; None if none does."""
-    pattern = re.compile(rf"\s*def {re.escape(function)}\b")
-    found = (i for i in reversed(range(len(lines))) if function and pattern.match(lines[i]))
-    return next(found, None)

@@ -1,0 +1,71 @@
+"""Each rule: forward mode against central differences, in fp64, on the interpreter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.autodiff.harness import differences, directions, forward_module, jvp
+
+UNARY = (
+    "tl.exp(x)", "tl.exp2(x)", "tl.log(p)", "tl.log2(p)", "tl.sin(x)", "tl.cos(x)", "tl.erf(x)",
+    "tl.sqrt(p)", "tl.rsqrt(p)", "tl.sigmoid(x)", "-x", "tl.abs(x)", "tl.floor(x) + x",
+    "tl.ceil(x) * x", "x.to(tl.float32).to(tl.float64) * 0 + x", "x.to(tl.int32) * 1.0 + x",
+    "tl.clamp(x, -0.5, 0.5)",
+)  # fmt: skip
+BINARY = (
+    "x + y", "x - y", "x * y", "x / p", "tl.maximum(x, y)", "tl.minimum(x, y)", "tl.fma(x, y, p)",
+    "tl.where(x < y, x * x, y)", "tl.where(x < 0, 1.0, y) * x", "x % p",
+)  # fmt: skip
+SHAPES = (
+    "tl.sum(x)", "tl.max(x) * y", "tl.min(x) + y", "tl.sum(tl.reshape(x, [4, 4]), axis=1)",
+    "tl.trans(tl.reshape(x, [4, 4])) * tl.reshape(y, [4, 4])", "tl.flip(x) * y", "tl.cumsum(x)",
+    "tl.cumsum(x, reverse=True)", "tl.join(x, y)", "tl.interleave(x, y)",
+    "tl.cat(x, y)", "tl.reshape(x, [4, 4])[:, None, :] * 2.0",
+    "tl.sum(tl.reshape(x, [4, 4]) * tl.sum(tl.reshape(y, [4, 4]), 0)[None, :], 1)",
+    "tl.max(tl.reshape(x, [4, 4]), 1)", "tl.dot(tl.reshape(x, [4, 4]), tl.reshape(y, [4, 4]))",
+)  # fmt: skip
+FORWARD_ONLY = (
+    "tl.cumprod(p)", "tl.associative_scan(x, 0, pick)", "tl.reduce(p, 0, times)",
+    "tl.gather(x, tl.arange(0, 16) // 2, 0)", "tl.max(x, 0, return_indices=True)[0] * y",
+)  # fmt: skip
+
+
+def program(expression: str) -> str:
+    return f"""
+@jit
+def times(a, b):
+    return a * b
+
+@jit
+def pick(a, b):
+    return a * b + b
+
+def kernel(x_ptr, y_ptr, p_ptr, out_ptr):
+    at = tl.arange(0, 16)
+    x = tl.load(x_ptr + at)
+    y = tl.load(y_ptr + at)
+    p = tl.load(p_ptr + at)
+    r = {expression} + tl.zeros([1], tl.float64)
+    flat = tl.reshape(r, [r.numel])
+    tl.store(out_ptr + tl.arange(0, r.numel), flat)
+"""
+
+
+def arguments(seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    x, y = rng.standard_normal(16), rng.standard_normal(16)
+    return {"x_ptr": x, "y_ptr": y, "p_ptr": rng.uniform(0.5, 2.0, 16), "out_ptr": np.zeros(32)}
+
+
+@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES, *FORWARD_ONLY])
+def test_tangents_are_those_of_differences(expression: str) -> None:
+    args = arguments(1)
+    module = forward_module(program(expression), args, {})
+    tangents = directions(np.random.default_rng(2), args, ("x_ptr", "y_ptr", "p_ptr"))
+    found = jvp(module, 1, args, tangents, ("out_ptr",))["out_ptr"]
+    expected = differences(module, 1, args, tangents, ("out_ptr",))["out_ptr"]
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+    assert np.abs(found).max() > 0.01

@@ -1,0 +1,73 @@
+"""A derived kernel, and what its arguments are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.ir.core import Function, Module
+from tilewright.ir.types import Pointer
+
+
+class Role(NamedTuple):
+    """What an argument of a derived kernel is.
+
+    Attributes:
+        kind: "argument" (of the forward kernel), "tangent", "cotangent" or "gradient" (of an
+            array).
+        name: the argument or array.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A derived kernel.
+
+    Attributes:
+        module: its tile IR, on which the tile passes are still to run.
+        roles: what each of its arguments is.
+        notes: decisions, for `explain`.
+    """
+
+    module: Module
+    roles: tuple[Role, ...]
+    notes: tuple[str, ...] = field(default=())
+
+
+class Roles:
+    """The arrays of a kernel by their part in its differentiation.
+
+    Args:
+        fn: the kernel.
+        wrt, outputs, aux: names of pointer arguments.
+
+    Raises:
+        ValueError: a name that is no array of floats, or is listed in two ways that exclude each
+            other.
+    """
+
+    def __init__(
+        self, fn: Function, wrt: Sequence[str], outputs: Sequence[str], aux: Sequence[str]
+    ) -> None:
+        self.names = list(fn.arg_names)
+        self.wrt, self.outputs, self.aux = tuple(wrt), tuple(outputs), tuple(aux)
+        for part, names in (("wrt", wrt), ("outputs", outputs), ("aux", aux)):
+            for name in names:
+                self._require_array(fn, part, name)
+        both = [name for name in self.outputs if name in self.aux]
+        if both:
+            raise ValueError(f"{both[0]!r} is named in outputs and in aux")
+
+    def _require_array(self, fn: Function, part: str, name: str) -> None:
+        if name not in self.names:
+            raise ValueError(
+                f"{part} names {name!r}, which is no argument of {fn.name}; its arguments are "
+                f"{', '.join(self.names)}"
+            )
+        type = fn.args[self.names.index(name)].type
+        if not isinstance(type, Pointer) or not type.element_ty.is_floating():
+            raise ValueError(f"{part} names {name!r}, which is no array of floats")

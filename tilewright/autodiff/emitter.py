@@ -1,0 +1,199 @@
+"""Arithmetic on tangents and adjoints, and in which lanes they are zero.
+
+A lane that a mask excludes may hold anything in the forward function, also an infinity or a NaN
+that is never stored. Its derivative is zero, but 0 · inf is NaN, and one sum over lanes would
+spread that. So the emitter tracks for derivatives the masks outside of which they are zero, and
+where lanes are summed it inserts `select(mask, x, 0)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.numbers import array_of, first_number
+from tilewright.ir.types import (
+    FP32,
+    DType,
+    Scalar,
+    Type,
+    dtype_of,
+    element_of,
+    is_float,
+    shape_of,
+    with_element,
+)
+from tilewright.ops import arith, control, reduce, shape
+from tilewright.ops.view import View
+
+Masks = tuple[Value, ...]
+
+
+def derivative_type(type: Type) -> Type:
+    """The type of a value's tangent or adjoint: fp32 for narrower floats, else its own."""
+    element = element_of(type)
+    return with_element(type, FP32) if element.primitive_bitwidth < 32 else type
+
+
+class Emitter:
+    """Builds derivative arithmetic at the place of a builder.
+
+    Attributes:
+        builder: where ops are inserted.
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self._masks: dict[Value, Masks] = {}
+
+    def op(self, op: Op) -> Value:
+        """Insert an op on derivatives; returns its only result."""
+        value = self.builder.value(op)
+        if is_float(value.type):
+            masks = self._masks_of(op)
+            if masks:
+                self._masks[value] = masks
+        return value
+
+    # -- lanes that are zero ----------------------------------------------------------------------
+
+    def zero_outside(self, value: Value, mask: Value | None) -> None:
+        """Record that a derivative is zero in lanes that the mask excludes."""
+        if mask is not None:
+            self._masks[value] = (mask,)
+
+    def guarded(self, value: Value) -> Value:
+        """The derivative with zeros in the lanes where it is known to be zero."""
+        masks = self._masks.get(value)
+        if not masks:
+            return value
+        mask = masks[0]
+        for other in masks[1:]:
+            mask = self.builder.value(arith.Or(mask, other))
+        return self.op(arith.Select(mask, value, self.zeros(value.type)))
+
+    def _masks_of(self, op: Op) -> Masks:
+        """The masks whose union covers the lanes in which a result may differ from zero; () if
+        that may be all."""
+        of = self._masks.get
+        match op:
+            case arith.Mul(lhs, rhs):
+                return of(lhs) or of(rhs) or ()
+            case arith.Div() | arith.Neg() | arith.Cast():
+                return of(op.operands[0]) or ()
+            case arith.Add(lhs, rhs) | arith.Sub(lhs, rhs):
+                left, right = of(lhs), of(rhs)
+                return tuple(dict.fromkeys(left + right)) if left and right else ()
+            case arith.Select(condition, on_true, on_false):
+                if is_zero(on_false):
+                    return of(on_true) or (condition,)
+                return of(on_false) or () if is_zero(on_true) else ()
+            case View() if len(op.operands) == 1 and len(op.results) == 1:
+                return tuple(self._viewed(op, mask) for mask in of(op.src) or ())
+            case _:
+                return ()
+
+    def _viewed(self, op: View, mask: Value) -> Value:
+        attributes = op.attributes
+        if isinstance(op, arith.Hint):
+            return mask
+        return self.builder.value(type(op)(mask, **attributes))
+
+    # -- arithmetic -------------------------------------------------------------------------------
+
+    def const(self, number: float, type: Type) -> Value:
+        """A constant of a float type, rounded to it."""
+        exact = first_number(array_of(float(number), type), type)
+        return self.builder.value(arith.Constant(float(exact), type))
+
+    def integer(self, number: int, type: Type) -> Value:
+        return self.builder.value(arith.Constant(number, type))
+
+    def zeros(self, type: Type) -> Value:
+        return self.const(0.0, type)
+
+    def add(self, a: Value, b: Value) -> Value:
+        return self.op(arith.Add(a, b))
+
+    def sub(self, a: Value, b: Value) -> Value:
+        return self.op(arith.Sub(a, b))
+
+    def mul(self, a: Value, b: Value) -> Value:
+        return self.op(arith.Mul(a, b))
+
+    def div(self, a: Value, b: Value) -> Value:
+        return self.op(arith.Div(a, b, False))
+
+    def neg(self, a: Value) -> Value:
+        return self.op(arith.Neg(a))
+
+    def scaled(self, a: Value, factor: float) -> Value:
+        return self.mul(a, self.const(factor, a.type))
+
+    def where(self, condition: Value, a: Value, b: Value | None = None) -> Value:
+        """`a` where the condition holds, else `b`, or 0."""
+        return self.op(arith.Select(condition, a, b if b is not None else self.zeros(a.type)))
+
+    def compare(self, a: Value, b: Value, predicate: str) -> Value:
+        return self.builder.value(arith.Cmp(a, b, predicate))
+
+    def both(self, a: Value | None, b: Value | None) -> Value | None:
+        """The conjunction of two masks; None stands for all lanes."""
+        if a is None or b is None:
+            return a if b is None else b
+        return self.builder.value(arith.And(a, b))
+
+    def cast(self, a: Value, to: Scalar) -> Value:
+        """A float in another float type."""
+        if element_of(a.type) == to:
+            return a
+        assert isinstance(to, DType)
+        return self.op(arith.Cast(a, to, "rtne"))
+
+    def total(self, terms: Sequence[Value]) -> Value | None:
+        """The sum of derivatives; None of none."""
+        result: Value | None = None
+        for term in terms:
+            result = term if result is None else self.add(result, term)
+        return result
+
+    # -- shapes -----------------------------------------------------------------------------------
+
+    def sum(self, value: Value, axis: int) -> Value:
+        """The sum of a derivative along an axis, which disappears."""
+        return self.builder.insert(
+            reduce.Reduce([self.guarded(value)], axis, self._adding(value.type))
+        ).results[0]
+
+    def running_sum(self, value: Value, axis: int, reverse: bool) -> Value:
+        """The inclusive prefix sum of a derivative along an axis."""
+        return self.builder.insert(
+            reduce.Scan([self.guarded(value)], axis, reverse, self._adding(value.type))
+        ).results[0]
+
+    def _adding(self, type: Type) -> Region:
+        element = dtype_of(type)
+        region = Region([element, element])
+        with self.builder.combining(region):
+            total = self.builder.value(arith.Add(*region.args))
+            self.builder.insert(control.Yield([total]))
+        return region
+
+    def sum_all(self, value: Value) -> Value:
+        """The sum of all lanes, a scalar."""
+        while shape_of(value.type):
+            value = self.sum(value, len(shape_of(value.type)) - 1)
+        return value
+
+    def repeated(self, value: Value, like: Type, axis: int) -> Value:
+        """A reduced value, repeated along the axis that `like` still has."""
+        lengths = shape_of(like)
+        if len(lengths) == 1:
+            return self.op(shape.Splat(value, lengths))
+        return self.op(shape.Broadcast(self.op(shape.ExpandDims(value, axis)), lengths))
+
+
+def is_zero(value: Value) -> bool:
+    """Whether a value is the constant 0."""
+    return arith.constant_value(value) == 0

@@ -1,0 +1,140 @@
+"""Derivatives of `ops/arith.py`."""
+
+from __future__ import annotations
+
+from tilewright.autodiff.emitter import derivative_type
+from tilewright.autodiff.registry import (
+    AdjointPoint,
+    Point,
+    TangentPoint,
+    Zero,
+    adjoint,
+    declare,
+    no_derivative,
+    partial,
+)
+from tilewright.ir.core import Value
+from tilewright.ir.types import element_of, is_float
+from tilewright.ops.arith import (
+    Abs,
+    Add,
+    And,
+    Bitcast,
+    Cast,
+    Cmp,
+    Constant,
+    Div,
+    Fma,
+    Hint,
+    IntDiv,
+    Max,
+    Min,
+    Mul,
+    MulHi,
+    Neg,
+    Or,
+    Rem,
+    Select,
+    Shl,
+    Shr,
+    Sub,
+    Xor,
+)
+from tilewright.ops.math import Trunc
+
+declare(Zero("it is a constant"), Constant)
+declare(Zero("it is piecewise constant"), Cmp)
+declare(Zero("it takes integers"), IntDiv, And, Or, Xor, Shl, Shr, MulHi)
+no_derivative("the bits of a float are no differentiable function of it", Bitcast)
+
+
+@partial(Add)
+def _add(d: Point, op: Add, index: int, t: Value) -> Value:
+    """∂(x + y) = 1, 1"""
+    return t
+
+
+@partial(Sub)
+def _sub(d: Point, op: Sub, index: int, t: Value) -> Value:
+    """∂(x - y) = 1, -1"""
+    return d.emit.neg(t) if index else t
+
+
+@partial(Mul)
+def _mul(d: Point, op: Mul, index: int, t: Value) -> Value:
+    """∂(x y) = y, x"""
+    return d.emit.mul(t, d.value(op.operands[1 - index]))
+
+
+@partial(Div)
+def _div(d: Point, op: Div, index: int, t: Value) -> Value:
+    """∂(x / y) = 1 / y, -(x / y) / y"""
+    quotient = d.emit.op(Div(t, d.value(op.rhs), op.ieee))
+    return d.emit.neg(d.emit.mul(quotient, d.value(op.result))) if index else quotient
+
+
+@partial(Rem)
+def _rem(d: Point, op: Rem, index: int, t: Value) -> Value:
+    """∂fmod(x, y) = 1, -trunc(x / y)"""
+    if not index:
+        return t
+    quotient = d.emit.div(d.value(op.lhs), d.value(op.rhs))
+    return d.emit.neg(d.emit.mul(t, d.emit.op(Trunc(quotient))))
+
+
+@partial(Min, Max)
+def _extremum(d: Point, op: Min | Max, index: int, t: Value) -> Value:
+    """∂max(x, y): 1 for the operand that is the result, 1/2 for each if both are"""
+    result = d.plain(op.result)
+    is_this = d.emit.compare(d.plain(op.operands[index]), result, "eq")
+    is_other = d.emit.compare(d.plain(op.operands[1 - index]), result, "eq")
+    return d.emit.where(is_this, d.emit.where(is_other, d.emit.scaled(t, 0.5), t))
+
+
+@partial(Select)
+def _select(d: Point, op: Select, index: int, t: Value) -> Value:
+    """∂(c ? x : y) = (c ? 1 : 0), (c ? 0 : 1)"""
+    condition, zero = d.plain(op.condition), d.emit.zeros(t.type)
+    return d.emit.where(condition, t, zero) if index == 1 else d.emit.where(condition, zero, t)
+
+
+@partial(Neg)
+def _neg(d: Point, op: Neg, index: int, t: Value) -> Value:
+    """∂(-x) = -1"""
+    return d.emit.neg(t)
+
+
+@partial(Abs)
+def _abs(d: Point, op: Abs, index: int, t: Value) -> Value:
+    """∂|x| = sign(x), 0 at 0"""
+    x = d.value(op.src)
+    zero = d.emit.zeros(x.type)
+    negative = d.emit.where(d.emit.compare(x, zero, "lt"), d.emit.neg(t))
+    return d.emit.where(d.emit.compare(x, zero, "gt"), t, negative)
+
+
+@partial(Fma)
+def _fma(d: Point, op: Fma, index: int, t: Value) -> Value:
+    """∂(x y + z) = y, x, 1"""
+    return t if index == 2 else d.emit.mul(t, d.value(op.operands[1 - index]))
+
+
+def _cast_tangent(d: TangentPoint, op: Cast) -> list[Value | None]:
+    t = d.tangent(op.src)
+    if t is None or not is_float(op.result.type):
+        return [None]
+    return [d.emit.cast(t, element_of(derivative_type(op.result.type)))]
+
+
+@adjoint(Cast, tangent=_cast_tangent)
+def _cast(d: AdjointPoint, op: Cast, adjoints: list[Value | None]) -> None:
+    """∂float(x) = 1: rounding to another float type counts as the identity"""
+    (y,) = adjoints
+    if y is not None:
+        d.give(op.src, d.emit.cast(y, element_of(derivative_type(op.src.type))))
+
+
+@partial(Hint)
+def _hint(d: Point, op: Hint, index: int, t: Value) -> Value:
+    """∂x = 1"""
+    return t

@@ -1,0 +1,31 @@
+"""Op classes that the walks handle themselves, and those that have no derivative."""
+
+from __future__ import annotations
+
+from tilewright.autodiff.registry import Structural, Zero, declare, no_derivative
+from tilewright.ops import asm, atomic, control, debug, gpu, histogram, map, memory, nvidia, sort
+
+declare(Structural("the derivative is in memory, too"), memory.Load, memory.Store)
+declare(Structural("its regions are differentiated"), control.For, control.While, control.If)
+declare(Structural("it ends a region"), control.Yield, control.Return, control.Condition)
+declare(Structural("it has no results"), control.Barrier, debug.Print, debug.Assert)
+declare(Structural("added up in memory"), atomic.AtomicRMW)
+declare(Zero("it is the same number whatever the inputs are"), control.ProgramId)
+declare(Zero("it is the same number whatever the inputs are"), control.NumPrograms)
+declare(Zero("a pointer is no number"), memory.AddPtr)
+declare(Zero("it takes integers"), sort.Sort, histogram.Histogram)
+
+no_derivative("its function is not inlined", control.Call)
+no_derivative("its function may branch on each element", map.Map)
+no_derivative("the compiler does not know what the assembly computes", asm.InlineAsm)
+no_derivative("the compiler does not know what the assembly does", asm.InlineAsmEffect)
+no_derivative(
+    "its result depends on the order of programs",
+    atomic.AtomicCAS, atomic.AtomicLoad, atomic.AtomicStore, atomic.AtomicPoll,
+)  # fmt: skip
+no_derivative(
+    "it is made for a GPU, after derivatives",
+    gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
+    gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
+    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait,
+)  # fmt: skip
