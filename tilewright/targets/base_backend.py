@@ -1,4 +1,4 @@
-"""What programs ask of every target's compiler, which answers from its key."""
+"""Base class of the built-in targets: the methods that programs call on a target's compiler."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 from tilewright.base.late import late
 from tilewright.targets.protocol import GPUTarget
 
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+sha256 = late("hashlib:sha256")  # loads OpenSSL, which takes 2 ms
 
 
 class BaseBackend:
-    """Base of the built-in targets. Libraries know it as `triton.backends.compiler.BaseBackend`.
+    """Base of the built-in targets, also available as `triton.backends.compiler.BaseBackend`.
 
     Attributes:
-        name: the target's.
+        name: the target's name.
     """
 
     name: str
 
     def key(self) -> str:
-        """Everything of the target that changes the code."""
+        """The target's part of the cache key: everything of it that affects the generated code."""
         raise NotImplementedError
 
     @classmethod
     def supports_target(cls, target: GPUTarget) -> bool:
-        """Whether this compiles for a device."""
+        """Whether this target compiles for a device."""
         return target.backend == cls.name
 
     def hash(self) -> str:
-        """`key` in hexadecimal digits, for file names and keys of caches."""
+        """The SHA-256 digest of `key` in hexadecimal digits, for file names and cache keys."""
         return sha256(self.key().encode()).hexdigest()
 
     @staticmethod
     def parse_attr(desc: str) -> list[list[Any]]:
-        """Attributes of an argument from the key that it is specialised by: "D" is divisible by 16.
+        """The attributes of an argument, from its specialisation key: "D" is divisible by 16.
 
         >>> BaseBackend.parse_attr("D")
         [['tt.divisibility', 16]]

@@ -1,13 +1,13 @@
-"""Kernels for programs in C: what the targets' exporters share.
+"""Ahead-of-time export of kernels to C: parts shared by the targets' exporters.
 
-An exporter makes files of a compiled kernel: a header that declares a launch function, and its
+An exporter writes a compiled kernel to files: a header that declares a launch function, and its
 code. It is registered by the target's name in `targets/registry.py`:
 
     exporter("cpu")(stages, metadata, export)      # {".h": b"…", ".o": b"…"}
 
-The launch function's first parameter says where the kernel runs; then come the extents of the grid,
-unless expressions give them, then the kernel's arguments. Of each header, a line beginning with
-`DIRECTIVE` tells `tools/link.py` what the launch function is.
+The first parameter of a launch function is the stream or the workers that execute it; the extents
+of the grid follow, unless they are given as expressions, and then the kernel's arguments. A line of
+the header that begins with `DIRECTIVE` describes the launch function to `tools/link.py`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, Protocol
 from tilewright.targets.protocol import Stage
 
 DIRECTIVE = "// tt-linker: "
-"""What begins the line of a header that a program which links variants reads."""
+"""The prefix of a header's line that describes the launch function to the linker of variants."""
 
 ONE, ALIGNED = 1, 16
-"""Hints: an argument is 1, or a multiple of 16, or of another power of two."""
+"""Hints: an argument is 1, or a multiple of 16; other powers of two are valid as well."""
 
 AXES = ("gridX", "gridY", "gridZ")
 
@@ -38,7 +38,7 @@ _SCALARS = {
     "fp32": "float",
     "fp64": "double",
 }
-_NARROW = ("fp16", "bf16")  # numbers of these types are passed as float
+_NARROW = ("fp16", "bf16")  # passed as float, as C has no type for them
 
 _TAKEN = """
 auto break case char const continue default do double else enum extern float for goto if inline int
@@ -52,7 +52,7 @@ _RESERVED = frozenset(_TAKEN.split())
 
 
 class ExportError(ValueError):
-    """A kernel that cannot be called from C as was asked for; the message says why."""
+    """A kernel that cannot be exported as requested; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,9 @@ class Parameter:
     """A parameter of a launch function.
 
     Attributes:
-        name: in C.
-        type: as in signatures: ``*fp32``, ``i32``.
-        hint: what callers promise: `ONE`; a power of two that divides it; 0 for nothing.
+        name: its name in C.
+        type: its type, as in signatures: ``*fp32``, ``i32``.
+        hint: a precondition of the variant: `ONE`; a power of two that divides it; 0 for none.
     """
 
     name: str
@@ -75,20 +75,20 @@ class Parameter:
 
     @property
     def passed(self) -> bool:
-        """Whether the kernel takes it: what is 1 is part of its code."""
+        """Whether it is passed to the kernel: an argument that is 1 is a constant in its code."""
         return self.hint != ONE
 
     @property
     def is_narrow(self) -> bool:
-        """Whether C has no type for it, so that a `float` is passed."""
+        """Whether C has no type for it, so that it is passed as `float`."""
         return self.type in _NARROW
 
     @property
     def scalar(self) -> str:
-        """The type in C of a number.
+        """The C type of a scalar.
 
         Raises:
-            ExportError: there is none.
+            ExportError: C has no such type.
         """
         if self.type not in _SCALARS:
             raise ExportError(
@@ -98,7 +98,7 @@ class Parameter:
 
     @property
     def pointer(self) -> str:
-        """The type in C of a pointer on the CPU: `void *` where C has no type for the elements."""
+        """The C type of a pointer on the CPU: `void *` if C has no type for the elements."""
         element = self.type[1:]
         const = "const " if element.startswith("k") else ""
         element = element.removeprefix("k")
@@ -108,17 +108,17 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is asked of an exporter.
+    """The description of a launch function to export.
 
     Attributes:
         kernel: the kernel's name.
-        base: the name that all variants of it have in common.
+        base: the common name of all variants of it.
         symbol: the launch function's name.
         header: the header's file name.
         parameters: the kernel's arguments.
-        constants: values of compile-time parameters that are numbers, by their names in C.
-        grid: expressions in C for its three extents; None where the caller gives them.
-        algorithm: what tells variants apart that take the same arguments.
+        constants: the values of numeric compile-time parameters, by their names in C.
+        grid: C expressions for its three extents; None if the caller passes them.
+        algorithm: distinguishes variants that take the same arguments.
     """
 
     kernel: str
@@ -137,16 +137,16 @@ class Export:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A launch function, as its header declares it to programs and to the linker.
+    """The interface of a launch function, as its header declares it to programs and to the linker.
 
     Attributes:
         symbol, base, algorithm: see `Export`.
-        target: the target's name: variants of one function are all for the same.
-        result: what it returns, in C.
-        failure: what it returns when no variant takes the arguments, in C.
-        parameters: all parameters, as type and name in C, in order.
-        hints: what callers promise, by the parameter's name.
-        lifecycle: functions of no parameters that come with it, by what precedes its name.
+        target: the target's name, the same for all variants of a function.
+        result: its return type in C.
+        failure: its return value, in C, if no variant accepts the arguments.
+        parameters: all parameters, as pairs of C type and name, in order.
+        hints: the preconditions, by the parameter's name (`Parameter.hint`).
+        lifecycle: prefixes of further functions without parameters: `load_`, for `load_NAME`.
     """
 
     symbol: str
@@ -161,15 +161,15 @@ class Interface:
 
     @property
     def directive(self) -> str:
-        """The line for the linker."""
+        """The line of the header that describes it to the linker."""
         return f"{DIRECTIVE}{json.dumps(asdict(self))}"
 
     @classmethod
     def read(cls, line: str) -> Interface:
-        """The interface that a line tells.
+        """Parse the line of a header, the inverse of `directive`.
 
         Raises:
-            ValueError, KeyError, TypeError: the line is another one.
+            ValueError, KeyError, TypeError: the line is malformed.
         """
         facts = json.loads(line.removeprefix(DIRECTIVE))
         pairs = tuple((type, name) for type, name in facts.pop("parameters"))
@@ -177,7 +177,7 @@ class Interface:
 
 
 class Exporter(Protocol):
-    """Makes files of a compiled kernel, by their suffixes."""
+    """Writes a compiled kernel to files; returns their contents by suffix."""
 
     def __call__(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], export: Export
@@ -188,7 +188,7 @@ class Exporter(Protocol):
 
 
 def c_name(name: str) -> str:
-    """A name of Python as one of C: unchanged, unless it means something else there.
+    """A Python identifier as a C identifier: unchanged, unless reserved or not ASCII.
 
     >>> c_name("n"), c_name("int"), c_name("größe")
     ('n', 'int_', 'gr_u00f6_u00dfe')
@@ -198,17 +198,17 @@ def c_name(name: str) -> str:
 
 
 def declared(type: str, name: str) -> str:
-    """A parameter or variable: ``const float *x``, ``int32_t n``."""
+    """A declaration in C: ``const float *x``, ``int32_t n``."""
     return f"{type}{name}" if type.endswith("*") else f"{type} {name}"
 
 
 def listed(parameters: Sequence[tuple[str, str]]) -> str:
-    """Parameters as a function declares them."""
+    """The parameter list of a function in C."""
     return ", ".join(declared(type, name) for type, name in parameters) or "void"
 
 
 def guarded(symbol: str, text: str) -> str:
-    """A header that may be included twice, and by C++."""
+    """A header with an include guard."""
     guard = f"TILEWRIGHT_{re.sub(r'[^A-Za-z0-9]', '_', symbol).upper()}_H"
     return f"#ifndef {guard}\n#define {guard}\n\n{text.strip()}\n\n#endif /* {guard} */\n"
 
@@ -218,12 +218,12 @@ LINKAGE_END = "#ifdef __cplusplus\n}\n#endif"
 
 
 def broken_hints(export: Export) -> list[str]:
-    """Conditions in C, each true when an argument is not what callers promise."""
+    """C conditions, each true if an argument violates its hint."""
     return [condition(p.name, p.hint, p.is_pointer, False) for p in export.parameters if p.hint]
 
 
 def condition(name: str, hint: int, pointer: bool, holds: bool) -> str:
-    """That an argument keeps a hint, or that it does not."""
+    """The C condition that an argument satisfies a hint (`holds`), or that it violates it."""
     sign = "==" if holds else "!="
     if hint == ONE:
         return f"{name} {sign} 1"
@@ -231,17 +231,17 @@ def condition(name: str, hint: int, pointer: bool, holds: bool) -> str:
 
 
 def promises(export: Export) -> list[str]:
-    """The kernel's arguments as a comment tells them."""
-    said = {0: "", ONE: ", is 1"}
+    """Lines of a comment that list the kernel's arguments with their hints."""
+    hints = {0: "", ONE: ", is 1"}
     lines = [
-        f" *   {p.name}: {p.type}{said.get(p.hint, f', a multiple of {p.hint}')}"
+        f" *   {p.name}: {p.type}{hints.get(p.hint, f', a multiple of {p.hint}')}"
         for p in export.parameters
     ]
     return lines + [f" *   {name} = {value}" for name, value in export.constants.items()]
 
 
 def grid_lines(export: Export) -> list[str]:
-    """Statements that compute the grid's extents from the arguments."""
+    """C statements that compute the grid's extents from the arguments."""
     if export.grid is None:
         return []
     used = set(re.findall(r"\w+", " ".join(export.grid)))
@@ -259,16 +259,16 @@ _GRID_TEXT = re.compile(r"[\w\s+\-*/%()<>=!&|^~?:.,]*")
 
 
 def parse_grid(text: str, known: Sequence[str]) -> tuple[str, str, str]:
-    """One to three expressions in C between commas; extents that are not given are 1.
+    """Parse one to three C expressions, separated by commas; missing extents are 1.
 
     >>> parse_grid("(n + 127) / 128, 2", ["n"])
     ('(n + 127) / 128', '2', '1')
 
     Args:
-        known: the names that they may use.
+        known: the identifiers that they may use.
 
     Raises:
-        ExportError: there are more, they are no expressions, or use other names.
+        ExportError: there are more than three, or they are not expressions, or use other names.
     """
     axes = [""]
     depth = 0

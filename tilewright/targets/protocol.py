@@ -1,7 +1,7 @@
-"""What a target's compiler is: the eight members that turn tile IR into code.
+"""The interface of a target's compiler, which turns tile IR into code.
 
-A target is named where it is registered (`targets/registry.py`); its launcher and driver are
-apart, in `runtime/devices/`, so that a machine without the device can still compile for it.
+Targets are registered by name in `targets/registry.py`. Launchers and drivers are separate, in
+`runtime/`, so that a machine without the device can compile for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 from tilewright.base import knobs
 from tilewright.base.late import late
 
-if TYPE_CHECKING:  # describing a device must not load the compiler
+if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
@@ -31,9 +31,9 @@ class GPUTarget:
 
     Attributes:
         backend: the target's name: ``cpu``, ``interpreter``, ``cuda``, …
-        arch: the target's own name of the architecture; for ``cpu``, the LLVM name of the
-            processor, or "" for the present one.
-        warp_size: lanes that run in step; 1 where there is no such thing.
+        arch: the target's name of the architecture; for ``cpu``, the LLVM name of the processor,
+            or "" for that of this machine.
+        warp_size: lanes of a warp; 1 on targets without warps.
     """
 
     backend: str
@@ -43,14 +43,14 @@ class GPUTarget:
 
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """What a target makes of a module.
+    """The result of compiling a module.
 
     Attributes:
-        stages: forms of the code by name, in the order in which they were made; the last is the
-            one that is loaded. Text is str, binaries are bytes.
-        metadata: facts that the launcher needs and `CompiledKernel.metadata` shows. Plain data
-            (None, bool, int, float, str, lists and dicts of these), as it is stored as JSON.
-            Must hold ``name``, the symbol of the kernel in the last stage.
+        stages: forms of the code by name, in the order of compilation; the last is the one to load.
+            Text is str, binaries are bytes.
+        metadata: data for the launcher, also available as `CompiledKernel.metadata`. Serialised as
+            JSON, so of None, bool, int, float, str, lists and dicts only. Must contain ``name``,
+            the symbol of the kernel in the last stage.
     """
 
     stages: dict[str, Stage]
@@ -59,15 +59,15 @@ class Lowered:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something of which a device has little, and what a kernel takes of it.
+    """The use of a limited resource of the device by a kernel.
 
     Attributes:
-        name: what it is.
-        used: how much the kernel takes.
-        limit: how much there is for it; None where there is no such number.
-        unit: what it is counted in: ``bytes``, ``%`` or "".
-        note: what follows from it, in words.
-        missed: whether less of it would make the kernel faster, or make it run at all.
+        name: the resource.
+        used: the amount that the kernel uses.
+        limit: the amount available to it; None if there is no limit.
+        unit: ``bytes``, ``%`` or "".
+        note: an explanation of the consequences.
+        missed: whether using less would make the kernel faster, or make it run at all.
     """
 
     name: str
@@ -80,80 +80,80 @@ class Resource:
 
 @runtime_checkable
 class HasGpuMachine(Protocol):
-    """A target for GPUs, whose passes must know how many threads there are (`PassContext.gpu`)."""
+    """A GPU target, whose passes depend on the number of threads (`PassContext.gpu`)."""
 
     def gpu_machine(self, options: Any) -> GpuMachine:
-        """The GPU, and how many of its threads run a program, for a kernel with these options."""
+        """The GPU, and the number of threads of a program, for a kernel with these options."""
         ...
 
 
 @runtime_checkable
-class TellsResources(Protocol):
-    """A target that can say what its kernels take of a device."""
+class ReportsResources(Protocol):
+    """A target that reports the resource usage of its kernels."""
 
     def resources(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
-        """What a compiled kernel takes, the most telling first."""
+        """The resource usage of a compiled kernel, the most significant first."""
         ...
 
 
 class Target(Protocol):
     """The compile side of a backend.
 
-    Instances are made once per architecture and shared between threads, so they hold no state
-    of a compilation.
+    There is one instance per architecture, shared between threads, so it must not hold the state of
+    a compilation.
 
-    One may have a method `examine` besides, which gives findings (`base/findings.py`) about what
-    it needs on this machine: `python -m tilewright doctor` tells them.
+    An optional method `examine` returns findings (`base/findings.py`) about the installation, which
+    `python -m tilewright doctor` prints.
     """
 
     name: str
 
     def key(self) -> str:
-        """Everything of the target that changes the code: processor, features, LLVM's version."""
+        """The target's part of the cache key: processor, features, version of LLVM."""
         ...
 
     def features(self) -> frozenset[str]:
-        """Names of what the target has, which `Step.when` tests."""
+        """Names of the target's features, tested by `Step.when`."""
         ...
 
     def parse_options(self, given: Mapping[str, Any]) -> Any:
-        """The options of a kernel, a frozen dataclass, from what the user gave.
+        """The options of a kernel, a frozen dataclass, from those given by the user.
 
         Raises:
-            KeyError: for a name that the target does not know; `options_from` does it.
+            KeyError: a name is not an option of the target (see `options_from`).
         """
         ...
 
     def frontend_options(self, options: Any) -> FrontendOptions:
-        """What the front end must know of the target and the options."""
+        """The parameters of the front end that depend on the target and the options."""
         ...
 
     def steps(self) -> Sequence[Step]:
-        """Tile passes that follow those of `compiler/pipeline.py`."""
+        """The target's passes on tile IR, run after those of `compiler/pipeline.py`."""
         ...
 
     def compile(self, module: Module, ctx: PassContext, options: Any) -> Lowered:
-        """Code for a module after the tile passes. May change the module."""
+        """Generate code for a module after all passes. May modify the module."""
         ...
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
-        """A stage that `compile` did not make because only readers need it, such as assembly.
+        """A stage that is computed only on request, such as disassembly.
 
         Raises:
-            KeyError: when there is no such stage.
+            KeyError: there is no such stage.
         """
         ...
 
 
 class UnknownOptionError(KeyError):
-    """A launch keyword that is neither a parameter nor one of the known options.
+    """A launch keyword that is neither a parameter nor an option.
 
     Args:
         name: the keyword.
         known: the options.
-        parameters: those of the kernel, where it is known.
+        parameters: the kernel's parameters, if known.
     """
 
     def __init__(self, name: str, known: Iterable[str], parameters: Iterable[str] = ()) -> None:
@@ -173,12 +173,12 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
 
         options_from(CpuOptions, {"num_warps": 8})
 
-    A field `enable_fp_fusion` follows the settings of that name.
+    The default of a field `enable_fp_fusion` is that of the settings of that name.
 
     Raises:
-        KeyError: for a name that is no field of `cls`.
-        TypeError: for a value that is no int where the option is one.
-        AssertionError: when `num_warps` is not a power of two.
+        KeyError: a name is not a field of `cls`.
+        TypeError: the value of an integer option is not an integer.
+        AssertionError: `num_warps` is not a power of two.
     """
     known = {f.name: f.default for f in fields(cls)}  # pyright: ignore[reportArgumentType]
     for name, value in given.items():

@@ -1,7 +1,7 @@
-"""Targets by name. The modules behind them are loaded when a name is first asked for.
+"""Targets by name. A target's module is imported when the target is first requested.
 
-A target outside this package registers itself as an entry point of the group
-``tilewright.targets``, whose value is a factory that takes an architecture ("" for the default):
+A target outside this package registers as an entry point of the group ``tilewright.targets``, whose
+value is a factory that takes an architecture ("" for the default):
 
     [project.entry-points."tilewright.targets"]
     mychip = "mychip.compiler:MyTarget"
@@ -28,20 +28,20 @@ Factory = Callable[..., Target]
 
 _entry_points = late("importlib.metadata:entry_points")
 
-# A target's compiler (and LLVM with it) loads with the first kernel for it.
+# A target's compiler, and with it LLVM, is loaded by the first compilation for it.
 BUILT_IN: dict[str, Factory] = {
     "cpu": late("tilewright.targets.cpu.target:CpuTarget"),
     "cuda": late("tilewright.targets.nvidia.target:NvidiaTarget"),
     "interpreter": late("tilewright.targets.interpreter.target:InterpreterTarget"),
 }
 
-# What makes files for programs in C of their kernels.
+# Functions that export a compiled kernel to files for C programs.
 EXPORTERS: dict[str, Exporter] = {
     "cpu": late("tilewright.targets.cpu.export:export"),
     "cuda": late("tilewright.targets.nvidia.export:export"),
 }
 
-# Names of architectures that say by themselves whose they are: sm_90.
+# Prefixes of architectures that imply the target: sm_90.
 ARCHITECTURES = {"sm": "cuda"}
 _ARCHITECTURE = re.compile(r"([a-z]+)_?(\d+)a?")
 
@@ -51,7 +51,7 @@ _LOCK = Lock()
 
 
 def register(name: str, factory: Factory) -> None:
-    """Add a target of this process; it goes before a built-in one of the same name."""
+    """Register a target in this process. It takes precedence over a built-in one of that name."""
     with _LOCK:
         _REGISTERED[name] = factory
         for key in [k for k in _INSTANCES if k[0] == name]:
@@ -61,18 +61,18 @@ def register(name: str, factory: Factory) -> None:
 @cache
 def _plug_ins() -> dict[str, Any]:
     """Entry points of the group by name."""
-    # Reading the installed distributions costs more than importing this whole package (measured:
-    # 28 ms), so even the module that does it loads only when a name is not built in.
+    # Reading the installed distributions takes longer than importing this whole package (28 ms
+    # measured), so it is done, and its module loaded, only for names that are not built in.
     return {point.name: point for point in _entry_points(group=GROUP)}
 
 
 def is_built_in(name: str) -> bool:
-    """Whether every process has the target under this name, and it is the package's own."""
+    """Whether the name denotes a built-in target that is not overridden in this process."""
     return name in BUILT_IN and name not in _REGISTERED
 
 
 def names() -> list[str]:
-    """All targets that can be asked for."""
+    """The names of all available targets."""
     return sorted({*BUILT_IN, *_REGISTERED, *_plug_ins()})
 
 
@@ -87,10 +87,10 @@ def _factory(name: str) -> Factory:
 
 
 def described(text: str) -> GPUTarget:
-    """A device to compile for, of a text such as ``cpu``, ``cuda:90``, ``cuda:90:32`` or ``sm_90``.
+    """Parse a device such as ``cpu``, ``cuda:90``, ``cuda:90:32`` or ``sm_90``.
 
     Raises:
-        ValueError: the text has other parts.
+        ValueError: the text is malformed.
     """
     backend, _, rest = text.partition(":")
     arch, _, lanes = rest.partition(":")
@@ -103,10 +103,10 @@ def described(text: str) -> GPUTarget:
 
 
 def target(which: str | GPUTarget | Target | None = None) -> Target:
-    """The target that is meant: by name, as a `GPUTarget`, as itself, or the default one.
+    """The target for a name, a `GPUTarget`, or a target itself; None for the default one.
 
     Raises:
-        ValueError: for a name that is not registered.
+        ValueError: the name is not registered.
     """
     if which is None:
         which = DEFAULT
@@ -117,7 +117,7 @@ def target(which: str | GPUTarget | Target | None = None) -> Target:
     key = which.backend, which.arch
     found = _INSTANCES.get(key)
     if found is None:
-        # Made outside the lock, as importing a target may itself ask for another one.
+        # Created outside the lock, as importing a target may itself request another one.
         factory = _factory(which.backend)
         made = factory(which.arch) if which.arch != "" else factory()
         with _LOCK:

@@ -120,7 +120,7 @@ def test_each_kernel_has_its_own_resources(assembler: Assembler) -> None:
 
 
 def test_resources_of_something_else() -> None:
-    with pytest.raises(ValueError, match="this is no cubin"):
+    with pytest.raises(ValueError, match="not a cubin"):
         resources(b"something else", "kernel")
     cubin = cubin_of(assembler_called("ptxas"), ptx_of(wgmma(ATTRIBUTES)), HOPPER)
     with pytest.raises(KeyError, match="other"):

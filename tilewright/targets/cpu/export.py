@@ -1,13 +1,13 @@
-"""Kernels on the CPU for programs in C: an object file and its header.
+"""Ahead-of-time export of CPU kernels: an object file and its header.
 
-The object holds the kernel and a function that launches it, written here as LLVM IR:
+The object contains the kernel and a function that launches it, emitted here as LLVM IR:
 
     int32_t NAME(const tilewright_workers *workers, int64_t gridX, …, const float *x, int32_t n);
 
-It puts the arguments into the slots that the kernel reads, and hands ranges of the flattened grid
-to the caller's workers, or runs the whole of it on the calling thread when there are none. A range
-gets its workspace from `malloc`. The object needs nothing else but the C library and libm, keeps no
-state, and may be called from any thread.
+The function stores the arguments into the slots that the kernel reads, and passes ranges of the
+flattened grid to the caller's workers, or executes all of it on the calling thread without workers.
+A range allocates its workspace with `malloc`. The object depends on the C library and libm only,
+has no state, and may be called from any thread.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from tilewright.targets.export import (
 )
 from tilewright.targets.protocol import Stage
 
-ALIGNMENT = 64  # of a range's workspace
+ALIGNMENT = 64  # bytes, of a range's workspace
 SLOT = 8  # bytes of an argument, as the kernel reads it
 
 OK, NO_MEMORY, BAD_GRID, BROKEN_HINT, NO_TILES = range(5)
 
-# A job, as bytes: what a range of programs needs to know.
+# Offsets in a job, the structure that is passed to each range of programs.
 _SLOTS, _GRID, _STATUS, _JOB_BYTES = 0, 8, 20, 24
 
 _WORKERS = "const tilewright_workers *"
@@ -66,22 +66,22 @@ _TYPES = """
 #ifndef TILEWRIGHT_CPU_TYPES
 #define TILEWRIGHT_CPU_TYPES
 
-/* What a launch gives. */
+/* The result of a launch. */
 enum {
   TILEWRIGHT_OK = 0,
-  TILEWRIGHT_NO_MEMORY = 1,   /* malloc gave no workspace; some programs have not run */
+  TILEWRIGHT_NO_MEMORY = 1,   /* malloc of a workspace failed; some programs have not run */
   TILEWRIGHT_BAD_GRID = 2,    /* an extent is negative or above 2147483647 */
-  TILEWRIGHT_BROKEN_HINT = 3, /* an argument is not what this variant was compiled for */
-  TILEWRIGHT_NO_AMX = 4       /* the system does not let the process use AMX */
+  TILEWRIGHT_BROKEN_HINT = 3, /* this variant was not compiled for such an argument */
+  TILEWRIGHT_NO_AMX = 4       /* the system does not permit the process to use AMX */
 };
 
 /* Runs programs first to last - 1 of a launch. */
 typedef void (*tilewright_range)(void *job, int64_t first, int64_t last);
 
-/* Threads that share a launch. `run` calls range(job, first, last) such that each number from 0 to
- * count - 1 is in one range, on any threads and in any order, and returns when all calls have. A
- * structure that begins with this one may hold what it needs. Where a launch takes these workers,
- * NULL stands for the calling thread alone. */
+/* Threads that execute a launch. `run` calls range(job, first, last) such that each number from 0
+ * to count - 1 is in exactly one range, on any threads and in any order, and returns when all calls
+ * have returned. Embed this structure at the start of a larger one for data of your own. A launch
+ * without workers (NULL) runs on the calling thread. */
 typedef struct tilewright_workers tilewright_workers;
 struct tilewright_workers {
   void (*run)(const tilewright_workers *workers, int64_t count, tilewright_range range, void *job);
@@ -92,105 +92,105 @@ struct tilewright_workers {
 
 
 def export(
-    stages: Mapping[str, Stage], metadata: Mapping[str, Any], asked: Export
+    stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
 ) -> dict[str, bytes]:
     """The files of a launch function: ``.h`` and ``.o``.
 
     Raises:
-        ExportError: the kernel prints or checks assertions, which takes this process.
+        ExportError: the kernel prints or checks assertions, which is implemented in Python.
     """
     if metadata["host_calls"]:
         raise ExportError(
-            f"{asked.kernel} prints or asserts, which on the CPU is done by Python: compile it "
+            f"{request.kernel} prints or asserts, which on the CPU is done by Python: compile it "
             "without debug=True and without device_print"
         )
     machine = CpuTarget(metadata["target"].arch).machine
     llir = str(stages["llir"])
-    symbol = asked.symbol if asked.grid is None else f"{asked.symbol}_on_grid"
-    wrapper = _launch_function(symbol, metadata, asked, machine, "@llvm.x86.tile" in llir)
+    symbol = request.symbol if request.grid is None else f"{request.symbol}_on_grid"
+    wrapper = _launch_function(symbol, metadata, request, machine, "@llvm.x86.tile" in llir)
     code = emit.object_of([llir, wrapper], symbol, machine)
-    return {".h": _header(symbol, asked, machine).encode(), ".o": code}
+    return {".h": _header(symbol, request, machine).encode(), ".o": code}
 
 
 # -- the header -----------------------------------------------------------------------------------
 
 
-def interface(asked: Export) -> Interface:
+def interface(request: Export) -> Interface:
     """The launch function that programs call."""
-    extents = [("int64_t", axis) for axis in AXES] if asked.grid is None else []
+    extents = [("int64_t", axis) for axis in AXES] if request.grid is None else []
     return Interface(
-        symbol=asked.symbol,
-        base=asked.base,
-        algorithm=asked.algorithm,
+        symbol=request.symbol,
+        base=request.base,
+        algorithm=request.algorithm,
         target=CpuTarget.name,
         result="int32_t",
         failure="TILEWRIGHT_BROKEN_HINT",
-        parameters=((_WORKERS, "workers"), *extents, *_arguments(asked)),
-        hints={p.name: p.hint for p in asked.parameters if p.hint},
+        parameters=((_WORKERS, "workers"), *extents, *_arguments(request)),
+        hints={p.name: p.hint for p in request.parameters if p.hint},
     )
 
 
-def _arguments(asked: Export) -> list[tuple[str, str]]:
-    return [(p.pointer if p.is_pointer else p.scalar, p.name) for p in asked.parameters]
+def _arguments(request: Export) -> list[tuple[str, str]]:
+    return [(p.pointer if p.is_pointer else p.scalar, p.name) for p in request.parameters]
 
 
-def _header(symbol: str, asked: Export, machine: Machine) -> str:
-    face = interface(asked)
+def _header(symbol: str, request: Export, machine: Machine) -> str:
+    face = interface(request)
     extents = [("int64_t", axis) for axis in AXES]
-    in_object = listed([(_WORKERS, "workers"), *extents, *_arguments(asked)])
+    in_object = listed([(_WORKERS, "workers"), *extents, *_arguments(request)])
     lines = [
-        f"/* {asked.kernel}, compiled for {machine.cpu} ({machine.triple}); the code is in the",
+        f"/* {request.kernel}, compiled for {machine.cpu} ({machine.triple}); the code is in the",
         " * object file of the same name.",
         " *",
-        *promises(asked),
+        *promises(request),
         " */",
         face.directive,
         "#include <stdint.h>",
         _TYPES,
         LINKAGE_BEGIN,
         "",
-        "/* Runs the programs of a grid; gives TILEWRIGHT_OK or what was wrong. */",
+        "/* Runs the programs of a grid. Returns TILEWRIGHT_OK or an error. */",
         f"int32_t {symbol}({in_object});",
         "",
     ]
-    if asked.grid is not None:
-        names = ", ".join(["workers", *AXES, *(p.name for p in asked.parameters)])
+    if request.grid is not None:
+        names = ", ".join(["workers", *AXES, *(p.name for p in request.parameters)])
         lines += [
-            "/* The same, on the grid that the arguments ask for. */",
-            f"static inline int32_t {asked.symbol}({listed(face.parameters)}) {{",
-            *(f"  const {line}" for line in grid_lines(asked)),
+            "/* The same, with the grid computed from the arguments. */",
+            f"static inline int32_t {request.symbol}({listed(face.parameters)}) {{",
+            *(f"  const {line}" for line in grid_lines(request)),
             f"  return {symbol}({names});",
             "}",
             "",
         ]
-    return guarded(asked.symbol, "\n".join([*lines, LINKAGE_END]))
+    return guarded(request.symbol, "\n".join([*lines, LINKAGE_END]))
 
 
 # -- the launch function --------------------------------------------------------------------------
 
 
 def _launch_function(
-    symbol: str, metadata: Mapping[str, Any], asked: Export, machine: Machine, tiles: bool
+    symbol: str, metadata: Mapping[str, Any], request: Export, machine: Machine, tiles: bool
 ) -> str:
     """LLVM IR of the function that launches, and of the one that runs a range of programs."""
     module = Module(symbol)
     run_range = f"{symbol}.range"
     _range_function(module, run_range, metadata["name"], metadata["scratch_bytes"])
-    types = [PTR, I64, I64, I64, *(_c_type(p) for p in asked.parameters)]
+    types = [PTR, I64, I64, I64, *(_c_type(p) for p in request.parameters)]
     function = module.function(symbol, I32, [(t, "") for t in types], attributes="nounwind")
     b = Builder(function, has_fma=machine.has_fma)
     if not machine.converts_fp16:
         b.own_cast = cast_fp16
     workers, *extents = function.params[:4]
     arguments = function.params[4:]
-    for parameter, argument in zip(asked.parameters, arguments, strict=True):
+    for parameter, argument in zip(request.parameters, arguments, strict=True):
         if parameter.hint:
             _leave_if(b, _breaks(b, parameter, argument), BROKEN_HINT)
     total = _programs(b, extents)
     if tiles:
-        _leave_if(b, _tiles_refused(b), NO_TILES)
-    slots = b.alloca(array(I64, max(1, len(asked.passed))), 1, SLOT)
-    taken = [(p, a) for p, a in zip(asked.parameters, arguments, strict=True) if p.passed]
+        _leave_if(b, _amx_denied(b), NO_TILES)
+    slots = b.alloca(array(I64, max(1, len(request.passed))), 1, SLOT)
+    taken = [(p, a) for p, a in zip(request.parameters, arguments, strict=True) if p.passed]
     for i, (parameter, argument) in enumerate(taken):
         b.store(_slot_value(b, parameter, argument), b.gep(I64, slots, i))
     job = b.alloca(array(I8, _JOB_BYTES), 1, SLOT)
@@ -213,19 +213,19 @@ def _launch_function(
 
 
 def _c_type(parameter: Parameter) -> LType:
-    """How C passes it."""
+    """The LLVM type of the C parameter."""
     if parameter.is_pointer:
         return PTR
     return memory_type(FP32 if parameter.is_narrow else scalar_type(parameter.type))
 
 
 def _slot_value(b: Builder, parameter: Parameter, value: V) -> V:
-    """What the kernel finds in its slot."""
+    """The value to store in the parameter's slot."""
     return cast(b, value, FP32, scalar_type(parameter.type)) if parameter.is_narrow else value
 
 
 def _breaks(b: Builder, parameter: Parameter, value: V) -> V:
-    """Whether an argument is not what callers promise."""
+    """Whether an argument violates its hint."""
     number = b.ptrtoint(value) if parameter.is_pointer else value
     if parameter.hint == ONE:
         return b.icmp("ne", number, 1)
@@ -241,7 +241,7 @@ def _leave_if(b: Builder, condition: V, status: int) -> None:
 
 
 def _programs(b: Builder, extents: list[V]) -> V:
-    """How many programs a grid has; returns from the function when it has none or is wrong."""
+    """The number of programs of a grid. Emits returns for an empty and for an invalid grid."""
     for extent in extents:
         _leave_if(b, b.icmp("ugt", extent, (1 << 31) - 1), BAD_GRID)
     x, y, z = extents
@@ -252,8 +252,8 @@ def _programs(b: Builder, extents: list[V]) -> V:
     return b.mul(plane, z)
 
 
-def _tiles_refused(b: Builder) -> V:
-    """Whether Linux gives the process no permission to use AMX, for which it has to ask."""
+def _amx_denied(b: Builder) -> V:
+    """Whether Linux denies the process the use of AMX (arch_prctl), which it must request."""
     status = b.inline_asm(
         "syscall",
         "={rax},{rax},{rdi},{rsi},~{rcx},~{r11},~{memory}",
@@ -265,7 +265,7 @@ def _tiles_refused(b: Builder) -> V:
 
 
 def _range_function(module: Module, name: str, kernel: str, scratch_bytes: int) -> None:
-    """The function that runs a range of programs, with a workspace of its own."""
+    """Emit the function that executes a range of programs, with a workspace of its own."""
     params = [(PTR, ""), (I64, ""), (I64, "")]
     function = module.function(name, VOID, params, attributes="nounwind", linkage="internal")
     job, first, last = function.params

@@ -1,11 +1,11 @@
-"""What the compilers for GPUs of all makers share.
+"""The parts of a GPU compiler that do not depend on the vendor.
 
-target.py           base of their targets
-steps.py            the passes on tile IR, with places for a maker's own
-check.py            refuses what no GPU computes
-thread_products.py  products without a matrix instruction
+target.py           base class of GPU targets
+steps.py            the passes on tile IR, with insertion points for a vendor's own
+check.py            rejects kernels that no GPU target can compile
+thread_products.py  matrix products without matrix instructions
 codegen.py          tile IR with layouts → LLVM IR
 
-A maker's folder has the rest: a `Hardware` (`lowering/simt/hardware.py`), a `GpuMachine`
-(`ir/machine.py`), features, matrix instructions, and what makes code of LLVM IR.
+A vendor's folder adds a `Hardware` (`lowering/simt/hardware.py`), a `GpuMachine` (`ir/machine.py`),
+features, matrix instructions, and code generation from LLVM IR.
 """

@@ -1,4 +1,4 @@
-"""Refuses what can't be compiled for GPUs, in words of the kernel and with its line."""
+"""Rejects kernels that cannot be compiled for GPUs, with the source line of the op."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tilewright.lowering.simt.kernel import emitter_of
 from tilewright.ops.dot import Dot
 
 MOST_SUMS = 1024
-"""Registers of a thread that the sums of a product may ask for: four times as many as it has. Up to
-there the rest is spilled; beyond, code generation takes minutes (LLVM's part grows with the square:
-0.6 s for 512 of them, 8.6 s for 2048) for code whose work is spilling."""
+"""The most registers of a thread that the accumulator of a product may take: four times as many as
+a thread has. Below, the excess is spilled. Beyond, code generation takes minutes (LLVM's time is
+quadratic: 0.6 s for 512 registers, 8.6 s for 2048), and the code mostly spills."""
 
 
 @compiler_pass("check_kernel")
 def check_kernel(fn: Function, ctx: PassContext) -> bool:
-    """Raise `CompilationError` for an op that the passes behind this one do not expect.
+    """Raise `CompilationError` for an op that later passes or code generation do not support.
 
-    Needs: inlined calls, and that the lowering has been imported.  Leaves: everything as it is.
+    Needs: inlined calls; imported lowering modules.  Leaves: the function unchanged.
     """
     target = ctx.gpu.target
     for op in fn.walk():
@@ -33,7 +33,7 @@ def check_kernel(fn: Function, ctx: PassContext) -> bool:
 
 
 def _check_sums(op: Dot, gpu: GpuMachine) -> None:
-    """Raise `CompilationError` for a product whose sums are far beyond a program's registers."""
+    """Raise `CompilationError` for a product whose accumulator exceeds `MOST_SUMS` registers."""
     sums = op.acc.type
     assert isinstance(sums, Tile)
     registers = sums.numel * max(32, sums.element.primitive_bitwidth) // 32

@@ -1,4 +1,4 @@
-"""Tile IR with layouts → LLVM IR."""
+"""Code generation: tile IR with layouts → LLVM IR, for any `Hardware`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.lowering.simt import sort as _sort
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.kernel import Kernel
 
-# Importing these registers how their ops are emitted; a target imports its own besides.
+# Importing these modules registers their emitters; a target imports its own in addition.
 REGISTERED = (
     *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
     *(_launches, _memory, _reduce, _scan, _shape, _sort),
@@ -41,8 +41,8 @@ class Emitted(NamedTuple):
     Attributes:
         llvm: the module as text, with one definition of the kernel.
         name: the kernel's symbol.
-        laid_out: the tile IR that it was made from, as text.
-        shared_bytes: shared memory of a program, which the launch must provide.
+        laid_out: the tile IR it was generated from, as text.
+        shared_bytes: dynamic shared memory of a program, which the launch must provide.
     """
 
     llvm: str
@@ -60,13 +60,14 @@ def emit_kernel(
     calling: str = "",
     fast_flags: str = "",
 ) -> Emitted:
-    """LLVM IR for the entry of a module after the steps of `steps.py`; remarks go to the context.
+    """Generate LLVM IR for the entry of a module, after the passes of `steps.py`.
 
     Args:
-        hw: the instructions of the GPU; it has as many lanes as `ctx.gpu`.
-        attributes: of the kernel's function, in LLVM's words.
+        hw: the instructions of the GPU; must have as many lanes as `ctx.gpu`.
+        ctx: receives the remarks.
+        attributes: LLVM attributes of the kernel's function.
         calling: its calling convention, such as ``ptx_kernel``.
-        fast_flags: of floating-point arithmetic, such as ``contract``.
+        fast_flags: fast-math flags of floating-point arithmetic, such as ``contract``.
     """
     assert hw.lanes == ctx.gpu.lanes, f"{hw.lanes} lanes are emitted, {ctx.gpu.lanes} laid out"
     kernel = Kernel(

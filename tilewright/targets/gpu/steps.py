@@ -1,4 +1,4 @@
-"""The passes on tile IR of all GPUs, in their order."""
+"""The passes on tile IR of all GPU targets, in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
 from tilewright.targets.gpu.thread_products import thread_products
 
-_ = _codegen  # brings the lowering, in which `check_kernel` looks for each op
+_ = _codegen  # registers the emitters, which `check_kernel` looks up
 
 
 def steps(
@@ -27,13 +27,13 @@ def steps(
     overlap: Sequence[Step] = (),
     schedule: Sequence[Step] = (),
 ) -> tuple[Step, ...]:
-    """The steps of a target, with its own passes among those of all.
+    """The steps of a target: the common passes, with the target's own inserted.
 
     Args:
-        first: before any other.
-        choose_instructions: replace each `tile.dot` that a matrix instruction computes.
-        overlap: let products run while the next operands come, once loads are pipelined.
-        schedule: move waits for products to where their results are used.
+        first: run before all others.
+        choose_instructions: replace each `tile.dot` that a matrix instruction can compute.
+        overlap: overlap products with the loads of the next iteration; run on pipelined loops.
+        schedule: sink waits for products to the uses of their results.
     """
     return (
         *first,

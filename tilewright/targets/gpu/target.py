@@ -1,4 +1,4 @@
-"""Base of the targets for GPUs."""
+"""Base class of the GPU targets."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import Step
 
-# A kernel that is found in the store needs no passes.
+# Imported lazily: a kernel loaded from the disk cache needs no passes.
 _steps = late("tilewright.targets.gpu.steps:steps")
 
 
 class GpuTarget(BaseBackend):
-    """A target whose passes share the work of a program among the threads of a GPU."""
+    """A target whose programs are executed by several threads of a GPU."""
 
     def features(self) -> frozenset[str]:
-        """Names of what the GPU has: `async_copy`, where it copies to shared memory by itself, and
-        the names of its own passes' steps."""
+        """Names of the GPU's features: `async_copy`, for asynchronous copies to shared memory, and
+        those that are conditions of the target's own steps (`Step.when`)."""
         return frozenset()
 
     def gpu_machine(self, options: Any) -> GpuMachine:
-        """The GPU, and how many of its threads run a program, for a kernel with these options."""
+        """The GPU, and the number of threads of a program, for a kernel with these options."""
         raise NotImplementedError
 
     def steps(self) -> Sequence[Step]:
-        """Those of all GPUs, and none of its own."""
+        """The steps common to all GPUs."""
         return _steps()

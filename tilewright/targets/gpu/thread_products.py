@@ -1,4 +1,8 @@
-"""Products that no matrix instruction computes: each thread computes elements of the result."""
+"""Matrix products without matrix instructions: each thread computes elements of the result.
+
+The lowering is `lowering/simt/dot`; this pass moves the operands to shared memory, and requests the
+layout of the result.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,15 @@ from tilewright.ops.gpu import Share
 from tilewright.passes.assign_layouts import ANCHORS, Demands
 
 NAME = "thread_products"
-SQUARE = 4  # rows and columns of the result that a thread has next to each other
+SQUARE = 4  # adjacent rows, and columns, of the result in a thread
 ROW_LANES = 8  # lanes along a row of the result
 
 
 @compiler_pass(NAME)
 def thread_products(fn: Function, ctx: PassContext) -> bool:
-    """Put the operands of each `tile.dot` into shared memory, for each thread to read its rows and
-    columns of them.
+    """Move the operands of each `tile.dot` to shared memory, where threads read rows and columns.
 
-    Needs: matrix instructions chosen.  Leaves: `tile.dot` of buffers alone.
+    Needs: matrix instructions chosen.  Leaves: `tile.dot` with buffers as operands only.
     """
     dots = [op for op in fn.walk() if type(op) is Dot]
     for op in dots:
@@ -40,7 +43,7 @@ def _share_operands(op: Dot) -> None:
 
 
 def _demands(op: Dot, ctx: PassContext) -> Demands:
-    """Squares of elements for each thread, so that each one read is used several times."""
+    """Squares of elements for each thread, so that each operand it loads is used several times."""
     shape = ir.shape_of(op.acc.type)
     *batch, m, n = shape
     lanes = ctx.gpu.lanes

@@ -1,1 +1,1 @@
-"""The interpreter as a target: what it "compiles" to is the tile IR itself."""
+"""The interpreter as a target: its compiled form is the text of the tile IR."""

@@ -1,7 +1,7 @@
-"""The target whose code is tile IR, which `ir/interpret.py` runs on NumPy.
+"""The target whose code is tile IR, which `ir/interpret.py` executes on NumPy.
 
-It is what `TILEWRIGHT_INTERPRET=1` selects. A kernel takes the same way as for any other target,
-front end and tile passes included, so that what is interpreted is what would be compiled.
+`TILEWRIGHT_INTERPRET=1` selects it. A kernel passes through the same front end and tile passes as
+for any other target, so the interpreted IR is the IR that would be compiled.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CODE = "located"
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
 class InterpreterOptions:
-    """What matters to interpretation. All other options tune machine code and are ignored.
+    """The options that affect interpretation. Others, which tune machine code, are ignored.
 
     Attributes:
-        debug, sanitize_overflow: both set, look for signed integers that do not fit their type.
-        check_races: also look for two programs that touch the same byte without atomics.
-        check_uninitialised: also look for reads of bytes that nothing wrote.
-        seed: run the programs in an order shuffled by this number; None for x fastest.
-        launch_cooperative_grid: refused for more than one program, as they run one after the other.
+        debug, sanitize_overflow: if both are set, report signed integer overflow.
+        check_races: report accesses of two programs to the same byte without atomics.
+        check_uninitialised: report reads of uninitialised bytes.
+        seed: execute the programs in an order shuffled by this seed; None for x fastest.
+        launch_cooperative_grid: rejected for more than one program, as they run sequentially.
     """
 
     num_warps: int = 4
@@ -56,14 +56,14 @@ class InterpreterTarget(BaseBackend):
         self.arch = arch
 
     def key(self) -> str:
-        # Constants are folded by NumPy, which therefore is part of what makes the code.
+        # Constants are folded by NumPy, so its version affects the code.
         return f"interpreter numpy-{np.__version__} ml_dtypes-{ml_dtypes.__version__}"
 
     def features(self) -> frozenset[str]:
         return frozenset()
 
     def parse_options(self, given: Mapping[str, Any]) -> InterpreterOptions:
-        """Options of other targets are dropped: a kernel tuned for one must run here too."""
+        """Options of other targets are dropped, so that kernels tuned for them run here too."""
         known = {f.name for f in fields(InterpreterOptions)}
         return InterpreterOptions(**{k: v for k, v in given.items() if k in known})
 
@@ -81,7 +81,7 @@ class InterpreterTarget(BaseBackend):
         return ()
 
     def compile(self, module: Module, ctx: PassContext, options: InterpreterOptions) -> Lowered:
-        """The module's text with locations, so that errors name lines of the source."""
+        """Print the module with locations, so that errors name lines of the source."""
         text = ctx.replaced_text(CODE) or print_module(module, locations=True)
         return Lowered({CODE: text}, {"name": module.entry.name})
 

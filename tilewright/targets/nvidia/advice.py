@@ -1,8 +1,8 @@
-"""What an assembler says of PTX that it takes: advice with a number, such as `C7510`.
+"""Numbered performance diagnostics of the assembler, such as `C7510`.
 
-ptxas prints it without `-v`. What matters most is about `wgmma`: where the code does not suit its
-rules, ptxas serialises all products of the kernel, so that each ends before the next starts, or
-waits for one where the kernel does not (`warpgroup.wait is injected`). The results are right, but
+ptxas prints them without `-v`. The most important ones are about `wgmma`: if the code violates the
+rules for asynchronous products, ptxas serialises all products of the kernel, so that each completes
+before the next starts, or inserts a wait (`warpgroup.wait is injected`). Results are correct, but
 serialised products are several times slower.
 """
 
@@ -18,19 +18,19 @@ _ADVICE = re.compile(r"^ptxas (?:info|warning)\s*: \((C\d+)\)\s*(.*?)\s*$", re.M
 _AT = re.compile(r" around line (\d+)")
 _PRODUCT = re.compile(r"\bwgmma\.mma_async")
 
-# Each reason for which products are serialised has a number of its own (C7510 to C7516 and C7518 in
-# ptxas 13.0), and one word in common.
+# Each reason for serialisation has its own number (C7510 to C7516 and C7518 in ptxas 13.0); the
+# texts have one word in common.
 _SERIALISED = "serialized"
 _BY_CALL = re.compile(r"\bcalls?\b")
 
 
 class Advice(NamedTuple):
-    """One piece of advice.
+    """A performance diagnostic.
 
     Attributes:
         code: its number, such as ``C7510``.
-        text: the assembler's words.
-        loc: the line of the kernel that it is about, where that is known.
+        text: the assembler's text.
+        loc: the line of the kernel that it refers to; None if unknown.
     """
 
     code: str
@@ -52,12 +52,12 @@ class Advice(NamedTuple):
 
 
 def advice_in(log: str, ptx: str) -> list[Advice]:
-    """The advice of a log, each piece once.
+    """The diagnostics of a log, without duplicates.
 
         advice_in("ptxas info    : (C7510) Potential Performance Loss: …", ptx)
 
-    Where the log names a line of the PTX, the advice is about the line of the kernel that it comes
-    from; products that are serialised are so at the line of the first one.
+    A diagnostic that names a line of the PTX is located at the corresponding line of the kernel;
+    one about serialised products, at the first product.
     """
     found: dict[tuple[str, str], Advice] = {}
     for code, text in _ADVICE.findall(log):

@@ -1,17 +1,17 @@
-"""Arithmetic and mathematics by NVIDIA's own instructions.
+"""Lowering of arithmetic and mathematical functions to NVIDIA's instructions.
 
-Errors of fp32 in units of the last place, the largest over all of its numbers, measured on an H200:
+The maximum error of fp32 in ulp, over all arguments (div: over 2**32 pairs), measured on an H200:
 
     exp     1.94    ex2.approx of the fraction, times a power of two
-    exp2    2.06    ex2.approx.ftz: what is below 2**-126 is 0
-    log     1.05    a polynomial; lg2.approx of subnormal numbers and what is none
-    log2    1.97    the same
-    tanh    1.77    a polynomial near 0, by ex2.approx and rcp.approx beyond
+    exp2    2.06    ex2.approx.ftz: results below 2**-126 are flushed to 0
+    log     1.05    a polynomial; lg2.approx for subnormals, and for 0, negatives, infinity and NaN
+    log2    1.97    as log
+    tanh    1.77    a polynomial near 0, elsewhere ex2.approx and rcp.approx
     rsqrt   1.52    rsqrt.approx
-    sqrt    0.95    sqrt.approx, unless it must be exact
-    div     2.12    div.full, unless it must be exact (of 2**32 pairs)
+    sqrt    0.95    sqrt.approx, unless correct rounding is required
+    div     2.12    div.full, unless correct rounding is required
 
-Nothing here calls a library: there is none on a GPU.
+Nothing here calls a library function.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _element(op: arith.Op) -> ir.DType:
 
 
 def instruction(b: Builder, name: str, *operands: V) -> V:
-    """A PTX instruction on fp32 registers."""
+    """A PTX instruction on fp32 registers, as inline assembly."""
     places = ", ".join(f"${i}" for i in range(len(operands) + 1))
     constraints = ",".join(["=f"] + ["f"] * len(operands))
     return b.inline_asm(f"{name} {places};", constraints, F32, list(operands))
@@ -73,10 +73,10 @@ def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
 
 
 def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V) -> V | None:
-    """By an instruction on bf16, where LLVM knows one; None for other types.
+    """The operation on bf16, which LLVM selects or promotes to fp32; None for other types.
 
-    It rounds once, as a result of fp32 that is rounded to bf16 does: fp32 has more than twice the
-    bits of bf16, so nothing is lost by rounding twice.
+    Both agree: fp32 has more than twice the significand bits of bf16, so that rounding the fp32
+    result to bf16 (double rounding) equals rounding the exact result once.
     """
     if _element(op) != ir.BF16:
         return None
@@ -89,14 +89,15 @@ def _in_bf16(b: Builder, op: arith.Op, act: Callable[[V, V], V], lhs: V, rhs: V)
 
 
 def exp_f32(b: Builder, x: V, fast_flags: str) -> V:
-    """2**n * 2**r with n = floor(x * log2(e)), kept within -126 .. 126; r is what remains.
+    """exp(x) = 2**n * 2**r with n = floor(x * log2(e)), clamped to -126 .. 126, and the residual r.
 
-    The product with log2(e) is divided by the range of n, so that the saturation to 0 .. 1 that an
-    fma has for free clamps it. The next fma rounds down to an integer in the low bits of a float,
-    from where it goes to the exponent. Beyond the range r takes what is left: 2**r overflows, or
-    scales down to subnormal numbers, as it should.
+    The product with log2(e) is scaled by the range of n, so that the saturation to 0 .. 1, which is
+    free in an fma, clamps it. The next fma rounds down to an integer in the low bits of a float,
+    which are shifted into the exponent. For x out of range, r is the excess: 2**r overflows or
+    underflows to subnormals, as it should.
 
-    The last product may become one with a sum: `fast_flags` are those of the code around.
+    The last product may be contracted with an addition: `fast_flags` are those of the surrounding
+    code.
     """
     span = 252.0
     share = instruction(b, "fma.rn.sat.f32", x, const(F32, LOG2_E / span), const(F32, 0.5))
@@ -114,13 +115,13 @@ def exp_f32(b: Builder, x: V, fast_flags: str) -> V:
 
 
 def exp2_f32(b: Builder, x: V) -> V:
-    """One instruction. What would be subnormal is 0: keeping it takes three more (seen in SASS),
-    a quarter of the inner loop of attention, for numbers below 2**-126."""
+    """One instruction, which flushes subnormal results to 0. Without ``.ftz`` it takes three more
+    (seen in SASS), a quarter of the inner loop of attention, for results below 2**-126."""
     return instruction(b, "ex2.approx.ftz.f32", x)
 
 
 def _exp_narrow(b: Builder, x: V) -> V:
-    """Of a number with at most 11 bits: what the product loses does not reach the result."""
+    """exp for results of at most 11 significand bits, beyond which the product rounds."""
     return instruction(b, "ex2.approx.f32", b.fmul(x, LOG2_E))
 
 
@@ -129,8 +130,8 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    # Where the product is needed for something else too, both would be computed, and more registers
-    # taken: 71 instead of 63 by a softmax of 32 elements a thread, which leaves room for one CTA.
+    # With several users, contraction would duplicate the product and take more registers: 71
+    # instead of 63 in a softmax of 32 elements a thread, which reduces occupancy to one CTA.
     fast_flags = b.fast_flags if sum(op.result.users.values()) == 1 else ""
     function = partial(exp_f32, fast_flags=fast_flags) if element == ir.FP32 else _exp_narrow
     return _in_f32(b, element, function, src)
@@ -146,7 +147,7 @@ def lower_exp2(b: Builder, op: math.Exp2, src: V) -> V:
 
 # -- logarithms -----------------------------------------------------------------------------------
 
-# (log(1+f) - f) / f**2 on -1/3 .. 1/3, a minimax polynomial: 2**-25.2 of log(1+f).
+# (log(1+f) - f) / f**2 on -1/3 .. 1/3: a minimax polynomial, relative error 2**-25.2 of log(1+f).
 _LOG = (
     -0.49999937415122986,
     0.33333197236061096,
@@ -158,19 +159,22 @@ _LOG = (
     0.14026358723640442,
 )
 _TWO_THIRDS = 0x3F2AAAAB  # the bits of 2/3
-_UNIT = 2.0**-23  # an exponent in its place is so much of itself as an integer
+_UNIT = 2.0**-23  # an exponent in its bit position, taken as an integer, times this is its value
 
-# log 2 in a base, and 1/log of the base, both in two parts.
+# log 2 in a base, and 1/log of the base, each as a sum of two fp32.
 _BASES: dict[type[arith.Op], tuple[tuple[float, float], tuple[float, float]]] = {
-    math.Log: ((0.6931471824645996, 0.0), (1.0, 0.0)),  # its second part, -2e-9, does not show
+    math.Log: ((0.6931471824645996, 0.0), (1.0, 0.0)),  # -2e-9, the low part, is negligible
     math.Log2: ((1.0, 0.0), FORMAT_F32.log2e),
     math.Log10: ((0.3010300099849701, -1.4320988897517637e-08), FORMAT_F32.log10e),
 }
 
 
 def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
-    """log(2**e * (1+f)) with f in -1/3 .. 1/3; of subnormal numbers and what has no logarithm or
-    no end, lg2.approx of x * 2**126, which has the right infinities and NaN."""
+    """log(2**e * (1+f)) with f in -1/3 .. 1/3 for positive normal x.
+
+    Otherwise lg2.approx of x * 2**126, which scales subnormals to normal numbers, and yields the
+    correct infinities and NaN for 0, negative numbers, infinity and NaN.
+    """
     (of_two, of_two_low), (unit, unit_low) = _BASES[base]
     bits = b.bitcast(x, I32)
     exponent = b.and_(b.sub(bits, _TWO_THIRDS), -(1 << 23))
@@ -187,7 +191,7 @@ def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
     usual = b.fma(steps, of_two * _UNIT, head)
     l2 = instruction(b, "lg2.approx.ftz.f32", b.fmul(x, 2.0**126))
     unusual = b.fma(l2, of_two, const(F32, -126.0 * of_two))
-    # Positive and normal. As two comparisons of floats, LLVM makes four instructions of it.
+    # Positive and normal, as one unsigned comparison; two of floats take four instructions.
     normal = b.icmp("ult", b.sub(bits, 0x00800000), 0x7F000000)
     return b.select(normal, usual, unusual)
 
@@ -200,8 +204,9 @@ def lower_log(b: Builder, op: math.Log | math.Log2 | math.Log10, src: V) -> V:
     return _in_f32(b, element, lambda b, x: log_f32(b, x, type(op)), src)
 
 
-# (tanh(x) - x) / x**3 in x**2, on |x| <= 0.7, within 2**-25.9 of tanh: further than FORMAT_F32.tanh
-# goes, as ex2.approx costs what lies beyond most of its accuracy at its beginning.
+# (tanh(x) - x) / x**3 in x**2, on |x| <= 0.7; relative error 2**-25.9 of tanh. The interval is
+# wider than that of FORMAT_F32.tanh, as the formula with ex2.approx is least accurate near its
+# lower end.
 _TANH = (
     -0.3333319127559662,
     0.1332911103963852,
@@ -212,7 +217,7 @@ _TANH = (
 
 
 def tanh_f32(b: Builder, x: V) -> V:
-    """x + x**3 P(x**2) up to 0.7; beyond, 1 - 2 / (exp(2|x|) + 1), which ends at 1 by itself."""
+    """x + x**3 P(x**2) for |x| <= 0.7; else 1 - 2 / (exp(2|x|) + 1), which saturates at 1."""
     magnitude = fabs(b, x)
     power = instruction(b, "ex2.approx.ftz.f32", b.fmul(magnitude, 2 * LOG2_E))
     reciprocal = instruction(b, "rcp.approx.ftz.f32", b.fadd(power, 1.0))
@@ -227,7 +232,7 @@ def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
         return common.lower_math(b, op, src)
-    if element == ir.BF16:  # whose 8 bits the instruction has, with an error of 2**-11
+    if element == ir.BF16:  # the instruction's error of 2**-11 is sufficient for 8 bits
         return _in_f32(b, element, lambda b, x: instruction(b, "tanh.approx.f32", x), src)
     return _in_f32(b, element, tanh_f32, src)
 
@@ -270,7 +275,7 @@ def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
 
 @lowers(arith.Fma, target="cuda")
 def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
-    """Of fp16 there is an instruction; narrower types have none with one rounding."""
+    """fp16 has an instruction; narrower types have none that rounds once."""
     if _element(op) == ir.FP16:
         return b.fma(x, y, z)
     return common.lower_fma(b, op, x, y, z)
@@ -281,10 +286,11 @@ def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
 
 @lowers(arith.Shl, arith.Shr, target="cuda")
 def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
-    """As everywhere, but for 64 bits by a count that is not known.
+    """The common lowering, except for 64-bit shifts by a variable count.
 
-    The instruction takes a count of 32 bits, which it clamps. LLVM knows that and drops our own
-    check of the count, but cuts it to 32 bits first: 2**32 would shift by nothing.
+    The instruction clamps its 32-bit count. LLVM uses that to drop our check of the count, but
+    truncates the count to 32 bits first, so that a shift by 2**32 would be a shift by 0. Hence the
+    count is clamped before its truncation, and the shift is opaque to LLVM.
     """
     if lhs.type.bits < 64 or rhs.number is not None:
         if isinstance(op, arith.Shl):
@@ -302,12 +308,12 @@ _MOVES = {16: ("b16", "=h,h"), 32: ("b32", "=r,f"), 64: ("b64", "=l,d")}
 
 @lowers(arith.Bitcast, target="cuda")
 def lower_bitcast(b: Builder, op: arith.Bitcast, src: V) -> V:
-    """The same bits, such that ptxas takes them for no conversion of numbers (seen with 13.0).
+    """A bitcast that works around two miscompiles of ptxas (seen with 13.0).
 
-    LLVM's registers have no type: a narrow store of a float's low bits is a store of a wide
-    register, which ptxas takes for a conversion to an integer. So bits of a float are moved. And
-    `selp 1, 0` that is converted from fp16 to fp32, or from fp32 to fp64, becomes 1.0 there, as if
-    it were an integer. So bits that are 0 or 1 are hidden.
+    A narrow store of the low bits of a float is, in LLVM's PTX, a store of a wide register, and
+    ptxas takes it for a conversion to an integer; an explicit move of the bits avoids that. And a
+    `selp 1, 0` whose result is converted from fp16 to fp32, or from fp32 to fp64, becomes 1.0, as
+    if it were an integer; so integers that are 0 or 1 are made opaque.
     """
     if register_type(op.to).is_float and src.type.bits in (16, 32) and _is_bit(op.src):
         return common.lower_bitcast(b, op, _hidden_bit(b, src))
@@ -324,7 +330,7 @@ def _is_bit(value: Value) -> bool:
 
 
 def _hidden_bit(b: Builder, src: V) -> V:
-    """An integer that is 0 or 1, by instructions of which ptxas does not see that it is."""
+    """The same integer, 0 or 1, by instructions from which ptxas cannot derive that range."""
     bits = src.type.bits
     top = 1 << (bits - 1)
     code = f"selp.b{bits} $0, {top + 1}, 0, $1; and.b{bits} $0, $0, {top - 1};"

@@ -1,11 +1,11 @@
-"""PTX → cubin, with whichever assembler is there.
+"""PTX → cubin, with the available assembler.
 
     assembler = find_assembler()
     cubin = assembler.assemble(ptx, Request("sm_90a")).content
 
-`ptxas`, a program, goes first: it starts faster than nvJitLink loads. nvJitLink is a library whose
-wheel comes with CUDA builds of torch. Where neither is found there is no cubin: the driver takes
-the PTX itself when the kernel is loaded.
+The program `ptxas` is preferred: it starts faster than the library nvJitLink loads, whose wheel
+comes with CUDA builds of torch. Without either there is no cubin: the driver compiles the PTX when
+the kernel is loaded.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ NO_ASSEMBLER = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How PTX is to be assembled.
+    """Options of the assembler.
 
     Attributes:
         processor: the assembler's name of the architecture, such as ``sm_90a``.
-        fp_fusion: whether `mul` and `add` without a rounding mode may become one `fma`.
+        fp_fusion: whether `mul` and `add` without a rounding mode may be contracted to `fma`.
         opt_level: 0 to 3.
-        extra: more options, as ptxas writes them.
+        extra: further options of ptxas.
     """
 
     processor: str
@@ -58,11 +58,11 @@ class Request:
 
 
 class Cubin(NamedTuple):
-    """What an assembler made of PTX.
+    """The output of an assembler.
 
     Attributes:
-        content: the file's bytes, equal for equal PTX and requests.
-        log: what the assembler said besides; `advice.py` reads it.
+        content: the file's bytes; deterministic, given PTX and request.
+        log: the assembler's messages, which `advice.py` parses.
     """
 
     content: bytes
@@ -71,18 +71,18 @@ class Cubin(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What an assembler said of PTX that it does not take.
+    """The failure of an assembler on invalid or unsupported PTX.
 
     Attributes:
-        log: its words.
-        command: what it was asked; `INPUT` stands for the PTX. Options alone, for a library.
+        log: its error messages.
+        command: the command line, in which `INPUT` stands for the PTX; for a library, its options.
     """
 
     log: str
     command: Sequence[str]
 
     def error(self, ptx: str) -> PTXASError:
-        """The error for that PTX, which is kept: its text tells where, and how to see it again."""
+        """The error to raise. Saves the PTX; the text says where, and how to reproduce it."""
         path, why = _keep(ptx)
         text = ["PTXAS error: the kernel's PTX is refused", *_explained(self.log, ptx.split("\n"))]
         stands_for = {INPUT: path or "FILE", OUTPUT: "/dev/null"}
@@ -93,23 +93,23 @@ class Refusal:
 
 
 class Assembler(ABC):
-    """Something that makes cubins."""
+    """An assembler of PTX."""
 
     name: str
 
     @abstractmethod
     def version(self) -> str:
-        """What changes when the same PTX may give another cubin."""
+        """The version, as a part of the cache key."""
 
     @abstractmethod
     def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
-        """The cubin, or why there is none."""
+        """Assemble PTX; returns the failure instead of raising it."""
 
     def assemble(self, ptx: str, request: Request) -> Cubin:
-        """The cubin of PTX that has to have one.
+        """Assemble PTX.
 
         Raises:
-            PTXASError: the assembler refuses the PTX.
+            PTXASError: the assembler rejects the PTX.
         """
         made = self.attempt(ptx, request)
         if isinstance(made, Refusal):
@@ -118,10 +118,10 @@ class Assembler(ABC):
 
 
 def find_assembler() -> Assembler | None:
-    """The assembler to use, or None where the driver has to be it.
+    """The assembler to use; None if the driver is to compile the PTX.
 
     Raises:
-        FileNotFoundError: a setting asks for an assembler that is not there.
+        FileNotFoundError: the assembler that a setting requires is not found.
     """
     choice = knobs.nvidia.assembler
     if choice in (None, "ptxas"):
@@ -167,18 +167,18 @@ class Ptxas(Assembler):
 
 @cache
 def _ptxas_version(path: str) -> str:
-    """The release that `ptxas --version` names, such as ``13.0.88``; it is asked once."""
+    """The release according to `ptxas --version`, such as ``13.0.88``; cached between processes."""
 
-    def ask() -> str:
-        told = run_program([path, "--version"], b"").stdout
-        match = re.search(r"\bV(\d+[.\d]*)", told)
-        return match[1] if match else told.strip()
+    def query() -> str:
+        text = run_program([path, "--version"], b"").stdout
+        match = re.search(r"\bV(\d+[.\d]*)", text)
+        return match[1] if match else text.strip()
 
     try:
         state = file_state(os.path.realpath(path))
     except OSError:
-        return ask()
-    return cached_fact("ptxas", state, ask)
+        return query()
+    return cached_fact("ptxas", state, query)
 
 
 # -- nvJitLink ------------------------------------------------------------------------------------
@@ -226,11 +226,11 @@ class NvJitLink(Assembler):
         return status or self._library.nvJitLinkComplete(handle)
 
     def _said(self, handle: ctypes.c_void_p, kind: str) -> str:
-        """One of the library's two logs: of kind `Error` or `Info`."""
+        """One of the library's two logs: `Error` or `Info`."""
         return self._fetch(f"{kind}Log", handle).decode(errors="replace").rstrip("\0")
 
     def _fetch(self, what: str, handle: ctypes.c_void_p) -> bytes:
-        """What the library holds under a name: it tells the size, then the bytes."""
+        """The bytes of a result of the library, by the name in its functions' names."""
         size = ctypes.c_size_t()
         self._library[f"nvJitLinkGet{what}Size"](handle, ctypes.byref(size))
         content = ctypes.create_string_buffer(size.value + 1)
@@ -242,10 +242,10 @@ class NvJitLink(Assembler):
 
 
 def _timeless(ptx: str) -> str:
-    """The PTX with a time and a size, both 1, for each source file.
+    """The PTX with a modification time and a size, both 1, for each source file.
 
-    Where they are missing, an assembler looks for the file and writes into the cubin when it was
-    changed and how long it is, so that equal PTX would give different cubins. 0 counts as missing.
+    By default, assemblers write the actual time and size of the file into the cubin, so that equal
+    PTX would give different cubins. 0 counts as absent.
     """
     start = ptx.find("\t.file\t")  # LLVM writes them last: most of the text is not searched
     return ptx if start < 0 else ptx[:start] + FILE.sub(r"\g<0>, 1, 1", ptx[start:])
@@ -258,7 +258,7 @@ _LOCATED = re.compile(r"line (\d+); (?:error|fatal)\s*:\s*(.*)")
 
 
 def _explained(log: str, lines: Sequence[str]) -> list[str]:
-    """The lines of a log; where one names a line of the PTX, with that and the kernel's line."""
+    """The lines of a log. Those that name a line of the PTX include its text and source line."""
     explained: list[str] = []
     for said in log.strip(" \n\0").split("\n"):
         fault = _LOCATED.search(said)
@@ -272,7 +272,7 @@ def _explained(log: str, lines: Sequence[str]) -> list[str]:
 
 
 def _keep(ptx: str) -> tuple[str | None, str]:
-    """Write the PTX to where the compiler keeps what repeats failures: (path, why not)."""
+    """Write the PTX to the folder of reproducers. Returns its path, or None and the error."""
     folder = knobs.compilation.reproducer_dir
     root = Path(folder) if folder else knobs.cache.folder() / "reproducers"
     path = root / f"{hashlib.sha256(ptx.encode()).hexdigest()[:16]}.ptx"

@@ -1,7 +1,8 @@
-"""Atomic instructions, as inline PTX: LLVM's own lose the order and the scope.
+"""Atomic instructions, as inline PTX: LLVM's NVPTX back end drops order and scope.
 
-PTX ISA, "Parallel Synchronization and Communication Instructions: atom" and "red". An addition of
-fp32 in global memory flushes subnormal operands and results to zero, which nothing else here does.
+See the PTX ISA, "Parallel Synchronization and Communication Instructions: atom" and "red". The
+addition of fp32 in global memory is the only operation of this target that flushes subnormal
+operands and results to zero.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ VECTOR_BITS = 128
 
 
 def instruction(what: Atomic, features: frozenset[str]) -> str | None:
-    """The operation and the type, such as ``add.u32``; None where there is no such instruction."""
+    """Operation and type, such as ``add.u32``; None if there is no such instruction."""
     element, bits = what.element, what.element.primitive_bitwidth
     if what.kind == "add" and element.is_floating():
         return _float_add(element, features)
@@ -42,7 +43,7 @@ def _float_add(element: ir.DType, features: frozenset[str]) -> str | None:
 
 
 def longest(what: Atomic, features: frozenset[str]) -> int:
-    """How many neighbours one instruction takes: 16 bytes of floats to add, else one."""
+    """The most adjacent elements of one instruction: 16 bytes for additions of floats, else one."""
     if instruction(what, features) is None:
         return 0
     bits = what.element.primitive_bitwidth
@@ -70,6 +71,6 @@ def emit_atomic(
         code.emit(b, f"{guard}red.{where} [{at}], {source}")
         return values
     if mask is not None:
-        code.tie([zero(bits)] * count)  # stay so without the mask
+        code.tie([zero(bits)] * count)  # the results if masked off
     found = code.emit(b, f"{guard}atom.{where} {code.outputs()}, [{at}], {source}")
     return [b.bitcast(v, values[0].type) for v in found]

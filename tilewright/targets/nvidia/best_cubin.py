@@ -1,8 +1,8 @@
-"""PTX → the cubin whose number of registers suits the processor best.
+"""PTX → cubin, with a number of registers that balances spills and occupancy.
 
-ptxas chooses that number for one thread. What suits the multiprocessor as a whole (`occupancy.py`)
-it can be told by a directive; whether that was worth it shows in the cubin that comes of it. So a
-kernel is assembled as it is, and again where something better may be had.
+ptxas chooses the number for a single thread, regardless of occupancy (`occupancy.py`). A directive
+can limit it; whether the limit pays off is visible only in the resulting cubin. So a kernel is
+assembled as it is, and again with a limit if the first result suggests one.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from tilewright.targets.nvidia.occupancy import (
 
 _thread_pool = late("concurrent.futures:ThreadPoolExecutor")
 
-SHORT_PTX = 700  # lines; kernels that came back with 32 registers had 300 to 550
+SHORT_PTX = 700  # lines; kernels that ptxas squeezed into 32 registers had 300 to 550
 
-# Spills with so few registers in use are the assembler's choice, not need.
+# Spills with at most so many registers in use are a heuristic's choice rather than a necessity.
 FEW_REGISTERS = 64
 
-# The part of a thread's registers that may be spilled for one more CTA: a product whose accumulator
-# met two loaded tiles spilled 8 of 174, and took 744 instead of 976 µs on an H200 with three CTAs
-# instead of two.
+# The fraction of a thread's registers that may be spilled for one more CTA: a product whose
+# accumulator was live with two loaded tiles spilled 8 of 174, and took 744 instead of 976 µs on an
+# H200, with three CTAs instead of two.
 FEW_SPILLS = 0.05
 
 
 class Assembled(NamedTuple):
-    """What an assembler made of which PTX, and said of it."""
+    """A cubin with the PTX it was assembled from, its resources, and the assembler's log."""
 
     ptx: str
     cubin: bytes
@@ -44,17 +44,17 @@ class Assembled(NamedTuple):
     log: str = ""
 
     def is_slower_than(self, other: Assembled) -> bool:
-        """Whether its products are serialised, and those of the other are not."""
+        """Whether its products are serialised and those of the other are not."""
         return serialises_products(self.log) and not serialises_products(other.log)
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Cubins of one kernel.
+    """Assembles variants of one kernel.
 
     Attributes:
-        assembler: what makes them, as `request` says.
-        name: of the kernel, in the PTX.
+        assembler, request: the assembler and its options.
+        name: the kernel's symbol in the PTX.
     """
 
     assembler: Assembler
@@ -62,18 +62,18 @@ class Attempts:
     name: str
 
     def plain(self, ptx: str) -> Assembled:
-        """That of the PTX as it is.
+        """Assemble the PTX unchanged.
 
         Raises:
-            PTXASError: the assembler refuses the PTX.
+            PTXASError: the assembler rejects the PTX.
         """
         return self._with_use(ptx, self.assembler.assemble(ptx, self.request))
 
     def holding(self, ctas: int, ptx: str) -> Assembled | None:
-        """That of which a multiprocessor holds so many CTAs at once.
+        """Assemble with the register limit that lets `ctas` CTAs reside on a multiprocessor.
 
-        None where the registers that this leaves a thread are too few for an instruction: what
-        multiplies a tile out of shared memory has its whole result in registers.
+        None if an instruction needs more registers than that: `wgmma` keeps its whole result in
+        registers.
         """
         ptx = with_ctas(ptx, ctas)
         cubin = self.assembler.attempt(ptx, self.request)
@@ -84,14 +84,14 @@ class Attempts:
 
 
 def with_ctas(ptx: str, ctas: int) -> str:
-    """The PTX of a kernel of which a multiprocessor is to hold so many CTAs at once.
+    """The PTX with a directive that at least `ctas` CTAs must fit on a multiprocessor.
 
-    ptxas 13.0, left to itself, gave kernels that need more than 255 registers 32 of them, and
-    spilled the rest. Told that a single CTA is enough, it takes 255 (seen on a layer norm's
-    gradient with 64 elements a thread: ten times as fast). It is not told always, as it then also
-    takes more where two CTAs would fit: a layer norm of 8192 columns took 29 % longer.
+    By default ptxas 13.0 gives 32 registers to kernels that need more than 255, and spills the
+    rest. With the directive for one CTA it uses 255, which made the gradient of a layer norm with
+    64 elements a thread ten times as fast. It is not the default here, as ptxas then uses more
+    registers where two CTAs would fit: a layer norm of 8192 columns took 29 % longer.
 
-    It is a directive, as ptxas takes no notice of `-maxrregcount` beside `.reqntid` (12.8 to 13.5).
+    ptxas ignores the option `-maxrregcount` in the presence of `.reqntid` (12.8 to 13.5).
     """
     return re.sub(
         r"^(\.reqntid .*)$", rf"\1\n.minnctapersm {ctas}", ptx, count=1, flags=re.MULTILINE

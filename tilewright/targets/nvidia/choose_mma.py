@@ -1,4 +1,9 @@
-"""Which instruction computes each `tile.dot`."""
+"""Selection of the matrix instruction for each `tile.dot`.
+
+`wgmma` reads its operands from shared memory (the left one also from registers), `mma.sync` from
+registers. Operands loaded from global memory are staged in shared memory in either case, in the
+swizzled layout of the hardware; `ANCHORS` declares the layouts of the instructions' registers.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +32,10 @@ from tilewright.targets.nvidia.rewrite_products import (
 GROUP_WARPS = 4  # warps that issue one wgmma together
 GROUP_ROWS = 64  # rows of one wgmma
 MAX_COLUMNS = 256  # of one wgmma
-K_BYTES = 32  # of a row of either operand that one instruction takes
-ROW_BYTES = (128, 64, 32)  # rows that the hardware swizzles, best first
+K_BYTES = 32  # bytes along K of either operand of one instruction
+ROW_BYTES = (128, 64, 32)  # row lengths of the hardware's swizzles, best first
 
-# Element types of operands -> the feature that mma.sync needs for them.
+# Element type of the operands -> the feature that mma.sync requires.
 _MMA_FEATURES = {
     ir.FP16: "mma_m16n8k16",
     ir.BF16: "mma_bf16",
@@ -43,10 +48,10 @@ _WGMMA_TYPES = (ir.FP16, ir.BF16, ir.I8, ir.U8, ir.FP8E4NV, ir.FP8E5)
 
 @compiler_pass("choose_mma")
 def choose_mma(fn: Function, ctx: PassContext) -> bool:
-    """Replace each product by the best matrix instruction that can compute it.
+    """Replace each product by the fastest matrix instruction that computes it.
 
-    Needs: nothing.  Leaves: `nvidia.wgmma` with operands shared in the layout that it reads, each
-    waited for at once; `nvidia.mma`; and `tile.dot` where no instruction computes exactly that.
+    Needs: nothing.  Leaves: `nvidia.wgmma` with shared operands in the layout that it requires,
+    each followed by a wait; `nvidia.mma`; and `tile.dot` where no instruction is applicable.
     """
     for op in [op for op in fn.walk() if type(op) is Dot]:
         rewrite_product(op, ctx.features)
@@ -89,7 +94,7 @@ def _fits_mma(op: Dot, ctx: PassContext) -> bool:
 
 
 class _Groups(NamedTuple):
-    """Warpgroups over the rows and columns of a result."""
+    """The number of warpgroups along the rows and columns of a result."""
 
     rows: int
     columns: int
@@ -129,7 +134,7 @@ def _insert(op: Dot, cls: type[Dot], lhs: Value, rhs: Value) -> Op:
 
 
 def _source(value: Value) -> Value:
-    """What a value is made of by casts and permutations."""
+    """The value from which unary elementwise ops and permutations compute this one."""
     op = value.op
     while op is not None and len(op.operands) == 1 and (op.elementwise or isinstance(op, Permute)):
         value = op.operands[0]
@@ -142,9 +147,12 @@ def _comes_from_memory(value: Value) -> bool:
 
 
 def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
-    """The operand in shared memory, laid out for wgmma. Only 16-bit ones may lie across K."""
+    """The operand in shared memory, in a layout of wgmma.
+
+    Adjacent elements are along K, except that those of 16-bit operands may be along the other axis.
+    """
     if isinstance(value.op, Permute) and value.op.order == (1, 0):
-        # The load is shared as it is, so that it may become a copy, and seen the other way.
+        # Share the untransposed load, which can become an asynchronous copy, and view it permuted.
         source = _shared(op, value.op.src, 1 - k_axis, infos)
         view = before(op, PermuteBuffer(source, (1, 0)))
         assert source.layout is not None
@@ -157,14 +165,14 @@ def _shared(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
 
 
 def _may_lie_across(value: Value, k_axis: int, infos: AxisMap) -> bool:
-    """Whether the operand's adjacent elements are not along K, as it lies in memory."""
+    """Whether the operand is contiguous in memory along the axis that is not K, and may stay so."""
     size = ir.dtype_of(value.type).nbytes_in_memory
     row = ir.shape_of(value.type)[1 - k_axis] * size
     return size == 2 and row >= ROW_BYTES[-1] and _fastest_axis(value, infos) != k_axis
 
 
 def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:
-    """The swizzled layout of an operand whose axis `contiguous` is the one of adjacent elements."""
+    """The swizzled layout of an operand whose adjacent elements are along the axis `contiguous`."""
     shape = ir.shape_of(type)
     element = ir.dtype_of(type)
     row = shape[contiguous] * element.nbytes_in_memory
@@ -175,15 +183,15 @@ def operand_layout(type: ir.Type, contiguous: int) -> LinearLayout:
 
 
 def _staged(op: Dot, value: Value, k_axis: int, infos: AxisMap) -> Value:
-    """An operand for registers: one from memory goes through shared memory, so that its loads
-    may be coalesced, and start early."""
+    """An operand in registers. One loaded from memory is staged in shared memory, so that its loads
+    can be coalesced and pipelined."""
     if not _comes_from_memory(value):
         return value
     return before(op, Fetch(_shared(op, value, k_axis, infos))).results[0]
 
 
 def _fastest_axis(value: Value, infos: AxisMap) -> int:
-    """The axis along which the value lies in memory; the last where it comes from elsewhere."""
+    """The contiguous axis of the load that the value comes from; 1 if it comes from none."""
     flipped = False
     op = value.op
     while op is not None and not isinstance(op, Load) and len(op.operands) == 1:
@@ -200,7 +208,7 @@ def _fastest_axis(value: Value, infos: AxisMap) -> int:
 
 
 def instruction_columns(op: Wgmma, warps: int) -> int:
-    """Columns of one wgmma of this product."""
+    """The number of columns of each wgmma of this product."""
     shape = ir.shape_of(op.acc.type)
     return min(MAX_COLUMNS, shape[1] // groups_of(shape, warps).columns)
 
@@ -218,7 +226,10 @@ def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
 
 
 def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
-    """Warps over rows and columns: each time to the side with more of the instruction's tiles."""
+    """The number of warps along rows and columns.
+
+    Greedy: the warps are doubled along the axis with more of the instruction's tiles per warp.
+    """
     rows = columns = 1
     while rows * columns < warps:
         down, across = shape[0] // (16 * rows), shape[1] // (8 * columns)
@@ -239,7 +250,7 @@ def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
 
 
 def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
-    """Those of the products. One that a loop has carried comes with its layout."""
+    """The layouts of the products; one carried by a loop has its layout already."""
     layouts = [
         _wgmma_demands(value.op, ctx).results[0] if isinstance(value.op, Wgmma) else value.layout
         for value in op.values

@@ -1,4 +1,4 @@
-"""Inline assembly for accesses to memory."""
+"""A builder of inline PTX for memory accesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ LETTERS = {1: "b", 16: "h", 32: "r", 64: "l"}
 
 
 class Code:
-    """Inline assembly that accesses memory, while its operands are gathered."""
+    """Inline assembly under construction, which clobbers memory.
+
+    code = Code([I32])
+    text = f"ld.global.b32 {code.outputs()}, [{code.input(address)}]"
+    (value,) = code.emit(b, text)
+    """
 
     def __init__(self, results: Sequence[LType]) -> None:
         self.results = results
@@ -19,23 +24,23 @@ class Code:
         self.args: list[V] = []
 
     def outputs(self) -> str:
-        """All results as PTX writes them."""
+        """All results in PTX syntax."""
         return row(f"${i}" for i in range(len(self.results)))
 
     def input(self, value: V) -> str:
-        """Add an operand; its name."""
+        """Add an operand, and return its placeholder."""
         letter = "l" if value.type.is_ptr else LETTERS[value.type.bits]
         self.constraints.append(letter)
         self.args.append(value)
         return f"${len(self.constraints) - 1}"
 
     def tie(self, values: Sequence[V]) -> None:
-        """What the results hold before; after this no operand may be added."""
+        """Set the initial values of the results; no operand may be added afterwards."""
         self.constraints += [str(i) for i in range(len(values))]
         self.args += values
 
     def emit(self, b: Builder, text: str) -> list[V]:
-        """Append the code; its results."""
+        """Emit the code, and return its results."""
         constraints = ",".join([*self.constraints, "~{memory}"])
         if not self.results:
             b.inline_asm(f"{text};", constraints, VOID, self.args, True)
@@ -47,6 +52,6 @@ class Code:
 
 
 def row(names: Iterable[str]) -> str:
-    """Operands as PTX writes them: more than one in braces."""
+    """Operands in PTX syntax: several of them in braces, as a vector."""
     listed = list(names)
     return f"{{{', '.join(listed)}}}" if len(listed) > 1 else listed[0]

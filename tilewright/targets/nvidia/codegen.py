@@ -1,4 +1,4 @@
-"""Tile IR → LLVM IR."""
+"""Code generation: tile IR with layouts → LLVM IR for NVIDIA GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia.emit import kernel_attributes
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 
-# Importing these registers how their ops are emitted.
+# Importing these modules registers their emitters and lowerings.
 REGISTERED = (_arith, _mma)
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What code generation makes of a module.
+    """The result of code generation.
 
     Attributes:
         llvm: LLVM IR as text, with one `ptx_kernel`.
         name: the kernel's symbol.
-        laid_out: the tile IR with layouts that the code was made from, as text.
+        laid_out: the tile IR with layouts it was generated from, as text.
         shared_bytes: dynamic shared memory of a CTA.
         scratch_bytes: global scratch memory of a program.
-        ptx_version: the oldest PTX that has its instructions; 0 where the architecture's will do.
-        has_roles: whether warps of a CTA run different code, and hand registers to each other.
-        metadata: facts for the launcher that replace the target's own of the same names.
+        ptx_version: the minimum PTX version of its instructions; 0 for that of the architecture.
+        has_roles: whether warps of a CTA execute different code, and reallocate registers.
+        metadata: launch metadata, which overrides entries of the same name.
     """
 
     llvm: str
@@ -48,8 +48,7 @@ class Generated:
 def generate(
     module: Module, options: CudaOptions, features: frozenset[str], ctx: PassContext
 ) -> Generated:
-    """LLVM IR for a module after the tile passes and those that give layouts; remarks on it go to
-    the context."""
+    """Generate LLVM IR for a module with layouts. Remarks are reported to the context."""
     emitted = emit_kernel(
         module,
         NvidiaHardware(features),
@@ -58,7 +57,7 @@ def generate(
         calling="ptx_kernel",
         fast_flags="contract" if options.enable_fp_fusion else "",
     )
-    # Clusters only make programs faster: each program is one CTA yet, whatever was asked for.
+    # Clusters are an optimisation that isn't implemented: each program is one CTA for any num_ctas.
     return Generated(
         emitted.llvm,
         emitted.name,

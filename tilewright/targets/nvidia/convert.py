@@ -1,7 +1,7 @@
-"""Conversions between floats that NVIDIA's GPUs have as instructions.
+"""Conversions between floating-point types for which NVIDIA GPUs have instructions.
 
-PTX ISA, "Data Movement and Conversion Instructions: cvt". Results agree bit for bit with the common
-conversions of `lowering/convert.py` but for the sign of a NaN, which is lost.
+See the PTX ISA, "Data Movement and Conversion Instructions: cvt". Results agree bit for bit with
+those of `lowering/convert.py`, except for the sign of a NaN, which is lost.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _FP8 = {"fp8e4nv": "e4m3", "fp8e5": "e5m2"}
 
 
 def cast(b: Builder, x: V, source: str, to: str, features: frozenset[str]) -> V | None:
-    """`x` converted; None where no instruction does it. See `Builder.own_cast`."""
+    """`x` converted; None if there is no instruction. See `Builder.own_cast`."""
     if "fp8_cvt" not in features:
         return None
     if to in _FP8 and source == "fp32":
@@ -23,13 +23,13 @@ def cast(b: Builder, x: V, source: str, to: str, features: frozenset[str]) -> V 
 
 
 def _to_fp8(b: Builder, x: V, kind: str) -> V:
-    """Two numbers are converted at once, the second to the lower byte."""
+    """The instruction converts two numbers, the second to the lower byte."""
     code = f"cvt.rn.satfinite.{kind}x2.f32 $0, $1, $2;"
     pair = b.inline_asm(code, "=h,f,f", I16, [const(F32, 0.0), x])
     return b.trunc(pair, I8)
 
 
 def _from_fp8(b: Builder, x: V, kind: str) -> V:
-    """Exact in fp16, from where there is only one way to fp32."""
+    """By way of fp16; both conversions are exact."""
     pair = b.inline_asm(f"cvt.rn.f16x2.{kind}x2 $0, $1;", "=r,h", vector(F16, 2), [b.zext(x, I16)])
     return b.fpext(b.extract(pair, 0), F32)

@@ -1,10 +1,10 @@
-"""Reading a cubin, the ELF file that a GPU loads: what a kernel needs of the machine.
+"""Reads the resource usage of a kernel from a cubin, the ELF file that a GPU loads.
 
     resources(cubin, "add_kernel").registers
 
-The layout of ELF is public; that of the sections `.nv.info` is not, but has stayed the same since
-Kepler: records of a format byte, a tag byte and two bytes of value or, in format 4, of the size of
-what follows. The driver reads the same records, whoever wrote the file: ptxas or nvJitLink.
+The format of ELF is public. That of its sections `.nv.info` is not, but has been stable since
+Kepler: records of a format byte, a tag byte, and two bytes with a value or, for format 4, with the
+size of the payload that follows. ptxas and nvJitLink write, and the driver reads, the same records.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _REGISTER_COUNT = 0x2F  # payload: symbol, registers a thread
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a kernel needs.
+    """The resource usage of a kernel.
 
     Attributes:
         registers: 32-bit registers of a thread.
-        local_bytes: memory of a thread for what found no register. Our kernels have no local
-            variables, so that all of it is spilled registers, rounded up to 8 bytes.
-        shared_bytes: static shared memory of a CTA; what a launch asks for comes on top.
-        constant_bytes: the constant bank with the kernel's parameters.
+        local_bytes: local memory of a thread. Kernels have no local variables, so all of it is
+            spilled registers, rounded up to 8 bytes.
+        shared_bytes: static shared memory of a CTA, without the dynamic part of a launch.
+        constant_bytes: size of the constant bank with the kernel's parameters.
     """
 
     registers: int
@@ -41,7 +41,7 @@ class Resources:
 
     @property
     def spilled_registers(self) -> int:
-        """Registers of a thread that live in memory, counted as the driver does."""
+        """Spilled registers of a thread, counted as the driver does."""
         return self.local_bytes // 4
 
 
@@ -61,7 +61,7 @@ class _Elf:
 
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":
-            raise ValueError("this is no cubin: it does not begin as an ELF file")
+            raise ValueError("not a cubin: the data is not an ELF file")
         self.data = data
         start, size, count, names_index = _FILE_HEADER.unpack_from(data)
         headers = [_SECTION_HEADER.unpack_from(data, start + i * size) for i in range(count)]
@@ -72,7 +72,7 @@ class _Elf:
             self.sections[text] = _Section(text, kind, offset, length)
 
     def content(self, name: str) -> bytes:
-        """A section's bytes; none where it is missing."""
+        """A section's bytes; empty if there is no such section."""
         section = self.sections.get(name)
         if section is None or section.kind == _NO_BITS:
             return b""
@@ -83,10 +83,10 @@ class _Elf:
         return 0 if section is None else section.size
 
     def symbol(self, name: str) -> int:
-        """The number of a symbol.
+        """The index of a symbol.
 
         Raises:
-            KeyError: there is none of that name.
+            KeyError: there is no such symbol.
         """
         texts = self.sections[".strtab"].offset
         for index, entry in enumerate(_SYMBOL.iter_unpack(self.content(".symtab"))):
@@ -100,11 +100,11 @@ def _text_at(data: bytes, offset: int) -> str:
 
 
 def resources(cubin: bytes, kernel: str) -> Resources:
-    """What a kernel in the cubin needs.
+    """The resource usage of a kernel in a cubin.
 
     Raises:
         KeyError: the cubin has no such kernel.
-        ValueError: it is no cubin.
+        ValueError: the data is not an ELF file.
     """
     elf = _Elf(cubin)
     index = elf.symbol(kernel)

@@ -1,10 +1,10 @@
-"""cubin → SASS, the machine code as text. Only readers and tests need it.
+"""cubin → SASS, the machine code as text, for inspection and tests.
 
     text = sass(cubin)
     count_instructions(text)["LDG.E.128"]
 
-It takes the program `nvdisasm`, whose wheel is `nvidia-cuda-nvdisasm`. `cuobjdump` is of no help
-where that is missing, as it calls it.
+Requires the program `nvdisasm`, from the wheel `nvidia-cuda-nvdisasm`. `cuobjdump` is no
+alternative, as it calls `nvdisasm`.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)
 
 
 def find_disassembler() -> str | None:
-    """The path of nvdisasm, or None where there is none."""
+    """The path of nvdisasm; None if it is not found."""
     return find_program("nvdisasm", knobs.nvidia.nvdisasm_path)
 
 
 def sass(cubin: bytes) -> str:
-    """The machine code of every kernel in a cubin, with the lines that it comes from where known.
+    """The machine code of every kernel in a cubin, with source lines where available.
 
     Raises:
-        FileNotFoundError: there is no disassembler.
-        RuntimeError: it does not know this cubin.
+        FileNotFoundError: nvdisasm is not found.
+        RuntimeError: nvdisasm fails, for example on an architecture newer than itself.
     """
     program = find_disassembler()
     if program is None:
@@ -44,7 +44,7 @@ def sass(cubin: bytes) -> str:
 
 
 def count_instructions(text: str) -> Counter[str]:
-    """How often each instruction stands in SASS, by its full name and by its first part.
+    """The number of occurrences of each instruction in SASS, by full name and by opcode.
 
     ``LDG.E.128`` counts as ``LDG.E.128`` and as ``LDG``.
     """

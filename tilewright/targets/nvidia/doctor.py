@@ -1,4 +1,4 @@
-"""What the target has to say of this machine, for who asks what is missing: its assemblers."""
+"""Diagnostics of the installation: which assemblers and disassemblers are found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.targets.nvidia.toolkit import find_library, find_program
 
 
 def examine() -> Iterator[Finding]:
-    """Which assembler is used, which there are, and the disassembler."""
+    """Findings about the assembler in use, the available ones, and the disassembler."""
     try:
         chosen = find_assembler()
     except FileNotFoundError as error:

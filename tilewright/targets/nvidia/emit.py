@@ -1,16 +1,17 @@
-"""LLVM as a library: text in, PTX out. All of llvmlite that compiling for NVIDIA needs.
+"""LLVM IR → PTX, with LLVM as a library. The only user of llvmlite in this target.
 
-What the text should look like:
+Requirements on the IR:
 
-- A kernel is `define ptx_kernel void @name(...) #0`, with `attributes #0 = { … }` out of
+- A kernel is `define ptx_kernel void @name(...) #0`, with `attributes #0 = { … }` from
   `kernel_attributes`; triple and data layout are set here.
-- A product and a sum fuse where both carry the flag `contract`: PTX then says `fma`, or leaves the
-  rounding of `mul` and `add` open; without the flag it says `mul.rn` and `add.rn`, which nothing
-  fuses.
-- A vector load or store stays one instruction where its `align` allows.
-- What synchronises, inline assembly too, is `convergent`, or a branch around it may be copied.
-- Lines come from `!dbg` below a `DICompileUnit` of `emissionKind: DebugDirectivesOnly`. Any other
-  kind makes LLVM write `.target …, debug`, for which assemblers stop optimising.
+- A product and a sum are contracted if both have the flag `contract`: PTX then has `fma`, or `mul`
+  and `add` without a rounding mode, which the assembler may contract. Without the flag it has
+  `mul.rn` and `add.rn`, which are never contracted.
+- A vector load or store stays one instruction if its `align` permits.
+- Synchronising instructions, including inline assembly, must be `convergent`: otherwise branches
+  around them may be duplicated.
+- Lines come from `!dbg` under a `DICompileUnit` with `emissionKind: DebugDirectivesOnly`. Any other
+  kind makes LLVM emit `.target …, debug`, which turns optimisation off in the assembler.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ def kernel_attributes(threads: int, maxnreg: int | None = None, cluster: int = 1
         kernel_attributes(128, maxnreg=64)  # 'nounwind "nvvm.reqntid"="128" "nvvm.maxnreg"="64"'
 
     Args:
-        threads: of a CTA.
-        maxnreg: the most registers a thread may have; None leaves it to the assembler.
+        threads: threads of a CTA.
+        maxnreg: the most registers of a thread; None leaves it to the assembler.
         cluster: CTAs of a cluster, along x.
     """
     attributes = ["nounwind", f'"nvvm.reqntid"="{threads}"']
@@ -48,7 +49,7 @@ def kernel_attributes(threads: int, maxnreg: int | None = None, cluster: int = 1
 
 @cache
 def _target_machine(cpu: str, ptx_version: int) -> llvm.TargetMachine:
-    """LLVM's code generator, which is kept: making one takes as long as a small kernel's passes."""
+    """LLVM's code generator, cached: creating one takes as long as the passes of a small kernel."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)
@@ -80,15 +81,15 @@ def _builder(cpu: str, ptx_version: int) -> llvm.PassBuilder:
 def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     """Verify, optimise and generate code. Returns the optimised IR and the PTX.
 
-    An error inside LLVM's code generator ends the process, so the verifier runs first; what it
-    does not see, such as an intrinsic that the processor lacks, must not be written.
+    An error in LLVM's code generator terminates the process, so the verifier runs first. It does
+    not detect everything: the caller must not use intrinsics that the processor does not have.
 
     Args:
         cpu: LLVM's name of the processor, such as ``sm_90a``.
-        ptx_version: as major * 10 + minor.
+        ptx_version: major * 10 + minor.
 
     Raises:
-        RuntimeError: with LLVM's message, when the text is not valid IR.
+        RuntimeError: the text is not valid IR; contains LLVM's message.
     """
     with LLVM, _without_strength_reduction(), parsed(text) as module:
         machine = _target_machine(cpu, ptx_version)
@@ -103,12 +104,12 @@ _SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
 
 
 def _wrapping(ptx: str) -> str:
-    """The PTX with 16-bit `neg` and `abs` spelt out.
+    """The PTX with 16-bit `neg` and `abs` expanded, to work around a miscompile of ptxas 13.0.
 
-    ptxas 13.0 takes both as 32-bit instructions on the extended number and does not cut the result
-    off: of -32768 it makes 32768, which a signed instruction behind it then sees. Its `add` and
-    `sub` of two registers are right (seen in SASS for all 16-bit arithmetic). LLVM writes `neg` for
-    whatever amounts to it, so that no IR avoids it.
+    It implements both by 32-bit instructions on the extended number, without truncating the result:
+    -32768 becomes 32768, which a following signed instruction observes. 16-bit `add` and `sub` of
+    registers are correct (seen in SASS for all 16-bit arithmetic). No IR avoids it, as LLVM selects
+    `neg` for all equivalent forms.
     """
     return _SHORT_SIGN.sub(_spelt_out, ptx) if ".s16" in ptx else ptx
 
@@ -126,11 +127,11 @@ def _spelt_out(match: re.Match[str]) -> str:
 
 @contextmanager
 def _without_strength_reduction() -> Generator[None]:
-    """Keep LLVM from giving each address of a loop a 64-bit induction variable of its own.
+    """Disable loop strength reduction, which introduces a 64-bit induction variable per address.
 
-    The addresses of a tile differ by constants from one that all share, and registers are scarce:
-    without the pass a loop of 16 copies has 149 instructions instead of 185, and compiling takes a
-    sixth less (measured). The option is LLVM's own, for the whole process, so it is put back.
+    The addresses of a tile differ from a common one by constants, and registers are scarce: without
+    the pass a loop of 16 copies has 149 instructions instead of 185, and compile time decreases by
+    a sixth (measured). The option is global to the process, so it is restored afterwards.
     """
     llvm.set_option("tilewright", "-disable-lsr=true")
     try:

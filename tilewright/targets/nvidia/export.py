@@ -1,9 +1,9 @@
-"""Kernels on an NVIDIA GPU for programs in C: a source with the cubin inside, and its header.
+"""Ahead-of-time export of NVIDIA kernels: a C source with an embedded cubin, and its header.
 
-The source needs a C compiler and the driver's library, nothing else: where there is no ``cuda.h``
-it declares what it uses. A kernel is loaded into each context that it is launched in, once, the
-first time or when the program asks for it. The list of loaded modules only ever grows at its head,
-by a compare-and-swap, so that threads may launch at the same time.
+The source requires a C compiler and the driver's library only: without ``cuda.h`` it declares what
+it uses. A kernel is loaded into each context once, at its first launch there or by an explicit
+call. Loaded modules are a lock-free list, extended at its head by compare-and-swap, so that several
+threads may launch concurrently.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.targets.nvidia.features import processor
 from tilewright.targets.protocol import Stage
 
 NAME = "cuda"
-STATIC_SHARED_LIMIT = 48 << 10  # bytes that a kernel has without asking
+STATIC_SHARED_LIMIT = 48 << 10  # bytes available without cuFuncSetAttribute
 
 # Numbers of the driver's CUfunction_attribute.
 _MAX_DYNAMIC_SHARED, _SHARED_CARVEOUT = 8, 9
@@ -60,7 +60,7 @@ typedef struct CUstream_st *CUstream;
 #endif
 """
 
-# What the source uses of the driver beyond what its header declares.
+# The driver's declarations that the source uses, beyond those of the header.
 _DRIVER = """
 #if !defined(CUDA_VERSION)
 typedef struct CUctx_st *CUcontext;
@@ -108,17 +108,17 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
 _LOADING = """
 #if defined(_MSC_VER)
 #include <intrin.h>
-static void *swap_if(void *volatile *at, void *expected, void *wanted) {{
-  return _InterlockedCompareExchangePointer(at, wanted, expected);
+static void *swap_if(void *volatile *at, void *expected, void *desired) {{
+  return _InterlockedCompareExchangePointer(at, desired, expected);
 }}
 #else
-static void *swap_if(void *volatile *at, void *expected, void *wanted) {{
-  __atomic_compare_exchange_n(at, &expected, wanted, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+static void *swap_if(void *volatile *at, void *expected, void *desired) {{
+  __atomic_compare_exchange_n(at, &expected, desired, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
   return expected;
 }}
 #endif
 
-/* The kernel in each context that it has been loaded into, the newest first. */
+/* The kernel in each context it has been loaded into, latest first. */
 typedef struct loaded {{
   CUcontext context;
   CUmodule module;
@@ -130,8 +130,8 @@ static void *volatile all_loaded;
 
 static loaded *newest(void) {{ return (loaded *)swap_if(&all_loaded, NULL, NULL); }}
 
-/* Loads the kernel into the current context. Two threads that are the first there at the same time
- * both do, and one module is used no more. */
+/* Loads the kernel into the current context. If two threads do so concurrently, one of the two
+ * modules remains unused until unload. */
 static CUresult load(CUcontext context, CUfunction *function) {{
   CUresult status;
   loaded *fresh = (loaded *)malloc(sizeof *fresh);
@@ -222,64 +222,65 @@ static uint16_t bits_bf16(float number) {
 
 
 def export(
-    stages: Mapping[str, Stage], metadata: Mapping[str, Any], asked: Export
+    stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export
 ) -> dict[str, bytes]:
     """The files of a launch function: ``.h`` and ``.c``.
 
     Raises:
-        ExportError: a launch takes what the driver alone does not do, or more shared memory than
-            the architecture has.
+        ExportError: the kernel needs global scratch memory, which the driver does not allocate, or
+            more shared memory than the architecture has.
     """
     if metadata["global_scratch_size"]:
         raise ExportError(
-            f"{asked.kernel} needs global scratch memory, which a launch from C does not have"
+            f"{request.kernel} needs global scratch memory, which a launch from C does not have"
         )
     shared, limit = metadata["shared"], processor(metadata["arch"]).shared_limit
     if shared > limit:
         why = OutOfResources(shared, limit, "shared memory")
-        raise ExportError(f"{asked.kernel} does not fit {metadata['arch']}: {why}")
-    face = _interface(asked)
-    header = guarded(asked.symbol, _header(face, metadata, asked))
-    return {".h": header.encode(), ".c": _source(stages, metadata, asked, face).encode()}
+        raise ExportError(f"{request.kernel} does not fit {metadata['arch']}: {why}")
+    face = _interface(request)
+    header = guarded(request.symbol, _header(face, metadata, request))
+    return {".h": header.encode(), ".c": _source(stages, metadata, request, face).encode()}
 
 
-def _interface(asked: Export) -> Interface:
-    extents = [("int64_t", axis) for axis in AXES] if asked.grid is None else []
-    arguments = [("CUdeviceptr" if p.is_pointer else p.scalar, p.name) for p in asked.parameters]
+def _interface(request: Export) -> Interface:
+    extents = [("int64_t", axis) for axis in AXES] if request.grid is None else []
+    arguments = [("CUdeviceptr" if p.is_pointer else p.scalar, p.name) for p in request.parameters]
     return Interface(
-        symbol=asked.symbol,
-        base=asked.base,
-        algorithm=asked.algorithm,
+        symbol=request.symbol,
+        base=request.base,
+        algorithm=request.algorithm,
         target=NAME,
         result="CUresult",
         failure="(CUresult)CUDA_ERROR_INVALID_VALUE",
         parameters=(("CUstream", "stream"), *extents, *arguments),
-        hints={p.name: p.hint for p in asked.parameters if p.hint},
+        hints={p.name: p.hint for p in request.parameters if p.hint},
         lifecycle=("load_", "unload_"),
     )
 
 
-def _header(face: Interface, metadata: Mapping[str, Any], asked: Export) -> str:
+def _header(face: Interface, metadata: Mapping[str, Any], request: Export) -> str:
     return "\n".join(
         [
-            f"/* {asked.kernel}, compiled for {metadata['arch']}; link with the source file of the",
-            " * same name and the driver's library (-lcuda).",
+            f"/* {request.kernel}, compiled for {metadata['arch']}; link with the source file of",
+            " * the same name and the driver's library (-lcuda).",
             " *",
-            *promises(asked),
+            *promises(request),
             " */",
             face.directive,
             "#include <stdint.h>",
             _DECLARATIONS,
             LINKAGE_BEGIN,
             "",
-            "/* Starts the kernel on a stream of the current context. An argument that is not what",
-            " * this variant was compiled for gives CUDA_ERROR_INVALID_VALUE. */",
+            "/* Launches the kernel on a stream of the current context. Returns",
+            " * CUDA_ERROR_INVALID_VALUE if this variant was not compiled for an argument. */",
             f"CUresult {face.symbol}({listed(face.parameters)});",
             "",
-            "/* Loads it into the current context, which otherwise the first launch there does. */",
+            "/* Loads it into the current context; otherwise the first launch does. */",
             f"CUresult load_{face.symbol}(void);",
             "",
-            "/* Unloads it everywhere: when no launch runs, and before a context is destroyed. */",
+            "/* Unloads it from all contexts. Call it when no launch is running, and before a",
+            " * context is destroyed. */",
             f"CUresult unload_{face.symbol}(void);",
             "",
             LINKAGE_END,
@@ -288,29 +289,29 @@ def _header(face: Interface, metadata: Mapping[str, Any], asked: Export) -> str:
 
 
 def _source(
-    stages: Mapping[str, Stage], metadata: Mapping[str, Any], asked: Export, face: Interface
+    stages: Mapping[str, Stage], metadata: Mapping[str, Any], request: Export, face: Interface
 ) -> str:
     attributes = _launch_attributes(metadata)
     parts = [
-        f"/* {asked.kernel}, compiled for {metadata['arch']}: the other half of the header. */",
-        f'#include "{asked.header}"',
+        f"/* {request.kernel}, compiled for {metadata['arch']}: the definitions of the header. */",
+        f'#include "{request.header}"',
         "#include <stdlib.h>\n#include <string.h>",
         _DRIVER,
         _EXTENDED if attributes else "",
         _image(stages),
         _LOADING.format(
             kernel=metadata["name"],
-            symbol=asked.symbol,
+            symbol=request.symbol,
             attributes=_function_attributes(metadata["shared"]),
         ),
-        *(_BITS[type] for type in sorted({p.type for p in asked.passed if p.is_narrow})),
-        _launch(metadata, asked, face, attributes),
+        *(_BITS[type] for type in sorted({p.type for p in request.passed if p.is_narrow})),
+        _launch(metadata, request, face, attributes),
     ]
     return "\n".join(part.strip() + "\n" for part in parts if part)
 
 
 def _image(stages: Mapping[str, Stage]) -> str:
-    """What the driver loads, as a table: a cubin, else PTX, which it compiles."""
+    """The image to load, as an array in C: the cubin, or else PTX, which the driver compiles."""
     code = stages.get("cubin")
     form = "cubin" if isinstance(code, bytes) else "PTX, which the driver compiles"
     data = code if isinstance(code, bytes) else str(stages["ptx"]).encode() + b"\0"
@@ -320,19 +321,19 @@ def _image(stages: Mapping[str, Stage]) -> str:
 
 
 def _function_attributes(shared: int) -> str:
-    """Statements that ask for a kernel's shared memory."""
-    wanted = [(_MAX_DYNAMIC_SHARED, shared)] if shared else []
-    if shared > STATIC_SHARED_LIMIT:  # the cache gives way to it
-        wanted.append((_SHARED_CARVEOUT, 100))
+    """Statements that set the kernel's function attributes for its shared memory."""
+    attributes = [(_MAX_DYNAMIC_SHARED, shared)] if shared else []
+    if shared > STATIC_SHARED_LIMIT:  # prefer shared memory to L1 cache
+        attributes.append((_SHARED_CARVEOUT, 100))
     return "".join(
         "  if (status == CUDA_SUCCESS)\n"
         f"    status = cuFuncSetAttribute(fresh->function, (CUfunction_attribute){n}, {value});\n"
-        for n, value in wanted
+        for n, value in attributes
     )
 
 
 def _launch_attributes(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """What a launch asks for beyond grid, block and shared memory: numbers, and fields in C."""
+    """The attributes of a launch: numbers of CUlaunchAttributeID, and assignments in C."""
     ctas = metadata["num_ctas"]
     return [
         *([(_CLUSTER, f"clusterDim.x = {ctas}")] if ctas > 1 else []),
@@ -342,18 +343,18 @@ def _launch_attributes(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
 
 
 def _launch(
-    metadata: Mapping[str, Any], asked: Export, face: Interface, attributes: list[tuple[int, str]]
+    metadata: Mapping[str, Any], request: Export, face: Interface, attributes: list[tuple[int, str]]
 ) -> str:
     """The definition of the launch function."""
-    body = [f"const {line}" for line in grid_lines(asked)]
-    narrow = [p for p in asked.passed if p.is_narrow]
+    body = [f"const {line}" for line in grid_lines(request)]
+    narrow = [p for p in request.passed if p.is_narrow]
     body += [f"uint16_t {p.name}_bits = bits_{p.type}({p.name});" for p in narrow]
-    places = [f"&{p.name}_bits" if p.is_narrow else f"&{p.name}" for p in asked.passed]
+    places = [f"&{p.name}_bits" if p.is_narrow else f"&{p.name}" for p in request.passed]
     body += [
         f"void *parameters[] = {{{', '.join([*places, 'NULL'])}}};",
         "CUfunction function;",
         "CUresult status;",
-        *(f"if ({test}) {_REFUSED}" for test in broken_hints(asked)),
+        *(f"if ({test}) {_REFUSED}" for test in broken_hints(request)),
         f"if ({' || '.join(f'{axis} < 0 || {axis} > 2147483647' for axis in AXES)})",
         f"  {_REFUSED}",
         f"if ({' || '.join(f'{axis} == 0' for axis in AXES)}) return CUDA_SUCCESS;",
@@ -362,11 +363,11 @@ def _launch(
         *_call(metadata, attributes),
     ]
     lines = "\n".join(f"  {line}" for line in body)
-    return f"CUresult {asked.symbol}({listed(face.parameters)}) {{\n{lines}\n}}"
+    return f"CUresult {request.symbol}({listed(face.parameters)}) {{\n{lines}\n}}"
 
 
 def _call(metadata: Mapping[str, Any], attributes: list[tuple[int, str]]) -> list[str]:
-    """Statements that start the kernel."""
+    """Statements that launch the kernel."""
     ctas = metadata["num_ctas"]
     blocks = ["(unsigned int)gridX", "(unsigned int)gridY", "(unsigned int)gridZ"]
     if ctas > 1:

@@ -1,6 +1,6 @@
-"""What each NVIDIA architecture has. Capability numbers are compared in this file and nowhere else.
+"""Features and limits of each NVIDIA architecture. No other file compares compute capabilities.
 
-The rest of the compiler asks for a feature by name:
+The rest of the compiler tests for features by name:
 
     processor(90).features          # frozenset({"wgmma", "tma", "async_copy", …})
     "wgmma" in ctx.features         # in a pass; or Step(pass_, when="wgmma")
@@ -17,21 +17,21 @@ from functools import cache
 DEFAULT_ARCH = 90
 WARP_SIZE = 32
 
-# CUDA C++ Programming Guide, "Technical Specifications": of every architecture.
+# CUDA C++ Programming Guide, "Technical Specifications"; the same for every architecture.
 REGISTERS = 65536  # of a multiprocessor
 MAX_REGISTERS = 255  # of a thread
 
-# The newest PTX that LLVM writes, as major * 10 + minor.
+# The newest PTX version that LLVM emits, as major * 10 + minor.
 NEWEST_PTX = 90
 
-# Hopper's tensor cores keep fp8 products in an accumulator of fewer bits; so many of them may be
-# summed there before the sum must go to an fp32 register: without limit.
+# Hopper's tensor cores accumulate fp8 products with fewer bits than fp32; this many may be summed
+# there before the sum must be added to an fp32 register (here: no limit).
 NEVER_PROMOTE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class _Feature:
-    """A feature and the capabilities that have it, from `first` to `last`, both included."""
+    """A feature, and the range of capabilities that have it, both ends included."""
 
     name: str
     first: int
@@ -53,20 +53,20 @@ _FEATURES = (
     # Moving matrices between shared memory and registers.
     _Feature("ldmatrix", 75),
     _Feature("stmatrix", 90),
-    # Copies from global to shared memory that pass by the registers.
+    # Asynchronous copies from global to shared memory, bypassing registers.
     _Feature("async_copy", 80),
     _Feature("tma", 90),
-    # Barriers in shared memory that count the bytes of copies and can be waited for.
+    # Barriers in shared memory that track the bytes of copies.
     _Feature("mbarrier", 90),
-    # CTAs that see each other's shared memory.
+    # Clusters: CTAs with access to each other's shared memory.
     _Feature("cluster", 90),
-    # Registers handed from one warp group to another: setmaxnreg.
+    # Reallocation of registers between warp groups: setmaxnreg.
     _Feature("setmaxnreg", 90),
-    # One lane elected out of a warp: elect.sync.
+    # Election of one lane of a warp: elect.sync.
     _Feature("elect", 90),
-    # A kernel that starts while the one before it ends: griddepcontrol.
+    # Programmatic dependent launch: griddepcontrol.
     _Feature("dependent_launch", 90),
-    # Cache policies in a register, as loads and stores take them.
+    # Cache policies as operands of loads and stores: createpolicy.
     _Feature("cache_policy", 80),
     # Reductions of 32-bit integers over a warp in one instruction.
     _Feature("redux_sync", 80),
@@ -91,13 +91,13 @@ class Processor:
 
     Attributes:
         capability: its compute capability, such as 90.
-        llvm_cpu: its name for LLVM and for assemblers. The suffix ``a`` unlocks the instructions
-            of just this architecture, among them those of the warp group.
-        ptx_version: the oldest PTX that has all its features, as major * 10 + minor. Older drivers
-            take the PTX when it is no newer than it needs to be.
-        shared_limit: bytes of shared memory that a CTA may have.
-        max_threads: threads that a multiprocessor runs at once.
-        features: names out of the table above.
+        llvm_cpu: its name in LLVM and assemblers. The suffix ``a`` enables instructions that are
+            specific to the architecture, among them those of the warp group.
+        ptx_version: the oldest PTX version with all its features, as major * 10 + minor, so that
+            older drivers accept the PTX.
+        shared_limit: the most bytes of shared memory of a CTA.
+        max_threads: the most resident threads of a multiprocessor.
+        features: names from the table above.
     """
 
     capability: int
@@ -109,25 +109,24 @@ class Processor:
 
     @property
     def fp8_types(self) -> tuple[str, ...]:
-        """The fp8 types that its own instructions know, by their short names; of the others, the
-        numbers are converted and computed in software."""
+        """The fp8 types with hardware support; others are converted in software."""
         return ("fp8e4nv", "fp8e5") if "fp8_cvt" in self.features else ("fp8e5",)
 
     @property
     def deprecated_fp8_operands(self) -> tuple[str, ...]:
-        """The fp8 types that a dot warns of: those of older architectures' software."""
+        """The fp8 types for which `tl.dot` warns that they are deprecated on this architecture."""
         return ("fp8e4b15",) if "wgmma" in self.features else ()
 
     @property
     def imprecise_accumulation(self) -> int:
-        """How many steps of an fp8 dot may be summed in the tensor core's own accumulator."""
+        """The number of K steps of an fp8 dot to sum in the tensor core's own accumulator."""
         return NEVER_PROMOTE if "wgmma" in self.features else 0
 
 
 KIB = 1024
 
-# Capability -> LLVM's name, the PTX version that its features need, shared memory of a CTA, and
-# threads of a multiprocessor.
+# Capability -> LLVM's name, the minimum PTX version of its features, bytes of shared memory of a
+# CTA, and threads of a multiprocessor.
 _ARCHITECTURES = {
     75: ("sm_75", 63, 64 * KIB, 1024),
     80: ("sm_80", 74, 163 * KIB, 2048),
@@ -147,10 +146,10 @@ _ARCH_TEXT = re.compile(r"(?:sm_?)?(\d+)a?")
 
 @cache
 def processor(arch: int | str) -> Processor:
-    """The architecture that a user or a device names: 90, "90", "90a", "sm90" or "sm_90a".
+    """The architecture of a name: 90, "90", "90a", "sm90" or "sm_90a".
 
     Raises:
-        ValueError: for text of another form, and for an architecture that is not known.
+        ValueError: the name is malformed, or the architecture is unknown.
     """
     match = _ARCH_TEXT.fullmatch(str(arch))
     capability = int(match[1]) if match else None

@@ -1,4 +1,8 @@
-"""NVIDIA's instructions, for the lowering that GPUs share."""
+"""NVIDIA's implementation of the `Hardware` interface of the shared lowering.
+
+Instructions that LLVM has intrinsics for use them; accesses with masks, cache hints, memory order
+or scope are inline PTX (`code.py`), which LLVM does not reorder with other memory accesses.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +42,12 @@ AXES = "xyz"
 # The last operand of `shfl.sync`: segment mask and clamp (PTX ISA, "shfl.sync").
 WHOLE_WARP = 31
 
-# Cache operators that PTX has for loads and for stores. What an access has none for goes without.
+# Cache operators of PTX for loads and for stores; an access ignores those it does not support.
 LOAD_CACHES = ("ca", "cg", "cs", "cv")
 STORE_CACHES = ("wb", "cg", "cs", "wt")
 
 
-# LLVM's names of the scopes of the language.
+# Scopes of the language -> LLVM's synchronisation scopes.
 _SCOPES = {"cta": "block", "gpu": "device", "sys": ""}
 
 
@@ -51,7 +55,7 @@ class NvidiaHardware:
     """The instructions of an architecture.
 
     Args:
-        features: what the architecture has, out of `features.py`.
+        features: the features of the architecture (`features.py`).
     """
 
     name = "cuda"
@@ -90,13 +94,13 @@ class NvidiaHardware:
         self._control_launches(b, "launch_dependents")
 
     def _control_launches(self, b: Builder, what: str) -> None:
-        # Inline assembly that clobbers memory: LLVM takes its intrinsics for ops that touch none,
-        # and would move loads across them.
+        # Inline assembly that clobbers memory: LLVM's intrinsics are declared as not accessing
+        # memory, so that loads would be moved across them.
         if "dependent_launch" in self.features:
             b.inline_asm(f"griddepcontrol.{what};", "~{memory}", VOID, [], True)
 
     def copy_async(self, b: Builder, dst: V, src: V, bytes: int, mask: V | None) -> None:
-        # Only 16 bytes may go past L1, where a tile that is read once would be in the way.
+        # Bypass L1, as a tile is read once; possible for copies of 16 bytes only.
         cache = "cg" if bytes == 16 else "ca"
         args = [dst, b.addrspacecast(src, GLOBAL)]
         if _always(mask):
@@ -159,7 +163,7 @@ class NvidiaHardware:
         if not _always(mask):
             assert mask is not None
             text = f"@{code.input(mask)} {text}"
-            # The outputs hold `other` before: a lane that does not load keeps it.
+            # The outputs are tied to `other`: a lane that is masked off keeps it.
             code.tie([b.zext(v, held) for v in other or [zero(word)] * words])
         return [b.trunc(v, word) for v in code.emit(b, text)]
 
@@ -182,14 +186,14 @@ class NvidiaHardware:
         code.emit(b, text)
 
     def _keeps_lines(self, policy: CachePolicy) -> bool:
-        """Whether the caches are told how long to keep a line."""
+        """Whether the access has an eviction priority."""
         return bool(policy.evict) and not policy.volatile and "cache_policy" in self.features
 
     def _suffix(self, policy: CachePolicy, caches: Sequence[str]) -> str:
-        """The state space, and the advice that PTX has for such an access.
+        """The state space and cache qualifiers of an access.
 
-        It has a cache operator or a priority in the first-level cache, and with either a policy for
-        the second. ``.cv`` is as strong as ``.volatile``, which takes no advice.
+        PTX permits either a cache operator or an L1 eviction priority, and with either an L2 cache
+        policy. ``.volatile`` excludes all of these; ``.cv`` is as strong.
         """
         cache = policy.cache if policy.cache in caches else ""
         hint = ".L2::cache_hint" if self._keeps_lines(policy) else ""
@@ -200,7 +204,7 @@ class NvidiaHardware:
         return f".global.L1::{policy.evict}{hint}" if hint else ".global"
 
     def _hint(self, b: Builder, code: Code, policy: CachePolicy) -> str:
-        """The last operand of an access that `_suffix` says has one."""
+        """The L2 cache policy operand of an access, if `_suffix` has one."""
         if not self._keeps_lines(policy):
             return ""
         made = f"createpolicy.fractional.L2::{policy.evict}.b64 $0, 1.0;"
@@ -239,7 +243,7 @@ class NvidiaHardware:
     # -- calls of the driver --------------------------------------------------------------------
 
     def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
-        # CUDA C++ Programming Guide, "Formatted Output": the values as in a struct of C.
+        # CUDA C++ Programming Guide, "Formatted Output": vprintf takes the values as a C struct.
         offsets: list[int] = []
         end = 0
         for value in values:
@@ -252,13 +256,13 @@ class NvidiaHardware:
         b.call("vprintf", I32, [_text(b, form), row])
 
     def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
-        said = [_text(b, message), _text(b, file), const(I32, line), _text(b, function)]
-        bytes_of_a_character = const(I64, 1)
-        b.call("__assertfail", VOID, [*said, bytes_of_a_character])
+        args = [_text(b, message), _text(b, file), const(I32, line), _text(b, function)]
+        character_size = const(I64, 1)
+        b.call("__assertfail", VOID, [*args, character_size])
 
 
 def _text(b: Builder, text: str) -> V:
-    """A string of C, as the driver takes it."""
+    """The address of a C string constant, in the generic address space."""
     content = list(text.encode() + b"\0")
     return b.addrspacecast(b.module.global_constant("text", I8, content, 1, GLOBAL_SPACE), PTR)
 

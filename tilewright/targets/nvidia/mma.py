@@ -1,4 +1,10 @@
-"""The matrix instructions: `mma.sync` on registers, `wgmma` on shared memory."""
+"""Emission of matrix instructions: `mma.sync` on registers, `wgmma` on shared memory.
+
+The layouts that `choose_mma.py` requests give each thread its registers in the order of the
+instruction's operands, so emission only packs narrow elements into words. Accumulators are tied
+operands of inline assembly, in place. The number of instructions is (M / 16) (N / 8) K-steps for
+`mma.sync` and (M / 64) (N / columns) K-steps for `wgmma`, divided by the warps or warpgroups.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +45,7 @@ _RESULTS = {ir.FP32: "f32", ir.FP16: "f16", ir.I32: "s32"}
 
 
 class _Accumulators:
-    """Accumulators as the instructions hold them: fp16 in pairs, others one by one."""
+    """Accumulators in the instructions' registers: fp16 in pairs, others one in each."""
 
     def __init__(self, kernel: Kernel, value: Value) -> None:
         self.kernel = kernel
@@ -63,10 +69,10 @@ class _Accumulators:
         return [b.extract(pair, i) for pair in pairs for i in range(2)]
 
     def update(self, first: int, count: int, code: str, letters: str, inputs: list[V]) -> None:
-        """Run code that reads and writes `count` accumulators from `first` on.
+        """Emit code that reads and writes `count` accumulators from `first` on.
 
-        In the code they are ``$0`` on; inputs follow from ``$2*count`` on, as each accumulator is
-        an input too.
+        They are ``$0`` to ``$(count - 1)`` in the code. As each is a tied input too, the further
+        inputs start at ``$(2 * count)``.
         """
         b = self.kernel.b
         old = self.registers[first : first + count]
@@ -83,23 +89,22 @@ def _list(first: int, count: int) -> str:
 
 # -- mma.sync -------------------------------------------------------------------------------------
 
-# The versions of PTX that brought mma.sync on fp8 (wgmma has had it from the start), by the type of
-# the accumulator.
+# The PTX versions that introduced mma.sync on fp8 (wgmma always had it), by accumulator type.
 _FP8_PTX = {ir.FP32: 84, ir.FP16: 87}
 
 
 def ptx_version(fn: Function) -> int:
-    """The oldest PTX that has the function's matrix instructions; 0 if that of their chips has."""
+    """The minimum PTX version of the function's instructions; 0 if the architecture's suffices."""
     mmas = [op for op in fn.walk() if isinstance(op, Mma) and ir.dtype_of(op.lhs.type).is_fp8()]
     return max((_FP8_PTX[ir.dtype_of(op.acc.type)] for op in mmas), default=0)
 
 
 @emits(Mma, target="cuda")
 def emit_mma(kernel: Kernel, op: Mma) -> None:
-    """One m16n8 instruction for each such block of a warp's part of the result and step of K.
+    """One m16n8 instruction for each such block of a warp's part of the result and each K step.
 
-    Registers of a block are neighbours, in the instruction's order, so that a block of A is four
-    words, one of B two, and one of the result as many as it has.
+    The registers of a block are adjacent and in the instruction's order: a block of A is four
+    words, one of B two, and one of the result `count` registers.
     """
     element = ir.dtype_of(op.lhs.type)
     acc = _Accumulators(kernel, op.acc)
@@ -130,13 +135,13 @@ def emit_mma(kernel: Kernel, op: Mma) -> None:
 
 
 class _Operand:
-    """An operand of wgmma in shared memory, and the descriptors of its parts.
+    """An operand of wgmma in shared memory, and the matrix descriptors of its parts.
 
-    A descriptor has the address, two strides and the swizzle (PTX ISA, "Matrix-descriptor"), all
-    in units of 16 bytes: bits 0-13 the address, 16-29 the leading and 32-45 the stride offset,
-    62-63 the swizzle. With a swizzle the leading offset is the distance of row-long parts along the
-    contiguous axis (for operands that lie across K only), the stride offset that of groups of 8
-    rows.
+    A descriptor (PTX ISA, "Matrix-descriptor") has, in units of 16 bytes, the address in bits 0-13,
+    the leading dimension offset in 16-29 and the stride dimension offset in 32-45, and in bits
+    62-63 the swizzle. With a swizzle, the leading offset is the distance between row-long parts
+    along the contiguous axis (used only if that is not K), and the stride offset the distance
+    between groups of 8 rows.
     """
 
     def __init__(self, kernel: Kernel, value: Value, k_axis: int) -> None:
@@ -161,7 +166,7 @@ class _Operand:
         self.high = const(I64, stride << 32 | swizzle << 62)
 
     def _row_bytes(self, layout: LinearLayout, contiguous: int) -> int:
-        """Bytes along the contiguous axis before memory goes on with the next row."""
+        """Bytes of adjacent elements along the contiguous axis: the row length of the swizzle."""
         count = 1
         for basis in layout.bases(OFFSET):
             place = layout.coordinates(basis)
@@ -174,14 +179,15 @@ class _Operand:
         return self.places.apply({f"dim{axis}": coordinate})[OFFSET] * self.size
 
     def offset(self, k: int, other: int) -> int:
-        """Bytes from the start to the part that begins at these coordinates."""
+        """Offset in bytes of the part that begins at these coordinates."""
         coordinates = {f"dim{self.k_axis}": k, f"dim{1 - self.k_axis}": other}
         return self.places.apply(coordinates)[OFFSET] * self.size
 
     def descriptor(self, offset: V) -> V:
-        """The descriptor of the part that starts so many bytes (an i32) after the start.
+        """The descriptor of the part at an offset in bytes (i32).
 
-        All of shared memory has addresses of 14 bits in units of 16 bytes: the sum stays there.
+        The addition cannot carry out of the 14 bits of the address: in units of 16 bytes, all
+        addresses of shared memory fit them.
         """
         b = self.b
         low = b.add(self.low, b.lshr(offset, 4))
@@ -189,7 +195,7 @@ class _Operand:
 
 
 class _Block(NamedTuple):
-    """A part of a product that one chain of instructions computes."""
+    """A part of the result that one chain of instructions along K computes."""
 
     first: int  # its first accumulator
     row: int
@@ -216,7 +222,7 @@ def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
 
 
 def _warpgroup(kernel: Kernel) -> V:
-    """Index of the warpgroup, from lane 0, so that it is known to be the same in all lanes."""
+    """Index of the warpgroup, broadcast from lane 0 so that the compiler knows it is uniform."""
     b = kernel.b
     if kernel.warps == GROUP_WARPS:
         return const(I32, 0)
@@ -294,7 +300,7 @@ def _scaled(b: Builder, index: V, by: int) -> V:
 
 @emits(WgmmaWait, target="cuda")
 def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
-    """The accumulators go through the wait, so that nothing uses them before it."""
+    """The accumulators are operands of the wait, so that no use of them can move before it."""
     code = f"wgmma.wait_group.sync.aligned {op.pending};"
     if not op.values:
         _side_effect(kernel.b, code)

@@ -1,4 +1,4 @@
-"""A loop's product runs on while the next iteration is prepared."""
+"""Overlaps the asynchronous product of a loop with the next iteration."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tilewright.ops.nvidia import Wgmma, WgmmaWait
 
 @compiler_pass("overlap_products")
 def overlap_products(fn: Function, ctx: PassContext) -> bool:
-    """Wait for a loop's product one iteration later, where only the next product needs it.
+    """Delay the wait for a loop's product by one iteration, if only the next product uses it.
 
-    Needs: pipelined loads, so that a product's operands stay for another iteration.
-    Leaves: the product in flight across the loop's end, waited for behind the loop.
+    Needs: pipelined loads, so that operands stay valid for another iteration.
+    Leaves: the product in flight at the back edge; a wait after the loop.
 
-    The copies that fill the slot of the previous product move behind the wait for it, and behind a
-    barrier, as other warps may still be waiting. The product of this iteration runs meanwhile.
+    The copies into the slot of the previous product's operands are moved after the wait for that
+    product and a barrier, as other warps may not have completed theirs. The product of the current
+    iteration executes meanwhile.
     """
     changed = False
     for op in list(fn.walk()):
@@ -31,7 +32,7 @@ def overlap_products(fn: Function, ctx: PassContext) -> bool:
 
 
 def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
-    """The only product of the loop and its wait, if nothing else needs its result."""
+    """The only product of the loop, and its wait, if its result is only carried to the next."""
     products = [op for op in loop.body.walk() if isinstance(op, Wgmma)]
     if len(products) != 1 or products[0].parent is not loop.body:
         return None
@@ -51,7 +52,7 @@ def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
 
 
 def _operands_stay(product: Wgmma, loop: For) -> bool:
-    """Whether nothing writes the operands before the product of the next iteration has started."""
+    """Whether the operands are not overwritten before the next iteration's product has started."""
     for operand in (product.lhs, product.rhs):
         buffer = _unpermuted(operand)
         outside = isinstance(buffer.op, Share) and buffer.region is not loop.body
@@ -61,7 +62,7 @@ def _operands_stay(product: Wgmma, loop: For) -> bool:
 
 
 def _unpermuted(buffer: Value) -> Value:
-    """The buffer itself of one whose axes are read in another order."""
+    """The buffer behind views with permuted axes."""
     while isinstance(buffer.op, PermuteBuffer):
         buffer = buffer.op.buffer
     return buffer
@@ -82,14 +83,14 @@ def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
 
 
 def _carry_in_flight(loop: For, product: Wgmma, wait: WgmmaWait) -> Value:
-    """Yield the product itself; the loop's result that it becomes."""
+    """Yield the product in flight instead of the waited-for value; returns the loop's result."""
     wait.results[0].replace_with(product.result)
     wait.erase()
     return loop.results[product.acc.index - 1]
 
 
 def _sink_copies(loop: For, place: Op) -> None:
-    """Move the ops that start copies, from the loop's barrier to their commit, behind `place`."""
+    """Move the ops that start copies, from the loop's barrier to their commit, after `place`."""
     commit = next((op for op in loop.body if isinstance(op, CommitCopies)), None)
     if commit is None:
         return
@@ -98,7 +99,7 @@ def _sink_copies(loop: For, place: Op) -> None:
     while op is not None and not isinstance(op, Barrier):
         moved.append(op)
         op = op.prev
-    for op in moved:  # the last first, each right behind `place`
+    for op in moved:  # in reverse order, each immediately after `place`
         op.remove()
         loop.body.insert_after(op, place)
     barrier = Barrier()

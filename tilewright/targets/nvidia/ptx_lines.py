@@ -1,6 +1,6 @@
-"""Lines of PTX, and the lines of a kernel's source that they come from.
+"""Maps lines of PTX to source lines of the kernel.
 
-LLVM writes `.loc FILE LINE COLUMN` where the source line changes, and `.file FILE "PATH"` for each
+LLVM emits `.loc FILE LINE COLUMN` where the source line changes, and `.file FILE "PATH"` for each
 file, at the end of the text.
 """
 
@@ -16,12 +16,12 @@ _LINE = re.compile(r"\t\.loc\t(\d+) (\d+) (\d+)")
 
 
 def has_lines(ptx: str) -> bool:
-    """Whether the PTX names source lines."""
+    """Whether the PTX has line information."""
     return "\t.loc\t" in ptx
 
 
 def source_of(lines: Sequence[str], at: int) -> Loc | None:
-    """The place in the kernel's source of the line of PTX with this index, where it is known."""
+    """The source location of the line of PTX with index `at`; None if unknown."""
     for line in reversed(lines[:at]):
         if found := _LINE.match(line):
             files = dict(FILE.findall("\n".join(lines)))

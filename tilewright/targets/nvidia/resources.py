@@ -1,4 +1,4 @@
-"""What a kernel takes of a multiprocessor, and what that means for how much runs at once."""
+"""A report of a kernel's resource usage and occupancy."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tilewright.targets.nvidia.occupancy import (
 from tilewright.targets.protocol import Resource
 
 UNKNOWN = "no assembler was found, so the driver decides when it loads the kernel"
-FEW = 25  # percent of the threads there could be, below which memory's latency is hard to hide
+FEW = 25  # percent occupancy, below which memory latency is hard to hide
 
 
 def resources_of(chip: Processor, metadata: Mapping[str, Any]) -> list[Resource]:
-    """From a compiled kernel's metadata."""
+    """The resources of a compiled kernel, from its metadata."""
     return list(_resources(chip, metadata))
 
 
@@ -55,7 +55,7 @@ def _occupancy(chip: Processor, threads: int, registers: int, shared: int) -> Re
 
 
 def _what_limits(chip: Processor, threads: int, registers: int, shared: int) -> str:
-    """How many CTAs a multiprocessor runs at once, and why not more."""
+    """A text with the number of resident CTAs, and the resource that limits it."""
     ctas = resident_ctas(chip, threads, registers, shared)
     given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
     room = {

@@ -1,7 +1,8 @@
-"""Products that no matrix instruction computes as they are, as products that one does.
+"""Rewrites products that have no matrix instruction as products that have one.
 
-fp32 with more precision than the matrix units have is a sum of products of shorter numbers, and
-fp8 of the kinds that they lack is fp16, exactly.
+A product of fp32 with higher precision than tf32 becomes a sum of products of parts with fewer bits
+(as in Henry, Tang and Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype For
+Higher-Precision Computations", 2019). fp8 without an instruction is converted to fp16, exactly.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from tilewright.ir.core import Op, Value
 from tilewright.ops.arith import And, Bitcast, Cast, Cmp, Constant, Select, Sub
 from tilewright.ops.dot import Dot
 
-# The features for matrix instructions on operands of fp8, by their kind.
+# The features of matrix instructions on fp8 operands, by type.
 FP8_FEATURES = {ir.FP8E4NV: "mma_fp8", ir.FP8E5: "mma_fp8"}
 
 
 class _Split(NamedTuple):
-    """How fp32 is split.
+    """A split of fp32 into parts.
 
     Attributes:
-        type: of the parts: tf32 is fp32, of which the instruction reads no more.
-        dropped: last bits of an fp32 that a part does not have.
-        feature: what multiplies the parts.
-        terms: which parts of either side are multiplied, 0 the leading one; small terms first.
+        type: the type of the parts; FP32 for tf32, as the instruction ignores the other bits.
+        dropped: the number of low bits of an fp32 that a part does not have.
+        feature: the feature of the instruction that multiplies the parts.
+        terms: the pairs of parts to multiply, 0 being the leading one; smallest products first.
     """
 
     type: ir.DType
@@ -43,24 +44,24 @@ _SPLITS = {
 
 
 def rewrite_product(op: Dot, features: frozenset[str]) -> None:
-    """Replace the product by ones that have instructions, if it is of the kinds above."""
+    """Replace a product of the kinds above by products that have an instruction."""
     element = ir.dtype_of(op.lhs.type)
     split = _SPLITS.get(op.precision) if element == ir.FP32 else None
     if split is not None and split.feature in features:
         _split(op, split)
-    elif element.is_fp8() and "mma_m16n8k16" in features and _wants_fp16(op, features):
+    elif element.is_fp8() and "mma_m16n8k16" in features and _needs_fp16(op, features):
         left, right = (before(op, Cast(v, ir.FP16, "rtne")).results[0] for v in (op.lhs, op.rhs))
         product = before(op, Dot(left, right, op.acc, op.precision, op.max_imprecise))
         replace(op, product.results[0])
 
 
-def _wants_fp16(op: Dot, features: frozenset[str]) -> bool:
-    """Whether no instruction takes this pair, or it sums in fewer bits than is allowed, or an
-    operand is a constant.
+def _needs_fp16(op: Dot, features: frozenset[str]) -> bool:
+    """Whether a product of fp8 must be computed in fp16.
 
-    ptxas (12.8 and 13.0) makes two products of fp16 of one mma.sync of fp8 for Hopper. Where a
-    constant operand shared a register with a loop's counter, the second took 84 for 0 (seen in SASS
-    of a random program; at -O1 too).
+    So it is if there is no instruction for this pair of types, or its accumulator has fewer bits
+    than is allowed, or an operand is a constant. The last is a workaround: for Hopper, ptxas (12.8
+    and 13.0) expands mma.sync of fp8 to two products of fp16, and where a constant operand shared a
+    register with a loop counter, the second read 84 instead of 0 (seen in SASS; at -O1 too).
     """
     left, right = ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type)
     if left != right or FP8_FEATURES.get(left) not in features:
@@ -71,7 +72,7 @@ def _wants_fp16(op: Dot, features: frozenset[str]) -> bool:
 
 
 def _split(op: Dot, split: _Split) -> None:
-    """x y = x0 y0 + x0 y1 + x1 y0 + …, of which the terms left out are beyond the precision."""
+    """x y = x0 y0 + x0 y1 + x1 y0 + …, without the terms that are below the precision."""
     count = 1 + max(i for i, _ in split.terms)
     left, right = (_parts(op, value, split, count) for value in (op.lhs, op.rhs))
     precision = "tf32" if split.type == ir.FP32 else "ieee"
@@ -82,8 +83,10 @@ def _split(op: Dot, split: _Split) -> None:
 
 
 def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
-    """The leading bits of the number, then those of the exact rest, and so on; the last part is
-    all that is left, rounded."""
+    """The parts of a value: the leading bits, those of the exact remainder, and so on.
+
+    The last part is the remainder, rounded.
+    """
 
     def add(new: Op) -> Value:
         return before(op, new).results[0]
@@ -94,7 +97,7 @@ def _parts(op: Dot, value: Value, split: _Split, count: int) -> list[Value]:
     for _ in range(count - 1):
         leading = add(Bitcast(add(And(add(Bitcast(value, ir.I32)), kept)), ir.FP32))
         parts.append(leading)
-        # Of an infinity nothing is left, where a difference would be NaN.
+        # The remainder of an infinity is 0; the difference would be NaN.
         value = add(Select(add(Cmp(value, leading, "eq")), none, add(Sub(value, leading))))
     parts.append(value)
     return [x if split.type == ir.FP32 else add(Cast(x, split.type, "rtne")) for x in parts]
@@ -109,6 +112,6 @@ def before(op: Op, new: Op) -> Op:
 
 
 def replace(op: Dot, value: Value) -> None:
-    """Have all users of the product use the value."""
+    """Replace all uses of the product by a value, and erase it."""
     op.result.replace_with(value)
     op.erase()

@@ -1,4 +1,4 @@
-"""Products run while the rest of the program goes on: waits late, independent work before them."""
+"""Overlaps asynchronous products with independent work: sinks waits, hoists work above them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tilewright.ops.nvidia import Wgmma, WgmmaWait
 
 @compiler_pass("schedule_products")
 def schedule_products(fn: Function, ctx: PassContext) -> bool:
-    """Move each wait for a product down to its first use, and what does not need it up before it.
+    """Sink each wait for a product to its first use, and hoist independent ops above it.
 
-    Needs: products whose operands stay until their wait, or until the end of the region.
-    Leaves: the same values; products in flight side by side, each waited for with the number of
-    those started after it.
+    Needs: products whose operands are valid until their wait, or until the end of the region.
+    Leaves: the same values; several products in flight, each wait with the number of products
+    started after the one it waits for.
 
-    Nothing moves past a barrier, a wait for copies, or a write.
+    Nothing moves across a barrier, a wait for copies, or a write.
     """
     changed = False
     for region in _regions(fn.body):
@@ -34,22 +34,22 @@ def schedule_products(fn: Function, ctx: PassContext) -> bool:
 
 
 def _regions(region: Region) -> list[Region]:
-    """The region and all control flow within it."""
+    """The region and all regions of control flow nested in it."""
     found = [region]
     for op in region:
-        if not op.pure:  # products are in none that is
+        if not op.pure:  # pure ops contain no products
             for nested in op.regions:
                 found += _regions(nested)
     return found
 
 
 def _is_fence(op: Op) -> bool:
-    """Whether nothing may move past the op."""
+    """Whether no op may move across this one."""
     return op.writes() and not isinstance(op, Wgmma | WgmmaWait)
 
 
 def _sink(wait: WgmmaWait) -> bool:
-    """Move a wait down to the first op that uses what it waits for."""
+    """Move a wait down to the first use of its results."""
     place: Op = wait
     while place.next is not None:
         following = place.next
@@ -72,10 +72,10 @@ def _uses(op: Op, values: set[Value]) -> bool:
 
 
 def _fill(wait: WgmmaWait) -> int:
-    """Move up, before the wait, the ops after it that do not depend on it; returns how many."""
+    """Hoist the ops after the wait that do not depend on it above it; returns their number."""
     region = wait.parent
     assert region is not None
-    held = set(wait.results)  # what is known only after the wait
+    held = set(wait.results)  # values available only after the wait
     moved = 0
     op = wait.next
     while op is not None and not op.terminator and not _is_fence(op):
@@ -95,15 +95,15 @@ def _may_move(op: Op) -> bool:
 
 
 def _started_after(wait: WgmmaWait) -> int:
-    """Products started between the last one that is waited for and the wait.
+    """The number of products started between the last one that is waited for and the wait.
 
-    One that is not started in the wait's region was started before all of those that are.
+    A product from outside the wait's region was started before all products in it.
     """
     count = 0
     op = wait.prev
     while op is not None and not (isinstance(op, Wgmma) and op.result in wait.values):
         if op.regions and not op.pure:
-            return 0  # products may be started in there
+            return 0  # its regions may start products
         count += isinstance(op, Wgmma)
         op = op.prev
     return count

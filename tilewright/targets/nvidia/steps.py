@@ -1,4 +1,4 @@
-"""The passes on tile IR of this target, in their order."""
+"""The passes on tile IR of this target, in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
 from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
 
-_ = _codegen  # brings the lowering of its own, in which `check_kernel` looks for each op
+_ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
 
 STEPS = common_steps(
     first=[Step(wait_for_launches, when="dependent_launch")],

@@ -1,4 +1,4 @@
-"""The NVIDIA target's compiler, as `targets/protocol.py` describes one."""
+"""The NVIDIA target: options, stages and launch metadata; implements `targets/protocol.py`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewright.targets.nvidia.best_cubin import Assembled
     from tilewright.targets.nvidia.codegen import Generated
 
-# A kernel that is found in the store needs only the key.
+# Imported lazily: a kernel loaded from the disk cache needs only the target's key.
 _frontend_options = late("tilewright.frontend.options:FrontendOptions")
 _steps = late("tilewright.targets.nvidia.steps:steps")
 _machine = late("tilewright.ir.machine:GpuMachine")
@@ -53,7 +53,7 @@ examine = late("tilewright.targets.nvidia.doctor:examine")
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
-SCRATCH_ALIGN = 128  # of a program's global scratch memory: what a tensor map needs, and more
+SCRATCH_ALIGN = 128  # bytes, of a program's global scratch memory; sufficient for a tensor map
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -61,21 +61,22 @@ class CudaOptions:
     """Options of a kernel on an NVIDIA GPU.
 
     Attributes:
-        num_warps: warps of 32 threads that run a program; a power of two.
-        num_stages: how many steps of a loop are in flight at once.
+        num_warps: warps, of 32 threads, of a program; a power of two.
+        num_stages: iterations of a loop in flight at once (software pipelining).
         num_ctas: CTAs of a cluster that share a program.
-        maxnreg: the most registers a thread may have; None leaves it to the assembler.
-        enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
+        maxnreg: the most registers of a thread; None leaves it to the assembler.
+        enable_fp_fusion: whether a product and a sum may be contracted, with one rounding.
         debug: whether assertions are checked, and with `sanitize_overflow` integer overflow.
-        launch_cooperative_grid: all programs are on the GPU at the same time.
-        launch_pdl: the kernel may start while the one before it ends.
+        launch_cooperative_grid: whether all programs must be resident at the same time.
+        launch_pdl: whether the kernel may start before the preceding one has completed
+            (programmatic dependent launch).
         default_dot_input_precision, allowed_dot_input_precisions: of `dot` on fp32.
         max_num_imprecise_acc_default, supported_fp8_dtypes, deprecated_fp8_dot_operand_dtypes:
             see `FrontendOptions`; they follow from the architecture.
-        extern_libs: bitcode to link, which is not supported yet and must be empty.
-        ptx_version: version of the PTX as major * 10 + minor; None for the oldest that will do.
-        ptx_options: more options for the assembler, separated by blanks.
-        arch: the architecture, such as ``sm90``; it must be the target's.
+        extern_libs: bitcode to link; not supported, must be empty.
+        ptx_version: the PTX version as major * 10 + minor; None for the oldest sufficient one.
+        ptx_options: further options of the assembler, separated by blanks.
+        arch: the architecture, such as ``sm90``; must be the target's.
     """
 
     num_warps: int = 4
@@ -99,11 +100,11 @@ class CudaOptions:
 
 
 class NvidiaTarget(GpuTarget):
-    """Compiles tile IR to cubins, or to PTX where there is no assembler. It needs no GPU.
+    """Compiles tile IR to cubins, or to PTX without an assembler. Requires no GPU.
 
     Args:
         arch: compute capability without the dot, such as 90. The setting `runtime.override_arch`
-            goes before it.
+            overrides it.
     """
 
     name = "cuda"
@@ -113,7 +114,7 @@ class NvidiaTarget(GpuTarget):
 
     @property
     def processor(self) -> Processor:
-        """What is compiled for."""
+        """The architecture to compile for."""
         override = knobs.runtime.override_arch
         if override is None:
             return self._own
@@ -130,18 +131,18 @@ class NvidiaTarget(GpuTarget):
         return self.processor.features
 
     def _fp8_types(self) -> tuple[str, ...]:
-        """Those that a kernel may use."""
+        """The fp8 types that a kernel may use."""
         if not knobs.language.strict_triton:
             return FP8_TYPES
         return (*self.processor.fp8_types, "fp8e4b15")
 
     def parse_options(self, given: Mapping[str, Any]) -> CudaOptions:
-        """The options, complete and checked.
+        """The complete options of a kernel, checked.
 
         Raises:
-            KeyError: for a name that is no option.
-            AssertionError: `num_warps` is no power of two.
-            ValueError: a value that the architecture does not have.
+            KeyError: a name is not an option.
+            AssertionError: `num_warps` is not a power of two.
+            ValueError: the architecture does not support a value.
         """
         chip = self.processor
         of_chip: dict[str, Any] = {
@@ -229,7 +230,7 @@ class NvidiaTarget(GpuTarget):
         return sass(cubin)
 
     def examine(self) -> Iterable[Finding]:
-        """What it has to say of this machine."""
+        """Findings about the installation, for `python -m tilewright doctor`."""
         return examine()
 
     def resources(
@@ -239,10 +240,10 @@ class NvidiaTarget(GpuTarget):
 
 
 def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, debug: bool) -> None:
-    """Add the assembler's advice on a kernel to the remarks.
+    """Report the assembler's diagnostics on a kernel as remarks.
 
-    The checks of a debug build call the function that reports a failed assertion, and any call
-    serialises products: that is the price of the checks, and no defect of the code.
+    In a debug build, failed assertions call a function, and any call serialises products; that is
+    an accepted cost of the checks.
 
     Raises:
         PTXASError: products are serialised, other than by the calls of a debug build, and the
@@ -257,7 +258,7 @@ def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, deb
 
 
 def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
-    """What a launch must know of a kernel; code generation may say otherwise."""
+    """The launch metadata of a kernel; that of code generation takes precedence."""
     return {
         "name": generated.name,
         "shared": generated.shared_bytes,
@@ -274,19 +275,19 @@ def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
 
 
 def assembly_request(options: CudaOptions, chip: Processor) -> Request:
-    """How the PTX of a kernel with these options is to be assembled."""
+    """The assembler's options for a kernel."""
     extra = f"{knobs.nvidia.ptxas_options or ''} {options.ptx_options or ''}"
     level = 0 if knobs.nvidia.disable_ptxas_opt else knobs.nvidia.opt_level
     return Request(chip.llvm_cpu, options.enable_fp_fusion, level, tuple(extra.split()))
 
 
 def min_dot_size(lhs: DType, rhs: DType) -> tuple[int, int, int]:
-    """The least (M, N, K) of a dot: the bytes of K that a matrix instruction takes in one row."""
+    """The minimum (M, N, K) of a dot; K is that of a matrix instruction, 32 bytes."""
     return 1, 1, {8: 32, 16: 16, 32: 8, 64: 4}[lhs.primitive_bitwidth]
 
 
 def check_options(options: CudaOptions, chip: Processor) -> None:
-    """Raise ValueError for what the architecture does not have or we do not."""
+    """Raise ValueError for options that are invalid or not supported."""
     cluster, registers = options.num_ctas, options.maxnreg
     _check(
         options.num_warps <= MAX_WARPS,

@@ -1,15 +1,15 @@
-"""NVIDIA's programs and libraries: where they are, and how to run one without a trace on disk.
+"""Finds NVIDIA's programs and libraries, and runs programs without temporary files on disk.
 
-They may come as Python wheels, with a CUDA toolkit, or from anywhere on PATH. A place that the user
-names counts alone; else the first of these that has what is asked for:
+They may be installed as Python wheels, with a CUDA toolkit, or anywhere on PATH. A path given by
+the user is used exclusively; otherwise these are searched in order:
 
     wheels          SITE-PACKAGES/nvidia/*/bin, such as nvidia/cu13/bin or nvidia/cuda_nvcc/bin
     a toolkit       $CUDA_HOME/bin
     PATH
     /usr/local/cuda/bin
 
-and the same with `lib` and `lib64` for libraries. Wheels go first: they were installed with the
-packages that are in use, whereas a machine's toolkit may be of any age.
+and the same with `lib` and `lib64` for libraries. Wheels take precedence: they were installed
+together with the packages in use, whereas the toolkit of a machine may be of any age.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from tilewright.base import knobs
 
 USUAL_TOOLKIT = Path("/usr/local/cuda")
 
-# Stand in a command for the files with its input and its output.
+# Placeholders in a command for its input and output files.
 INPUT = "<input>"
 OUTPUT = "<output>"
 
 
 def find_program(name: str, given: str | None = None) -> str | None:
-    """The path of a program such as ``ptxas``, or None where there is none.
+    """The path of a program such as ``ptxas``; None if it is not found.
 
     Args:
-        given: the place that the user names; nothing else is tried then.
+        given: the path given by the user; if set, nothing else is searched.
 
     Raises:
-        FileNotFoundError: `given` is no program.
+        FileNotFoundError: `given` is not a program.
     """
     if given:
         found = shutil.which(given)
@@ -54,10 +54,10 @@ def find_program(name: str, given: str | None = None) -> str | None:
 
 
 def find_library(pattern: str, given: str | None = None) -> str | None:
-    """The path of a shared library such as ``libnvJitLink.so.*``, or None where there is none.
+    """The path of a shared library such as ``libnvJitLink.so.*``; None if it is not found.
 
     Raises:
-        FileNotFoundError: `given` is no file.
+        FileNotFoundError: `given` is not a file.
     """
     if given:
         if not Path(given).is_file():
@@ -65,14 +65,14 @@ def find_library(pattern: str, given: str | None = None) -> str | None:
         return given
     for root in (*_toolkits(), USUAL_TOOLKIT):
         for folder in (root / "lib", root / "lib64"):
-            # The highest version of a folder: names differ only in their version.
+            # The highest version: file names differ only in that.
             if found := sorted(folder.glob(pattern)):
                 return str(found[-1])
     return None
 
 
 def _toolkits() -> Iterator[Path]:
-    """The wheels, then the toolkit that the user names: folders with `bin` and `lib` in them."""
+    """The folders of wheels, then that of the user's toolkit; each contains `bin` and `lib`."""
     for entry in sys.path:
         yield from sorted(Path(entry, "nvidia").glob("*"))
     if knobs.nvidia.cuda_home:
@@ -81,7 +81,7 @@ def _toolkits() -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a program that ended left: its status, its messages, and the file that it wrote."""
+    """The result of a program: exit status, messages, and the content of its output file."""
 
     status: int
     stdout: str
@@ -94,8 +94,8 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
 
         run_program([ptxas, "-arch=sm_90a", INPUT, "-o", OUTPUT], ptx.encode()).output
 
-    The files are in memory where the system has such files (Linux): nothing is left behind even
-    when this process is killed, and no disk is waited for.
+    On Linux the files are in memory (memfd), so that nothing is left behind even if this process is
+    killed, and no disk is accessed.
     """
     with _file(content) as source, _file() as target:
         paths = {INPUT: source.path, OUTPUT: target.path}
@@ -112,7 +112,7 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file for another program: its name there, and the descriptors which that needs."""
+    """A file for a child process: its path there, and the descriptors to inherit."""
 
     path: str
     inherited: tuple[int, ...] = ()
@@ -120,7 +120,7 @@ class _File:
 
 @contextmanager
 def _file(content: bytes = b"") -> Generator[_File]:
-    """A file that lasts as long as the context."""
+    """A temporary file, removed at the end of the context."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("tilewright")
         try:

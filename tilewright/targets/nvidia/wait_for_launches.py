@@ -1,4 +1,4 @@
-"""A launch that may begin early waits for the ones before it in front of its first access."""
+"""With programmatic dependent launch, waits for preceding launches before the first access."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tilewright.ops.gpu import WaitLaunches
 @compiler_pass("wait_for_launches")
 def wait_for_launches(fn: Function, ctx: PassContext) -> bool:
     """With the option `launch_pdl`, insert `gpu.wait_launches` before the first op of the
-    function's body that accesses global memory, in a region of its own too.
+    function's body that accesses global memory, directly or in a nested region.
 
-    Needs: inlined calls.  Leaves: everything else as it is.
+    Needs: inlined calls.  Leaves: everything else unchanged.
 
-    A kernel that waits by itself is left alone: what it accesses before may be memory of which it
-    knows that no earlier launch writes it.
+    A kernel with an explicit wait is not changed: its earlier accesses may be to memory that no
+    preceding launch writes.
     """
     if not ctx.options.get("launch_pdl", False):
         return False

@@ -16,9 +16,9 @@ from tilewright.layout.linear import LinearLayout
 from tilewright.targets.protocol import (
     GPUTarget,
     Lowered,
+    ReportsResources,
     Stage,
     Target,
-    TellsResources,
     options_dict,
 )
 from tilewright.tools.explain.accesses import Touched, accesses_of
@@ -184,7 +184,7 @@ def _said(remarks: Sequence[Remark], sources: SourceMap) -> list[Said]:
 
 
 def _taken(target: Target, stages: dict[str, Stage], metadata: dict[str, Any]) -> list[Taken]:
-    if not isinstance(target, TellsResources):
+    if not isinstance(target, ReportsResources):
         return []
     return [
         Taken(r.name, r.used, r.limit, r.unit, r.note, r.missed)
