@@ -124,7 +124,8 @@ def same_bits(a: np.ndarray, b: np.ndarray, *, close: bool = False) -> bool:
         return False
     if a.dtype.kind in "biu" or a.dtype == E4B15:
         return bool(np.array_equal(a, b))
-    a_nan, b_nan = a != a, b != b
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        a_nan, b_nan = a != a, b != b
     if close:
         x, y = a.astype(np.float64), b.astype(np.float64)
         with np.errstate(all="ignore"):

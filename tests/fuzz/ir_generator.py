@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.fuzz.ir_loops import counted_loop, pointer_loop
 from tests.fuzz.ir_moves import chained, factored, gathered, moved
 from tests.ir_values import random_array
 from tilewright.ir.builder import Builder
@@ -166,6 +167,10 @@ def random_args(module: Module, rng: np.random.Generator) -> list[Any]:
 
 
 class Generator:
+    integers = INTEGERS
+    arithmetic = ARITHMETIC
+    readable = READABLE
+
     def __init__(self, rng: np.random.Generator, features: Features) -> None:
         self.rng = rng
         self.features = features
@@ -272,8 +277,9 @@ class Generator:
             self.sort, self.histogram, self.map, *[lambda: moved(self)] * 3, lambda: chained(self),
         ]  # fmt: skip
         if self.depth < 2:
-            makers += [self.loop, self.loop, self.branch, self.branch, self.while_loop,
-                       self.pointer_loop]  # fmt: skip
+            makers += [lambda: counted_loop(self)] * 2
+            makers += [self.branch, self.branch, self.while_loop]
+            makers += [lambda: pointer_loop(self)]
         for _ in range(size):
             self.choose(makers)()
 
@@ -618,20 +624,6 @@ class Generator:
     def carried(self) -> list[Value]:
         return [self.any_value() for _ in range(self.below(4))]
 
-    def loop(self) -> None:
-        start = self.new(Constant(self.below(3), I32))
-        stop = self.new(Add(start, self.count(4)))
-        step = self.new(Constant(1 + self.below(2), I32))
-        inits = self.carried()
-        types = [v.type for v in inits]
-
-        def fill(args: list[Value]) -> Op:
-            self.ops(1 + self.below(5))
-            return Yield([self.value(t) for t in types])
-
-        body = self.region([I32, *types], fill)
-        self.take(For(start, stop, step, inits, 0, 0, (), body))
-
     def take(self, op: Op) -> None:
         self.build.insert(op)
         self.pool += op.results
@@ -664,33 +656,3 @@ class Generator:
 
         first = self.region(types, before)
         self.take(While(inits, first, self.region(types, body)))
-
-    def pointer_loop(self) -> None:
-        """A loop that carries a pointer, or a tile of them, and moves it."""
-        array = self.choose(self.arrays)
-        shape = self.choose([(), (8,), (4, 8)])
-        start: Value = self.build.value(Splat(array, shape)) if shape else array
-        # The pointer moves on from there by less than the other half.
-        pointer = self.build.value(AddPtr(start, self.offsets(shape, READABLE // 2)))
-        by = self.count(8)
-        step = self.build.value(Splat(by, shape)) if shape else by
-        if shape and self.below(3) == 0:
-            seven = self.build.value(Constant(7, with_shape(I32, shape)))
-            step = self.build.value(And(self.value(seven.type), seven))
-        total = self.value(with_shape(array.type.element_ty, shape))
-        # The element types of arrays may be ones without arithmetic: the last value wins there.
-        element = array.type.element_ty
-
-        def fill(args: list[Value]) -> Op:
-            loaded = self.build.value(Load(args[1], None, None, "", "", False))
-            kept = self.build.value(Add(args[2], loaded)) if element in ARITHMETIC else loaded
-            return Yield([self.build.value(AddPtr(args[1], step)), kept])
-
-        zero = self.new(Constant(0, I32))
-        one = self.new(Constant(1, I32))
-        body = self.region([I32, pointer.type, total.type], fill)
-        loop = For(zero, self.count(4), one, [pointer, total], 0, 0, (), body)
-        self.build.insert(loop)
-        self.pool.append(loop.results[1])
-        if self.below(2):
-            self.new(Load(loop.results[0], None, None, "", "", False))

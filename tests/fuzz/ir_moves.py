@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING
 from tilewright.ir.core import Value
 from tilewright.ir.types import I32, is_int, shape_of, with_element
 from tilewright.ops.arith import Add, And, Mul, Or, Sub, Xor
-from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Flip, Gather, Permute, Reshape
+from tilewright.ops.shape import (
+    Arange,
+    Broadcast,
+    ExpandDims,
+    Flip,
+    Gather,
+    Join,
+    Permute,
+    Reshape,
+    Split,
+)
 
 if TYPE_CHECKING:
     from tests.fuzz.ir_generator import Generator
 
-CHAIN = 12  # ops
+CHAINS = (4, 8, 8, 16, 16, 40, 120)  # ops
 
 
 def factored(g: Generator, count: int) -> tuple[int, ...]:
@@ -55,13 +65,37 @@ def _part(g: Generator, src: Value, axis: int) -> Value:
 
 
 def chained(g: Generator) -> None:
-    """Many ops of which each depends on the last two."""
+    """Many ops of which each depends on the last two, also with their elements in other places."""
     first = g.any_value(lambda v: is_int(v.type))
     last, before = first, g.value(first.type)
-    for _ in range(8 + g.below(CHAIN)):
+    shape = shape_of(first.type)
+    moving = g.below(2) == 1
+    for _ in range(g.choose(CHAINS)):
+        other = before
+        if shape and moving and g.below(3) == 0:
+            other = _reordered(g, before, shape)
         op = g.choose([Add, Sub, Mul, And, Or, Xor])
-        last, before = g.build.value(op(last, before)), last
+        last, before = g.build.value(op(last, other)), last
     g.pool.append(last)
+
+
+def _reordered(g: Generator, value: Value, shape: tuple[int, ...]) -> Value:
+    """The elements of a tile in another order, in a tile of the same shape."""
+    match g.below(4):
+        case 0:
+            return g.build.value(Flip(value, g.below(len(shape))))
+        case 1:
+            flat = g.build.value(Flip(g.build.value(Reshape(value, (prod(shape),))), 0))
+            return g.build.value(Reshape(flat, shape))
+        case 2:
+            order = tuple(int(i) for i in g.rng.permutation(len(shape)))
+            return g.build.value(Reshape(g.build.value(Permute(value, order)), shape))
+        case _ if shape[-1] % 2 == 0:
+            pairs = g.build.value(Reshape(value, (*shape[:-1], shape[-1] // 2, 2)))
+            odd_even = g.build.insert(Split(pairs)).results
+            return g.build.value(Reshape(g.build.value(Join(*reversed(odd_even))), shape))
+        case _:
+            return value
 
 
 def gathered(g: Generator) -> None:

@@ -3,7 +3,7 @@
 Each is a module of Python with a kernel, drawn from the whole language (`programs/program.py`). A
 failing one is made smaller and shown as a script. Many at once, by all cores, are run by
 
-    python -m tests.fuzz.programs.run --count=20000 --processes=16
+    python -m tests.fuzz.run --programs=20000 --processes=16
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.base.diagnostics import CompilationError
 SHRINKING = 60.0  # seconds
 
 
-def agrees(text: str, check: Callable[[str], None]) -> None:
+def agrees(text: str, check: Callable[[str], object]) -> None:
     """Check the program; show a small one that fails alike."""
     found = failure(text, check)
     if found is not None:

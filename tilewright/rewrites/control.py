@@ -127,7 +127,8 @@ def known_trips(op: For) -> int | None:
     start, stop, step = known(op.start), known(op.stop), known(op.step)
     if start is None or stop is None or step is None:
         return None
-    return len(range(int(start), int(stop), max(1, int(step))))
+    # Of a range with 2**63 indices or more, Python gives no length.
+    return max(0, -((int(start) - int(stop)) // max(1, int(step))))
 
 
 def runs_at_least_once(op: For) -> bool:

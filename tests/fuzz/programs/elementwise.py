@@ -219,6 +219,11 @@ def quantised(w: Writer, shape: Shape, depth: int) -> Value | None:
         "(tl.erf({}) < 1.01)",
         "(tl.cos({}) < 1.01)",
         "tl.ceil(tl.rsqrt({} + 1.0) - 0.001)",
+        "(tl.sin({}) < 1.01)",
+        "(libdevice.tanh({}) < 1.01)",
+        "tl.floor(libdevice.log10({} + 1.0) + 0.001)",
+        "tl.floor(libdevice.log1p({}) + 0.001)",
+        "(libdevice.expm1({}) >= -0.01)",
     ))  # fmt: skip
     return Value(text.format(k), I1 if text[0] == "(" else FP32)
 

@@ -10,26 +10,30 @@ from __future__ import annotations
 from math import prod
 
 from tests.fuzz.programs.kinds import INTEGERS, NUMBERS, Kind, Shape, Value, text_of, tl
-from tests.fuzz.programs.writer import LARGEST, Array, Writer, expression, statement
-from tilewright.ir.types import FP8E4B15, FP32, FP64, I1, I32, I64, U32, U64, DType
+from tests.fuzz.programs.masks import mask as mask_of
+from tests.fuzz.programs.writer import Array, Writer, expression, statement
+from tilewright.ir.types import FP8E4B15, FP32, FP64, I32, I64, U32, U64, DType
 
-READABLE = 2048
-SLOT = LARGEST
+READABLE = 4096
 SLOTS = 12
-REGION = SLOT * SLOTS
 COUNTERS = 64  # elements of an array for atomics that all programs share
 
 HINTS = ("", "", "", ', cache_modifier=".cg"', ', eviction_policy="evict_last"', ", volatile=True")
 
 
-def length(programs: int) -> int:
-    return READABLE + programs * REGION
+def region(w: Writer) -> int:
+    """Elements of each array that a program may write."""
+    return SLOTS * w.book.largest
+
+
+def length(w: Writer, programs: int) -> int:
+    return READABLE + programs * region(w)
 
 
 @expression(8)
 def load(w: Writer, shape: Shape, depth: int) -> Value | None:
     """From the part that all programs read."""
-    if w.pure or prod(shape) > SLOT:
+    if w.pure or prod(shape) > w.book.largest:
         return None
     array = w.choose(w.arrays)
     masked = w.one_in(2)
@@ -37,7 +41,7 @@ def load(w: Writer, shape: Shape, depth: int) -> Value | None:
     hint = w.choose(HINTS)
     if not masked:
         return Value(f"tl.load({array.name} + {offsets}{hint})", array.dtype)
-    mask = w.typed(I1, shape, depth) if w.one_in(2) else f"({w.offsets(shape)} < {bound(w)})"
+    mask = mask_of(w, shape, depth) if w.one_in(2) else f"({w.offsets(shape)} < {bound(w)})"
     other = w.typed(array.dtype, shape if w.one_in(2) else (), 0)
     if not array.dtype.is_fp8() and w.one_in(2):
         other = text_of(w.constant(array.dtype))
@@ -77,8 +81,8 @@ def own(w: Writer, array: Array) -> str | None:
 def slot_of(w: Writer, array: Array, slot: int) -> str:
     """The address of a slot, by one of the arguments that reach it."""
     if array.alias and w.one_in(2):
-        return f"{array.alias} + own + {slot * SLOT - array.shift}"
-    return f"{array.name} + own + {slot * SLOT}"
+        return f"{array.alias} + own + {slot * w.book.largest - array.shift}"
+    return f"{array.name} + own + {slot * w.book.largest}"
 
 
 def guarded(w: Writer, text: str) -> None:
@@ -92,7 +96,7 @@ def save(w: Writer, text: str, kind: Kind, *, mask: str = "") -> bool:
     """Store a value where nothing else is stored, if there is room."""
     same = [a for a in w.book.arrays if a.dtype is kind.dtype and a.slot < SLOTS]
     free = [a for a in w.book.arrays if a.slot < SLOTS]
-    if not free or prod(kind.shape) > SLOT:
+    if not free or prod(kind.shape) > w.book.largest:
         return False
     array = w.choose(same or free)
     place = own(w, array)
@@ -110,7 +114,7 @@ def store(w: Writer) -> bool:
         return False
     shape = w.shape()
     value = w.value(shape)
-    mask = f", mask={w.typed(I1, shape, 1)}" if w.one_in(3) else ""
+    mask = f", mask={mask_of(w, shape)}" if w.one_in(3) else ""
     return save(w, value.text, Kind(value.dtype, shape), mask=mask)
 
 
@@ -126,8 +130,8 @@ def reload(w: Writer) -> bool:
     shape = w.shape()
     place = slot_of(w, array, w.below(array.slot))
     index = w.offsets(shape)
-    if w.one_in(2) or prod(shape) > SLOT:
-        index = w.index(shape, SLOT, 1)
+    if w.one_in(2) or prod(shape) > w.book.largest:
+        index = w.index(shape, w.book.largest, 1)
     w.emit("tl.debug_barrier()")
     w.emit(f"{w.define(Kind(array.dtype, shape))} = tl.load({place} + {index})")
     return True
@@ -151,8 +155,8 @@ def in_place(w: Writer) -> bool:
     mask = f", mask={w.offsets(shape)} < {bound(w)}" if w.one_in(3) else ""
     if w.one_in(2):  # once before the loop
         _changed(w, array, shape, pointer, value, mask)
-    room = count * SLOT - prod(shape)
-    step = w.choose((SLOT, prod(shape), w.random.randint(1, SLOT)))
+    room = count * w.book.largest - prod(shape)
+    step = w.choose((w.book.largest, prod(shape), w.random.randint(1, w.book.largest)))
     trips = min(4, room // step + 1)
     w.emit(f"for _ in range({w.choose((trips, w.index((), trips + 1, 0)))}):")
     with w.block():
@@ -202,7 +206,7 @@ def count(w: Writer) -> bool:
     shape = w.shape()
     dtype = array.dtype
     value = w.whole(dtype, shape, 1, 1) if dtype.is_floating() else w.typed(dtype, shape, 1)
-    mask = f", mask={w.typed(I1, shape, 1)}" if w.one_in(3) and shape else ""
+    mask = f", mask={mask_of(w, shape)}" if w.one_in(3) and shape else ""
     place = w.index(shape, COUNTERS, 1)
     w.emit(f"tl.atomic_{kind}({array.name} + {place}, {value}{mask}{w.choose(ORDERS)})")
     return True
@@ -240,7 +244,7 @@ def exchange(w: Writer) -> bool:
 @expression(2)
 def block(w: Writer, shape: Shape, depth: int) -> Value | None:
     """By a block pointer or a descriptor, over the edges too."""
-    if w.pure or not shape or prod(shape) > SLOT:
+    if w.pure or not shape or prod(shape) > w.book.largest:
         return None
     array = w.choose(w.arrays)
     if array.dtype.is_bool():

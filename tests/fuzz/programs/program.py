@@ -11,18 +11,40 @@ how often it runs. Run as a script it does what the tests do with it.
 from __future__ import annotations
 
 import random
-from math import prod
+from math import inf, nan, prod
 
-from tests.fuzz.programs import elementwise, functions, memory, shapes, statements, views
+from tests.fuzz.programs import (
+    elementwise,
+    functions,
+    idioms,
+    loops,
+    masks,
+    memory,
+    shapes,
+    statements,
+    views,
+)
 from tests.fuzz.programs.kinds import ALL, Kind, Number, Parts
-from tests.fuzz.programs.writer import EVEN, UNEVEN, Array, Book, Writer
+from tests.fuzz.programs.writer import (
+    EVEN,
+    EXPRESSIONS,
+    LARGE,
+    MARKS,
+    STATEMENTS,
+    UNEVEN,
+    Array,
+    Book,
+    Writer,
+)
 from tilewright.ir.types import FP32, I1, I32, I64, U64
 
-REGISTERED = (elementwise, functions, memory, shapes, statements, views)
-GRIDS = ((1,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2))
+REGISTERED = (elementwise, functions, idioms, loops, masks, memory, shapes, statements, views)
+GRIDS = ((1,), (1,), (2,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2), (7,))
+EMPTY = ((0,), (2, 0), (0, 1, 3))
 
 HEAD = '''"""Random program of seed {seed}. Run: PYTHONPATH=. python THIS"""
 
+from math import inf, nan
 from typing import NamedTuple
 
 import tilewright as tw
@@ -63,32 +85,51 @@ if __name__ == "__main__":
 """
 
 
+def classes() -> set[str]:
+    """The names of what programs may reach: productions, and marked variants of them."""
+    return {*MARKS, *(f.__name__ for f in (*EXPRESSIONS, *STATEMENTS))}
+
+
 def random_program(seed: int, *, aliases: bool = True) -> str:
     """The text of the program of a seed, maybe with arguments that share memory."""
     rng = random.Random(seed)
-    book = Book(rng, (*EVEN, *UNEVEN) if rng.random() < 0.5 else EVEN)
+    book = _book(rng)
     w = Writer(book)
     w.is_kernel = True
     grid = rng.choice(GRIDS)
+    if rng.random() < 0.01:
+        grid = rng.choice(EMPTY)
+        book.reached.add("empty grid")
     args = _arguments(w, aliases)
     w.arrays = book.arrays
     constants = _constants(w)
     w.emit(f"program = {_linear(grid)}")
     w.scopes[0]["program"] = Kind(I32)
-    w.emit(f"own = {memory.READABLE} + program * {memory.REGION}")
-    w.statements(rng.randint(6, 18))
+    w.emit(f"own = {memory.READABLE} + program * {memory.region(w)}")
+    w.statements(rng.choice((2, 3, 4, 5, 6, 8, 12, 18)))
     _save_rest(w)
     params = [*args, *(f"{name}: tl.constexpr" for name in constants)]
     data = [
         f"SEED = {seed}",
         f"GRID = {grid}",
-        f"LENGTH = {memory.length(prod(grid))}",
+        f"LENGTH = {memory.length(w, prod(grid))}",
         f"ARGS = {args!r}",
         f"CONSTEXPRS = {constants!r}",
+        f"REACHED = {sorted(book.reached)!r}",
     ]
     kernel = ["@tw.jit", f"def kernel({', '.join(params)}):", *w.lines]
     lines = [*book.text, "", "", *kernel, "", "", *data]
     return HEAD.format(seed=seed) + functions.COMMON.rstrip() + "\n" + "\n".join(lines) + FOOT
+
+
+def _book(rng: random.Random) -> Book:
+    """What tiles of the program are like: half of them of any extents, a few large."""
+    kind = rng.random()
+    if kind < 0.07:
+        book = Book(rng, LARGE, largest=1024)
+        book.reached.add("large tiles")
+        return book
+    return Book(rng, EVEN if kind < 0.5 else (*EVEN, *UNEVEN))
 
 
 def _arguments(w: Writer, aliases: bool) -> dict[str, object]:
@@ -113,11 +154,24 @@ def _arguments(w: Writer, aliases: bool) -> dict[str, object]:
         "f": (w.choose((0.5, -3.0, 1e-3)), Kind(FP32)),
         "flag": (w.one_in(2), Kind(I1)),
         "one": (1, Number(1)),
+        **_extremes(w),
     }
     for name, (value, thing) in scalars.items():
         args[name] = value
         w.scopes[0][name] = thing
     return args
+
+
+def _extremes(w: Writer) -> dict[str, tuple[object, Kind | Number]]:
+    """Numbers at the ends of their types."""
+    narrow = (-(2**31), 2**31 - 1, -1, 0, 2**31 - 16, -(2**31) + 1, 2**30)
+    wide = (-(2**63), 2**63 - 1, -(2**31) - 1, 2**32, 2**63 - 16, -(2**63) + 1)
+    floats = (inf, -inf, nan, -0.0, 1e-45, -1e-40, 3.4028235e38, 2.0**-126)
+    return {
+        "e": (w.choose(narrow), Kind(I32)),
+        "w": (w.choose(wide), Kind(I64)),
+        "g": (w.choose(floats), Kind(FP32)),
+    }
 
 
 def _constants(w: Writer) -> dict[str, object]:

@@ -16,7 +16,7 @@ from tests.fuzz.programs.kinds import (
     tl,
     widened,
 )
-from tests.fuzz.programs.writer import LARGEST, Writer, expression
+from tests.fuzz.programs.writer import Writer, expression
 from tilewright.ir.types import (
     BF16,
     FP8E4NV,
@@ -38,7 +38,7 @@ EXTENTS = (2, 4, 8, 16)
 
 def extent(w: Writer, shape: Shape) -> int | None:
     """An extent for one more axis."""
-    room = 2 * LARGEST // max(1, prod(shape))
+    room = 2 * w.book.largest // max(1, prod(shape))
     options = [e for e in (*EXTENTS, *((3, 5, 12) if w.is_uneven else ())) if e <= room]
     return w.choose(options) if options else None
 
@@ -125,7 +125,7 @@ def pieces(w: Writer, shape: Shape, depth: int) -> Value | None:
         if w.one_in(2):
             return Value(f"tl.interleave({x.text}, {y})", x.dtype)
         return Value(f"tl.cat({x.text}, {y}, dim={w.choose((-1, len(shape) - 1))})", x.dtype)
-    if 2 * prod(shape) > 2 * LARGEST:
+    if 2 * prod(shape) > 2 * w.book.largest:
         return None
     if w.one_in(3) and shape:
         axis = w.below(len(shape))
@@ -151,7 +151,7 @@ def subscript(w: Writer, shape: Shape, depth: int) -> Value | None:
         x = w.value(source, depth)
         return Value(f"{x.text}[{', '.join([':'] * axis + [str(place)])}]", x.dtype)
     axis = w.below(len(shape))
-    if 2 * prod(shape) > 2 * LARGEST:
+    if 2 * prod(shape) > 2 * w.book.largest:
         return None
     n = shape[axis]
     x = w.value((*shape[:axis], 2 * n, *shape[axis + 1 :]), depth)
@@ -167,7 +167,7 @@ def gather(w: Writer, shape: Shape, depth: int) -> Value | None:
     axis = w.below(len(shape))
     size = w.choose(EXTENTS)
     source = (*shape[:axis], size, *shape[axis + 1 :])
-    if prod(source) > 2 * LARGEST:
+    if prod(source) > 2 * w.book.largest:
         return None
     x, index = w.value(source, depth), w.index(shape, size, depth)
     if w.one_in(3):
@@ -188,7 +188,7 @@ def sort(w: Writer, shape: Shape, depth: int) -> Value | None:
         return Value(f"tl.sort({text}{order})", x.dtype)
     k, n = shape[-1], shape[-1] * w.choose((1, 2, 4))
     wide = (*shape[:-1], n)
-    if prod(wide) > 2 * LARGEST:
+    if prod(wide) > 2 * w.book.largest:
         return None
     text = w.typed(x.dtype, wide, depth)
     if x.dtype.is_floating():

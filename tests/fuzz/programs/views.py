@@ -6,7 +6,7 @@ from math import prod
 
 from tests.fuzz.programs.kinds import Shape, Value
 from tests.fuzz.programs.memory import READABLE
-from tests.fuzz.programs.writer import LARGEST, Writer, expression
+from tests.fuzz.programs.writer import Writer, expression
 from tilewright.ir.types import I32
 
 
@@ -72,7 +72,7 @@ def _cut(w: Writer, shape: Shape) -> tuple[Shape, str]:
     """Some places of a longer axis."""
     axis, step, start = w.below(len(shape)), w.choose((1, 1, 2, 3)), w.below(5)
     extent = start + (shape[axis] - 1) * step + 1 + w.below(3)
-    if extent * prod(shape) // shape[axis] > 2 * LARGEST:
+    if extent * prod(shape) // shape[axis] > 2 * w.book.largest:
         return _flipped(w, shape)
     stop = start + (shape[axis] - 1) * step + 1
     if w.one_in(3):  # backwards, from the last of these places

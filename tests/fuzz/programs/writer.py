@@ -32,7 +32,7 @@ from tests.fuzz.programs.kinds import (
     text_of,
     tl,
 )
-from tilewright.ir.types import FP8E4B15, FP16, FP32, I1, I32, DType
+from tilewright.ir.types import FP8E4B15, FP16, FP32, I1, I32, I64, DType
 
 T = TypeVar("T")
 
@@ -50,7 +50,8 @@ UNEVEN: tuple[Shape, ...] = (
     (3,), (12,), (24,), (48,), (3, 4), (6, 8), (5, 3), (8, 12), (1, 12), (3, 2, 5),
     (17,), (72,), (8, 9), (9, 16), (17, 8), (16, 15), (3, 3, 8), (2, 12, 5),
 )  # fmt: skip
-LARGEST = 256  # elements of a tile that is kept
+LARGE: tuple[Shape, ...] = ((), (8,), (512,), (1024,), (1000,), (32, 32), (16, 64), (31, 33))
+LARGEST = 256  # elements of a tile that is kept, but in programs of large tiles
 DEEPEST = 3  # levels of an expression
 
 
@@ -79,6 +80,24 @@ def statement(weight: int) -> Callable[[Statement], Statement]:
         return made
 
     return register
+
+
+MARKS = (
+    "empty grid", "large tiles",
+    "repeated: lines", "repeated: unrolled", "repeated: loop",
+    "rounds: 64", "exchanges: bitonic", "exchanges: shifts", "exchanges: butterfly",
+    "mask: never", "mask: always", "mask: bound of the run time", "mask: of one axis",
+    "mask: modulo", "mask: unsigned", "mask: of one scalar", "mask: constant bound",
+    "range: near the largest index", "range: near the least index", "range: literal step",
+    "range: negative step", "range: step of the run time", "range: large step",
+    "range: no index", "range: left early",
+)  # fmt: skip
+
+
+def mark(w: Writer, name: str) -> None:
+    """Count what is written here among the classes that the program reaches."""
+    assert name in MARKS, name
+    w.book.reached.add(name)
 
 
 @dataclass
@@ -117,6 +136,8 @@ class Book:
         arrays: the kernel's, to load from anywhere and to store to in own slots.
         counters: arrays for atomics alone, each with the one kind that is used on it.
         shapes: what tiles are like.
+        largest: elements of a tile that is kept, and of a slot.
+        reached: productions, and marked variants of them, that the program is made of.
     """
 
     random: random.Random
@@ -126,6 +147,8 @@ class Book:
     counters: list[tuple[Array, str]] = field(default_factory=list[tuple[Array, str]])
     helpers: list[Helper] = field(default_factory=list[Helper])
     classes: list[Parts] = field(default_factory=list[Parts])
+    largest: int = LARGEST
+    reached: set[str] = field(default_factory=set[str])
     count: int = 0
 
     def name(self, prefix: str) -> str:
@@ -237,7 +260,9 @@ class Writer:
         for _ in range(count):
             for _ in range(6):
                 self.pending.clear()
-                if self.choose(STATEMENTS)(self):
+                made = self.choose(STATEMENTS)
+                if made(self):
+                    self.book.reached.add(made.__name__)
                     break
 
     # -- expressions --------------------------------------------------------------------------
@@ -246,8 +271,10 @@ class Writer:
         """An expression of the shape, of any type."""
         if depth > 0 and not self.one_in(5):
             for _ in range(6):
-                made = self.choose(EXPRESSIONS)(self, shape, depth - 1)
+                production = self.choose(EXPRESSIONS)
+                made = production(self, shape, depth - 1)
                 if made is not None:
+                    self.book.reached.add(production.__name__)
                     return made
         return self.leaf(shape)
 
@@ -259,6 +286,11 @@ class Writer:
             start = self.choose((0, 0, 1, 16))
             return Value(f"tl.arange({start}, {start + shape[0]})", I32)
         return self.full(shape, self.choose(ALL if self.one_in(3) else NUMBERS))
+
+    def leaf_of_integers(self) -> str:
+        """An integer scalar of the run time, of the width of offsets."""
+        found = [n for n, k in self.kinds() if not k.shape and k.dtype in (I32, I64)]
+        return self.choose(found[-12:]) if found else str(self.below(40))
 
     def full(self, shape: Shape, dtype: DType) -> Value:
         if dtype.is_fp8() or self.one_in(3):

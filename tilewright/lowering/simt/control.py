@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Value
+from tilewright.lowering.counted_loop import at_least_one, known_bound
 from tilewright.lowering.emit import Block, Builder, V, const
 from tilewright.lowering.simt.kernel import Kernel, emits, register_count
 from tilewright.lowering.simt.words import Words, whole_words
@@ -79,11 +80,11 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
     """
     b = kernel.b
     start, stop = kernel.scalar(op.start), kernel.scalar(op.stop)
-    step = _at_least_one(kernel, kernel.scalar(op.step))
+    signed = ir.dtype_of(op.start.type).is_int_signed()
+    step = at_least_one(b, kernel.scalar(op.step), signed=signed)
     passage = _Passage(kernel, op.inits)
     inits = passage.take(op.inits)
     before, body, after = b.current, b.block("for"), b.block("endfor")
-    signed = ir.dtype_of(op.start.type).is_int_signed()
     b.cond_br(b.icmp("slt" if signed else "ult", start, stop), body, after)
     b.at(body)
     phis = [b.phi(v.type) for v in (start, *inits)]
@@ -119,21 +120,15 @@ def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: b
     range(-2, 1). Otherwise the test is `stop - index >u step`: the difference is exact as an
     unsigned number of the same width, whereas the sum may overflow.
     """
-    start, stop, step = bounds
+    _, stop, step = bounds
     if step.number == 1:
         return b.icmp("ne", following, stop)
-    if start.number is not None and stop.number is not None and step.number is not None:
-        after = control.index_after(start.number, stop.number, step.number)
+    first, last, by = (known_bound(v, signed=signed) for v in bounds)
+    if first is not None and last is not None and by is not None:
+        after = control.index_after(first, last, by)
         if after < 1 << (stop.type.bits - signed):
             return b.icmp("ne", following, const(stop.type, after))
     return b.icmp("ugt", b.sub(stop, index), step)
-
-
-def _at_least_one(kernel: Kernel, step: V) -> V:
-    if step.number is not None:
-        return const(step.type, max(1, step.number))
-    one = const(step.type, 1)
-    return kernel.b.intrinsic("llvm.smax", step.type, [step, one], overloads=[step.type])
 
 
 @emits(control.While)

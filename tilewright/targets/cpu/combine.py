@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Region, Value
+from tilewright.lowering.counted_loop import at_least_one
 from tilewright.lowering.emit import I1, I64, Builder, LType, V, const, vector, zero
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import number_of, register_type
@@ -143,19 +144,15 @@ class _Run:
             b.select(go, new, old)
             for new, old in zip(self.region(op.body, inner, ((go, True),)), carried, strict=True)
         ]
-        ahead = [go, b.add(i, at_least_one(b, step)), b.add(k, const(k.type, 1))]
+        signed = ir.dtype_of(op.start.type).is_int_signed()
+        by = at_least_one(b, step, signed=signed)
+        ahead = [go, b.add(i, by), b.add(k, const(k.type, 1))]
         for phi, first, later in zip(phis, state, [*ahead, *following], strict=True):
             phi.add(first, entry)
             phi.add(later, b.current)
         b.br(head)
         b.at(done)
         env.update(zip(op.results, carried, strict=True))
-
-
-def at_least_one(b: Builder, step: V) -> V:
-    """A step below 1 counts as 1."""
-    t = step.type
-    return b.intrinsic("llvm.smax", t, [step, const(t, 1)], overloads=[t])
 
 
 def trip_count(b: Builder, element: ir.DType, start: V, stop: V, step: V) -> V:
@@ -165,7 +162,8 @@ def trip_count(b: Builder, element: ir.DType, start: V, stop: V, step: V) -> V:
     if element.primitive_bitwidth < 64:
         extend = b.sext if signed else b.zext
         start, stop, step = extend(start, wide), extend(stop, wide), extend(step, wide)
-    step = at_least_one(b, step)
+    one = const(wide, 1)
     less = b.icmp("slt" if signed else "ult", start, stop)
-    span = b.add(b.sub(stop, start), b.sub(step, const(wide, 1)))
-    return b.select(less, b.udiv(span, step), const(wide, 0))
+    # As (stop - start - 1) // step + 1, of which no part overflows where start < stop.
+    steps = b.udiv(b.sub(b.sub(stop, start), one), at_least_one(b, step, signed=signed))
+    return b.select(less, b.add(steps, one), const(wide, 0))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Region, Value
+from tilewright.lowering.counted_loop import at_least_one
 from tilewright.lowering.emit import I64, Block, V, const
 from tilewright.ops import control
 from tilewright.targets.cpu.buffer import Buffer
-from tilewright.targets.cpu.combine import at_least_one, trip_count
+from tilewright.targets.cpu.combine import trip_count
 from tilewright.targets.cpu.evaluate import scalar
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lazy import is_lazy, is_tile
@@ -23,8 +24,9 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
     b = kernel.b
     start = scalar(level, op.start)
     stop, step = scalar(level, op.stop), scalar(level, op.step)
-    count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
-    step = at_least_one(b, step)
+    element = ir.dtype_of(op.start.type)
+    count = trip_count(b, element, start, stop, step)
+    step = at_least_one(b, step, signed=element.is_int_signed())
     args = op.body.args[1:]
     buffers = _carry_tiles(kernel, level, args, op.inits)
     scalars = [scalar(level, v) for v in op.inits if not is_tile(v)]

@@ -1,0 +1,135 @@
+"""What a random program of any generator is checked for, by a name and a seed.
+
+    CHECKS["programs"](7)
+
+Each runs the program of the seed on the interpreter and on one target, and returns what it
+reached: productions of the generator, and ops of tile IR. It raises what the program's compilation
+raises, or `Difference`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
+from tests.fuzz.programs.check import Difference, check, check_emulated, machine_of, ops_of
+from tests.fuzz.programs.program import random_program
+from tests.fuzz.views import SLOT, views_args, views_module
+from tests.lowering.simt import harness as simt
+from tests.targets.cpu import harness as cpu
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, run
+from tilewright.ir.printer import print_module
+from tilewright.ir.types import Pointer
+from tilewright.ir.verify import verify_module
+
+ON_CPU = Features(math=False, float_dot=False, float_sums=False)
+EMULATED = replace(ON_CPU, races=False)
+VIEWS = 20  # of one kernel
+EMULATED_VIEWS = 12  # the emulator is slow
+
+Check = Callable[[int], set[str]]
+Both = Callable[[Module, Sequence[Any]], tuple[list[Any], list[Any]]]
+
+
+# -- kernels in tile IR ---------------------------------------------------------------------------
+
+
+def _kernel(seed: int, features: Features) -> tuple[Module, list[Any]]:
+    rng = np.random.default_rng(seed)
+    module = random_module(rng, size=int(rng.integers(3, 30)), features=features)
+    return module, random_args(module, rng)
+
+
+def kernel(seed: int) -> set[str]:
+    """Random tile IR on the CPU, after the tile passes and mostly only then."""
+    module, args = _kernel(seed, ON_CPU)
+    found = ops_of(module)
+    machine = machine_of(seed)
+    if seed % 3 == 0:  # every launch is large: stores go past the caches
+        machine = replace(machine, cache_bytes=1)
+    if seed % 4 == 0:
+        cpu.assert_same(module, (GRID, 1, 1), args, machine=machine)
+    run(module, STEPS, PassContext())
+    cpu.assert_same(module, (GRID, 1, 1), args, machine=machine)
+    return found
+
+
+def kernel_emulated(seed: int) -> set[str]:
+    """Random tile IR on the emulated GPU."""
+    module, args = _kernel(seed, EMULATED)
+    for arg, attrs in zip(module.entry.args, module.entry.arg_attrs, strict=True):
+        if isinstance(arg.type, Pointer) and seed % 3:
+            attrs["divisibility"] = 16  # as NumPy's arrays are: accesses become vectors
+    simt.assert_same(
+        module,
+        (GRID, 1, 1),
+        args,
+        warps=(1, 2, 4)[seed % 3],
+        lanes=(2, 4, 8, 32, 64)[seed % 5],
+        seed=seed,
+        tile_passes=bool(seed % 2),
+        features=frozenset({"async_copy"} if seed % 4 == 3 else ()),
+    )
+    return ops_of(module)
+
+
+# -- views ----------------------------------------------------------------------------------------
+
+
+def _wrong(seed: int, views: Sequence[int], both: Both) -> list[int]:
+    """The views whose slots differ."""
+    module = views_module(seed, views)
+    verify_module(module)
+    found, expected = both(module, views_args(seed, views))
+    slots: set[int] = set()
+    for x, y in zip(found, expected, strict=True):
+        if isinstance(x, np.ndarray) and x.ndim:
+            slots |= {int(i) // SLOT for i in np.nonzero(x != y)[0]}
+    return [views[slot] for slot in sorted(slots)]
+
+
+def _agree(seed: int, views: range, both: Both) -> set[str]:
+    """Compute the views; show one alone that is wrong."""
+    wrong = _wrong(seed, views, both)
+    if wrong:
+        alone = [view for view in wrong if _wrong(seed, [view], both)]
+        shown = print_module(views_module(seed, (alone or wrong)[:1]))
+        raise Difference(f"views {wrong} of seed {seed} differ, {alone} alone too:\n{shown}")
+    return ops_of(views_module(seed, views))
+
+
+def views(seed: int) -> set[str]:
+    """Views of tiles on the CPU."""
+
+    def both(module: Module, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        if seed % 2:
+            run(module, STEPS, PassContext())
+        return cpu.both(module, (1, 1, 1), args, machine=machine_of(seed // 2))
+
+    return _agree(seed, range(VIEWS), both)
+
+
+def views_emulated(seed: int) -> set[str]:
+    """Views of tiles on the emulated GPU."""
+
+    def both(module: Module, args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        shape: Any = {"warps": (1, 2, 4)[seed % 3], "lanes": (2, 8, 32, 4)[seed % 4]}
+        return simt.both(module, (1, 1, 1), args, seed=seed, tile_passes=bool(seed % 2), **shape)
+
+    return _agree(seed, range(EMULATED_VIEWS), both)
+
+
+CHECKS: dict[str, Check] = {
+    "programs": lambda seed: check(random_program(seed)),
+    "programs-emulated": lambda seed: check_emulated(random_program(seed)),
+    "kernels": kernel,
+    "kernels-emulated": kernel_emulated,
+    "views": views,
+    "views-emulated": views_emulated,
+}

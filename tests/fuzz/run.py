@@ -1,0 +1,225 @@
+"""Runs many random programs in many processes, and says how they fail and what they reached.
+
+    python -m tests.fuzz.run --programs=50000 --programs-emulated=10000 --views=250 \\
+        --processes=32 --minutes=10 --output=summary.txt
+
+There is one option for each of `tests.fuzz.checks.CHECKS`: how many of its seeds to run, from
+``--first`` on. Each kind of failure is listed once with its seeds; the first program of each is
+reduced and shown whole. A process that crashes, or that takes too long for one program, is
+replaced, and the program counts as failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.checks import CHECKS, VIEWS
+from tests.fuzz.programs.check import check, check_emulated, failure, failure_of
+from tests.fuzz.programs.program import classes, random_program
+from tests.fuzz.programs.shrink import shrink
+from tilewright.base.diagnostics import CompilationError
+from tilewright.ir.define import REGISTRY
+
+SHRINKING = 30.0  # seconds for each kind of failure
+PROGRAM_SECONDS = 60.0  # that one program may take
+RENEWED = 400  # programs that one process runs: what it keeps of each adds up
+
+REDUCED = {"programs": check, "programs-emulated": check_emulated}
+"""The checks whose programs are text, which can be reduced."""
+
+Task = tuple[str, int]  # a check and a seed
+
+
+@dataclass
+class Summary:
+    """What the programs that ran showed.
+
+    Attributes:
+        failures: of each way to fail, the programs that did.
+        reached: how many programs reached each production and op.
+    """
+
+    ran: Counter[str] = field(default_factory=Counter[str])
+    failures: dict[str, list[Task]] = field(default_factory=lambda: defaultdict(list))
+    reached: Counter[str] = field(default_factory=Counter[str])
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, task: Task, failed: str, reached: Sequence[str] = ()) -> None:
+        with self.lock:
+            self.ran[task[0]] += 1
+            self.reached.update(reached)
+            if failed:
+                self.failures[failed].append(task)
+
+    def count(self, *prefixes: str) -> int:
+        return sum(len(t) for kind, t in self.failures.items() if kind.startswith(prefixes))
+
+
+class Worker:
+    """A process that checks one program after the other."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", __spec__.name, "--worker"]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.selector = selectors.DefaultSelector()
+        assert self.process.stdout is not None
+        self.selector.register(self.process.stdout, selectors.EVENT_READ)
+        self.done = 0
+
+    def check(self, task: Task) -> dict[str, Any] | str:
+        """What the process answers, or how it failed to."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.done += 1
+        self.process.stdin.write(f"{task[0]} {task[1]}\n")
+        self.process.stdin.flush()
+        if not self.selector.select(PROGRAM_SECONDS):
+            self.end()
+            return f"Crash: no answer in {PROGRAM_SECONDS:.0f} s"
+        line = self.process.stdout.readline()
+        if line.endswith("\n"):
+            return json.loads(line)
+        return f"Crash: the process ended with {_name_of(self.process.wait())}"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.selector.close()
+
+
+def _name_of(status: int) -> str:
+    return signal.Signals(-status).name if status < 0 else f"exit status {status}"
+
+
+class Run:
+    """Programs that several processes share."""
+
+    def __init__(self, tasks: Sequence[Task], until: float) -> None:
+        self.summary = Summary()
+        self.until = until
+        self.tasks: Iterator[Task] = iter(tasks)
+        self.lock = threading.Lock()
+
+    def next(self) -> Task | None:
+        with self.lock:
+            return None if time.monotonic() > self.until else next(self.tasks, None)
+
+    def drive(self, _: int) -> None:
+        """Run a process, and another in its place when it has failed or grown old."""
+        worker: Worker | None = None
+        while (task := self.next()) is not None:
+            worker = worker or Worker()
+            found = worker.check(task)
+            if isinstance(found, str):
+                self.summary.add(task, found)
+            else:
+                self.summary.add(task, found["failed"], found["reached"])
+            if isinstance(found, str) or worker.done == RENEWED:
+                worker.end()
+                worker = None
+        if worker is not None:
+            worker.end()
+
+
+def work() -> None:
+    """Check the programs that standard input names, and answer how each failed."""
+    warnings.simplefilter("error")
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a program prints is no answer
+    for line in sys.stdin:
+        name, seed = line.split()
+        failed, reached = "", set[str]()
+        try:
+            reached = CHECKS[name](int(seed))
+        except Exception as error:
+            failed = failure_of(error)
+        print(json.dumps({"failed": failed, "reached": sorted(reached)}), file=answers, flush=True)
+
+
+# -- the summary ----------------------------------------------------------------------------------
+
+
+def _counts(summary: Summary, asked: int, seconds: float) -> Iterator[str]:
+    ran = sum(summary.ran.values())
+    for name, count in sorted(summary.ran.items()):
+        each = f", {count * VIEWS} views" if name == "views" else ""
+        yield f"{name}: {count} programs{each}"
+    yield f"{ran} of {asked} programs in {seconds:.0f} s"
+    differences, crashes = summary.count("Difference"), summary.count("Crash")
+    refusals = summary.count(CompilationError.__name__)
+    wrong = sum(map(len, summary.failures.values()))
+    yield (f"differences: {differences}, crashes: {crashes}, refusals: {refusals}, "
+           f"other errors: {wrong - differences - crashes - refusals}")  # fmt: skip
+
+
+def _reached(summary: Summary) -> Iterator[str]:
+    """What of the generators and the op set the programs consist of."""
+    ops = {name for name in REGISTRY if not name.startswith(("gpu.", "nvidia."))}
+    for what, all in (("classes", classes()), ("ops", ops)):
+        never = sorted(all - summary.reached.keys())
+        yield f"{what} reached: {len(all) - len(never)} of {len(all)}; never: {', '.join(never)}"
+    seldom = [(n, name) for name, n in summary.reached.items()]
+    yield "least often: " + ", ".join(f"{name} {n}" for n, name in sorted(seldom)[:12])
+
+
+def _failures(summary: Summary, shrinking: float) -> Iterator[str]:
+    for kind, tasks in summary.failures.items():
+        yield f"\n{len(tasks)} times {kind}"
+        yield "  " + ", ".join(f"{name} {seed}" for name, seed in sorted(tasks)[:10])
+        name, seed = min(tasks)
+        if shrinking and name in REDUCED and not kind.startswith("Crash"):
+            yield _reduced(REDUCED[name], seed, kind, shrinking)
+
+
+def _reduced(check: Callable[[str], object], seed: int, kind: str, seconds: float) -> str:
+    return shrink(random_program(seed), lambda text: failure(text, check) == kind, seconds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="runs random programs")
+    for name in CHECKS:
+        parser.add_argument(f"--{name}", type=int, default=0, metavar="N", help="how many of them")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=60.0, help="start no program after these")
+    parser.add_argument("--output", type=Path, help="a file for the summary as well")
+    parser.add_argument("--no-shrink", action="store_true", help="show no programs")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.worker:
+        work()
+        return 0
+    counts = {name: getattr(given, name.replace("-", "_")) for name in CHECKS}
+    tasks = [(name, given.first + i) for name, count in counts.items() for i in range(count)]
+    # Mixed, so that a run that is cut short has some of each.
+    tasks.sort(key=lambda task: (task[1] - given.first) / counts[task[0]])
+    begin = time.monotonic()
+    run = Run(tasks, begin + 60 * given.minutes)
+    with ThreadPoolExecutor(given.processes) as threads:
+        list(threads.map(run.drive, range(given.processes)))
+    summary = run.summary
+    lines = [*_counts(summary, len(tasks), time.monotonic() - begin), *_reached(summary)]
+    lines += _failures(summary, 0.0 if given.no_shrink else SHRINKING)
+    print("\n".join(lines))
+    if given.output:
+        given.output.write_text("\n".join(lines) + "\n", "utf-8")
+    return 1 if summary.failures or sum(summary.ran.values()) < len(tasks) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
