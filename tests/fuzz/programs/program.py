@@ -106,7 +106,7 @@ def random_program(seed: int, *, aliases: bool = True) -> str:
     w.emit(f"program = {_linear(grid)}")
     w.scopes[0]["program"] = Kind(I32)
     w.emit(f"own = {memory.READABLE} + program * {memory.region(w)}")
-    w.statements(rng.choice((2, 3, 4, 5, 6, 8, 12, 18)))
+    w.statements(rng.choice((1, 2, 3, 4, 4, 5, 6, 8, 14)))
     _save_rest(w)
     params = [*args, *(f"{name}: tl.constexpr" for name in constants)]
     data = [
