@@ -8,14 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.bench import do_bench, do_bench_cudagraph
 from tilewright.runtime.bench import summarize as _summarize_statistics
 from tilewright.tools.perf_report import Benchmark, Mark, perf_report
+from tilewright.tools.roofline import (
+    get_dram_gbps,
+    get_max_simd_tflops,
+    get_max_tensorcore_tflops,
+)
+
+if TYPE_CHECKING:
+    import shutil
+    import subprocess
+
+else:
+    subprocess = lazy_import("subprocess")
+    shutil = lazy_import("shutil")
 
 __all__ = [
     "Benchmark",
@@ -33,12 +46,6 @@ __all__ = [
     "set_gpu_clock",
 ]
 
-_run = late("subprocess:run")
-_which = late("shutil:which")
-
-get_dram_gbps = late("tilewright.tools.roofline:get_dram_gbps")
-get_max_simd_tflops = late("tilewright.tools.roofline:get_max_simd_tflops")
-get_max_tensorcore_tflops = late("tilewright.tools.roofline:get_max_tensorcore_tflops")
 
 ATOL, RTOL = 1e-2, 0.0
 
@@ -125,10 +132,10 @@ def set_gpu_clock(ref_sm_clock: int = 1350, ref_mem_clock: int = 1215) -> Genera
 
 
 def _nvidia_smi(*options: str) -> str:
-    program = _which("nvidia-smi")
+    program = shutil.which("nvidia-smi")
     if program is None:
         raise RuntimeError("nvidia-smi is not installed: it comes with NVIDIA's driver")
-    run = _run([program, *options], capture_output=True, text=True, check=False)
+    run = subprocess.run([program, *options], capture_output=True, text=True, check=False)
     if run.returncode != 0:
         raise RuntimeError(f"nvidia-smi {' '.join(options)} failed: {run.stdout}{run.stderr}")
     return run.stdout

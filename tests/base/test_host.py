@@ -31,6 +31,9 @@ CPU part	: 0xd0c
 """
 
 
+host_facts = llvm_library.host_facts
+
+
 class CountingMemory(Memory):
     """Counts how often LLVM was asked, too."""
 
@@ -38,14 +41,14 @@ class CountingMemory(Memory):
 
     def ask(self) -> list[str]:
         self.asked += 1
-        return llvm_library.host_facts()
+        return host_facts()
 
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[CountingMemory]:
     made = CountingMemory()
     monkeypatch.setattr(fact_cache, "_store_of", lambda: made)
-    monkeypatch.setattr(module, "_ask", made.ask)
+    monkeypatch.setattr(llvm_library, "host_facts", made.ask)
     host.cache_clear()
     yield made
     host.cache_clear()

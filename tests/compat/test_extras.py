@@ -82,7 +82,7 @@ for module in (triton.language.core, triton.runtime.cache, triton.compiler):
 )
 def test_each_extra_is_something(module: str, name: str) -> None:
     importlib.import_module(f"tilewright.{module}")
-    assert EXTRAS[module][name].load() is not None
+    assert EXTRAS[module][name]() is not None
 
 
 def test_adding_twice_changes_nothing() -> None:
@@ -164,8 +164,8 @@ def test_logarithms_are_compile_time_values() -> None:
         assert out.tolist() == found
 
 
-log2 = EXTRAS["language.standard"]["_log2"].load()
-is_power_of_two = EXTRAS["language.standard"]["_is_power_of_two"].load()
+log2: Any = EXTRAS["language.standard"]["_log2"]()
+is_power_of_two: Any = EXTRAS["language.standard"]["_is_power_of_two"]()
 
 
 # -- targets and keys -----------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_sass_of_a_kernel_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> 
     stages = tw.compile(source, GPUTarget("cuda", 90, 32)).asm
     if "cubin" in stages and "sass" in stages:
         assert "EXIT" in disasm.get_sass(stages["cubin"], "scale_kernel")
-    monkeypatch.setattr("tilewright.targets.nvidia.target.find_disassembler", lambda: None)
+    monkeypatch.setattr("tilewright.targets.nvidia.disassemble.find_disassembler", lambda: None)
     with pytest.raises(FileNotFoundError, match="pip install nvidia-cuda-nvdisasm"):
         disasm.get_sass(b"")
 

@@ -69,7 +69,7 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
         asked.append(group)
         return [EntryPoint()]
 
-    monkeypatch.setattr(registry, "_entry_points", entry_points)
+    monkeypatch.setattr(registry.metadata, "entry_points", entry_points)
     registry._plug_ins.cache_clear()
     try:
         assert isinstance(registry.target("plug"), InterpreterTarget)

@@ -16,7 +16,7 @@ def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     if request.param == "native":
         assert runtime() is not None  # now, so that its code is in the session's cache
     else:
-        monkeypatch.setattr(interface, "make_launcher", lambda *args: None)
+        monkeypatch.setattr(interface.launcher, "make_launcher", lambda *args: None)
     return request.param
 
 

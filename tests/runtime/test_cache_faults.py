@@ -130,14 +130,14 @@ def test_a_launch_while_another_thread_compiles_the_same_waits_for_it(
 ) -> None:
     """Of one kernel, and of two made of the same source."""
     built: list[str] = []
-    build = compiling.build
+    build = compiling.build.build
 
     def slowly(*args: Any) -> Any:
         built.append("compiled")
         time.sleep(0.2)
         return build(*args)
 
-    monkeypatch.setattr(compiling, "build", slowly)
+    monkeypatch.setattr(compiling.build, "build", slowly)
     kernel, twin = tw.jit(double), tw.jit(double)
     x = np.arange(SIZE, dtype=np.float32)
     outs = [np.zeros_like(x) for _ in range(6)]

@@ -40,7 +40,7 @@ class Crew:
 @pytest.fixture
 def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
     made = Crew()
-    monkeypatch.setattr(compile_all, "_shared_pool", lambda: made)
+    monkeypatch.setattr(compile_all.workers, "shared_pool", lambda: made)
     monkeypatch.setattr(compile_all, "_cores", lambda: 4)
     with knobs.autotuning.scope():
         knobs.autotuning.workers = -1

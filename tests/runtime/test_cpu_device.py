@@ -170,7 +170,7 @@ def code() -> cpu.LoadedCode:
 def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[cpu.Pool]:
     """Both ways to run a grid; the second is for platforms without pthreads."""
     if request.param == "python":
-        made = cpu.PythonPool()
+        made = cpu.python_pool.PythonPool()
         monkeypatch.setattr(cpu, "_pool", made)
         yield made
         made.close()

@@ -138,20 +138,20 @@ def without_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any) -> Any:
         raise AssertionError("LLVM was asked")
 
-    monkeypatch.setattr(device_code, "_link_with_llvm", refused)
+    monkeypatch.setattr(device_code.llvm, "link", refused)
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The objects that LLVM was given to link."""
     found: list[bytes] = []
-    by_llvm = device_code._link_with_llvm
+    by_llvm = device_code.llvm.link
 
     def told(code: bytes, *rest: Any) -> Any:
         found.append(code)
         return by_llvm(code, *rest)
 
-    monkeypatch.setattr(device_code, "_link_with_llvm", told)
+    monkeypatch.setattr(device_code.llvm, "link", told)
     return found
 
 

@@ -18,7 +18,6 @@ import tilewright.language as tl
 from tests.threads import in_threads
 from tilewright.base import knobs
 from tilewright.compiler import build as making
-from tilewright.compiler import driver
 from tilewright.runtime.jit import InterpretedFunction, JITFunction, jit
 
 pytestmark = pytest.mark.usefixtures("launcher")
@@ -76,7 +75,7 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(source.name)
         return build(source, *rest)
 
-    monkeypatch.setattr(driver, "build", recorded)
+    monkeypatch.setattr(making, "build", recorded)
     return names
 
 

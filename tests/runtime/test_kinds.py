@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.runtime.native_cases import Twin, outcome
-from tilewright.base.late import late
 from tilewright.runtime import kinds
 from tilewright.runtime.kinds import DIVISIBLE, FLOAT, INT, KINDS, Kind, register
 from tilewright.runtime.native.code import load
@@ -133,6 +132,5 @@ def test_every_row_is_native() -> None:
     """Each names what writes its code, and is recognised by exact type, class or what was met."""
     kind: Kind
     for kind in KINDS:
-        assert isinstance(kind.read, late)
-        assert callable(kind.read.load())
+        assert callable(kind.read())
         assert kind.types or kind.base or kind.met is not None

@@ -67,7 +67,7 @@ class Npu:
 @pytest.fixture
 def npu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Npu]:
     made = Npu()
-    monkeypatch.setitem(driver.DRIVERS, "npu", lambda: made)
+    monkeypatch.setitem(driver.DRIVERS, "npu", lambda: lambda: made)
     monkeypatch.setattr(Variant, "device", "npu", raising=False)
 
     def native_start(self: Variant, runtime: Runtime) -> Start | None:

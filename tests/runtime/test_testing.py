@@ -11,6 +11,7 @@ import torch
 
 from tests.runtime.fake_cuda import DEVICE, FakeCuda, Gpu
 from tilewright import testing
+from tilewright.base.lazy_import import lazy_import
 from tilewright.testing import Benchmark, assert_close, perf_report
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -120,10 +121,8 @@ def test_wrong_number_of_values_is_refused() -> None:
 def test_report_without_matplotlib_is_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def missing(*args: Any) -> Any:
-        raise ModuleNotFoundError("matplotlib")
-
-    monkeypatch.setattr("tilewright.tools.perf_report._subplots", missing)
+    missing = lazy_import("a_missing_module")
+    monkeypatch.setattr("tilewright.tools.perf_report.pyplot", missing)
     with pytest.warns(RuntimeWarning, match=r"plot is not plotted: install matplotlib"):
         perf_report(benchmark())(measured).run(save_path=str(tmp_path / "out"))
     with open(tmp_path / "out" / "plot.csv", newline="") as lines:

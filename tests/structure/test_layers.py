@@ -70,11 +70,14 @@ LATE_IMPORTS = (
     "compat/names.py",  # a finder imports what it is asked for
 )
 
-# Calls that import, and the one form in which a module may say so: `name = late("module:function")`
-# at its top (base/late.py, which alone may compute the name).
+# Calls that import, and the one of them that a module may use at its top, in the form that gives it
+# a type (base/lazy_import.py, which alone may compute the name).
 HIDDEN_IMPORTS = ("import_module", "__import__", "resolve_name")
-DECLARED_LATE = "late"
-COMPUTED_PLACES = ("base/late.py", "compat/managers.py", "compat/names.py")
+DECLARED_LAZY = "lazy_import"
+COMPUTED_PLACES = ("base/lazy_import.py", "compat/managers.py", "compat/names.py")
+
+# Packages that need not be installed, so that type checkers may not find them.
+OPTIONAL = ("matplotlib", "pandas")
 
 # What names the built-in targets, to load one when it is asked for.
 REGISTRIES = ("targets/registry.py",)
@@ -118,17 +121,17 @@ def _dynamic_import(call: ast.Call) -> tuple[str, ...] | None:
     function = call.func
     called = function.attr if isinstance(function, ast.Attribute) else None
     called = function.id if isinstance(function, ast.Name) else called
-    if called not in (*HIDDEN_IMPORTS, DECLARED_LATE):
+    if called not in (*HIDDEN_IMPORTS, DECLARED_LAZY):
         return None
     match call.args:
         case [ast.Constant(value=str(name)), *_]:
-            return tuple(name.replace(":", ".").split("."))
+            return tuple(name.split("."))
         case _:
             return ("?",)
 
 
 def _is_declared(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == DECLARED_LATE
+    return isinstance(call.func, ast.Name) and call.func.id == DECLARED_LAZY
 
 
 def _names_of(node: ast.AST, package: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -157,6 +160,54 @@ def _imports(tree: ast.AST, package: tuple[str, ...], late: bool = False) -> Ite
             yield Import(getattr(node, "lineno", 0), name, hidden)
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         yield from _imports(node, package, late or function)
+
+
+def _lazy_module(statement: ast.stmt) -> tuple[str, str] | None:
+    """The name and the module of `name = lazy_import("module")`."""
+    match statement:
+        case (
+            ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call)
+            | ast.AnnAssign(target=ast.Name(id=name), value=ast.Call() as call)
+        ) if _is_declared(call):
+            return name, ".".join(_dynamic_import(call) or ())
+        case _:
+            return None
+
+
+def _bound_modules(statements: list[ast.stmt]) -> dict[str, str]:
+    """The modules that import statements bind, by name."""
+    bound: dict[str, str] = {}
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            bound.update((a.asname or a.name, a.name) for a in statement.names)
+        elif isinstance(statement, ast.ImportFrom):
+            bound.update(
+                (a.asname or a.name, f"{statement.module}.{a.name}") for a in statement.names
+            )
+    return bound
+
+
+def _untyped_lazy_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Lazy imports, with their lines, of which type checkers do not see the same module."""
+    typed: set[int] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=orelse):
+                seen = _bound_modules(body)
+                typed |= {
+                    other.lineno
+                    for other in orelse
+                    if (lazy := _lazy_module(other)) is not None and seen.get(lazy[0]) == lazy[1]
+                }
+            case ast.AnnAssign():
+                lazy = _lazy_module(statement)
+                if lazy is not None and lazy[1].partition(".")[0] in OPTIONAL:
+                    typed.add(statement.lineno)
+            case _:
+                pass
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _is_declared(node) and node.lineno not in typed:
+            yield node.lineno, "no import under TYPE_CHECKING gives this lazy import its type"
 
 
 def _layer(parts: tuple[str, ...], root: Path) -> str:
@@ -215,7 +266,9 @@ def _file_faults(path: Path, root: Path) -> Iterator[tuple[int, str]]:
     if layer not in RANK:
         yield 1, f"the folder {layer} has no place in LAYERS"
         return
-    for imported in _imports(ast.parse(path.read_text("utf-8")), package):
+    tree = ast.parse(path.read_text("utf-8"))
+    yield from _untyped_lazy_imports(tree)
+    for imported in _imports(tree, package):
         name, parts = imported.name, imported.parts
         if imported.late and not _matches(file, (*LATE_IMPORTS, *COMPUTED_PLACES)):
             yield imported.line, f"{name} is imported inside a function or by a call"
@@ -243,6 +296,9 @@ def test_package_keeps_the_layers() -> None:
     assert not faults, "\n" + "\n".join(faults)
 
 
+LAZILY = "if TYPE_CHECKING:\n    {}\nelse:\n    {} = lazy_import('{}')\n"
+LOW = LAZILY.format("from tilewright.base import knobs", "knobs", "tilewright.base.{}")
+
 # A small package with every kind of neighbour; the tests add one faulty file each.
 SOUND = {
     "__init__.py": "from tilewright.runtime import jit\n",
@@ -257,9 +313,15 @@ SOUND = {
     "frontend/expr.py": "from tilewright.language import core\n",
     "passes/cse.py": "from tilewright.rewrites import arith\n",
     "lowering/emit.py": "import llvmlite.binding\n",
-    "targets/registry.py": "cpu = late('tilewright.targets.cpu.target:CpuTarget')\n",
-    "base/late.py": "def load(name):\n    return resolve_name(name)\n",
-    "compiler/driver.py": "build = late('tilewright.compiler.build:build')\n",
+    "targets/registry.py": LAZILY.format(
+        "from tilewright.targets.cpu import target", "target", "tilewright.targets.cpu.target"
+    ),
+    "base/lazy_import.py": "def load(name):\n    return import_module(name)\n",
+    "base/digest.py": LAZILY.format("import hashlib", "hashlib", "hashlib"),
+    "compiler/driver.py": LAZILY.format(
+        "from tilewright.compiler import build as made", "made", "tilewright.compiler.build"
+    ),
+    "tools/perf_report.py": "pandas: Any = lazy_import('pandas')\n",
     "targets/protocol.py": "",
     "targets/cpu/__init__.py": "from tilewright.targets import protocol\nfrom . import emit\n",
     "targets/cpu/emit.py": "import llvmlite.binding as llvm\n",
@@ -299,9 +361,14 @@ PLANTED = {
     "inside a coroutine": ("passes/bad.py", "async def f():\n import json", "inside a function"),
     "by a call": ("passes/bad.py", "import_module('tilewright.runtime')", "passes may not import"),
     "by __import__": ("passes/bad.py", "f = lambda: __import__('json')", "or by a call"),
-    "by late, upward": ("ir/bad.py", "f = late('tilewright.ops.arith:f')", "ir may not import ops"),
-    "by late, in a function": ("passes/bad.py", "def f():\n late('json:loads')()", "inside a fun"),
-    "by late, computed": ("passes/bad.py", "f = late(name)", "a computed name"),
+    "lazily, upward": (
+        "ir/bad.py",
+        LAZILY.format("from tilewright.ops import arith", "arith", "tilewright.ops.arith"),
+        "ir may not import ops",
+    ),
+    "lazily, untyped": ("ir/bad.py", "knobs = lazy_import('tilewright.base.knobs')", "its type"),
+    "lazily, typed as another": ("ir/bad.py", LOW.format("locks"), "its type"),
+    "lazily, Any": ("ir/bad.py", "knobs: Any = lazy_import('tilewright.base.knobs')", "its type"),
     "by a computed name": ("passes/bad.py", "importlib.import_module(x)", "a computed name"),
     "late and upward": ("tools/bad.py", "def f():\n import tilewright", "may not import the pack"),
     "TYPE_CHECKING": (
@@ -365,6 +432,18 @@ def test_planted_fault_is_found(kind: str, tmp_path: Path) -> None:
     faults = import_faults(root)
     assert faults, "not found"
     assert all(fault.startswith(f"{file}:") for fault in faults), faults
+    assert any(message in fault for fault in faults), faults
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def f():\n lazy_import('json').loads()", "inside a fun"),
+        ("f = lazy_import(x)", "a computed"),
+    ],
+)
+def test_lazy_import_in_another_form_is_found(text: str, message: str, tmp_path: Path) -> None:
+    faults = import_faults(_package(tmp_path, {**SOUND, "passes/bad.py": text + "\n"}))
     assert any(message in fault for fault in faults), faults
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.base.late import late
 from tilewright.runtime.driver import DRIVERS
 from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.registry import BUILT_IN
@@ -28,19 +27,15 @@ class Backend:
     @property
     def compiler(self) -> Any:
         """Compiles for the target; takes an architecture."""
-        return _loaded(BUILT_IN[self._name])
+        return BUILT_IN[self._name]()
 
     @property
     def driver(self) -> Any:
         """Runs on its devices: see `runtime.driver.set_active`. Takes no arguments."""
-        return _loaded(DRIVERS[self._name])
+        return DRIVERS[self._name]()
 
     def __repr__(self) -> str:
         return f"Backend({self._name!r})"
-
-
-def _loaded(maker: Any) -> Any:
-    return maker.load() if isinstance(maker, late) else maker
 
 
 OTHER_NAMES = {"cuda": "nvidia"}

@@ -13,10 +13,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from tilewright.base.late import late
-
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
-
+from tilewright.base.digest import sha256
 
 FACT_FILE = "fact.json"
 _BYTES_FILE = "bytes"

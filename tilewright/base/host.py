@@ -14,14 +14,17 @@ import json
 import platform
 import sys
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base.fact_cache import cached_fact
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import library_state
 from tilewright.base.machine_code import MachineCode, can_hold_code
 
-_ask = late("tilewright.base.llvm_library:host_facts")
+if TYPE_CHECKING:
+    from tilewright.base import llvm_library
+else:
+    llvm_library = lazy_import("tilewright.base.llvm_library")
 
 
 class Host(NamedTuple):
@@ -44,13 +47,17 @@ def host() -> Host:
     """The processor of this machine."""
     library, told = library_state(), processor_identity()
     if library is None or told is None:
-        triple, cpu, *features = _ask()
+        triple, cpu, *features = llvm_library.host_facts()
     else:
         circumstances = (*library, sys.platform, platform.machine(), *told)
-        answer = cached_fact("processor", circumstances, lambda: json.dumps(_ask()))
+        answer = cached_fact("processor", circumstances, _facts_as_json)
         triple, cpu, *features = json.loads(answer)
     on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")
     return Host(triple, cpu, on, off)
+
+
+def _facts_as_json() -> str:
+    return json.dumps(llvm_library.host_facts())
 
 
 def processor_identity() -> list[Any] | None:

@@ -23,13 +23,14 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from tilewright.base.hooks import Alias, Chain, Hook
 from tilewright.base.hooks import HookChain as HookChain
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
+from tilewright.base.spelling import similar
 
-get_close_matches = late("difflib:get_close_matches")
-_default_of_other = late("tilewright.base.triton_knobs:default")
-_other_group = late("tilewright.base.triton_knobs:group")
-_other_may_be_set = late("tilewright.base.triton_knobs:may_be_set")
-_render_others = late("tilewright.base.triton_knobs:render")
+if TYPE_CHECKING:
+    from tilewright.base import triton_knobs
+else:
+    triton_knobs = lazy_import("tilewright.base.triton_knobs")
+
 
 T = TypeVar("T")
 
@@ -261,7 +262,7 @@ class Group:
 
         def __getattr__(self, name: str) -> Any:
             try:
-                return _default_of_other(type(self).__name__.lower(), name)
+                return triton_knobs.default(type(self).__name__.lower(), name)
             except KeyError:
                 raise self._unknown(name) from None
 
@@ -269,7 +270,7 @@ class Group:
         known = isinstance(getattr(type(self), name, None), Knob | Hook | Chain | Alias)
         if known:
             object.__setattr__(self, name, value)
-        elif not _other_may_be_set(type(self).__name__.lower(), name, value):
+        elif not triton_knobs.may_be_set(type(self).__name__.lower(), name, value):
             raise self._unknown(name)
         elif value is env:
             self.__dict__.pop(name, None)
@@ -277,7 +278,7 @@ class Group:
             self.__dict__[name] = value
 
     def _unknown(self, name: str) -> AttributeError:
-        near = get_close_matches(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
+        near = similar(name, [n for n in dir(type(self)) if n[0] != "_"], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         return AttributeError(f"there is no setting {type(self).__name__.lower()}.{name}{hint}")
 
@@ -620,11 +621,11 @@ def render_docs() -> str:
             variables = ", ".join(f"`{variable}`" for variable in knob.names)
             keyed = "yes" if knob.keyed else ""
             lines.append(f"| `{name}` | {variables} | `{knob.default!r}` | {keyed} | {knob.doc} |")
-    return "\n".join([*lines, *_render_others()]) + "\n"
+    return "\n".join([*lines, *triton_knobs.render()]) + "\n"
 
 
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Groups of settings that only Triton has."""
-        return _other_group(name)
+        return triton_knobs.group(name)

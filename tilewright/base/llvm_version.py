@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 from functools import cache
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from tilewright.base.fact_cache import cached_fact, file_state
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 
-_ask = late("tilewright.base.llvm_library:version")
+if TYPE_CHECKING:
+    from tilewright.base import llvm_library
+else:
+    llvm_library = lazy_import("tilewright.base.llvm_library")
 
 
 @cache
 def llvm_version() -> str:
     """LLVM's version: ``22.1.0``."""
     state = library_state()
-    return _ask() if state is None else cached_fact("LLVM", state, _ask)
+    if state is None:
+        return llvm_library.version()
+    return cached_fact("LLVM", state, llvm_library.version)
 
 
 @cache

@@ -9,49 +9,63 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright import language
+from tilewright.base.lazy_import import lazy_import
+from tilewright.compiler import version
+from tilewright.frontend import source
+from tilewright.language import values
+from tilewright.language.tensor_descriptor import tensor_descriptor
+from tilewright.runtime import jit
+from tilewright.targets import protocol
+
+if TYPE_CHECKING:
+    from tilewright.compat import compiling, functions, managers
+else:
+    compiling = lazy_import("tilewright.compat.compiling")
+    functions = lazy_import("tilewright.compat.functions")
+    managers = lazy_import("tilewright.compat.managers")
 
 _LANGUAGE = "language"
 
-EXTRAS: Mapping[str, Mapping[str, late]] = {
+EXTRAS: Mapping[str, Mapping[str, Callable[[], object]]] = {
     "compiler": {
-        "GPUTarget": late("tilewright.targets.protocol:GPUTarget"),
-        "LazyDict": late("tilewright.compat.compiling:LazyDict"),
-        "get_cache_key": late("tilewright.compat.compiling:get_cache_key"),
-        "max_shared_mem": late("tilewright.compat.compiling:max_shared_mem"),
+        "GPUTarget": lambda: protocol.GPUTarget,
+        "LazyDict": lambda: compiling.LazyDict,
+        "get_cache_key": lambda: compiling.get_cache_key,
+        "max_shared_mem": lambda: compiling.max_shared_mem,
     },
     "language.core": {
-        "_unwrap_if_constexpr": late("tilewright.language.values:unwrap"),
-        "constexpr_function": late("tilewright.runtime.jit:constexpr_function"),
-        "semantic": late("tilewright.language:semantic"),
-        "tensor_descriptor_base": late("tilewright.language.tensor_descriptor:tensor_descriptor"),
+        "_unwrap_if_constexpr": lambda: values.unwrap,
+        "constexpr_function": lambda: jit.constexpr_function,
+        "semantic": lambda: language.semantic,
+        "tensor_descriptor_base": lambda: tensor_descriptor,
     },
     "language.standard": {
-        "_is_power_of_two": late("tilewright.compat.functions:is_power_of_two"),
-        "_log2": late("tilewright.compat.functions:log2"),
+        "_is_power_of_two": lambda: functions.is_power_of_two,
+        "_log2": lambda: functions.log2,
     },
     "runtime.cache": {
-        "CacheManager": late("tilewright.compat.managers:CacheManager"),
-        "FileCacheManager": late("tilewright.compat.managers:FileCacheManager"),
-        "_base32": late("tilewright.compat.managers:base32"),
-        "get_cache_key": late("tilewright.compat.compiling:get_cache_key"),
-        "get_cache_manager": late("tilewright.compat.managers:get_cache_manager"),
-        "get_dump_manager": late("tilewright.compat.managers:get_dump_manager"),
-        "get_override_manager": late("tilewright.compat.managers:get_override_manager"),
-        "make_so_cache_key": late("tilewright.compat.managers:make_so_cache_key"),
-        "triton_key": late("tilewright.compiler.version:compiler_key"),
+        "CacheManager": lambda: managers.CacheManager,
+        "FileCacheManager": lambda: managers.FileCacheManager,
+        "_base32": lambda: managers.base32,
+        "get_cache_key": lambda: compiling.get_cache_key,
+        "get_cache_manager": lambda: managers.get_cache_manager,
+        "get_dump_manager": lambda: managers.get_dump_manager,
+        "get_override_manager": lambda: managers.get_override_manager,
+        "make_so_cache_key": lambda: managers.make_so_cache_key,
+        "triton_key": lambda: version.compiler_key,
     },
     "runtime.jit": {
-        "KernelParam": late("tilewright.frontend.source:KernelParam"),
-        "T": late("tilewright.compat.compiling:T"),
-        "get_jit_fn_file_line": late("tilewright.compat.compiling:get_jit_fn_file_line"),
-        "mangle_type": late("tilewright.compat.compiling:mangle_type"),
-        "native_specialize_impl": late("tilewright.compat.compiling:native_specialize_impl"),
+        "KernelParam": lambda: source.KernelParam,
+        "T": lambda: compiling.T,
+        "get_jit_fn_file_line": lambda: compiling.get_jit_fn_file_line,
+        "mangle_type": lambda: compiling.mangle_type,
+        "native_specialize_impl": lambda: compiling.native_specialize_impl,
     },
 }
-"""The objects by module and name."""
+"""By module and name, functions that return the object."""
 
 OF_THE_LANGUAGE = ("language.core", "language.standard")
 """Modules in which every name of `triton.language` is also available."""
@@ -80,7 +94,7 @@ class _Extras:
     def __init__(
         self,
         module: ModuleType,
-        extras: Mapping[str, late],
+        extras: Mapping[str, Callable[[], object]],
         more: ModuleType | None,
         before: Callable[[str], Any] | None,
     ) -> None:
@@ -88,7 +102,7 @@ class _Extras:
 
     def __call__(self, name: str) -> Any:
         if name in self.extras:
-            found = self.extras[name].load()
+            found = self.extras[name]()
         elif self.more is not None and name in self.more.__all__:
             found = getattr(self.more, name)
         elif self.before is not None:

@@ -6,20 +6,22 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Times
+from tilewright.compiler.overrides import dump, stage_overrides
 from tilewright.compiler.source import IRSource, Source, digest
 from tilewright.compiler.version import compiler_key
 from tilewright.targets.protocol import GPUTarget, Target
 from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
-build = late("tilewright.compiler.build:build")
-dump = late("tilewright.compiler.overrides:dump")
-stage_overrides = late("tilewright.compiler.overrides:stage_overrides")
+if TYPE_CHECKING:
+    from tilewright.compiler import build
+else:
+    build = lazy_import("tilewright.compiler.build")
 
 
 class KernelStore(Protocol):
@@ -122,7 +124,7 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
     key = cache_key(source, device, options)
     replaced = stage_overrides(source, device, options) if knobs.compilation.override else {}
     if replaced or not source.cacheable():
-        return build(source, device, options, key, replaced), False
+        return build.build(source, device, options, key, replaced), False
     store = _store_of()
     found = None if knobs.compilation.always_compile else _load(store, key, source)
     if found is not None:
@@ -132,7 +134,7 @@ def _found_or_built(source: Source, device: GPUTarget, options: Any) -> tuple[Co
         found = None if knobs.compilation.always_compile else _load(store, key, source)
         if found is not None:
             return found, True
-        found = build(source, device, options, key)
+        found = build.build(source, device, options, key)
         store.put(key, found.files(binary_only=knobs.compilation.store_binary_only))
         found.stored_at = store.path(key)
     return found, False

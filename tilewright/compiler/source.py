@@ -7,21 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.digest import sha256
+from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import Pointer, Shared, Tile, Type
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
 
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
-
-
 if TYPE_CHECKING:
+    from tilewright.frontend import build
     from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir import parser, verify
     from tilewright.ir.core import Module
+else:
+    build = lazy_import("tilewright.frontend.build")
+    parser = lazy_import("tilewright.ir.parser")
+    verify = lazy_import("tilewright.ir.verify")
 
-build_module = late("tilewright.frontend.build:build_module")
-parse_module = late("tilewright.ir.parser:parse_module")
-verify_module = late("tilewright.ir.verify:verify_module")
 
 CONSTEXPR = "constexpr"
 IR_EXTENSIONS = (".ttir", ".ir")
@@ -175,7 +176,7 @@ class ASTSource:
         Raises:
             CompilationError: the kernel is invalid.
         """
-        return build_module(self.fn, self.signature, self.constants, self.attrs, options)
+        return build.build_module(self.fn, self.signature, self.constants, self.attrs, options)
 
     def parse_options(self) -> dict[str, Any]:
         """Options specified by the source: none."""
@@ -215,8 +216,8 @@ class IRSource:
         self.constexprs = self.constants
 
     def _parse(self) -> Module:
-        module = parse_module(self.text, str(self.path))
-        verify_module(module)
+        module = parser.parse_module(self.text, str(self.path))
+        verify.verify_module(module)
         return module
 
     def hash(self) -> str:

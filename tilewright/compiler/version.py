@@ -11,11 +11,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from tilewright.base.digest import sha256
 from tilewright.base.fact_cache import cached_fact
-from tilewright.base.late import late
-
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
-
 
 VERSION = "0.1.0"
 PACKAGE = Path(__file__).parents[1]

@@ -13,13 +13,10 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import coded
-from tilewright.base.late import late
+from tilewright.base.digest import sha256
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.aggregate import is_aggregate_class, sources
 from tilewright.language.values import constexpr, is_builtin
-
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
-
 
 if TYPE_CHECKING:
     from tilewright.frontend.source import JITCallable

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.base.diagnostics import IRError, Loc
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.define import REGISTRY, Field
 from tilewright.ir.types import BY_SHORT, Pointer, Shared, Tile, Type, text_of
 
 if TYPE_CHECKING:
+    from tilewright.layout import text
     from tilewright.layout.linear import LinearLayout
+else:
+    text = lazy_import("tilewright.layout.text")
 
-parse_layout = late("tilewright.layout.text:parse")
 
 Placed = tuple[Type, "LinearLayout | None"]  # the type and the layout of a value
 
@@ -177,7 +179,7 @@ class _Parser:
         t.expect("=")
         loc = t.loc
         try:
-            self.layouts[name] = parse_layout(_unquote(t.expect_kind("string")))
+            self.layouts[name] = text.parse(_unquote(t.expect_kind("string")))
         except ValueError as error:
             t.fail(str(error), "layout", loc)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.numbers import encode
 from tilewright.ir.types import FP8E4B8, FP8E4B15, FP8E5B16, FP16, FP32, FP64, DType
 
-fraction = late("fractions:Fraction")
+if TYPE_CHECKING:
+    import fractions
+else:
+    fractions = lazy_import("fractions")
+
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 
@@ -161,7 +165,7 @@ def _exact_fma(x: float, y: float, z: float) -> float:
         return x * y + z
     if not math.isfinite(z):
         return z
-    exact = fraction(x) * fraction(y) + fraction(z)
+    exact = fractions.Fraction(x) * fractions.Fraction(y) + fractions.Fraction(z)
     if exact == 0:
         return x * y + z  # determines the sign of the zero
     try:

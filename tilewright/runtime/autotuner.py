@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import AutotunerError, OutOfResources, PTXASError
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.runtime import driver
 from tilewright.runtime.bench import do_bench_cudagraph
@@ -53,6 +53,11 @@ from tilewright.runtime.tuning.search import (
 )
 from tilewright.targets.registry import target as find_target
 
+if TYPE_CHECKING:
+    from tilewright.runtime.native import launcher
+else:
+    launcher = lazy_import("tilewright.runtime.native.launcher")
+
 __all__ = [
     "Autotuner",
     "Config",
@@ -65,7 +70,6 @@ __all__ = [
     "import_tuning",
 ]
 
-_chosen = late("tilewright.runtime.native.launcher:Chosen")
 _tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
 
 
@@ -179,7 +183,9 @@ class Autotuner(NativeInterface):
         if inner is None or type(self).run is not Autotuner.run or type(self.configs) is not list:
             return None
         own = vars(self)
-        stage = _chosen(self, [(own, name) for name in ("run", "fn", "configs", "cache", "keys")])
+        stage = launcher.Chosen(
+            self, [(own, name) for name in ("run", "fn", "configs", "cache", "keys")]
+        )
         return Chain(inner.kernel, [stage, *inner.stages])
 
     def known_config(self, named: dict[str, Any]) -> Config | None:

@@ -34,15 +34,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.digest import sha256
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 
-sha256 = late("hashlib:sha256")  # OpenSSL behind it takes 2 ms to load
+if TYPE_CHECKING:
+    from tilewright.runtime import cache_maintenance
+else:
+    cache_maintenance = lazy_import("tilewright.runtime.cache_maintenance")
 
-
-_sweep = late("tilewright.runtime.cache_maintenance:sweep")
 
 _MAGIC = b"TWCACHE1"
 _DIGEST = slice(8, 40)
@@ -220,7 +223,7 @@ class DiskCache:
                 private.unlink()
             return error
         if _is_turn(key, len(entry), self.bound):
-            _sweep(self)
+            cache_maintenance.sweep(self)
         return None
 
     @property
@@ -235,7 +238,7 @@ class DiskCache:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (self.root, folder):
             part.mkdir(mode=0o700, exist_ok=True)
-        _sweep(self)
+        cache_maintenance.sweep(self)
 
     def _warn(self, error: OSError) -> None:
         if self._warned:

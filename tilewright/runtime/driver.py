@@ -19,20 +19,21 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.language.target_info import install_host_target
 from tilewright.targets.protocol import GPUTarget
 
-_wall_clock = late("tilewright.runtime.bench:WallClock")
-_do_bench = late("tilewright.runtime.bench:do_bench")
-_cpu_name = late("tilewright.runtime.devices.cpu:processor_name")
-_cpu_gbps = late("tilewright.runtime.devices.cpu_peaks:peak_gbps")
-_cpu_tflops = late("tilewright.runtime.devices.cpu_peaks:peak_tflops")
-_peaks = late("tilewright.runtime.peaks:Peaks")
-_cpu_threads = late("tilewright.runtime.devices.cpu:thread_count")
-
 if TYPE_CHECKING:
+    from tilewright.runtime import bench, peaks
+    from tilewright.runtime.devices import cpu, cpu_peaks
+    from tilewright.runtime.drivers import cuda
     from tilewright.runtime.peaks import Peaks
+else:
+    bench = lazy_import("tilewright.runtime.bench")
+    cpu = lazy_import("tilewright.runtime.devices.cpu")
+    cuda = lazy_import("tilewright.runtime.drivers.cuda")
+    cpu_peaks = lazy_import("tilewright.runtime.devices.cpu_peaks")
+    peaks = lazy_import("tilewright.runtime.peaks")
 
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
 """Contiguous bytes in this process."""
@@ -159,7 +160,11 @@ class CpuUtils:
     def get_device_properties(self, index: int) -> dict[str, Any]:
         """Device properties under their customary names: a multiprocessor is a thread, and shared
         memory is unlimited."""
-        return {"multiprocessor_count": _cpu_threads(), "max_shared_mem": 1 << 30, "warpSize": 1}
+        return {
+            "multiprocessor_count": cpu.thread_count(),
+            "max_shared_mem": 1 << 30,
+            "warpSize": 1,
+        }
 
 
 class CpuDriver:
@@ -198,7 +203,7 @@ class CpuDriver:
         ctypes.memmove(address, data.ctypes.data, data.nbytes)
 
     def clock(self, index: int) -> Any:
-        return _wall_clock()
+        return bench.WallClock()
 
     def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
         return SavedBytes(self, index, address, size)
@@ -207,22 +212,26 @@ class CpuDriver:
         return available_memory()
 
     def describe(self, index: int) -> str:
-        return f"{_cpu_name()}, {_cpu_threads()} threads"
+        return f"{cpu.processor_name()}, {cpu.thread_count()} threads"
 
     def peak_gbps(self, index: int) -> float:
-        return _cpu_gbps()
+        return cpu_peaks.peak_gbps()
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
-        return _cpu_tflops(element, clock)
+        return cpu_peaks.peak_tflops(element, clock)
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
         if arch:
             return  # the limits of other processors are not known
-        name = f"{_cpu_name()}, {_cpu_threads()} threads"
-        yield _peaks(name, _cpu_gbps(), lambda element, matrix: _cpu_tflops(element, None))
+        name = f"{cpu.processor_name()}, {cpu.thread_count()} threads"
+        yield peaks.Peaks(
+            name,
+            cpu_peaks.peak_gbps(),
+            lambda element, matrix: cpu_peaks.peak_tflops(element, None),
+        )
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        return partial(_do_bench, device="cpu")
+        return partial(bench.do_bench, device="cpu")
 
     def get_active_torch_device(self) -> Any:
         torch = sys.modules.get("torch")
@@ -231,16 +240,16 @@ class CpuDriver:
         return torch.device("cpu")
 
 
-DRIVERS: dict[str, Callable[[], Any]] = {
-    "cpu": CpuDriver,
-    "cuda": late("tilewright.runtime.drivers.cuda:CudaDriver"),
+DRIVERS: dict[str, Callable[[], Callable[[], Any]]] = {
+    "cpu": lambda: CpuDriver,
+    "cuda": lambda: cuda.CudaDriver,
 }
-"""Factories of drivers by device type."""
+"""Functions that return the class of the driver of a device type, which is loaded lazily."""
 
 
 @cache
 def _made(device_type: str) -> Any:
-    return DRIVERS[device_type]()
+    return DRIVERS[device_type]()()
 
 
 # -- the active driver ----------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.interface import Chain, NativeInterface
 
-_computed = late("tilewright.runtime.native.launcher:Computed")
+if TYPE_CHECKING:
+    from tilewright.runtime.native import launcher
+else:
+    launcher = lazy_import("tilewright.runtime.native.launcher")
 
 
 class Heuristics(NativeInterface):
@@ -33,7 +36,7 @@ class Heuristics(NativeInterface):
         if inner is None or type(self).run is not Heuristics.run or type(self.values) is not dict:
             return None
         own = vars(self)
-        stage = _computed(self.values, [(own, name) for name in ("run", "fn", "values")])
+        stage = launcher.Computed(self.values, [(own, name) for name in ("run", "fn", "values")])
         return Chain(inner.kernel, [stage, *inner.stages])
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:

@@ -14,14 +14,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.runtime.wrappers import MockTensor
 
 if TYPE_CHECKING:
+    from tilewright.runtime.native import launcher
     from tilewright.runtime.native.launcher import Launcher, Stage
-
-make_launcher = late("tilewright.runtime.native.launcher:make_launcher")
+else:
+    launcher = lazy_import("tilewright.runtime.native.launcher")
 
 
 class KernelInterface:
@@ -99,13 +100,12 @@ class NativeInterface(KernelInterface):
             if self._launcher is None:
                 chain = self.native_chain()
                 if chain is not None:
-                    self._launcher = make_launcher(
+                    self._launcher = launcher.make_launcher(
                         chain.kernel, self.fall_back, chain.stages, self._warm
                     )
                 if self._launcher is not None and chain is not None:
                     chain.kernel.launchers.add(self._launcher)
-            launcher = self._launcher
-            bind = launcher.bind if launcher else super().__getitem__
+            bind = self._launcher.bind if self._launcher else super().__getitem__
             vars(self)["_bind"] = bind
             return bind
 
@@ -127,8 +127,8 @@ class NativeInterface(KernelInterface):
             inner = inner.fn
         with _lock:
             launchers = list(inner.launchers)
-        for launcher in launchers:
-            launcher.forget()
+        for one in launchers:
+            one.forget()
 
     def bind(self, *args: Any, grid: Any, **kwargs: Any) -> Callable[[], Any]:
         self._prepare()

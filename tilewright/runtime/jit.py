@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tilewright.base import knobs
-from tilewright.base.late import late
 from tilewright.base.lazy import cached_property
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
@@ -47,9 +47,11 @@ from tilewright.targets.protocol import GPUTarget, Target, UnknownOptionError, o
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
+    from tilewright.runtime import argument_errors
     from tilewright.runtime.native.launcher import Launcher
+else:
+    argument_errors = lazy_import("tilewright.runtime.argument_errors")
 
-with_argument_name = late("tilewright.runtime.argument_errors:with_argument_name")
 
 Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
 _watchers: list[Watcher] = []
@@ -227,7 +229,9 @@ class JITFunction(SourceFunction, NativeInterface):
         try:
             values, slots, key, options = self.binder(*args, **kwargs)
         except (TypeError, OverflowError) as error:
-            raise with_argument_name(error, self.__name__, self.signature, args, kwargs) from None
+            raise argument_errors.with_argument_name(
+                error, self.__name__, self.signature, args, kwargs
+            ) from None
         if self.used_global_vals:
             self._check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None

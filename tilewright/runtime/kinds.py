@@ -16,11 +16,11 @@ Each argument gets a *spec*, the pair (type string, key); see `specialize.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.types import scalar_type
 from tilewright.runtime.descriptors import (
     DESCRIPTORS,
@@ -30,6 +30,15 @@ from tilewright.runtime.descriptors import (
     parts_of,
 )
 from tilewright.runtime.tensors import READERS, SHORT, find_reader
+
+if TYPE_CHECKING:
+    from tilewright.runtime.native import read, read_parts, read_tensors
+    from tilewright.runtime.native.read import Argument
+    from tilewright.runtime.native.routine import Routine
+else:
+    read = lazy_import("tilewright.runtime.native.read")
+    read_parts = lazy_import("tilewright.runtime.native.read_parts")
+    read_tensors = lazy_import("tilewright.runtime.native.read_tensors")
 
 Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple."""
@@ -297,12 +306,17 @@ class _NamedKeys(tuple[Any, ...]):
 # -- the table ------------------------------------------------------------------------------------
 
 
+Read: TypeAlias = "Callable[[Routine, Argument, Kind], None]"
+"""Generates the native code that reads an argument of a kind."""
+
+
 class Kind(NamedTuple):
     """A row of the table.
 
     name: names it, for whoever reads the generated code.
     bind: in Python: (slot, spec) of a value.
-    read: natively: writes the code that does the same (`native/read.py`).
+    read: returns the function that generates the native code for the same (`native/read.py`);
+        its module is imported lazily.
     types: exact types of its values; ``"torch:Tensor"`` for one of a module that this package
         does not import.
     base: subclasses of this class are recognised too; `tuple` alone can be.
@@ -317,7 +331,7 @@ class Kind(NamedTuple):
 
     name: str
     bind: Callable[[Arguments, Kind, Any, Mode], tuple[Any, Spec]]
-    read: Callable[..., Any]
+    read: Callable[[], Read]
     types: tuple[type | str, ...] = ()
     base: type | None = None
     met: Mapping[type, Any] | None = None
@@ -327,36 +341,40 @@ class Kind(NamedTuple):
     facts: tuple[Fact, ...] = ()
 
 
-read_tuple = late("tilewright.runtime.native.read_parts:read_tuple")
-read_descriptor = late("tilewright.runtime.native.read_parts:read_descriptor")
-read_array = late("tilewright.runtime.native.read_tensors:read_array")
-read_torch = late("tilewright.runtime.native.read_tensors:read_torch")
-read_foreign = late("tilewright.runtime.native.read_tensors:read_foreign")
-read_int = late("tilewright.runtime.native.read:read_int")
-read_float = late("tilewright.runtime.native.read:read_float")
-read_bool = late("tilewright.runtime.native.read:read_bool")
-read_none = late("tilewright.runtime.native.read:read_none")
-
 _POINTER = frozenset(["pointer"])
 
 TUPLE = Kind(
-    "tuple", _bind_tuple, read_tuple, base=tuple, matches=lambda value: isinstance(value, tuple)
+    "tuple",
+    _bind_tuple,
+    lambda: read_parts.read_tuple,
+    base=tuple,
+    matches=lambda value: isinstance(value, tuple),
 )
 DESCRIPTOR = Kind(
-    "descriptor", _bind_descriptor, read_descriptor, met=DESCRIPTORS, matches=is_descriptor
+    "descriptor",
+    _bind_descriptor,
+    lambda: read_parts.read_descriptor,
+    met=DESCRIPTORS,
+    matches=is_descriptor,
 )
-ARRAY = Kind("array", _bind_tensor, read_array, types=(np.ndarray,), annotated=_POINTER)
+ARRAY = Kind(
+    "array",
+    _bind_tensor,
+    lambda: read_tensors.read_array,
+    types=(np.ndarray,),
+    annotated=_POINTER,
+)
 TORCH = Kind(
     "torch",
     _bind_tensor,
-    read_torch,
+    lambda: read_tensors.read_torch,
     types=("torch:Tensor", "torch.nn:Parameter"),
     annotated=_POINTER,
 )
 FOREIGN = Kind(
     "foreign tensor",
     _bind_tensor,
-    read_foreign,
+    lambda: read_tensors.read_foreign,
     met=READERS,
     matches=lambda value: find_reader(value) is not None,
     annotated=_POINTER,
@@ -364,7 +382,7 @@ FOREIGN = Kind(
 INT = Kind(
     "int",
     _bind_int,
-    read_int,
+    lambda: read.read_int,
     types=(int,),
     matches=lambda value: isinstance(value, int),
     annotated=frozenset(["int"]),
@@ -373,16 +391,18 @@ INT = Kind(
 FLOAT = Kind(
     "float",
     _bind_float,
-    read_float,
+    lambda: read.read_float,
     types=(float, np.float64),
     matches=lambda value: isinstance(value, float),
     annotated=frozenset(["float"]),
 )
-BOOL = Kind("bool", _bind_bool, read_bool, types=(bool,), annotated=frozenset(["bool"]))
+BOOL = Kind(
+    "bool", _bind_bool, lambda: read.read_bool, types=(bool,), annotated=frozenset(["bool"])
+)
 NONE = Kind(
     "None",
     _bind_none,
-    read_none,
+    lambda: read.read_none,
     types=(type(None),),
     annotated=frozenset(["pointer", "bool", "float", "narrow", "int"]),
 )

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.fact_cache import install_fact_store
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
@@ -23,6 +23,13 @@ from tilewright.runtime.cache import disk_cache
 from tilewright.runtime.descriptors import is_descriptor, parts_of
 from tilewright.runtime.placement import device_of, devices_of, require_cpu
 from tilewright.runtime.tensors import CPU, find_reader
+
+if TYPE_CHECKING:
+    from tilewright.runtime.launchers import cpu, cuda, interpreter
+else:
+    cpu = lazy_import("tilewright.runtime.launchers.cpu")
+    cuda = lazy_import("tilewright.runtime.launchers.cuda")
+    interpreter = lazy_import("tilewright.runtime.launchers.interpreter")
 
 Path = tuple[int, ...]
 Grid = tuple[int, int, int]
@@ -130,9 +137,9 @@ def start_told(
 
 
 LOADERS: dict[str, Callable[[CompiledKernel], Launch]] = {
-    "cpu": late("tilewright.runtime.launchers.cpu:CpuLaunch"),
-    "cuda": late("tilewright.runtime.launchers.cuda:CudaLaunch"),
-    "interpreter": late("tilewright.runtime.launchers.interpreter:InterpreterLaunch"),
+    "cpu": lambda kernel: cpu.CpuLaunch(kernel),
+    "cuda": lambda kernel: cuda.CudaLaunch(kernel),
+    "interpreter": lambda kernel: interpreter.InterpreterLaunch(kernel),
 }
 
 COPYING = frozenset({"interpreter"})

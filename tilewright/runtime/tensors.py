@@ -18,12 +18,17 @@ import ctypes
 import sys
 from collections.abc import Callable
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from tilewright.runtime.devices import cuda
+else:
+    cuda = lazy_import("tilewright.runtime.devices.cuda")
 
 Reading: TypeAlias = tuple[int, str, str, int, int, bool]
 """The result of a reader: (address, element, device, low, high, writable).
@@ -45,7 +50,6 @@ UNKNOWN = -1
 CPU = "cpu"
 CUDA = "cuda"
 
-_cuda_index_of = late("tilewright.runtime.devices.cuda:index_of")
 
 # Interned names: they are compared on each launch, and identity is the fastest comparison.
 CUDA_NAMES = [f"{CUDA}:{index}" for index in range(64)]
@@ -143,7 +147,7 @@ def _read_torch(tensor: Any) -> Reading:
 
 def _cuda_name(address: int) -> str:
     """The name of the GPU that owns an address, according to the driver."""
-    index = _cuda_index_of(address)
+    index = cuda.index_of(address)
     return CUDA if index is None else CUDA_NAMES[index]
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.base.late import late
+from tilewright.base.digest import sha256
 from tilewright.targets.protocol import GPUTarget
-
-sha256 = late("hashlib:sha256")  # loads OpenSSL, which takes 2 ms
 
 
 class BaseBackend:

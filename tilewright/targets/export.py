@@ -180,7 +180,7 @@ class Exporter(Protocol):
     """Writes a compiled kernel to files; returns their contents by suffix."""
 
     def __call__(
-        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], export: Export
+        self, stages: Mapping[str, Stage], metadata: Mapping[str, Any], export: Export, /
     ) -> dict[str, bytes]: ...
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.spelling import similar
 
 if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
     from tilewright.frontend.options import FrontendOptions
@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # `GPUTarget` must be available without loading the compiler
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
 
-get_close_matches = late("difflib:get_close_matches")
 
 Stage = str | bytes
 AnyOptions = TypeVar("AnyOptions")
@@ -164,7 +163,7 @@ class UnknownOptionError(KeyError):
         parts = [f"Keyword argument {self.name} was specified but unrecognised"]
         if self.parameters:
             parts.append(f"the kernel's parameters are ({', '.join(self.parameters)})")
-        near = get_close_matches(self.name, sorted([*self.known, *self.parameters]), 1)
+        near = similar(self.name, sorted([*self.known, *self.parameters]), 1)
         return "; ".join([*parts, *[f"did you mean {n}?" for n in near]])
 
 

@@ -14,31 +14,44 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Target
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
+    from tilewright.targets.cpu import export as cpu_export
+    from tilewright.targets.cpu import target as cpu_target
     from tilewright.targets.export import Exporter
+    from tilewright.targets.interpreter import target as interpreter_target
+    from tilewright.targets.nvidia import export as nvidia_export
+    from tilewright.targets.nvidia import target as nvidia_target
+else:
+    metadata = lazy_import("importlib.metadata")
+    cpu_export = lazy_import("tilewright.targets.cpu.export")
+    cpu_target = lazy_import("tilewright.targets.cpu.target")
+    interpreter_target = lazy_import("tilewright.targets.interpreter.target")
+    nvidia_export = lazy_import("tilewright.targets.nvidia.export")
+    nvidia_target = lazy_import("tilewright.targets.nvidia.target")
 
 GROUP = "tilewright.targets"
 DEFAULT = "cpu"
 
 Factory = Callable[..., Target]
 
-_entry_points = late("importlib.metadata:entry_points")
-
-# A target's compiler, and with it LLVM, is loaded by the first compilation for it.
-BUILT_IN: dict[str, Factory] = {
-    "cpu": late("tilewright.targets.cpu.target:CpuTarget"),
-    "cuda": late("tilewright.targets.nvidia.target:NvidiaTarget"),
-    "interpreter": late("tilewright.targets.interpreter.target:InterpreterTarget"),
+# Functions that return the class of a target, whose module, and with it LLVM, is imported by the
+# first compilation for it.
+BUILT_IN: dict[str, Callable[[], Factory]] = {
+    "cpu": lambda: cpu_target.CpuTarget,
+    "cuda": lambda: nvidia_target.NvidiaTarget,
+    "interpreter": lambda: interpreter_target.InterpreterTarget,
 }
 
-# Functions that export a compiled kernel to files for C programs.
-EXPORTERS: dict[str, Exporter] = {
-    "cpu": late("tilewright.targets.cpu.export:export"),
-    "cuda": late("tilewright.targets.nvidia.export:export"),
+# Functions that return the function that exports a compiled kernel to files for C programs.
+EXPORTERS: dict[str, Callable[[], Exporter]] = {
+    "cpu": lambda: cpu_export.export,
+    "cuda": lambda: nvidia_export.export,
 }
 
 # Prefixes of architectures that imply the target: sm_90.
@@ -63,7 +76,7 @@ def _plug_ins() -> dict[str, Any]:
     """Entry points of the group by name."""
     # Reading the installed distributions takes longer than importing this whole package (28 ms
     # measured), so it is done, and its module loaded, only for names that are not built in.
-    return {point.name: point for point in _entry_points(group=GROUP)}
+    return {point.name: point for point in metadata.entry_points(group=GROUP)}
 
 
 def is_built_in(name: str) -> bool:
@@ -80,7 +93,7 @@ def _factory(name: str) -> Factory:
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in BUILT_IN:
-        return BUILT_IN[name]
+        return BUILT_IN[name]()
     if name in _plug_ins():
         return _plug_ins()[name].load()
     raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")

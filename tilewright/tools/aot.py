@@ -89,8 +89,7 @@ def export_kernel(
     """
     compiler = registry.target(target)
     source, device = typed.source, device_of(target, compiler)
-    exporter = registry.EXPORTERS.get(device.backend)
-    if exporter is None:
+    if device.backend not in registry.EXPORTERS:
         raise UsageError(
             f"kernels for {device.backend} cannot be called from C; those for "
             f"{', '.join(registry.EXPORTERS)} can"
@@ -113,7 +112,7 @@ def export_kernel(
             algorithm=_algorithm(typed, options_dict(parsed)),
         )
         kernel = compile_source(source, device, parsed)
-        files = exporter(kernel.asm, kernel.metadata, asked)
+        files = registry.EXPORTERS[device.backend]()(kernel.asm, kernel.metadata, asked)
     except ExportError as error:
         raise UsageError(str(error)) from error
     return Exported(asked.symbol, stem, files, kernel)

@@ -19,16 +19,19 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 
-_csv_writer = late("csv:writer")
-_escape = late("html:escape")
-_subplots = late("matplotlib.pyplot:subplots")
-_show = late("matplotlib.pyplot:show")
-_close = late("matplotlib.pyplot:close")
-_data_frame = late("pandas:DataFrame")
+if TYPE_CHECKING:
+    import csv
+    import html
+else:
+    csv = lazy_import("csv")
+    html = lazy_import("html")
+
+pyplot: Any = lazy_import("matplotlib.pyplot")
+pandas: Any = lazy_import("pandas")
 
 
 @dataclass
@@ -87,7 +90,7 @@ class Table:
     def to_csv(self, path: str | Path, index: bool = False) -> None:
         """Write it to a file."""
         with open(path, "w", newline="", encoding="utf-8") as out:
-            _csv_writer(out).writerows([self.columns, *self.rows])
+            csv.writer(out).writerows([self.columns, *self.rows])
 
     def to_frame(self) -> Any:
         """It as a pandas.DataFrame.
@@ -95,7 +98,7 @@ class Table:
         Raises:
             ModuleNotFoundError: pandas is not installed.
         """
-        return _data_frame(self.rows, columns=self.columns)
+        return pandas.DataFrame(self.rows, columns=self.columns)
 
 
 def _text(value: Any) -> str:
@@ -203,7 +206,7 @@ def _frame(table: Table) -> Any:
 
 def _plot(benchmark: Benchmark, table: Table, show: bool, folder: str) -> None:
     try:
-        figure, axes = _subplots()
+        figure, axes = pyplot.subplots()
     except ModuleNotFoundError:
         warnings.warn(
             f"{benchmark.plot_name} is not plotted: install matplotlib "
@@ -231,13 +234,13 @@ def _plot(benchmark: Benchmark, table: Table, show: bool, folder: str) -> None:
         os.makedirs(folder, exist_ok=True)
         figure.savefig(Path(folder, f"{benchmark.plot_name}.png"))
     if show:
-        _show()
-    _close(figure)
+        pyplot.show()
+    pyplot.close(figure)
 
 
 def _write_page(path: Path, benchmarks: Iterable[Benchmark]) -> None:
     images = "\n".join(
-        f'<img src="{_escape(b.plot_name)}.png" alt="{_escape(b.plot_name)}"/>'
+        f'<img src="{html.escape(b.plot_name)}.png" alt="{html.escape(b.plot_name)}"/>'
         for b in benchmarks
         if path.with_name(f"{b.plot_name}.png").exists()
     )

@@ -59,7 +59,7 @@ def lower(
         assert features == hopper.features()
         return made
 
-    monkeypatch.setattr(target, "generate", generate)
+    monkeypatch.setattr(target.codegen, "generate", generate)
     return hopper.compile(parse_module(MODULE), ctx or PassContext(), options)
 
 

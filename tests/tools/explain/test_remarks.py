@@ -9,7 +9,7 @@ from tilewright.base import knobs
 from tilewright.compiler.build import context_for, lower
 from tilewright.compiler.pipeline import pipeline
 from tilewright.targets import registry
-from tilewright.targets.nvidia import best_cubin
+from tilewright.targets.nvidia import best_cubin, disassemble
 from tilewright.targets.nvidia import target as nvidia
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources
@@ -170,7 +170,7 @@ def test_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     used = Resources(32, 0, shared_bytes=0, constant_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
     monkeypatch.setattr(nvidia, "find_assembler", Advising)
-    monkeypatch.setattr(nvidia, "find_disassembler", lambda: None)
+    monkeypatch.setattr(disassemble, "find_disassembler", lambda: None)
     with knobs.nvidia.scope():
         knobs.nvidia.strict_products = False
         report, _ = report_of(arguments("product", HOPPER))

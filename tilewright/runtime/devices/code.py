@@ -5,13 +5,17 @@ from __future__ import annotations
 import platform
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.machine_code import MachineCode, can_hold_code, symbol_of_process
 from tilewright.runtime.devices.elf import Unsupported, is_elf, link
 
-_link_with_llvm = late("tilewright.runtime.devices.llvm:link")
+if TYPE_CHECKING:
+    from tilewright.runtime.devices import llvm
+else:
+    llvm = lazy_import("tilewright.runtime.devices.llvm")
+
 
 _unloading: list[Callable[[int], Any]] = []
 
@@ -77,4 +81,4 @@ def _load(
             pass  # where files of code cannot be mapped, LLVM's way may be open
         else:
             return held, {name: held.address + at for name, at in image.entries.items()}
-    return _link_with_llvm(code, names, imports)
+    return llvm.link(code, names, imports)

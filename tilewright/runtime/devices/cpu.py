@@ -45,12 +45,12 @@ import signal
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tilewright.base import knobs
 from tilewright.base.amx import amx_permitted
 from tilewright.base.host import host
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # for who loads code to run it
 from tilewright.runtime.devices.code import when_unloaded
@@ -58,7 +58,11 @@ from tilewright.runtime.devices.cooperative import report
 from tilewright.runtime.devices.cpu_pool import PoolCode, has_threads
 from tilewright.runtime.devices.scratch import SCRATCH
 
-PythonPool = late("tilewright.runtime.devices.python_pool:PythonPool")
+if TYPE_CHECKING:
+    from tilewright.runtime.devices import python_pool
+else:
+    python_pool = lazy_import("tilewright.runtime.devices.python_pool")
+
 
 SLICE_NS = 50_000_000
 """How long a launch stays in native code before it lets Python handle signals, in nanoseconds."""
@@ -231,7 +235,7 @@ def _make_pool() -> Pool:
                 _pool_code = _pool_code or PoolCode()
                 _pool = NativePool(_pool_code)
             else:
-                _pool = PythonPool()
+                _pool = python_pool.PythonPool()
             assert _pool is not None
         return _pool
 

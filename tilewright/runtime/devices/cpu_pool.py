@@ -7,15 +7,19 @@ import platform
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base.fact_cache import cached_bytes
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import library_state
 from tilewright.base.machine_code import symbol_of_process
 from tilewright.runtime.devices.code import LoadedCode
 
-_assemble = late("tilewright.runtime.devices.llvm:assemble")
+if TYPE_CHECKING:
+    from tilewright.runtime.devices import llvm
+else:
+    llvm = lazy_import("tilewright.runtime.devices.llvm")
+
 
 _WORKER_STACK_BYTES = 8 << 20
 
@@ -118,7 +122,7 @@ def _pool_ir() -> str:
 def _compile_pool() -> LoadedCode:
     text = _pool_ir()
     depends_on = text, sys.platform, platform.machine(), library_state()
-    code = cached_bytes("thread pool", depends_on, lambda: _assemble(text, 0))
+    code = cached_bytes("thread pool", depends_on, lambda: llvm.assemble(text, 0))
     names = ["new", "grow", "launch", "help", "cancel", "forget"]
     return LoadedCode(code, [f"pool_{name}" for name in names])
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.diagnostics import DeviceError
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.bench import do_bench
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_function import Function, Shape
@@ -16,18 +16,16 @@ from tilewright.runtime.driver import Bytes
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
+    from tilewright.runtime import peaks
+    from tilewright.runtime.devices import cuda_clock, cuda_peaks
     from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes
     from tilewright.runtime.peaks import Peaks
+else:
+    cuda_clock = lazy_import("tilewright.runtime.devices.cuda_clock")
+    cuda_peaks = lazy_import("tilewright.runtime.devices.cuda_peaks")
+    peaks = lazy_import("tilewright.runtime.peaks")
 
 # A launch needs none of this.
-_clock = late("tilewright.runtime.devices.cuda_clock:CudaClock")
-_saved_bytes = late("tilewright.runtime.devices.cuda_clock:SavedBytes")
-_free_bytes = late("tilewright.runtime.devices.cuda_clock:free_bytes")
-_model_tflops = late("tilewright.runtime.devices.cuda_peaks:model_tflops")
-_models_of = late("tilewright.runtime.devices.cuda_peaks:models_of")
-_peak_gbps = late("tilewright.runtime.devices.cuda_peaks:peak_gbps")
-_peak_tflops = late("tilewright.runtime.devices.cuda_peaks:peak_tflops")
-_peaks = late("tilewright.runtime.peaks:Peaks")
 
 WARP_SIZE = 32
 DEFAULT_ARCH = 90  # what is compiled for where no architecture is named
@@ -115,15 +113,15 @@ class CudaDriver:
 
     def clock(self, index: int) -> CudaClock:
         """Measures time on a device, in the order of its current stream."""
-        return _clock(device(index), partial(current_stream, index))
+        return cuda_clock.CudaClock(device(index), partial(current_stream, index))
 
     def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
         """A copy of a part of a device's memory, on the device, that can be put back."""
-        return _saved_bytes(device(index), address, size, partial(current_stream, index))
+        return cuda_clock.SavedBytes(device(index), address, size, partial(current_stream, index))
 
     def free_memory(self, index: int) -> int:
         """Bytes of a device's memory that nobody uses."""
-        return _free_bytes(device(index))
+        return cuda_clock.free_bytes(device(index))
 
     def describe(self, index: int) -> str:
         """What kind of device it is: kernels take as long on all of which this says the same."""
@@ -132,17 +130,17 @@ class CudaDriver:
 
     def peak_gbps(self, index: int) -> float:
         """Gigabytes a second that a device's memory moves at most."""
-        return _peak_gbps(device(index))
+        return cuda_peaks.peak_gbps(device(index))
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
         """Tera-operations a second; see `cuda_peaks`."""
-        return _peak_tflops(device(index), element, matrix, clock)
+        return cuda_peaks.peak_tflops(device(index), element, matrix, clock)
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
         """The limits of models with an architecture, which need not be here."""
         digits = "".join(c for c in str(arch) if c.isdigit())
-        for model in _models_of(int(digits or DEFAULT_ARCH)):
-            yield _peaks(model.name, model.gbps, partial(_model_tflops, model))
+        for model in cuda_peaks.models_of(int(digits or DEFAULT_ARCH)):
+            yield peaks.Peaks(model.name, model.gbps, partial(cuda_peaks.model_tflops, model))
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """What measures kernels on the current device; see `do_bench`."""

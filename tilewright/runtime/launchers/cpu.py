@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cooperative
 from tilewright.runtime.devices import cpu as device
@@ -15,14 +15,14 @@ from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.layout import CPU
 
 if TYPE_CHECKING:
+    from tilewright.runtime.launchers import host_calls
+    from tilewright.runtime.native import launcher  # not for the first launch of a process
     from tilewright.runtime.native.launcher import Start
     from tilewright.runtime.native.runtime import Runtime
+else:
+    launcher = lazy_import("tilewright.runtime.native.launcher")
+    host_calls = lazy_import("tilewright.runtime.launchers.host_calls")
 
-# The first launch of a process does without native code.
-make_start = late("tilewright.runtime.native.launcher:Start")
-slots_of = late("tilewright.runtime.native.launcher:slots_of")
-
-make_host_calls = late("tilewright.runtime.launchers.host_calls:HostCalls")
 PRINT = "tilewright_print"  # what a kernel calls to print
 
 
@@ -32,7 +32,7 @@ class CpuLaunch:
     def __init__(self, kernel: CompiledKernel) -> None:
         metadata = kernel.metadata
         called: list[str] = metadata.get("host_calls", [])
-        self._host: Any = make_host_calls() if called else None
+        self._host: Any = host_calls.HostCalls() if called else None
         imports = self._host.imports if called else {}
         self._code = device.LoadedCode(kernel.kernel, [kernel.name], imports)
         self._function: int = self._code[kernel.name]
@@ -72,7 +72,7 @@ class CpuLaunch:
         """How native code does the same as `start`; None where it cannot."""
         if self._host is not None or self._cooperative:  # each launch takes Python in any case
             return None
-        pool, slots = device.native_pool(), slots_of(self._arguments, self._types)
+        pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
         if pool is None or slots is None:
             return None
         runtime.use_pool(pool, device.SLICE_NS)
@@ -83,4 +83,4 @@ class CpuLaunch:
             "all_threads": self._all_threads,
             "scratch": self._scratch_bytes,
         }
-        return make_start(fields, {}, slots)
+        return launcher.Start(fields, {}, slots)

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Metadata
 from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
@@ -27,12 +27,11 @@ from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.layout import CUDA
 
 if TYPE_CHECKING:
+    from tilewright.runtime.native import launcher  # not for the first launch of a process
     from tilewright.runtime.native.launcher import Start
     from tilewright.runtime.native.runtime import Runtime
-
-# The first launch of a process does without native code.
-make_start = late("tilewright.runtime.native.launcher:Start")
-slots_of = late("tilewright.runtime.native.launcher:slots_of")
+else:
+    launcher = lazy_import("tilewright.runtime.native.launcher")
 
 SLOT_BYTES = 8
 
@@ -124,7 +123,7 @@ class CudaLaunch:
 
     def native_start(self, runtime: Runtime) -> Start | None:
         """How native code does the same as `start`; None where it cannot."""
-        slots = slots_of(self._arguments, self._types)
+        slots = launcher.slots_of(self._arguments, self._types)
         if slots is None or self._scratch_bytes:
             return None
         runtime.use_cuda()
@@ -140,7 +139,7 @@ class CudaLaunch:
             "work_stream": checked_stream_function(runtime.torch_stream, self._index),
             **function.native_fields(),
         }
-        return make_start(fields, objects, slots)
+        return launcher.Start(fields, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:

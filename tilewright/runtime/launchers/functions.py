@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tilewright.base.late import late
 from tilewright.compiler.artifact import CompiledKernel
+from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import FUNCTION
-
-if TYPE_CHECKING:
-    from tilewright.runtime.native.launcher import Start
-
-make_start = late("tilewright.runtime.native.launcher:Start")
-slots_of = late("tilewright.runtime.native.launcher:slots_of")
 
 
 def start_by_function(
@@ -46,4 +40,4 @@ def start_by_function(
     if stream_of is not None:
         objects["stream_of"] = stream_of
     fields = {"kind": FUNCTION, "launch": function, "function": handle}
-    return make_start(fields, objects, slots)
+    return Start(fields, objects, slots)

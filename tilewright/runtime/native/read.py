@@ -93,7 +93,7 @@ def _read_where(r: Routine, condition: V, a: Argument, kind: Kind, done: Block) 
     with r.when(condition):
         if kind.annotated != _ALWAYS:
             r.require(r.has(a.param["flags"], takes(kind)))
-        kind.read(r, a, kind)
+        kind.read()(r, a, kind)
         r.br(done)
 
 

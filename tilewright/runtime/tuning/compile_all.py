@@ -16,20 +16,22 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.config import Config
+
+if TYPE_CHECKING:
+    from tilewright.compiler import workers
+else:
+    workers = lazy_import("tilewright.compiler.workers")
 
 EARLY_CONFIGS = 6
 """So many configurations that each take long have processes started for them at once."""
 WORTH_SECONDS = 2.0
 """Compiling that takes less in all is nearly over before other processes have started."""
 
-_compiling_elsewhere = late("tilewright.compiler.workers:compiling_elsewhere")
-_may_start_processes = late("tilewright.compiler.workers:may_start_processes")
-_shared_pool = late("tilewright.compiler.workers:shared_pool")
 
 Done = tuple[Config, Exception | None]
 
@@ -56,7 +58,7 @@ class Compiling:
         self._compile = compile
         self._early = early
         self._threads: list[threading.Thread] = []
-        self._wanted = knobs.autotuning.workers if _may_start_processes() else 0
+        self._wanted = knobs.autotuning.workers if workers.may_start_processes() else 0
         self._lowered = 0
 
     def __enter__(self) -> Compiling:
@@ -105,7 +107,7 @@ class Compiling:
         if self._threads or self._wanted in (0, 1):
             return self._attempt(config)
         begin, lowered = time.perf_counter(), self._lowered
-        with _compiling_elsewhere(self):
+        with workers.compiling_elsewhere(self):
             done = self._attempt(config)
         # The first loads the compiler: it tells nothing of the others.
         seconds = (time.perf_counter() - begin) if lowered and self._lowered > lowered else 0.0
@@ -129,7 +131,7 @@ class Compiling:
         waiting = len(self._waiting)
         # One core is this process's. A process that gets one configuration is not worth its start.
         count = min(_cores() - 1, (waiting + 1) // 2) if self._wanted < 0 else self._wanted
-        pool = _shared_pool()
+        pool = workers.shared_pool()
         idle = pool.idle
         for number in range(min(count, waiting)):
             prepare = number >= idle
@@ -146,7 +148,7 @@ class Compiling:
         if prepare is not None and self._waiting:
             pool.start(*prepare)
         while (config := self._take()) is not None:
-            with _compiling_elsewhere(pool):
+            with workers.compiling_elsewhere(pool):
                 done = self._attempt(config)
             with self._more:
                 self._done.append(done)

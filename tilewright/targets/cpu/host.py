@@ -4,13 +4,17 @@ For this one no LLVM is needed, so that a kernel in the store is found without."
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tilewright.base.amx import amx_permitted
 from tilewright.base.host import host
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.targets.cpu.machine import CACHE_BYTES, Machine
 
-_changed = late("tilewright.targets.cpu.processor:changed")
-_features_of = late("tilewright.targets.cpu.processor:features_of")
+if TYPE_CHECKING:
+    from tilewright.targets.cpu import processor
+else:
+    processor = lazy_import("tilewright.targets.cpu.processor")
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
@@ -25,10 +29,10 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
         if not amx_permitted():
             named = frozenset(f for f in named if not f.startswith("amx-"))
     else:
-        named = _features_of(cpu, here.triple)
+        named = processor.features_of(cpu, here.triple)
     found, without = named, frozenset[str]()
     if features is not None:
-        found, without = _changed(named, features, here.features | here.lacks)
+        found, without = processor.changed(named, features, here.features | here.lacks)
     cache = None if cpu else _last_cache_bytes()
     return Machine(here.triple, cpu or here.cpu, found, cache or CACHE_BYTES, without)
 

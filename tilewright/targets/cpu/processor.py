@@ -13,9 +13,7 @@ import sys
 from collections.abc import Collection, Iterable
 from functools import cache
 
-from tilewright.base.late import late
-
-get_close_matches = late("difflib:get_close_matches")
+from tilewright.base.spelling import similar
 
 # Of the x86-64 psABI's levels, what the code generator asks for.
 _LEVELS: dict[str, tuple[str, ...]] = {
@@ -171,7 +169,7 @@ def changed(
     for item in filter(None, (part.strip() for part in text.split(","))):
         name = item.lstrip("+-")
         if known and name not in known:
-            near = get_close_matches(name, known, 3)
+            near = similar(name, known, 3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise ValueError(
                 f"the setting compilation.cpu_features names the feature {name!r}, which this "

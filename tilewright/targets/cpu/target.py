@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.late import late
 from tilewright.base.lazy import cached_property
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.cpu.host import host_machine
@@ -17,19 +17,20 @@ from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:
     from tilewright.base.findings import Finding
+    from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
+    from tilewright.targets.cpu import codegen, debug, doctor, emit, resources
+else:
+    emit = lazy_import("tilewright.targets.cpu.emit")
+    frontend_options = lazy_import("tilewright.frontend.options")
+    codegen = lazy_import("tilewright.targets.cpu.codegen")
+    debug = lazy_import("tilewright.targets.cpu.debug")
+    doctor = lazy_import("tilewright.targets.cpu.doctor")
+    resources = lazy_import("tilewright.targets.cpu.resources")
 
 # A kernel that is found in the store needs only the key.
-assembly = late("tilewright.targets.cpu.emit:assembly")
-compile_text = late("tilewright.targets.cpu.emit:compile_text")
-_frontend_options = late("tilewright.frontend.options:FrontendOptions")
-generate = late("tilewright.targets.cpu.codegen:generate")
-host_calls = late("tilewright.targets.cpu.debug:host_calls")
-examine = late("tilewright.targets.cpu.doctor:examine")
-plan_text = late("tilewright.targets.cpu.codegen:plan_text")
-resources_of = late("tilewright.targets.cpu.resources:resources_of")
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -86,7 +87,7 @@ class CpuTarget(BaseBackend):
         return options_from(CpuOptions, given)
 
     def frontend_options(self, options: CpuOptions) -> FrontendOptions:
-        return _frontend_options(
+        return frontend_options.FrontendOptions(
             backend_name=self.name,
             default_dot_input_precision="ieee",
             debug=options.debug,
@@ -100,29 +101,30 @@ class CpuTarget(BaseBackend):
         return ()
 
     def compile(self, module: Module, ctx: PassContext, options: CpuOptions) -> Lowered:
-        text, scratch = generate(module, self.machine, fp_fusion=options.enable_fp_fusion, ctx=ctx)
-        optimised, code = compile_text(ctx.replaced_text("llir") or text, self.machine)
+        fused = options.enable_fp_fusion
+        text, scratch = codegen.generate(module, self.machine, fp_fusion=fused, ctx=ctx)
+        optimised, code = emit.compile_text(ctx.replaced_text("llir") or text, self.machine)
         code = ctx.replacement("obj") or code
         metadata = {
             "name": module.entry.name,
             "scratch_bytes": scratch,
             "shared": 0,
-            "host_calls": host_calls(module),
+            "host_calls": debug.host_calls(module),
         }
         return Lowered({"llir": optimised, "obj": code}, metadata)
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         if stage == "plan":
-            return plan_text(str(stages["ttir"]))
+            return codegen.plan_text(str(stages["ttir"]))
         if stage != "asm":
             raise KeyError(stage)
-        return assembly(str(stages["llir"]), self.machine)
+        return emit.assembly(str(stages["llir"]), self.machine)
 
     def examine(self) -> Iterable[Finding]:
         """What it has to say of this machine."""
-        return examine(self.machine)
+        return doctor.examine(self.machine)
 
     def resources(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
-        return resources_of(self.machine, str(stages.get("asm", "")), metadata)
+        return resources.resources_of(self.machine, str(stages.get("asm", "")), metadata)

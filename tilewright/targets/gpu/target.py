@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.targets.base_backend import BaseBackend
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a kernel loaded from the disk cache needs no passes
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import Step
-
-# Imported lazily: a kernel loaded from the disk cache needs no passes.
-_steps = late("tilewright.targets.gpu.steps:steps")
+    from tilewright.targets.gpu import steps
+else:
+    steps = lazy_import("tilewright.targets.gpu.steps")
 
 
 class GpuTarget(BaseBackend):
@@ -30,4 +30,4 @@ class GpuTarget(BaseBackend):
 
     def steps(self) -> Sequence[Step]:
         """The steps common to all GPUs."""
-        return _steps()
+        return steps.steps()

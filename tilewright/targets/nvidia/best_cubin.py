@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.targets.nvidia.advice import serialises_products
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources, resources
@@ -22,7 +22,11 @@ from tilewright.targets.nvidia.occupancy import (
     ctas_with_room,
 )
 
-_thread_pool = late("concurrent.futures:ThreadPoolExecutor")
+if TYPE_CHECKING:
+    from concurrent import futures
+else:
+    futures = lazy_import("concurrent.futures")
+
 
 SHORT_PTX = 700  # lines; kernels that ptxas squeezed into 32 registers had 300 to 550
 
@@ -134,7 +138,7 @@ def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
         first = attempts.plain(ptx)
         roomy = attempts.holding(ctas, ptx) if _squeezed(first) else None
     else:
-        with _thread_pool(1) as pool:
+        with futures.ThreadPoolExecutor(1) as pool:
             second = pool.submit(attempts.holding, ctas, ptx)
             first = attempts.plain(ptx)
             roomy = second.result() if _squeezed(first) else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import PTXASError
-from tilewright.base.late import late
+from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
 from tilewright.targets.gpu.target import GpuTarget
@@ -25,31 +25,41 @@ from tilewright.targets.nvidia.features import (
 )
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
     from tilewright.base.diagnostics import Loc
     from tilewright.base.findings import Finding
+    from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
+    from tilewright.ir import machine, parser
     from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
+    from tilewright.targets.nvidia import advice as ptxas_advice
+    from tilewright.targets.nvidia import (
+        best_cubin,
+        codegen,
+        disassemble,
+        doctor,
+        emit,
+        resources,
+        steps,
+    )
     from tilewright.targets.nvidia.best_cubin import Assembled
     from tilewright.targets.nvidia.codegen import Generated
+else:
+    frontend_options = lazy_import("tilewright.frontend.options")
+    steps = lazy_import("tilewright.targets.nvidia.steps")
+    machine = lazy_import("tilewright.ir.machine")
+    codegen = lazy_import("tilewright.targets.nvidia.codegen")
+    emit = lazy_import("tilewright.targets.nvidia.emit")
+    parser = lazy_import("tilewright.ir.parser")
+    best_cubin = lazy_import("tilewright.targets.nvidia.best_cubin")
+    ptxas_advice = lazy_import("tilewright.targets.nvidia.advice")
+    resources = lazy_import("tilewright.targets.nvidia.resources")
+    disassemble = lazy_import("tilewright.targets.nvidia.disassemble")
+    doctor = lazy_import("tilewright.targets.nvidia.doctor")
 
-# Imported lazily: a kernel loaded from the disk cache needs only the target's key.
-_frontend_options = late("tilewright.frontend.options:FrontendOptions")
-_steps = late("tilewright.targets.nvidia.steps:steps")
-_machine = late("tilewright.ir.machine:GpuMachine")
-generate = late("tilewright.targets.nvidia.codegen:generate")
-_compile_text = late("tilewright.targets.nvidia.emit:compile_text")
-_parse_module = late("tilewright.ir.parser:parse_module")
-_attempts = late("tilewright.targets.nvidia.best_cubin:Attempts")
-advice_in = late("tilewright.targets.nvidia.advice:advice_in")
-_best_cubin = late("tilewright.targets.nvidia.best_cubin:best_cubin")
-resources_of = late("tilewright.targets.nvidia.resources:resources_of")
-find_disassembler = late("tilewright.targets.nvidia.disassemble:find_disassembler")
-sass = late("tilewright.targets.nvidia.disassemble:sass")
-examine = late("tilewright.targets.nvidia.doctor:examine")
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
@@ -156,7 +166,7 @@ class NvidiaTarget(GpuTarget):
         return options
 
     def frontend_options(self, options: CudaOptions) -> FrontendOptions:
-        return _frontend_options(
+        return frontend_options.FrontendOptions(
             supported_fp8_dtypes=options.supported_fp8_dtypes,
             deprecated_fp8_dot_operand_dtypes=options.deprecated_fp8_dot_operand_dtypes,
             default_dot_input_precision=options.default_dot_input_precision,
@@ -174,7 +184,7 @@ class NvidiaTarget(GpuTarget):
         )
 
     def gpu_machine(self, options: CudaOptions) -> GpuMachine:
-        return _machine(
+        return machine.GpuMachine(
             target=self.name,
             title="NVIDIA GPUs",
             lanes=WARP_SIZE,
@@ -185,17 +195,17 @@ class NvidiaTarget(GpuTarget):
         )
 
     def steps(self) -> Sequence[Step]:
-        return _steps()
+        return steps.steps()
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
         chip = self.processor
         laid_out = ctx.replaced_text("ttgir")
         if laid_out is not None:
-            module = _parse_module(laid_out, "ttgir")
-        generated = generate(module, options, chip.features, ctx)
+            module = parser.parse_module(laid_out, "ttgir")
+        generated = codegen.generate(module, options, chip.features, ctx)
         ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
         llvm = ctx.replaced_text("llir") or generated.llvm
-        llir, ptx = _compile_text(llvm, chip.llvm_cpu, ptx_version)
+        llir, ptx = emit.compile_text(llvm, chip.llvm_cpu, ptx_version)
         own_ptx = ctx.replaced_text("ptx")
         ptx = own_ptx or ptx
         stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
@@ -207,13 +217,13 @@ class NvidiaTarget(GpuTarget):
         if assembler is None:
             ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
             return Lowered(stages, metadata | {"assembler": "driver"})
-        attempts = _attempts(assembler, assembly_request(options, chip), generated.name)
+        attempts = best_cubin.Attempts(assembler, assembly_request(options, chip), generated.name)
         # Roles share out the registers that the launch gives, so their number is no one else's.
         if options.maxnreg is not None or own_ptx is not None or generated.has_roles:
             best = attempts.plain(ptx)
         else:
             threads = options.num_warps * WARP_SIZE
-            best = _best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
+            best = best_cubin.best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
         _report_advice(best, ctx, module.entry.loc, debug=options.debug)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
@@ -225,18 +235,20 @@ class NvidiaTarget(GpuTarget):
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         cubin = stages.get("cubin")
-        if stage != "sass" or not isinstance(cubin, bytes) or find_disassembler() is None:
+        if stage != "sass" or not isinstance(cubin, bytes):
             raise KeyError(stage)
-        return sass(cubin)
+        if disassemble.find_disassembler() is None:
+            raise KeyError(stage)
+        return disassemble.sass(cubin)
 
     def examine(self) -> Iterable[Finding]:
         """Findings about the installation, for `python -m tilewright doctor`."""
-        return examine()
+        return doctor.examine()
 
     def resources(
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
-        return resources_of(self.processor, metadata)
+        return resources.resources_of(self.processor, metadata)
 
 
 def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, debug: bool) -> None:
@@ -249,7 +261,7 @@ def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, deb
         PTXASError: products are serialised, other than by the calls of a debug build, and the
             setting `nvidia.strict_products` makes that an error.
     """
-    for advice in advice_in(made.log, made.ptx):
+    for advice in ptxas_advice.advice_in(made.log, made.ptx):
         ctx.missed("assemble", str(advice), advice.loc or kernel)
         if not knobs.nvidia.strict_products or (debug and advice.serialises_for_a_call):
             continue
