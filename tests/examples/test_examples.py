@@ -17,6 +17,7 @@ from tilewright.ir.passes import PassContext, Step, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.verify import verify_module
 from tilewright.targets import registry
+from tilewright.targets.cpu.host import host_machine
 from tilewright.tools.load import import_script, source_of
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,16 @@ def test_example_prints_its_checks_and_its_speed(path: Path) -> None:
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_example_gives_the_same_interpreted(path: Path) -> None:
     done = _run(path, TILEWRIGHT_INTERPRET="1")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
+def test_example_on_an_older_processor(path: Path, cpu: str) -> None:
+    """Narrower vectors, without fused products or masked accesses: other orders of sums."""
+    if not {"avx2", "fma", "f16c"} <= host_machine().features:
+        pytest.skip("this processor is older, or none of x86")
+    done = _run(path, TILEWRIGHT_CPU_NAME=cpu)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
