@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 
 from tests.frontend.kernels import SHORT, kernel_from
+from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.counting import counting_kernel
 from tilewright.autodiff.derived import Derived
+from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
+from tilewright.autodiff.points import Points
+from tilewright.autodiff.reverse import reverse_mode
 from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
 from tilewright.frontend.source import SourceFunction
@@ -107,3 +112,81 @@ def copied(args: Arrays) -> Arrays:
 def directions(rng: np.random.Generator, args: Arrays, names: Sequence[str]) -> Arrays:
     """Random arrays like those of the arguments."""
     return {name: rng.standard_normal(args[name].shape) for name in names}
+
+
+def launch_verdicts(
+    module: Module, grid: Any, args: Mapping[str, Any]
+) -> tuple[dict[str, Verdict], dict[str, Verdict]]:
+    """For each array of floats whether its loads, and its stores, touch no element twice."""
+    fn = module.entry
+    x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
+    scalars = {
+        arg: args[name]
+        for arg, name in zip(fn.args, fn.arg_names, strict=True)
+        if isinstance(args[name], int)
+    }
+    points, arrays = Points(scalars, (x, y, z)), arrays_of(fn).values()
+    return (
+        {a.name: distinct(fn, a.loads, points) for a in arrays if a.is_float},
+        {a.name: distinct(fn, a.stores, points) for a in arrays if a.is_float},
+    )
+
+
+def counts(module: Module, name: str, grid: Any, args: Arrays, *, stores: bool = False) -> Any:
+    """How often each element of an array is loaded (or stored) in a launch."""
+    counter = counting_kernel(module, name, stores=stores)
+    found = np.zeros(args[name].shape, np.int32)
+    given = copied(args)
+    interpret(cleaned(counter), grid, [given[n] for n in module.entry.arg_names] + [found])
+    return found
+
+
+def vjp(
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
+    atomic: Sequence[str] | None = None, accumulate: bool = False,
+) -> Arrays:  # fmt: skip
+    """The gradients, by reverse mode. The arguments must be as the forward kernel left them.
+
+    Args:
+        atomic: arrays whose gradients are added atomically; by default those that need it.
+    """
+    loads, stores = launch_verdicts(module, grid, args)
+    for name in cotangents:
+        assert stores[name].distinct, stores[name]
+    if atomic is None:
+        atomic = [name for name in wrt if not loads[name].distinct]
+    derived = reverse_mode(
+        module, tuple(wrt), tuple(cotangents), atomic=atomic, accumulate=accumulate
+    )
+    found = {name: np.zeros_like(args[name]) for name in wrt}
+    run_derived(derived, grid, copied(args), {"cotangent": cotangents, "gradient": found})
+    return found
+
+
+def check_gradients(
+    kernel: SourceFunction | str | Module, grid: Any, args: Arrays, wrt: Sequence[str],
+    outputs: Sequence[str], constexprs: Mapping[str, Any] | None = None, seed: int = 0,
+    rtol: float = 1e-9,
+) -> Module:  # fmt: skip
+    """Compare reverse mode with forward mode and central differences, and the schedule that is
+    chosen with atomics only: <w, J v> = <Jᵀ w, v>. Returns the forward module."""
+    rng = np.random.default_rng(seed)
+    module = (
+        kernel if isinstance(kernel, Module) else forward_module(kernel, args, constexprs or {})
+    )
+    tangents, cotangents = directions(rng, args, wrt), directions(rng, args, outputs)
+    forward = jvp(module, grid, args, tangents, outputs)
+    slopes = differences(module, grid, args, tangents, outputs)
+    after = copied(args)
+    run_forward(module, grid, after)
+    chosen = vjp(module, grid, after, cotangents, wrt)
+    reference = vjp(module, grid, after, cotangents, wrt, atomic=tuple(wrt))
+    for name in wrt:
+        np.testing.assert_allclose(chosen[name], reference[name], rtol=1e-12, atol=1e-14)
+    by_tangents = sum(np.vdot(cotangents[n], forward[n]) for n in outputs)
+    by_slopes = sum(np.vdot(cotangents[n], slopes[n]) for n in outputs)
+    by_gradients = sum(np.vdot(chosen[n], tangents[n]) for n in wrt)
+    size = max(1.0, abs(by_tangents))
+    assert abs(by_gradients - by_tangents) <= rtol * size, (by_gradients, by_tangents)
+    assert abs(by_gradients - by_slopes) <= 1e-6 * size, (by_gradients, by_slopes)
+    return module

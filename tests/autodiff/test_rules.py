@@ -7,7 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.autodiff.harness import differences, directions, forward_module, jvp
+from tests.autodiff.harness import (
+    check_gradients,
+    differences,
+    directions,
+    forward_module,
+    jvp,
+    vjp,
+)
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.base.diagnostics import CompilationError
 
 UNARY = (
     "tl.exp(x)", "tl.exp2(x)", "tl.log(p)", "tl.log2(p)", "tl.sin(x)", "tl.cos(x)", "tl.erf(x)",
@@ -69,3 +78,36 @@ def test_tangents_are_those_of_differences(expression: str) -> None:
     expected = differences(module, 1, args, tangents, ("out_ptr",))["out_ptr"]
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
     assert np.abs(found).max() > 0.01
+
+
+@pytest.mark.parametrize("expression", [*UNARY, *BINARY, *SHAPES])
+def test_adjoints_are_the_transpose_of_tangents(expression: str) -> None:
+    names = ("x_ptr", "y_ptr", "p_ptr")
+    check_gradients(program(expression), 1, arguments(1), names, ("out_ptr",))
+
+
+@pytest.mark.parametrize("operator", ["maximum", "minimum"])
+def test_a_tie_is_shared_by_halves(operator: str) -> None:
+    args = arguments(1)
+    args["y_ptr"][::2] = args["x_ptr"][::2]
+    module = forward_module(program(f"tl.{operator}(x, y)"), args, {})
+    ones = {"out_ptr": np.ones(32)}
+    found = vjp(module, 1, args, ones, ("x_ptr", "y_ptr"))
+    np.testing.assert_array_equal(found["x_ptr"][::2], 0.5)
+    np.testing.assert_array_equal(found["y_ptr"][::2], 0.5)
+    np.testing.assert_array_equal((found["x_ptr"] + found["y_ptr"])[1::2], 1.0)
+
+
+def test_the_maximum_of_a_row_is_shared_evenly() -> None:
+    args = arguments(1)
+    args["x_ptr"][:4] = 9.0
+    module = forward_module(program("tl.max(x)"), args, {})
+    found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr",))["x_ptr"]
+    np.testing.assert_array_equal(found, [0.25] * 4 + [0.0] * 12)
+
+
+@pytest.mark.parametrize("expression", FORWARD_ONLY)
+def test_what_only_forward_mode_knows_is_an_error(expression: str) -> None:
+    module = forward_module(program(expression), arguments(1), {})
+    with pytest.raises(CompilationError, match="no gradient through"):
+        reverse_mode(module, ("x_ptr", "p_ptr"), ("out_ptr",))

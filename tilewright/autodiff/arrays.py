@@ -31,7 +31,7 @@ class Array:
     arg: Value
     loads: list[Load] = field(default_factory=list[Load])
     stores: list[Store] = field(default_factory=list[Store])
-    atomics: list[Op] = field(default_factory=list[Op])
+    atomics: list[AnyAtomic] = field(default_factory=list[AnyAtomic])
 
     @property
     def element(self) -> DType | None:
@@ -45,7 +45,7 @@ class Array:
         return self.element is not None and self.element.is_floating()
 
     @property
-    def writes(self) -> list[Op]:
+    def writes(self) -> list[Store | AnyAtomic]:
         return [*self.stores, *self.atomics]
 
 

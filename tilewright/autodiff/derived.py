@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import Pointer
+from tilewright.ops.memory import Load
 
 
 class Role(NamedTuple):
@@ -30,12 +31,12 @@ class Derived:
     Attributes:
         module: its tile IR, on which the tile passes are still to run.
         roles: what each of its arguments is.
-        notes: decisions, for `explain`.
+        reached: of reverse mode, the loads of the forward kernel whose gradients are written.
     """
 
     module: Module
     roles: tuple[Role, ...]
-    notes: tuple[str, ...] = field(default=())
+    reached: tuple[Load, ...] = ()
 
 
 class Roles:

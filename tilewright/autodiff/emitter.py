@@ -24,7 +24,7 @@ from tilewright.ir.types import (
     shape_of,
     with_element,
 )
-from tilewright.ops import arith, control, reduce, shape
+from tilewright.ops import arith, control, memory, reduce, shape
 from tilewright.ops.view import View
 
 Masks = tuple[Value, ...]
@@ -157,6 +157,19 @@ class Emitter:
         for term in terms:
             result = term if result is None else self.add(result, term)
         return result
+
+    # -- memory -----------------------------------------------------------------------------------
+
+    def load(self, pointer: Value, mask: Value | None) -> Value:
+        """Load derivatives; 0 in lanes that the mask excludes."""
+        loaded = self.builder.value(
+            memory.Load(pointer, mask, None, cache="", evict="", volatile=False)
+        )
+        self.zero_outside(loaded, mask)
+        return loaded
+
+    def store(self, pointer: Value, value: Value, mask: Value | None) -> None:
+        self.builder.insert(memory.Store(pointer, value, mask, cache="", evict=""))
 
     # -- shapes -----------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unnamed_output
 from tilewright.autodiff.registry import (
     Elementwise,
     Pair,
@@ -28,7 +29,7 @@ from tilewright.autodiff.registry import (
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.types import Type, element_of, is_float
+from tilewright.ir.types import element_of, is_float
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import Condition, For, If, While, Yield
 from tilewright.ops.memory import Load, Store, pointee_of
@@ -325,37 +326,3 @@ def _detached(op: Op) -> list[Region]:
     for region in regions:
         region.parent = None
     return regions
-
-
-def no_gradient(op: Op, why: str) -> Exception:
-    """The error of an op that has no derivative."""
-    kinds = [v.type for v in op.operands if is_float(v.type)]
-    of = f" of {_a(kinds[0])}" if kinds else ""
-    return refusal(
-        op,
-        f"no gradient through {op.name}{of}: {why}",
-        "help: tl.stop_gradient(x) for an operand whose gradient is not needed",
-    )
-
-
-def _a(type: Type) -> str:
-    return f"a tile of {element_of(type)}" if type.is_block() else f"{element_of(type)}"
-
-
-def unnamed_output(op: Op, array: Array) -> Exception:
-    """The error of a float that is stored to an array of which the caller said nothing."""
-    return refusal(
-        op,
-        f"{array.name} is stored here, and its values depend on the inputs",
-        f'help: name it in outputs=("{array.name}", …), or in aux=("{array.name}", …) if its '
-        "derivative is not needed",
-    )
-
-
-def result_of_atomic(op: Op) -> Exception:
-    return refusal(
-        op,
-        f"no gradient through {op.name}: its result, or what is in memory after it, depends on the "
-        "order of programs",
-        "help: tl.atomic_add whose result is not used has a gradient",
-    )

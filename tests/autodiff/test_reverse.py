@@ -1,0 +1,180 @@
+"""Reverse mode of whole kernels: gradients, schedules, and lanes behind masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.autodiff import kernels
+from tests.autodiff.harness import (
+    Arrays,
+    check_gradients,
+    cleaned,
+    copied,
+    count,
+    counts,
+    forward_module,
+    launch_verdicts,
+    run_forward,
+    vjp,
+)
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.ir.core import Module
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.math import Exp
+from tilewright.ops.memory import Load, Store
+
+
+def rows(rng: np.random.Generator, count: int, n: int) -> Any:
+    return rng.uniform(-1.0, 1.0, (count, n))
+
+
+def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...], dict[str, int]]:
+    """A kernel, its grid, arguments, inputs, outputs and compile-time values."""
+    rng = np.random.default_rng(7)
+    x, y = rows(rng, 3, 13), np.zeros((3, 13))
+    match name:
+        case "gelu":
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39}
+            return kernels.GELU, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "swiglu":
+            args = {"a_ptr": x, "b_ptr": rows(rng, 3, 13), "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.SWIGLU, 3, args, ("a_ptr", "b_ptr"), ("y_ptr",), {"BLOCK": 16}
+        case "softmax":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.SOFTMAX, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 16}
+        case "dropout":
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "seed": 5}
+            return kernels.DROPOUT, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "rope":
+            args = {"x_ptr": rows(rng, 6, 8), "y_ptr": np.zeros((6, 8)), "heads": 3}
+            args["angle_ptr"] = rows(rng, 2, 4)
+            return kernels.ROPE, 6, args, ("x_ptr", "angle_ptr"), ("y_ptr",), {"HALF": 4}
+        case "boxes":
+            args = {"a_ptr": rows(rng, 13, 4), "y_ptr": np.zeros(13), "n": 13}
+            return kernels.BOXES, 2, args, ("a_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "row sums":
+            args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
+            args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
+            return kernels.ROW_SUMS, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 4}
+        case _:
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
+            return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+
+
+NAMES = ("gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return")
+SHARED = {"rope": {"angle_ptr"}, "row sums": {"w_ptr"}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients(name: str) -> None:
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    check_gradients(text, grid, args, wrt, outputs, constexprs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_stored_is_loaded_once(name: str) -> None:
+    """The proof agrees with the kernel that counts; it is complete for these kernels."""
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    loads, stores = launch_verdicts(module, grid, args)
+    for array in wrt:
+        often = counts(module, array, grid, args)
+        assert loads[array].distinct == (often.max() <= 1) == (array not in SHARED.get(name, ()))
+        if loads[array].elements is not None:
+            assert loads[array].elements == often.sum()
+    for array in outputs:
+        assert stores[array].distinct
+        assert counts(module, array, grid, args, stores=True).max() == 1
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in SHARED])
+def test_gradients_of_unshared_arrays_need_no_atomics(name: str) -> None:
+    text, _, args, wrt, outputs, constexprs = case(name)
+    module = cleaned(reverse_mode(forward_module(text, args, constexprs), wrt, outputs).module)
+    assert count(module, AtomicRMW) == 0
+
+
+def test_boxes_are_stored_field_by_field() -> None:
+    text, grid, args, wrt, outputs, constexprs = case("boxes")
+    forward = forward_module(text, args, constexprs)
+    assert launch_verdicts(forward, grid, args)[0]["a_ptr"].elements == 52
+    module = cleaned(reverse_mode(forward, wrt, outputs).module)
+    assert (count(module, Store), count(module, Load)) == (4, 5)
+
+
+def test_elementwise_kernels_load_once() -> None:
+    text, _, args, wrt, outputs, constexprs = case("swiglu")
+    module = cleaned(reverse_mode(forward_module(text, args, constexprs), wrt, outputs).module)
+    assert (count(module, Load), count(module, Store), count(module, Exp)) == (3, 2, 1)
+
+
+def test_accumulation_adds_to_what_is_there() -> None:
+    text, grid, args, wrt, outputs, constexprs = case("gelu")
+    module = forward_module(text, args, constexprs)
+    w = {"y_ptr": np.random.default_rng(1).standard_normal(39)}
+    once = vjp(module, grid, args, w, wrt)["x_ptr"]
+    derived = reverse_mode(module, wrt, outputs, accumulate=True)
+    assert count(derived.module, Load) == 3
+    again = vjp(module, grid, args, w, wrt, accumulate=True)["x_ptr"]
+    np.testing.assert_array_equal(once, again)
+
+
+# -- lanes behind masks ---------------------------------------------------------------------------
+
+SPREADING = """
+def kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    w = tl.load(w_ptr + tl.program_id(0))
+    y = tl.log(x) * w + w * (1.0 / x)
+    tl.store(y_ptr + at, y, mask=at < n)
+"""
+
+
+def test_infinities_behind_a_mask_do_not_spread() -> None:
+    """log 0 and 1/0 in the lanes that are not stored; their adjoints are summed for w."""
+    rng = np.random.default_rng(2)
+    args = {"x_ptr": rng.uniform(0.5, 2, 13), "y_ptr": np.zeros(13), "n": 13}
+    args["w_ptr"] = rng.uniform(0.5, 2, 2)
+    check_gradients(SPREADING, 2, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 8})
+
+
+def test_memory_behind_a_mask_is_not_touched() -> None:
+    """Cotangents and inputs hold NaN where nothing is stored, and gradients stay as they are."""
+    text, grid, args, wrt, _, constexprs = case("softmax")
+    wide = {
+        k: np.full((3, 16), np.nan) if isinstance(v, np.ndarray) else v for k, v in args.items()
+    }
+    wide["x_ptr"][:, :13] = args["x_ptr"]
+    wide["stride"] = 16
+    module = forward_module(text, wide, constexprs)
+    w = np.full((3, 16), np.nan)
+    w[:, :13] = np.random.default_rng(1).standard_normal((3, 13))
+    after = copied(wide)
+    run_forward(module, grid, after)
+    found = vjp(module, grid, after, {"y_ptr": w}, wrt)["x_ptr"]
+    y = after["y_ptr"][:, :13]
+    expected = y * (w[:, :13] - (y * w[:, :13]).sum(1, keepdims=True))
+    np.testing.assert_allclose(found[:, :13], expected, rtol=1e-12)
+    assert (found[:, 13:] == 0).all()
+
+
+# -- the gradient of a gradient -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gelu", "softmax", "swiglu"])
+def test_a_gradient_has_a_gradient(name: str) -> None:
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    first = cleaned(reverse_mode(forward_module(text, args, constexprs), wrt, outputs).module)
+    more: Arrays = {}
+    for arg in first.entry.arg_names[len(args) :]:
+        array = args[arg.removesuffix("_cotangent").removesuffix("_gradient")]
+        more[arg] = np.random.default_rng(9).standard_normal(array.shape)
+    inputs = (*wrt, *[n for n in more if n.endswith("_cotangent")])
+    results = tuple(n for n in more if n.endswith("_gradient"))
+    after = {**args, **more}
+    fixed = Module([first.entry])
+    check_gradients(fixed, grid, after, inputs, results, rtol=1e-8)

@@ -1,0 +1,204 @@
+"""Random kernels: what is proven of their addresses, and their gradients.
+
+The kernels are texts. Their addresses are sums of program ids, lanes and loop counters with random
+strides, so that elements are often loaded several times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tests.autodiff.harness import (
+    Arrays,
+    check_gradients,
+    counts,
+    forward_module,
+    launch_verdicts,
+)
+from tests.frontend.kernels import kernel_from
+
+GRID = (3, 2)
+LENGTH = 4096
+OPERATIONS = (
+    "{a} + {b}", "{a} - {b}", "{a} * {b}", "tl.sin({a})", "tl.exp({a} * 0.1)", "tl.cos({a}) * {b}",
+    "{a} / (2.0 + tl.sin({b}))", "tl.where({i}, {a}, {b})", "tl.sqrt(1.5 + tl.cos({a}))",
+    "tl.sum({a}, 0) * 0.25 + {b}", "tl.sum({a} * {b}, 1)[:, None] * 0.25 + {b}",
+    "tl.cumsum({a}, 1)",
+    "tl.trans(tl.reshape({a}, [8, 4]), 1, 0).reshape([4, 8]) * {b}", "tl.erf({a})", "-{a}",
+    "tl.sigmoid({a}) * {b}", "tl.log(3.0 + tl.sin({a}))", "tl.abs({a} + 40.0)",
+)  # fmt: skip
+
+
+@dataclass
+class Program:
+    """A random kernel over tiles of 4 by 8, and what its arguments are.
+
+    Attributes:
+        used: which kinds of statement it has.
+    """
+
+    rng: np.random.Generator
+    lines: list[str] = field(default_factory=list[str])
+    used: set[str] = field(default_factory=set[str])
+    names: int = 0
+
+    def chance(self, share: float) -> bool:
+        return bool(self.rng.random() < share)
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def address(self, counters: list[str]) -> str:
+        """An index tile: strides that keep elements apart, or random ones."""
+        terms = ["i[:, None] * 8", "j[None, :]", "p * 32", "q * 96"]
+        if self.chance(0.5):
+            strides = [self.pick(0, 1, 2, 4, 8, 16, 32, 64, 96, 200) for _ in range(4)]
+            terms = [
+                f"{name} * {stride}"
+                for name, stride in zip(
+                    ("i[:, None]", "j[None, :]", "p", "q"), strides, strict=True
+                )
+            ]
+            self.used.add("random strides")
+        for counter in counters:
+            if self.chance(0.8):
+                terms.append(f"{counter} * {self.pick(1, 2, 8, 192, 576)}")
+        if self.chance(0.2):
+            terms.append(str(self.pick(1, 8, 32, 576)))
+        if self.chance(0.1):
+            terms.append("(p * 2 + q) % 4 * 64")
+            self.used.add("remainder")
+        return " + ".join(terms)
+
+    def mask(self) -> str:
+        kind = self.pick("rows", "columns", "both", "none", "other", "causal")
+        self.used.add(f"mask of {kind}")
+        return {
+            "rows": ", mask=p * 4 + i[:, None] < n",
+            "columns": ", mask=j[None, :] < m",
+            "both": ", mask=(i[:, None] < 3) & (j[None, :] < m)",
+            "none": "",
+            "other": ", mask=j[None, :] < m, other=1.5",
+            "causal": ", mask=i[:, None] >= j[None, :]",
+        }[kind]
+
+    def load(self, indent: str, counters: list[str]) -> str:
+        name = f"v{self.names}"
+        self.names += 1
+        array = self.pick("a_ptr", "a_ptr", "b_ptr")
+        self.lines.append(
+            f"{indent}{name} = tl.load({array} + {self.address(counters)} + zero{self.mask()})"
+        )
+        return name
+
+    def compute(self, indent: str, known: list[str]) -> str:
+        name = f"v{self.names}"
+        self.names += 1
+        condition = self.pick(
+            "i[:, None] + j[None, :] > p + 3", "(i[:, None] < m) & (j[None, :] > q)"
+        )
+        text = self.pick(*OPERATIONS).format(a=self.pick(*known), b=self.pick(*known), i=condition)
+        self.lines.append(f"{indent}{name} = {text} + float_zero")
+        return name
+
+    def block(self, indent: str, known: list[str], counters: list[str], size: int) -> list[str]:
+        here = list(known)
+        here.append(self.load(indent, counters))
+        for _ in range(size):
+            here.append(self.compute(indent, here))
+        return here
+
+    def loop(self, known: list[str]) -> str:
+        self.used.add("sum in a loop")
+        total = f"v{self.names}"
+        self.names += 1
+        self.lines.append(f"    {total} = float_zero * 1.0")
+        self.lines.append(f"    for k in range({self.pick('0', 'p')}, {self.pick('3', 'm - 4')}):")
+        inner = self.block("        ", known, ["k"], 2)
+        self.lines.append(f"        {total} {self.pick('+=', '-=')} {inner[-1]}")
+        return total
+
+    def branch(self, known: list[str]) -> str:
+        self.used.add("if")
+        result = f"v{self.names}"
+        self.names += 1
+        self.lines.append(f"    if {self.pick('p == 1', 'q > 0', 'p + q < m - 5', 'flag > 0')}:")
+        self.lines.append(f"        {result} = {self.block('        ', known, [], 1)[-1]}")
+        self.lines.append("    else:")
+        self.lines.append(f"        {result} = {self.block('        ', known, [], 1)[-1]} * 2.0")
+        return result
+
+    def text(self) -> str:
+        known = self.block("    ", ["float_zero + 0.5"], [], 2)
+        for _ in range(3):
+            kind = self.pick("load", "loop", "branch")
+            if kind == "load":
+                known = self.block("    ", known, [], 2)
+            else:
+                known.append(self.loop(known) if kind == "loop" else self.branch(known))
+            known.append(self.compute("    ", known))
+        if self.chance(0.3):
+            self.used.add("early return")
+            self.lines += ["    if p * q == 2:", "        return"]
+        result = " + ".join(known[1:])
+        self.lines.append(
+            f"    tl.store(y_ptr + p * 64 + q * 32 + at, {result}{self.mask_of_store()})"
+        )
+        head = [
+            "def kernel(a_ptr, b_ptr, y_ptr, flag_ptr, n, m):",
+            "    p, q = tl.program_id(0), tl.program_id(1)",
+            "    i, j = tl.arange(0, 4), tl.arange(0, 8)",
+            "    at = i[:, None] * 8 + j[None, :]",
+            "    zero, float_zero = tl.zeros([4, 8], tl.int32), tl.zeros([4, 8], tl.float64)",
+            "    flag = tl.load(flag_ptr + p)",
+        ]
+        return "\n".join([*head, *self.lines])
+
+    def mask_of_store(self) -> str:
+        return self.pick("", ", mask=j[None, :] < m", ", mask=at < 30")
+
+
+def arguments(rng: np.random.Generator) -> Arrays:
+    return {
+        "a_ptr": rng.uniform(-1, 1, LENGTH),
+        "b_ptr": rng.uniform(-1, 1, LENGTH),
+        "y_ptr": np.zeros(192),
+        "flag_ptr": rng.integers(0, 2, 3).astype(np.int32),
+        "n": int(rng.integers(3, 14)),
+        "m": int(rng.integers(5, 9)),
+    }
+
+
+def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
+    """Reverse mode equals forward mode and central differences, and the chosen schedule the one
+    that adds everything atomically. What is taken to be distinct is, by count."""
+    rng = np.random.default_rng(fuzz_seed)
+    text = Program(rng).text()
+    args = arguments(rng)
+    module = forward_module(kernel_from(text), args, {})
+    loads, _ = launch_verdicts(module, GRID, args)
+    for name in ("a_ptr", "b_ptr"):
+        often = counts(module, name, GRID, args)
+        verdict = loads[name]
+        assert not verdict.distinct or often.max() <= 1, text
+        assert verdict.elements is None or verdict.elements == often.sum(), text
+    check_gradients(module, GRID, args, ("a_ptr", "b_ptr"), ("y_ptr",), seed=fuzz_seed)
+
+
+def test_random_kernels_reach_each_kind() -> None:
+    used: set[str] = set()
+    verdicts: list[bool] = []
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        program = Program(rng)
+        module = forward_module(kernel_from(program.text()), arguments(rng), {})
+        used |= program.used
+        loads, _ = launch_verdicts(module, GRID, {**arguments(rng)})
+        verdicts += [loads[name].distinct for name in ("a_ptr", "b_ptr")]
+    assert {"random strides", "remainder", "sum in a loop", "if", "early return"} <= used
+    assert {f"mask of {k}" for k in ("rows", "columns", "both", "none", "other", "causal")} <= used
+    assert sum(verdicts) >= 5
+    assert not all(verdicts)

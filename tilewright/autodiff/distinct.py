@@ -1,0 +1,279 @@
+"""Whether accesses of one array touch each of its elements at most once in a launch.
+
+A store of a gradient needs that: if two programs, iterations, lanes or loads have the same element,
+the later store overwrites the earlier one. Likewise each element of a result must be stored once.
+
+The proof is in the integers of one launch. The block of an access (`analysis/blocks`) says that its
+addresses are
+
+    offset + sum of stride[d] * index[d],     low[d] <= index[d] < high[d]
+
+where `low` and `high` depend on the *point*: the program, and the iterations of loops around the
+access. They are computed for all points. Then two facts are sufficient, and both are checked:
+
+1. Different indices have different addresses: sorted by stride, each stride is larger than what
+   all smaller ones reach together, over the whole launch (a mixed-radix number).
+2. The boxes of two points have no index in common. Along each axis the intervals are either at the
+   same begin or disjoint, and no two points have all begins in common.
+
+Several accesses are taken together if they differ by a constant distance: the distance is one more
+index. Masks shrink boxes where they are bounds; other masks are ignored, which is safe. Anything
+else is not proven, with the reason: an index that is loaded, chosen, or taken modulo a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+
+from tilewright.analysis.blocks import Access as BlockAccess
+from tilewright.analysis.blocks import Block, BlockFinder, Refusal
+from tilewright.analysis.overlap import Overlap, overlap
+from tilewright.analysis.ranges import type_range
+from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.types import shape_of
+from tilewright.ops.control import If
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer for one array.
+
+    Attributes:
+        distinct: whether it is proven that no element is accessed twice.
+        reason: why it is not, as half a sentence; "" if it is.
+        at: the access that the reason is about.
+        elements: how many elements are accessed, if that is known.
+    """
+
+    distinct: bool
+    reason: str = ""
+    at: Op | None = None
+    elements: int | None = None
+
+
+@dataclass
+class _Boxes:
+    """The boxes of one access: by stride the low and high end of the index at each point."""
+
+    axes: dict[int, tuple[Array, Array]]
+    offset: int
+    count: int  # of points
+    exact: bool  # whether nothing but bounds excludes elements
+
+
+class _NotProven(Exception):
+    """The argument is the reason."""
+
+
+def distinct(
+    fn: Function, accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder | None = None
+) -> Verdict:
+    """Whether the accesses, of one array, touch no element twice in a launch.
+
+    Args:
+        fn: the kernel.
+        points: the programs of the launch.
+        finder: keeps what it finds about `fn` for further calls.
+    """
+    finder = finder or BlockFinder()
+    at: Op | None = None
+    try:
+        found: list[_Boxes] = []
+        blocks: list[Block] = []
+        for at in accesses:
+            block = _block(at, finder)
+            if block is not None and not _replaces(fn, block, blocks):
+                blocks.append(block)
+                found.append(_boxes(block, points, finder))
+        return Verdict(True, elements=_total(found))
+    except UnknownNumber as error:
+        return Verdict(False, f"an index is not known before the launch: {error}", at)
+    except _NotProven as error:
+        return Verdict(False, str(error), at)
+
+
+def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
+    """What an access touches; None for nothing."""
+    block = finder.of(op)
+    if isinstance(block, Refusal):
+        raise _NotProven(block.words)
+    if block.base.op is not None:
+        raise _NotProven("the pointer is cast or chosen")
+    if any(axis.wrap is not None for axis in block.axes):
+        raise _NotProven("an index is a remainder, so that it begins again")
+    return None if block.never else block
+
+
+def _replaces(fn: Function, block: Block, others: Sequence[Block]) -> bool:
+    """Whether the block is that of another access that runs where this one does not: in the other
+    branch of an `if` whose condition may not be known."""
+    return any(
+        _exclusive(block.op, other.op) and overlap(fn, block, other) is Overlap.SAME
+        for other in others
+    )
+
+
+def _exclusive(a: Op, b: Op) -> bool:
+    branches = dict(_branches(a))
+    return any(branches.get(op, region) is not region for op, region in _branches(b))
+
+
+def _branches(op: Op) -> list[tuple[Op, Region]]:
+    found: list[tuple[Op, Region]] = []
+    region = op.parent
+    while region is not None and region.parent is not None:
+        if isinstance(region.parent, If):
+            found.append((region.parent, region))
+        region = region.parent.parent
+    return found
+
+
+# -- the boxes of one access ----------------------------------------------------------------------
+
+
+def _boxes(block: Block, points: Points, finder: BlockFinder) -> _Boxes:
+    here, surely = points.inside(block.op)
+    _require_no_wrapping(block, here, finder)
+    offset = _uniform(here.polynomial(block.offset))
+    axes: dict[int, tuple[Array, Array]] = {}
+    held = np.ones(here.count, bool)
+    ends: list[tuple[int, Array, Array]] = []
+    for axis in block.axes:
+        stride = _uniform(here.polynomial(axis.stride))
+        low = high = here.polynomial(axis.begin)
+        high = high + axis.extent
+        for bound in axis.lower:
+            low = np.maximum(low, here.polynomial(bound))
+        for bound in axis.upper:
+            high = np.minimum(high, here.polynomial(bound))
+        held &= low < high
+        ends.append((stride, low, high))
+    for stride, low, high in ends:
+        _add_axis(axes, stride, low[held], high[held])
+    exact = surely and not block.residual and not block.conditions
+    return _Boxes(axes, offset, int(held.sum()), exact)
+
+
+def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, high: Array) -> None:
+    if stride < 0:
+        stride, low, high = -stride, 1 - high, 1 - low
+    if stride == 0:
+        if np.any(high - low > 1):
+            raise _NotProven("lanes of a tile have the same element, as its stride is 0")
+        return
+    if stride in axes:
+        # The sum of two indices with one stride is a single index only if one of them is fixed.
+        before, after = axes[stride]
+        if np.any(after - before > 1) and np.any(high - low > 1):
+            raise _NotProven(f"two axes have the stride {stride}")
+        low, high = low + before, high + after - 1
+    axes[stride] = low, high
+
+
+def _uniform(numbers: Array) -> int:
+    if len(numbers) == 0:
+        return 0
+    if np.any(numbers != numbers[0]):
+        raise _NotProven("a stride changes from program to program")
+    return int(numbers[0])
+
+
+def _require_no_wrapping(block: Block, points: Points, finder: BlockFinder) -> None:
+    """Raise unless narrow integers are what their sums and products give: the description of the
+    block takes them to be."""
+    for value in (*block.assumed, *block.read_signed):
+        form = finder.forms.of(value)
+        if form.pieces:
+            raise _NotProven("an index may wrap around")
+        low = high = points.polynomial(form.start)
+        for stride, length in zip(form.strides, shape_of(value.type), strict=True):
+            reach = points.polynomial(stride * (length - 1))
+            low, high = low + np.minimum(reach, 0), high + np.maximum(reach, 0)
+        least, most = _signed_range(value) if value in block.read_signed else type_range(value)
+        if points.count and (int(low.min()) < least or int(high.max()) > most):
+            raise _NotProven("an index wraps around: it does not fit into its type")
+
+
+def _signed_range(value: Value) -> tuple[int, int]:
+    _, most = type_range(value)
+    half = (most + 1) // 2
+    return -half, half - 1
+
+
+# -- all accesses ---------------------------------------------------------------------------------
+
+
+def _total(found: Sequence[_Boxes]) -> int | None:
+    """The number of elements of all boxes, None if masks may exclude some; raises `_NotProven` if
+    two may have an element in common."""
+    strides = sorted({stride for boxes in found for stride in boxes.axes})
+    counts = [boxes.count for boxes in found]
+    lows: dict[int, list[Array]] = {stride: [] for stride in strides}
+    highs: dict[int, list[Array]] = {stride: [] for stride in strides}
+    for boxes, count in zip(found, counts, strict=True):
+        for stride in strides:
+            low, high = boxes.axes.get(
+                stride, (np.zeros(count, np.int64), np.ones(count, np.int64))
+            )
+            lows[stride].append(low)
+            highs[stride].append(high)
+    axes = {s: (joined(lows[s]), joined(highs[s])) for s in strides}
+    _add_distances(axes, found, counts)
+    if sum(counts) == 0:
+        return 0
+    _require_mixed_radix(axes)
+    _require_disjoint(list(axes.values()), sum(counts))
+    sizes = [high - low for low, high in axes.values()]
+    total = np.prod(sizes, axis=0).sum() if sizes else sum(counts)
+    return int(total) if all(boxes.exact for boxes in found) else None
+
+
+def _add_distances(
+    axes: dict[int, tuple[Array, Array]], found: Sequence[_Boxes], counts: Sequence[int]
+) -> None:
+    """Make the constant distances between accesses an index of their own."""
+    if not found:
+        return
+    first = min(boxes.offset for boxes in found)
+    distances = [boxes.offset - first for boxes in found]
+    unit = gcd(*distances)
+    if unit == 0:
+        return
+    index = joined(
+        [np.full(n, d // unit, np.int64) for d, n in zip(distances, counts, strict=True)]
+    )
+    if unit in axes:
+        low, high = axes[unit]
+        axes[unit] = low + index, high + index
+    else:
+        axes[unit] = index, index + 1
+
+
+def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:
+    reach = 0
+    for stride in sorted(axes):
+        low, high = axes[stride]
+        if stride <= reach:
+            raise _NotProven(
+                f"indices with the stride {stride} meet those with smaller ones, which reach "
+                f"{reach} elements further"
+            )
+        reach += stride * (int(high.max()) - 1 - int(low.min()))
+
+
+def _require_disjoint(axes: Sequence[tuple[Array, Array]], count: int) -> None:
+    code = np.zeros(count, np.int64)
+    for low, high in axes:
+        begins, place = np.unique(low, return_inverse=True)
+        ends = np.full(len(begins), np.iinfo(np.int64).min)
+        np.maximum.at(ends, place, high)
+        if np.any(ends[:-1] > begins[1:]):
+            raise _NotProven("tiles of different programs or iterations overlap in part")
+        _, code = np.unique(code * len(begins) + place, return_inverse=True)
+    if count and int(code.max(initial=0)) + 1 != count:
+        raise _NotProven("several programs, iterations or accesses have the same elements")

@@ -1,0 +1,64 @@
+"""What loops carry, as far as reverse mode can undo it.
+
+A value that a loop carries is a *sum* if the only thing that happens to it is that something is
+added which does not depend on it:
+
+    for k in range(n):
+        total += f(k)            # also tl.dot(a, b, acc=total), and total -= f(k)
+
+The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
+other in reverse, and no intermediate total is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tilewright.autodiff.refusals import unknown_carried
+from tilewright.ir.core import Value
+from tilewright.ops.arith import Add, Sub
+from tilewright.ops.control import For
+from tilewright.ops.dot import Dot
+
+
+def carried_kinds(loop: For, active: Collection[Value]) -> list[int]:
+    """The indices of the active values that a loop carries, all of which are sums.
+
+    Raises:
+        CompilationError: one is not.
+    """
+    found: list[int] = []
+    for i, arg in enumerate(loop.body.args[1:]):
+        if arg in active:
+            if not is_sum_of(loop, i):
+                raise unknown_carried(loop, i)
+            found.append(i)
+    return found
+
+
+def is_sum_of(loop: For, index: int) -> bool:
+    """Whether a carried value is only ever added to; see the module's documentation."""
+    value = loop.body.args[index + 1]
+    end = loop.body.terminator
+    while True:
+        users = list(value.users)
+        if len(users) != 1 or value.users[users[0]] != 1:
+            return False
+        user = users[0]
+        if user is end:
+            return end.operands[index] is value
+        if user.parent is not loop.body or not _adds_to(user, value):
+            return False
+        value = user.results[0]
+
+
+def _adds_to(user: object, value: Value) -> bool:
+    match user:
+        case Add():
+            return True
+        case Sub(lhs, _):
+            return lhs is value
+        case Dot():
+            return user.acc is value
+        case _:
+            return False

@@ -1,0 +1,181 @@
+"""The numbers that scalars of a kernel are in each program of a launch.
+
+    points = Points(fn, {n: 1000}, grid=(8, 1, 1))
+    points.value(fn_scalar)        # an array with one element for each program
+
+A *point* is a program, or one iteration of loops in it. A scalar that is computed from program ids,
+scalar arguments and loop counters is evaluated for all points at once by the `evaluate` of its ops:
+exactly what the kernel computes. A scalar that depends on memory is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.analysis.polynomial import Iteration, Polynomial
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.types import Tile, numpy_of
+from tilewright.ops.control import For, If, NumPrograms, ProgramId
+
+Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
+Grid = tuple[int, int, int]
+MAX_POINTS = 1 << 21
+MAX_NUMBER = 1 << 62  # beyond, sums of 64 bits might wrap
+
+
+class UnknownNumber(Exception):
+    """A scalar that is not known before the launch. The argument is the reason."""
+
+
+class Points:
+    """Args:
+    scalars: the integer arguments of the kernel.
+    grid: the launch's extents.
+    """
+
+    def __init__(self, scalars: Mapping[Value, int], grid: Grid) -> None:
+        self._scalars = scalars
+        self._grid = grid
+        self.count = grid[0] * grid[1] * grid[2]
+        self._require_few()
+        number = np.arange(self.count, dtype=np.int64)
+        self._program = (
+            number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]),
+        )  # fmt: skip
+        self._iterations: dict[For, Array] = {}
+        self._known: dict[Value, Array] = {}
+
+    def _require_few(self) -> None:
+        if self.count > MAX_POINTS:
+            raise UnknownNumber(f"the launch has {self.count} programs and iterations")
+
+    def inside(self, op: Op) -> tuple[Points, bool]:
+        """The points at which an op runs, and whether it surely runs at each: the iterations of the
+        loops around it, where the conditions around it hold, as far as they are known."""
+        around: list[Op] = []
+        region = op.parent
+        branches: list[int] = []
+        while region is not None and region.parent is not None:
+            around.append(region.parent)
+            branches.append(region.parent.regions.index(region))
+            region = region.parent.parent
+        points, surely = self, True
+        for outer, branch in zip(reversed(around), reversed(branches), strict=True):
+            if isinstance(outer, For):
+                points = points._in_loop(outer)
+            elif isinstance(outer, If):
+                try:
+                    holds = points.value(outer.condition).astype(bool)
+                    points = points._where(holds if branch == 0 else ~holds)
+                except UnknownNumber:
+                    surely = False
+            else:
+                raise UnknownNumber("it is in a while loop")
+        return points, surely
+
+    def _where(self, mask: Array) -> Points:
+        return self._taken(np.flatnonzero(mask))
+
+    def _taken(self, index: Array) -> Points:
+        made = object.__new__(Points)
+        made._scalars, made._grid = self._scalars, self._grid
+        made.count = len(index)
+        made._require_few()
+        made._program = tuple(axis[index] for axis in self._program)
+        made._iterations = {loop: turn[index] for loop, turn in self._iterations.items()}
+        made._known = {}
+        return made
+
+    def _in_loop(self, loop: For) -> Points:
+        start, stop, step = (
+            self.value(v).astype(np.int64) for v in (loop.start, loop.stop, loop.step)
+        )
+        trips = np.maximum(0, -((start - stop) // np.maximum(step, 1)))
+        if int(trips.sum()) > MAX_POINTS:
+            raise UnknownNumber(f"the launch has {int(trips.sum())} iterations")
+        index = np.repeat(np.arange(self.count), trips)
+        made = self._taken(index)
+        first = np.cumsum(trips) - trips
+        made._iterations[loop] = np.arange(len(index), dtype=np.int64) - first[index]
+        return made
+
+    # -- numbers --------------------------------------------------------------------------------
+
+    def value(self, value: Value) -> Array:
+        """A scalar at each point, in its own type.
+
+        Raises:
+            UnknownNumber: it depends on memory, or is no integer.
+        """
+        found = self._known.get(value)
+        if found is None:
+            found = self._known[value] = self._computed(value)
+        return found
+
+    def _computed(self, value: Value) -> Array:
+        owner = value.owner
+        dtype = numpy_of(value.type)
+        if isinstance(value.type, Tile) or dtype.kind not in "iub":
+            raise UnknownNumber("it is no integer")
+        if isinstance(owner, Region):
+            return self._argument(value, owner).astype(dtype)
+        match owner:
+            case ProgramId(axis):
+                return self._program[axis].astype(dtype)
+            case NumPrograms(axis):
+                return np.full(self.count, self._grid[axis], dtype)
+            case _:
+                if not owner.elementwise:
+                    raise UnknownNumber(f"it depends on {owner.name}")
+                operands = [self.value(v) for v in owner.operands]
+                with np.errstate(all="ignore"):
+                    result = np.asarray(owner.evaluate(*operands))
+                return np.broadcast_to(result, (self.count,))
+
+    def _argument(self, value: Value, region: Region) -> Array:
+        loop = region.parent
+        if loop is None:
+            number = self._scalars.get(value)
+            if number is None:
+                raise UnknownNumber("it is no integer argument")
+            return np.full(self.count, number)
+        if not isinstance(loop, For) or value.index != 0 or loop not in self._iterations:
+            raise UnknownNumber("a loop carries it")
+        start, step = (self.value(v).astype(np.int64) for v in (loop.start, loop.step))
+        return start + self._iterations[loop] * step
+
+    def polynomial(self, polynomial: Polynomial) -> Array:
+        """A polynomial at each point, exactly, as int64.
+
+        Raises:
+            UnknownNumber: one of its unknowns is, or the number is too large.
+        """
+        total = np.zeros(self.count, np.int64)
+        size = np.zeros(self.count)
+        for term in polynomial.terms:
+            product = np.full(self.count, term.coefficient, np.int64)
+            magnitude = np.full(self.count, abs(float(term.coefficient)))
+            for atom in term.factors:
+                number = self._atom(atom)
+                product = product * number
+                magnitude = magnitude * np.abs(number.astype(float))
+            total = total + product
+            size = size + magnitude
+        if self.count and float(size.max()) >= MAX_NUMBER:
+            raise UnknownNumber("it does not fit into 62 bits")
+        return total
+
+    def _atom(self, atom: Value | Iteration) -> Array:
+        if isinstance(atom, Iteration):
+            if atom.loop not in self._iterations:
+                raise UnknownNumber("it is outside of its loop")
+            return self._iterations[atom.loop]
+        return self.value(atom).astype(np.int64)
+
+
+def joined(arrays: Sequence[Array]) -> Array:
+    """Arrays one behind the other."""
+    return np.concatenate(list(arrays)) if arrays else np.zeros(0, np.int64)

@@ -1,0 +1,65 @@
+"""The errors of differentiation: what is refused, where, and what to do about it."""
+
+from __future__ import annotations
+
+from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.registry import refusal
+from tilewright.ir.core import Op
+from tilewright.ir.types import Type, element_of, is_float, text_of
+from tilewright.ops.control import For
+
+
+def no_gradient(op: Op, why: str) -> Exception:
+    """The error of an op that has no derivative."""
+    kinds = [v.type for v in op.operands if is_float(v.type)]
+    of = f" of {_a(kinds[0])}" if kinds else ""
+    return refusal(
+        op,
+        f"no gradient through {op.name}{of}: {why}",
+        "help: tl.stop_gradient(x) for an operand whose gradient is not needed",
+    )
+
+
+def _a(type: Type) -> str:
+    return f"a tile of {element_of(type)}" if type.is_block() else f"{element_of(type)}"
+
+
+def unnamed_output(op: Op, array: Array) -> Exception:
+    """The error of a float that is stored to an array of which the caller said nothing."""
+    return refusal(
+        op,
+        f"{array.name} is stored here, and its values depend on the inputs",
+        f'help: name it in outputs=("{array.name}", …), or in aux=("{array.name}", …) if its '
+        "derivative is not needed",
+    )
+
+
+def result_of_atomic(op: Op) -> Exception:
+    """The error of an atomic that takes part in a derivative and is no plain sum."""
+    return refusal(
+        op,
+        f"no gradient through {op.name}: its result, or what is in memory after it, depends on the "
+        "order of programs",
+        "help: tl.atomic_add whose result is not used has a gradient",
+    )
+
+
+def unknown_loop(op: Op, what: str) -> Exception:
+    """The error of a loop that reverse mode cannot undo."""
+    return refusal(
+        op,
+        f"no gradient through {what}: its intermediate values are not kept",
+        "help: a `for` loop whose carried values are sums has a gradient",
+    )
+
+
+def unknown_carried(loop: For, index: int) -> Exception:
+    """The error of a carried value that is no sum."""
+    kind = text_of(loop.inits[index].type)
+    return refusal(
+        loop,
+        f"no gradient through this loop: value {index + 1} that it carries ({kind}) is needed in "
+        "each iteration, and intermediate values are not kept",
+        "help: a carried value has a gradient where the loop only adds to it, something that does "
+        "not depend on it",
+    )

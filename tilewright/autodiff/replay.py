@@ -1,0 +1,202 @@
+"""Values of the forward function again, where a derived function needs them.
+
+`Replay.plain(value)` returns a value of the forward function at the present place, and computes it
+there if necessary: the op that defines it is cloned on replayed operands. A *scope* maps a region
+of the forward function to a region of the derived one; a value is replayed in the scope of the
+region that defines it, so a load under an `if` stays under that `if`, and what an outer scope has
+computed serves all inner ones.
+
+What cannot be computed again is an error: the result of an atomic, and a load from an array that
+the kernel stores to, which may hold other values by now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.registry import refusal
+from tilewright.base.located import line_of
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ops.control import Call, Condition, For, If, ProgramId, While, Yield
+from tilewright.ops.memory import Load
+
+
+@dataclass
+class Scope:
+    """A region of the forward function that is replayed, and what is known of its values."""
+
+    source: Region
+    region: Region
+    values: dict[Value, Value] = field(default_factory=dict[Value, Value])
+
+
+class Replay:
+    """Args:
+    builder: inserts the ops; it stands at the end of the innermost scope's region.
+    arrays: those of the forward function.
+    programs: values that stand for the program's indices, by axis; others are `program.id`.
+    """
+
+    def __init__(
+        self,
+        builder: Builder,
+        arrays: Mapping[Value, Array],
+        programs: Mapping[int, Value] | None = None,
+    ) -> None:
+        self._builder = builder
+        self._arrays = arrays
+        self._programs = dict(programs or {})
+        self._scopes: list[Scope] = []
+
+    @contextmanager
+    def scope(self, source: Region, region: Region) -> Generator[Scope]:
+        """Replay a region of the forward function in `region`, at whose end ops are inserted."""
+        made = Scope(source, region)
+        self._scopes.append(made)
+        try:
+            with self._builder.at_end(region):
+                yield made
+        finally:
+            self._scopes.pop()
+
+    def bind(self, value: Value, to: Value) -> None:
+        """Set what stands for a value in the innermost scope."""
+        self._scopes[-1].values[value] = to
+
+    def plain(self, value: Value) -> Value:
+        """The value, here.
+
+        Raises:
+            CompilationError: it cannot be computed again.
+        """
+        for scope in reversed(self._scopes):
+            found = scope.values.get(value)
+            if found is not None:
+                return found
+        depth = self._depth_of(value)
+        saved, self._scopes = self._scopes, self._scopes[: depth + 1]
+        try:
+            if depth == len(saved) - 1:
+                return self._replayed(value)
+            with self._builder.at_end(saved[depth].region):
+                return self._replayed(value)
+        finally:
+            self._scopes = saved
+
+    def all_plain(self, values: Iterable[Value]) -> list[Value]:
+        return [self.plain(v) for v in values]
+
+    def _depth_of(self, value: Value) -> int:
+        """The innermost scope that replays the region in which a value is defined."""
+        for depth in range(len(self._scopes) - 1, -1, -1):
+            if self._scopes[depth].source is value.region:
+                return depth
+        raise self._unavailable(value)
+
+    def _unavailable(self, value: Value) -> Exception:
+        owner = value.owner
+        op = owner if isinstance(owner, Op) else owner.parent
+        return refusal(
+            op,
+            "a value of this loop is needed in each iteration, and it depends on those before",
+            "help: only loops that add up have a gradient: a value that the loop carries is "
+            "increased by something that does not depend on it",
+        )
+
+    def _replayed(self, value: Value) -> Value:
+        op = value.op
+        if op is None:
+            raise self._unavailable(value)
+        values = self._scopes[-1].values
+        self._builder.loc, saved = op.loc, self._builder.loc
+        results = self._results(op)
+        self._builder.loc = saved
+        values.update(zip(op.results, results, strict=True))
+        return values[value]
+
+    def _results(self, op: Op) -> list[Value]:
+        match op:
+            case ProgramId(axis) if axis in self._programs:
+                return [self._programs[axis]]
+            case For():
+                return self._for(op)
+            case While():
+                return self._while(op)
+            case If():
+                return self._if(op)
+            case _:
+                self._require_pure(op)
+                return self._clone(op)
+
+    def _require_pure(self, op: Op) -> None:
+        if isinstance(op, Load) and not op.volatile:
+            array = self._arrays[base_of(op.ptr)]
+            if array.writes:
+                raise loaded_and_stored(array, op)
+        elif op.writes() or op.reads() or isinstance(op, Call):
+            raise refusal(
+                op, f"the result of {op.name} is needed again, and may be another one by now"
+            )
+
+    def _clone(self, op: Op) -> list[Value]:
+        mapping: dict[Value, Value] = {}
+        inside = {v for inner in op.walk() for v in inner.results}
+        inside.update(a for inner in op.walk() for r in inner.regions for a in r.args)
+        for inner in op.walk():
+            for operand in inner.operands:
+                if operand not in inside and operand not in mapping:
+                    mapping[operand] = self.plain(operand)
+        copy = op.clone(mapping)
+        self._builder.insert(copy)
+        return copy.results
+
+    def _for(self, op: For) -> list[Value]:
+        start, stop, step = self.all_plain((op.start, op.stop, op.step))
+        inits = self.all_plain(op.inits)
+        body = Region([a.type for a in op.body.args])
+        self._region(op.body, body)
+        made = For(
+            start, stop, step, inits,
+            num_stages=op.num_stages, unroll=op.unroll, hints=op.hints, body=body,
+        )  # fmt: skip
+        return self._builder.insert(made).results
+
+    def _while(self, op: While) -> list[Value]:
+        inits = self.all_plain(op.inits)
+        before = Region([a.type for a in op.before.args])
+        self._region(op.before, before)
+        body = Region([a.type for a in op.body.args])
+        self._region(op.body, body)
+        return self._builder.insert(While(inits, before=before, body=body)).results
+
+    def _if(self, op: If) -> list[Value]:
+        condition = self.plain(op.condition)
+        branches = [Region(), Region()]
+        for source, region in zip(op.regions, branches, strict=True):
+            self._region(source, region)
+        return self._builder.insert(If(condition, then=branches[0], otherwise=branches[1])).results
+
+    def _region(self, source: Region, region: Region) -> None:
+        """Replay what a region yields, and what that needs."""
+        with self.scope(source, region) as scope:
+            scope.values.update(zip(source.args, region.args, strict=True))
+            end = source.terminator
+            values = self.all_plain(end.operands)
+            made = Condition(values[0], values[1:]) if isinstance(end, Condition) else Yield(values)
+            self._builder.insert(made)
+
+
+def loaded_and_stored(array: Array, load: Op) -> Exception:
+    """The error of a load whose array the kernel also writes."""
+    stored = line_of(array.writes[0].loc)
+    return refusal(
+        load,
+        f"{array.name} is loaded here and stored at line {stored}: the gradient needs the values "
+        "from before the kernel ran",
+        "help: store to another array",
+    )

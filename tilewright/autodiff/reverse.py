@@ -1,0 +1,363 @@
+"""Reverse mode: a kernel that computes the gradients of arrays from those of its results.
+
+    derived = reverse_mode(module, wrt=("x_ptr",), outputs=("y_ptr",))
+
+The derived kernel runs on the grid of the kernel. It walks the kernel's ops backwards: a store
+becomes a load of the *cotangent* of the stored array at the same address, a load becomes a store of
+the *gradient* of the loaded array, and an op in between gives each of its operands its share of the
+result's *adjoint*. What the rules need of the kernel's own values is computed again (`replay.py`).
+
+A plain store of a gradient is right only where no other program, iteration, lane or load has the
+same element. Whether that is so depends on strides and the grid, so the launch determines it
+(`distinct.py`); arrays for which it is not proven are in `atomic`, and their gradients are added
+up with atomic additions, which is right for any addresses.
+
+What the walk does not know is an error: an op without a rule, a loop that carries anything but
+sums, an array that is both loaded and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.activity import active_values
+from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
+from tilewright.autodiff.derived import Derived, Role, Roles
+from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.loops import carried_kinds
+from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unknown_loop, unnamed_output
+from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
+from tilewright.autodiff.replay import Replay, loaded_and_stored
+from tilewright.ir.builder import Builder
+from tilewright.ir.core import Function, Module, Op, Region, Value
+from tilewright.ir.types import DType, Pointer, element_of, is_float
+from tilewright.ops.atomic import AnyAtomic, AtomicRMW
+from tilewright.ops.control import For, If, Return, While, Yield
+from tilewright.ops.memory import Load, Store, pointee_of
+
+
+def reverse_mode(
+    module: Module,
+    wrt: Sequence[str],
+    outputs: Sequence[str],
+    aux: Sequence[str] = (),
+    *,
+    atomic: Collection[str] = (),
+    accumulate: bool = False,
+    types: Mapping[str, DType] | None = None,
+) -> Derived:
+    """The kernel that computes gradients, on the grid of the module's kernel.
+
+    Its arguments are those of the kernel, then pointers to the cotangents of `outputs`, then to the
+    gradients of `wrt`, each addressed like the array itself. Gradients that are in `atomic` are
+    added to what is in memory; the others are stored, or added with `accumulate`.
+
+    Args:
+        module: tile IR as `compiler/pipeline.STEPS` leave it; it is not changed.
+        wrt: the arrays whose gradients are computed.
+        outputs: the arrays whose cotangents are given.
+        aux: arrays that are stored, and count as constants.
+        atomic: arrays of `wrt` whose elements may be loaded several times.
+        types: element types of cotangents and gradients that differ from those of their arrays.
+
+    Raises:
+        CompilationError: the kernel has no gradient, or none that is known to be right.
+        ValueError: there is no such array of floats.
+    """
+    walk = _Reverse(module.entry, Roles(module.entry, wrt, outputs, aux), atomic, types or {})
+    walk.accumulate = accumulate
+    return walk.run()
+
+
+class _Reverse:
+    """The walk backwards over a function, which emits another one."""
+
+    def __init__(
+        self, fn: Function, roles: Roles, atomic: Collection[str], types: Mapping[str, DType]
+    ) -> None:
+        self.fn = fn
+        self.chosen = roles
+        self.atomic = frozenset(atomic)
+        self.accumulate = False
+        self.arrays = arrays_of(fn)
+        self.active = active_values(self._sources())
+        self._require_known_memory()
+        self.roles = [Role("argument", name) for name in roles.names]
+        self.made = Function(
+            f"{fn.name}_vjp", [a.type for a in fn.args], (), fn.arg_attrs, fn.loc, fn.arg_names
+        )
+        self.builder = Builder(self.made.body)
+        self.emit = Emitter(self.builder)
+        self.replay = Replay(self.builder, self.arrays)
+        self.rebase = Rebase(self.builder, self.replay.plain)
+        self.cotangents = self._bases("cotangent", roles.outputs, types)
+        self.gradients = self._bases("gradient", roles.wrt, types)
+        self._adjoints: list[dict[Value, Value]] = []
+        self.reached: list[Load] = []
+
+    def _sources(self) -> list[Value]:
+        return [
+            op.result
+            for array in self.arrays.values()
+            if array.name in self.chosen.wrt
+            for op in array.loads
+        ]
+
+    def _bases(
+        self, kind: str, names: Sequence[str], types: Mapping[str, DType]
+    ) -> dict[Value, Value]:
+        """New pointer arguments, by the array that they belong to."""
+        found: dict[Value, Value] = {}
+        for array in self.arrays.values():
+            if array.name in names:
+                assert array.element is not None
+                self.roles.append(Role(kind, array.name))
+                self.made.arg_names.append(f"{array.name}_{kind}")
+                self.made.arg_attrs.append({})
+                element = types.get(array.name, array.element)
+                found[array.arg] = self.made.body.add_arg(Pointer(element))
+        return found
+
+    def _require_known_memory(self) -> None:
+        """Raise unless all that flows through memory is a load of an input or a store of a result:
+        no array that takes part is both loaded and written."""
+        for array in self.arrays.values():
+            part = array.name in (*self.chosen.wrt, *self.chosen.outputs)
+            for op in [*array.loads, *array.writes] if part else []:
+                require_elements(array, op)
+            stored = any(v in self.active for op in array.writes for v in op.operands)
+            if (part or stored) and array.loads and array.writes:
+                raise loaded_and_stored(array, array.loads[0])
+            if array.name in self.chosen.wrt and array.atomics:
+                raise result_of_atomic(array.atomics[0])
+            if array.name in self.chosen.outputs:
+                self._require_summed(array)
+
+    def _require_summed(self, array: Array) -> None:
+        """Raise unless an output is either stored, or added to by atomics whose results are not
+        used."""
+        for op in array.atomics:
+            if not is_sum(op) or op.result.users or array.stores:
+                raise result_of_atomic(op)
+
+    def run(self) -> Derived:
+        """Emit the whole function."""
+        with self.replay.scope(self.fn.body, self.made.body) as scope:
+            scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
+            self._adjoints.append({})
+            self.region(self.fn.body)
+            self.builder.insert(Return([]))
+        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached))
+
+    # -- what rules use -------------------------------------------------------------------------
+
+    def plain(self, value: Value) -> Value:
+        return self.replay.plain(value)
+
+    def value(self, value: Value) -> Value:
+        here = self.plain(value)
+        return self.emit.cast(here, element_of(derivative_type(here.type)))
+
+    def is_active(self, value: Value) -> bool:
+        return value in self.active
+
+    def give(self, value: Value, adjoint: Value | None) -> None:
+        if adjoint is None or value not in self.active:
+            return
+        wide = self.emit.cast(adjoint, element_of(derivative_type(value.type)))
+        table = self._adjoints[-1]
+        table[value] = wide if value not in table else self.emit.add(table[value], wide)
+
+    def _adjoint_or_zero(self, value: Value) -> Value:
+        found = self._adjoints[-1].get(value)
+        return self.emit.zeros(derivative_type(value.type)) if found is None else found
+
+    # -- the walk -------------------------------------------------------------------------------
+
+    def region(self, region: Region) -> None:
+        """Emit the adjoints of a region's ops, last first."""
+        for op in region.reversed():
+            if op.terminator:
+                continue
+            self.builder.loc = op.loc
+            match op:
+                case Store():
+                    self._store(op)
+                case Load():
+                    self._load(op)
+                case If():
+                    self._if(op)
+                case For():
+                    self._for(op)
+                case While():
+                    self._while(op)
+                case AtomicRMW() if is_float(op.value.type):
+                    self._atomic(op)
+                case _:
+                    self._pure(op)
+
+    def _pure(self, op: Op) -> None:
+        rule = rule_of(op)
+        active = [i for i, v in enumerate(op.operands) if v in self.active]
+        if not active or not op.results or isinstance(rule, Zero):
+            self._require_no_effect(op, bool(active))
+            return
+        if isinstance(rule, Refused):
+            raise no_gradient(op, rule.why)
+        table = self._adjoints[-1]
+        adjoints = [table.get(r) for r in op.results]
+        if all(y is None for y in adjoints):
+            return
+        match rule:
+            case Elementwise(apply):
+                (y,) = adjoints
+                assert y is not None
+                for i in active:
+                    self.give(op.operands[i], apply(self, op, i, y))
+            case Pair(_, adjoint):
+                adjoint(self, op, adjoints)
+            case _:
+                raise no_gradient(op, "the walk does not know it")
+
+    def _require_no_effect(self, op: Op, active: bool) -> None:
+        if isinstance(op, AnyAtomic) and active:
+            raise result_of_atomic(op)
+
+    # -- memory ---------------------------------------------------------------------------------
+
+    def _array(self, op: Load | Store | AtomicRMW) -> Array:
+        return self.arrays[base_of(op.ptr)]
+
+    def _cotangent(self, op: Store | AtomicRMW) -> Value | None:
+        """The adjoint of what an op stores."""
+        array = self._array(op)
+        base = self.cotangents.get(array.arg)
+        if base is None:
+            if array.name not in self.chosen.aux:
+                raise unnamed_output(op, array)
+            return None
+        mask = self.plain(op.mask) if op.mask is not None else None
+        return self.emit.load(self.rebase(op.ptr, base), mask)
+
+    def _store(self, op: Store) -> None:
+        if op.value in self.active:
+            self.give(op.value, self._cotangent(op))
+
+    def _atomic(self, op: AtomicRMW) -> None:
+        if op.value in self.active:
+            if not is_sum(op) or op.result.users:
+                raise result_of_atomic(op)
+            self.give(op.value, self._cotangent(op))
+
+    def _load(self, op: Load) -> None:
+        y = self._adjoints[-1].get(op.result)
+        if y is None:
+            return
+        mask = self.plain(op.mask) if op.mask is not None else None
+        if op.other is not None and op.other in self.active:
+            assert mask is not None
+            self.give(op.other, self.emit.where(mask, self.emit.zeros(y.type), y))
+        base = self.gradients.get(self._array(op).arg)
+        if base is not None:
+            self._contribute(op, base, mask, y)
+
+    def _contribute(self, op: Load, base: Value, mask: Value | None, y: Value) -> None:
+        """Add the adjoint of a load to the gradient in memory."""
+        self.reached.append(op)
+        pointer = self.rebase(op.ptr, base)
+        element = pointee_of(pointer.type)
+        if self._array(op).name in self.atomic:
+            narrow = self.emit.cast(y, element)
+            self.builder.insert(AtomicRMW(pointer, narrow, mask, "add", "relaxed", "gpu"))
+            return
+        if self.accumulate:
+            before = self.emit.load(pointer, mask)
+            y = self.emit.add(self.emit.cast(before, element_of(y.type)), y)
+        self.emit.store(pointer, self.emit.cast(y, element), mask)
+
+    # -- control flow ---------------------------------------------------------------------------
+
+    def _flows_through(self, op: Op) -> bool:
+        """Whether an adjoint enters an op with regions: of a result, or of what it stores."""
+        table = self._adjoints[-1]
+        return any(r in table for r in op.results) or any(
+            isinstance(inner, Store | AnyAtomic) and any(v in self.active for v in inner.operands)
+            for inner in op.walk()
+        )
+
+    def _outer_values(self, op: Op) -> list[Value]:
+        """The active values that an op's regions use, and that are defined outside of it."""
+        found = dict.fromkeys(
+            v
+            for region in op.regions
+            for inner in region.walk()
+            for v in inner.operands
+            if v in self.active and not _is_within(v, op)
+        )
+        return list(found)
+
+    def _if(self, op: If) -> None:
+        if not self._flows_through(op):
+            return
+        outer = self._outer_values(op)
+        ends = [self._adjoints[-1].get(r) for r in op.results]
+        condition = self.plain(op.condition)
+        branches = [Region(), Region()]
+        for source, region in zip(op.regions, branches, strict=True):
+            with self.replay.scope(source, region):
+                self._adjoints.append({})
+                for value, y in zip(source.terminator.operands, ends, strict=True):
+                    self.give(value, y)
+                self.region(source)
+                self.builder.insert(Yield([self._adjoint_or_zero(v) for v in outer]))
+                self._adjoints.pop()
+        made = self.builder.insert(If(condition, then=branches[0], otherwise=branches[1]))
+        for value, y in zip(outer, made.results, strict=True):
+            self.give(value, y)
+
+    def _while(self, op: While) -> None:
+        if self._flows_through(op):
+            raise unknown_loop(op, "a while loop")
+
+    def _for(self, op: For) -> None:
+        """Of a loop that adds up: each iteration takes the adjoint of the sum, in any order. What
+        it carries besides is computed again on the way."""
+        if not self._flows_through(op):
+            return
+        sums = carried_kinds(op, self.active)
+        ends = {i: y for i in sums if (y := self._adjoints[-1].get(op.results[i])) is not None}
+        outer = self._outer_values(op)
+        rest = [i for i in range(len(op.inits)) if op.body.args[i + 1] not in self.active]
+        start, stop, step = self.replay.all_plain((op.start, op.stop, op.step))
+        inits = self.replay.all_plain(op.inits[i] for i in rest)
+        totals = [self.emit.zeros(derivative_type(v.type)) for v in outer]
+        body = Region([op.start.type, *[v.type for v in (*inits, *totals)]])
+        with self.replay.scope(op.body, body) as scope:
+            self._adjoints.append({})
+            scope.values[op.body.args[0]] = body.args[0]
+            for i, arg in zip(rest, body.args[1:], strict=False):
+                scope.values[op.body.args[i + 1]] = arg
+            for i, y in ends.items():
+                self.give(op.body.terminator.operands[i], y)
+            self.region(op.body)
+            following = self.replay.all_plain(op.body.terminator.operands[i] for i in rest)
+            table = self._adjoints.pop()
+            for value, before in zip(outer, body.args[1 + len(rest) :], strict=True):
+                y = table.get(value)
+                following.append(before if y is None else self.emit.add(before, y))
+            self.builder.insert(Yield(following))
+        made = For(
+            start, stop, step, [*inits, *totals],
+            num_stages=op.num_stages, unroll=0, hints=(), body=body,
+        )  # fmt: skip
+        results = self.builder.insert(made).results
+        for value, y in zip(outer, results[len(rest) :], strict=True):
+            self.give(value, y)
+        for i, y in ends.items():
+            self.give(op.inits[i], y)
+
+
+def _is_within(value: Value, op: Op) -> bool:
+    region = value.region
+    return region is not None and any(region.is_within(r) for r in op.regions)
