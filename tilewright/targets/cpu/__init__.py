@@ -1,8 +1,14 @@
-"""The CPU target: a program is one task, a tile is a space that loops run over.
+"""The CPU target: a program is a function executed by one thread, a tile an iteration space.
 
-Read in this order, in which the files import one another. `plan` is what is decided before any
-code: `group_roots` says which ops share a loop nest, `keep_values` which tiles are kept in memory.
-`lanes` is the arithmetic of values along a vector, `level` a loop that is emitted; `evaluate`
-computes any tile at a point. `nest` makes the loop nest of a group from its `sinks`; `steps` emits
-a plan, and `program` the functions; `target` ties it to LLVM.
+Tile ops are fused: most tiles exist only element by element, within the loop nests that consume
+them. Reading order, in which the files import one another:
+
+plan        what is decided before code generation: loop fusion (`group_roots`), and which tiles are
+            materialised in memory, or *kept* (`keep_values`)
+lanes       the arithmetic of values along the lanes of a vector
+level       a loop body, or straight code, under construction
+evaluate    computes the element of any tile at a point of the iteration space
+nest        the loop nest of a group, from its `sinks`
+steps       emits the steps of a plan; `program`, the functions of a kernel
+target      the interface to the compiler; `emit`, that to LLVM
 """

@@ -1,4 +1,10 @@
-"""Loads, stores and buffers at a point: which instruction an access in W lanes becomes."""
+"""Loads and stores of memory and of buffers, at a point of a loop nest.
+
+Input: the pointer, mask and data of an access as `Lanes`. Output: the best instruction for its
+`Form`: a vector access, a masked one, wider vectors and a shuffle, one scalar access for all lanes,
+or a gather or scatter. Reads never touch bytes beyond the first and the last active lane: a strided
+read loads the span between them and no more. Booleans are bytes in memory and i1 in registers.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
 
 
 def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
-    """What was read, as it is held in registers: a bool's byte becomes an i1."""
+    """Convert a value from its representation in memory: a boolean's byte becomes an i1."""
     if register_type(element) is I1:
         return level.b.icmp("ne", value, const(value.type, 0))
     return value
@@ -58,14 +64,14 @@ def _address(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
 
 
 def read_buffer(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
-    """A kept tile at a point."""
+    """The element of a materialised tile at a point."""
     address = _address(level, buffer, coords)
     found = _read(level, address, buffer.element, None, None)
     return Lanes(_to_register(level, found.base, buffer.type.element), found.stride, found.depth)
 
 
 def write_buffer(level: Level, buffer: Buffer, coords: Coords, value: Lanes) -> None:
-    """Put a value into a kept tile at a point."""
+    """Write the element of a materialised tile at a point."""
     address = _address(level, buffer, coords)
     data = value.base if address.uniform else level.vector(value)
     if not data.type.is_ptr:
@@ -81,7 +87,7 @@ def load(
     mask: Lanes | None,
     other: Lanes | None,
 ) -> Lanes:
-    """`mem.load` at a point at which its operands were evaluated."""
+    """Emit `mem.load` at a point, given its operands there."""
     pointee = memory.pointee_of(op.ptr.type)
     element = memory_type(pointee)
     if register_type(pointee) is I1 and other is not None:
@@ -95,7 +101,7 @@ def load(
 
 
 def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None) -> Form:
-    """How elements of so many bytes are read."""
+    """The form of a read of elements of `size` bytes."""
     if level.width == 1 or (ptr.uniform and (mask is None or mask.uniform)):
         return Form.ONE
     if ptr.stride == size:
@@ -114,7 +120,8 @@ def _read(
     volatile: bool = False,
 ) -> Lanes:
     b = level.b
-    depth = level.depth  # it may rely on what is assumed of masks here, so it belongs here
+    # The read may depend on the masks assumed true in this body, so it must not be hoisted.
+    depth = level.depth
     size = element.bits // 8
     form = _form_of_read(level, ptr, size, mask)
     if level.width == 1:
@@ -142,12 +149,13 @@ def _first(x: Lanes) -> Lanes: ...
 @overload
 def _first(x: None) -> None: ...
 def _first(x: Lanes | None) -> Lanes | None:
-    """The only lane there is."""
+    """The only lane of a value of one lane."""
     return Lanes(x.base, 0, x.depth) if x is not None else None
 
 
 def _read_strided(level: Level, base: V, element: LType, step: int) -> V:
-    """Every `step`-th element, by one load of the span from the first lane to the last."""
+    """Every `step`-th element, by one load of the span from the first lane to the last, which are
+    both read anyway, so that the load cannot fault."""
     b, width = level.b, level.width
     span = (width - 1) * abs(step) + 1
     start = base if step > 0 else b.gep(element, base, const(I64, -(span - 1)))
@@ -184,7 +192,7 @@ def _read_scalar(
 def store(
     level: Level, op: memory.Store, coords: Coords, ptr: Lanes, value: Lanes, mask: Lanes | None
 ) -> None:
-    """`mem.store` at a point at which its operands were evaluated."""
+    """Emit `mem.store` at a point, given its operands there."""
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
         if not mask.base.number:
             return
@@ -196,11 +204,11 @@ def store(
     if level.kernel.lines is not None:
         form = _form_of_write(level, ptr, data, mask)
         level.kernel.accesses.note(op, form, level.width, coords)
-    _write(level, ptr, data, mask, past_caches=op.ptr in level.streamed)
+    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed)
 
 
 def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> Form:
-    """How data is written; one element of it, or a vector."""
+    """The form of a write of data, which is one element or a vector."""
     alone = ptr.uniform and not data.type.lanes and (mask is None or mask.uniform)
     if level.width == 1 or alone:
         return Form.ONE
@@ -211,7 +219,7 @@ def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> For
 
 
 def _write(
-    level: Level, ptr: Lanes, data: V, mask: Lanes | None, *, past_caches: bool = False
+    level: Level, ptr: Lanes, data: V, mask: Lanes | None, *, nontemporal: bool = False
 ) -> None:
     b = level.b
     form = _form_of_write(level, ptr, data, mask)
@@ -222,7 +230,7 @@ def _write(
         return
     if not data.type.lanes:
         data = lanes.spread(b, data, level.width)
-    if form is Form.WHOLE and past_caches:
+    if form is Form.WHOLE and nontemporal:
         one = level.kernel.module.metadata("!{i32 1}")
         b.store(data, ptr.base, level.width * data.type.bits // 8, f"!nontemporal {one}")
         return

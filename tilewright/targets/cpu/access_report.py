@@ -1,7 +1,7 @@
-"""What each load and store became, told to who asks how the code came about.
+"""Remarks on the form of each load and store.
 
-An access may be emitted several times: in a loop without masks, in one with them, in what is left
-over. What is told is its best form, and if that is a poor one, why.
+An access may be emitted several times: in a loop without masks, in a masked one, and for the
+remainder. The remark reports its best form, and the reason if that is not a whole vector.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ NAME = "vectorise"
 
 
 class Form(IntEnum):
-    """How an access is made, the best first."""
+    """The instructions of an access, best first."""
 
-    WHOLE = 0  # one instruction for a vector of neighbours
-    MASKED = 1  # the same under a mask
-    STRIDED = 2  # every n-th element out of wider loads
+    WHOLE = 0  # one access of a contiguous vector
+    MASKED = 1  # one masked access of a contiguous vector
+    STRIDED = 2  # every n-th element of a wider vector
     ONE = 3  # one element for all lanes
-    EACH = 4  # lane by lane
+    EACH = 4  # a gather or scatter
 
 
 class AccessReport:
-    """Collects the forms of a kernel's accesses; see the module."""
+    """Collects the forms of a kernel's accesses, and reports them as remarks."""
 
     def __init__(self) -> None:
         self._found: dict[Op, tuple[Form, int, int]] = {}  # form, lanes, lane axis
 
     def note(self, op: Op, form: Form, width: int, coords: Sequence[Lanes]) -> None:
-        """Say that an op was emitted in a form.
+        """Record that an op was emitted in a form.
 
         Args:
-            width: lanes of the loop.
-            coords: the point, from which the axis of the lanes is seen.
+            width: the number of lanes of the loop.
+            coords: the point; determines the axis of the lanes.
         """
         axis = next((i for i, c in enumerate(coords) if not c.uniform), 0)
         known = self._found.get(op)
-        # Of the scalar code of what is left over, nothing is told but where there is no other.
+        # Scalar code of the remainder counts only if there is no other.
         if known is None or (form, -width) < (known[0], -known[1]) or known[1] == 1:
             self._found[op] = form, width, axis
 
-    def tell(self, fn: Function, facts: AxisMap, ctx: PassContext) -> None:
-        """Make remarks of what was found."""
+    def report(self, fn: Function, facts: AxisMap, ctx: PassContext) -> None:
+        """Emit the remarks."""
         reasons = Reasons(fn, facts)
         for op, (form, width, axis) in self._found.items():
             assert isinstance(op, memory.Load | memory.Store)

@@ -1,4 +1,11 @@
-"""The running values of reductions."""
+"""The accumulators of reductions.
+
+An accumulator is a state of one or more vectors, updated with the elements at each point of a loop
+nest, whose lanes are combined at the end. `accumulator_of` selects the cheapest implementation for
+the combine region: sums, extrema and logical ops have an identity element; the general one has
+none, and carries flags instead. Lanes may be combined in any order if the op is commutative;
+otherwise adjacent lanes first, which preserves the order of the axis.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +25,15 @@ from tilewright.targets.cpu.level import Coords, Level
 
 
 class Accumulator:
-    """The running values of a reduction: some vectors, whose lanes are combined at the end.
+    """The accumulator of a reduction with any combine region.
 
-    This base takes any combine function. As it may have no identity, one more vector of flags
-    tells which lanes hold anything yet.
+    A combine region need not have an identity element, so the state has a further vector of flags:
+    which lanes contain a value.
 
     Attributes:
-        can_repeat: whether `repeat` is there.
-        any_order: whether lanes may be combined with any others: halves are faster to take apart.
+        can_repeat: whether `repeat` is implemented.
+        any_order: whether lanes may be combined in any order; extracting the halves of a vector is
+            faster than extracting its even and odd lanes.
     """
 
     can_repeat = False
@@ -39,19 +47,19 @@ class Accumulator:
         if isinstance(op.results[0].type, ir.Tile):
             self.buffers = [kernel.buffer(r) for r in op.results]
 
-    # -- what subclasses give -------------------------------------------------------------------
+    # -- overridden by subclasses ---------------------------------------------------------------
 
     def start(self, width: int) -> list[V]:
-        """The state before any element."""
+        """The initial state, of no elements."""
         values = [zero(lanes_type(register_type(s.type), width)) for s in self.op.srcs]
         return [*values, zero(lanes_type(register_type(ir.I1), width))]
 
     def load(self, level: Level, values: list[V]) -> list[V]:
-        """Elements as a state of their own."""
+        """The state of one element in each lane."""
         return [*values, const(lanes_type(register_type(ir.I1), values[0].type.lanes), 1)]
 
     def combine(self, level: Level, left: list[V], right: list[V]) -> list[V]:
-        """Two states, lane by lane, left before right."""
+        """Combine two states lane by lane; `left` precedes `right`."""
         b = level.b
         *x, has_x = left
         *y, has_y = right
@@ -62,7 +70,7 @@ class Accumulator:
         return [*merged, b.or_(has_x, has_y)]
 
     def result(self, level: Level, state: list[V]) -> list[V]:
-        """The elements that a state stands for."""
+        """The elements of a state, in the result's type."""
         return state[:-1]
 
     def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
@@ -77,7 +85,7 @@ class Accumulator:
         return self.combine(level, state, self.load(level, values))
 
     def across(self, level: Level, state: list[V]) -> list[V]:
-        """Combine the lanes into a state of one lane: neighbours first, where order matters."""
+        """Combine the lanes into a state of one lane; adjacent lanes first, if order matters."""
         b = level.b
         width = max(1, state[0].type.lanes)
         while width > 1:
@@ -95,8 +103,7 @@ class Accumulator:
     def add_repeated(
         self, level: Level, coords: Coords, state: list[V], count: V, width: int
     ) -> list[V]:
-        """Combine `count` elements, at least one, that are all like the one at a point, into the
-        first lane."""
+        """Combine `count` (at least one) copies of the element at a point into the first lane."""
         b = level.b
         value = evaluate(level, self.op.srcs[0], coords).base
         repeated = self.repeat(level, self.load(level, [value]), count)
@@ -106,7 +113,10 @@ class Accumulator:
         return self.combine(level, state, repeated)
 
     def write(self, level: Level, coords: Coords, state: list[V]) -> None:
-        """Put the result where it belongs; the state has the lanes of the coordinates."""
+        """Write the result to its buffer, or record it if it is a scalar.
+
+        The state has as many lanes as the coordinates.
+        """
         axis = self.op.axis
         at = coords[:axis] + coords[axis + 1 :]
         values = self.result(level, state)
@@ -125,8 +135,8 @@ class Accumulator:
 
 
 class _Simple(Accumulator):
-    """One op, such as a sum, with an identity. Narrow floats are held in fp32 until the end: the
-    order of a reduction is open, and so is the precision between its steps."""
+    """A single op with an identity element. Narrow floats accumulate in fp32: like the order of a
+    reduction, the precision of its intermediate results is unspecified."""
 
     can_repeat = True
     any_order = True
@@ -145,12 +155,12 @@ class _Simple(Accumulator):
         return [narrow(level.b, state[0], self.element)]
 
     def repeat(self, level: Level, state: list[V], count: V) -> list[V]:
-        """Most ops make the same of one element and of many that are like it."""
+        """The op is idempotent, unless overridden."""
         return state
 
 
 class _Sum(_Simple):
-    """Sums. -0.0 is what changes no float."""
+    """Sums. The identity element of floats is -0.0, as adding 0.0 changes -0.0."""
 
     def start(self, width: int) -> list[V]:
         return [const(lanes_type(self.wide, width), -0.0 if self.wide.is_float else 0)]
@@ -169,11 +179,12 @@ class _Sum(_Simple):
 
 
 class _FloatExtremum(_Simple):
-    """The largest, or smallest, float; NaN only if all are.
+    """The maximum or minimum of floats, ignoring NaN; NaN if all elements are.
 
-    ``x > a ? x : a`` is one instruction on most machines and passes over NaN, but starts from an
-    infinity, which would hide that there was nothing but NaN. So the opposite extremum is carried
-    too: only if neither moved, all were NaN. Of 0.0 and -0.0 either may come out.
+    ``x > a ? x : a`` is one instruction on most machines and ignores NaN, but starts at an
+    infinity, so it can't tell an infinity from no number at all. Hence the opposite extremum is
+    computed as well: all elements are NaN if and only if neither has changed. The sign of a zero
+    result is unspecified.
     """
 
     def start(self, width: int) -> list[V]:
@@ -204,11 +215,11 @@ class _FloatExtremum(_Simple):
 
 
 class _Number(_Simple):
-    """The same, where an instruction prefers a number to NaN: NaN is what changes nothing.
+    """The same with an instruction that prefers numbers to quiet NaN, so NaN is the identity.
 
-    It would let a signaling NaN replace what there is, so such are made quiet before, by a product
-    with a 1 of which LLVM does not know: it has an operation for that, `llvm.canonicalize`, and
-    LLVM 22 ends the process where that has fewer lanes than a register.
+    The instruction lets a signalling NaN win, so elements are quieted first, by a product with a 1
+    that is opaque to LLVM. `llvm.canonicalize` would do that, but LLVM 22 terminates the process
+    for vectors with fewer lanes than a register.
     """
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce, inner: Op) -> None:
@@ -228,8 +239,8 @@ class _Number(_Simple):
 
 
 class _QuietNumber(_Simple):
-    """The same on AArch64, where LLVM 22 makes of a comparison and a choice an instruction that
-    answers NaN where one operand is a signalling NaN."""
+    """The same on AArch64, where LLVM 22 would combine a comparison and a select into an
+    instruction that returns NaN if one operand is a signalling NaN."""
 
     def start(self, width: int) -> list[V]:
         return [const(lanes_type(self.wide, width), float("nan"))]
@@ -242,7 +253,7 @@ class _QuietNumber(_Simple):
 
 
 class _Idempotent(_Simple):
-    """Integer extrema, and, or; and float extrema that pass NaN on."""
+    """Integer extrema, `and`, `or`, and float extrema that propagate NaN."""
 
     def start(self, width: int) -> list[V]:
         return [const(lanes_type(self.wide, width), self.identity())]
@@ -267,7 +278,7 @@ class _Idempotent(_Simple):
 
 
 def accumulator_of(kernel: Kernel, op: reduce.Reduce) -> Accumulator:
-    """The accumulator that suits the combine function."""
+    """The accumulator for the op's combine region on the kernel's machine."""
     inner = reduce.simple_combine(op)
     match inner:
         case arith.Add() if not ir.dtype_of(op.srcs[0].type).is_bool():

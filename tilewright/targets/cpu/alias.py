@@ -1,4 +1,9 @@
-"""Which memory accesses may touch the same bytes, and what order that imposes."""
+"""Alias queries for the planner: which accesses may overlap, and which ops may write memory.
+
+All answers are conservative. Queries are memoised per function: pairs of base pointers, the writing
+ops nested in each op, and the bases that the lazy loads of each value read, as sets of at most
+`_MANY` bases, beyond which a value is assumed to read any memory.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +17,14 @@ from tilewright.ops import atomic, memory
 from tilewright.targets.cpu.lazy import is_lazy, is_tile
 
 Base = Value | None
-"""The pointer that an access comes from by changes of offset and shape; None for any memory."""
+"""The pointer from which an access is derived by offsets and shape ops; None for any memory."""
 
-_MANY = 32  # bases that a value loads from are told apart, up to so many
+_MANY = 32  # the most bases that are distinguished among those a value loads from
 _ANY: frozenset[Base] = frozenset({None})
 
 
 class MemoryOrder:
-    """Answers of one function about its accesses."""
+    """Alias information of one function."""
 
     def __init__(self, fn: Function) -> None:
         self.fn = fn
@@ -49,7 +54,7 @@ class MemoryOrder:
         return any(self.overlap(a, b) for a in some for b in others)
 
     def loads_of(self, op: Op) -> frozenset[Base]:
-        """What the lazy loads read that evaluating the op's operands runs."""
+        """The bases read by the lazy loads that evaluating the op's operands executes."""
         found: frozenset[Base] = frozenset()
         for v in op.operands:
             more = self._loads.get(v)
@@ -62,7 +67,7 @@ class MemoryOrder:
         return op.reads() or op.writes()
 
     def writes_in(self, op: Op) -> list[Op]:
-        """The ops in `op`, itself among them, that write memory or must stay in order."""
+        """The ops in `op`, including itself, that write memory or are volatile."""
         found = self._writes.get(op)
         if found is None:
             found = self._writes[op] = [
@@ -73,7 +78,7 @@ class MemoryOrder:
         return found
 
     def may_write(self, op: Op, base: Base) -> bool:
-        """Whether something in `op` may write what a load through `base` reads."""
+        """Whether an op in `op` may write memory that a load through `base` reads."""
         return any(
             not isinstance(w, memory.Store | atomic.Writing)
             or _publishes(w)
@@ -83,16 +88,16 @@ class MemoryOrder:
 
 
 def _publishes(op: memory.Store | atomic.Writing) -> bool:
-    """Whether others may write what was read before, once they see what the op writes: it releases
-    a flag or a lock, which is a scalar."""
+    """Whether the op releases a scalar flag or lock: other programs that observe it may then write
+    any memory that was read before."""
     if isinstance(op, memory.Store) or isinstance(op.ptr.type, Tile):
         return False
     return op.sem in ("release", "acq_rel")
 
 
 def same_elements(load: memory.Load, store: memory.Store, forms: AffineForms) -> bool:
-    """Whether each element of the store depends on the load's same element alone, at the address
-    that it writes, and no two elements share an address."""
+    """Whether each element of the store depends only on the same element of the load, at the same
+    address, and addresses of elements are distinct: an update in place."""
     if load.ptr is not store.ptr or len(shape_of(load.ptr.type)) != 1:
         return False
     if forms.constant_strides(load.ptr)[0] in (None, 0):

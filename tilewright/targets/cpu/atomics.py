@@ -1,4 +1,4 @@
-"""Atomic accesses, one element after the other in row-major order."""
+"""Atomic accesses: sequential, element by element in row-major order."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def emit_cas(kernel: Kernel, level: Level, op: atomic.AtomicCAS) -> None:
 
         def swap() -> V:
             bits = int_type(value.type.bits)
-            wanted, new = b.bitcast(expected, bits), b.bitcast(value, bits)
-            old, _ = b.cmpxchg(ptr, wanted, new, _ORDER[op.sem])
+            compare, new = b.bitcast(expected, bits), b.bitcast(value, bits)
+            old, _ = b.cmpxchg(ptr, compare, new, _ORDER[op.sem])
             return b.bitcast(old, value.type)
 
         return guarded(at.b, mask, swap, zero(value.type))
@@ -115,7 +115,7 @@ def emit_poll(kernel: Kernel, level: Level, op: atomic.AtomicPoll) -> None:
 
 
 def _bits_of(ptr: Value) -> LType:
-    """The integer as which an element lies in memory."""
+    """The integer type of an element's size in memory."""
     return int_type(memory_type(pointee_of(ptr.type)).bits)
 
 
@@ -123,7 +123,7 @@ CLOCK_MONOTONIC = 1  # Linux: time.h
 
 
 def _nanoseconds(b: Builder) -> V:
-    """The time since some start, by the C library."""
+    """A monotonic clock, by the C library: nanoseconds since an unspecified moment, i64."""
     room = b.alloca(I64, 2, align=8)
     b.call("clock_gettime", I32, [const(I32, CLOCK_MONOTONIC), room])
     seconds, rest = b.load(I64, room), b.load(I64, b.gep(I64, room, 1))
@@ -131,7 +131,7 @@ def _nanoseconds(b: Builder) -> V:
 
 
 def _each(kernel: Kernel, level: Level, op: Op, ptr: Value, exchange: Exchange) -> None:
-    """Visit the elements in row-major order; keep the results if anyone needs them."""
+    """Visit the elements in row-major order; collect the results in a buffer if they are used."""
     b = kernel.b
     if not isinstance(ptr.type, ir.Tile):
         found = exchange(level, ())
@@ -169,19 +169,19 @@ def _rmw(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V) -> V:
 
 
 def _compare_loop(b: Builder, op: atomic.AtomicRMW, ptr: V, value: V, order: str) -> V:
-    """What no instruction does: compute the new value, and try until nobody came between."""
+    """A compare-and-swap loop, for what has no instruction."""
     bits = int_type(memory_type(op.value.type).bits)
     first = b.load(bits, ptr)
-    before, again, done = b.current, b.block("try"), b.block("swapped")
-    b.br(again)
-    b.at(again)
+    before, retry, done = b.current, b.block("try"), b.block("swapped")
+    b.br(retry)
+    b.at(retry)
     old = b.phi(bits)
     old.add(first, before)
     current = b.bitcast(old.value, value.type)
-    wanted = b.bitcast(_combined(b, op, current, value), bits)
-    found, ok = b.cmpxchg(ptr, old.value, wanted, order)
+    new = b.bitcast(_combined(b, op, current, value), bits)
+    found, ok = b.cmpxchg(ptr, old.value, new, order)
     old.add(found, b.current)
-    b.cond_br(ok, done, again)
+    b.cond_br(ok, done, retry)
     b.at(done)
     return current
 

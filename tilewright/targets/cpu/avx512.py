@@ -1,6 +1,7 @@
-"""What AVX-512 does in one instruction and LLVM has no common operation for.
+"""AVX-512 instructions for which LLVM has no generic operation.
 
-Intel's manual, volume 2: VSCALEF, VRANGE, VCVTNEPS2BF16, VFPCLASS.
+See the Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2: VSCALEF, VRANGE,
+VCVTNEPS2BF16, VFPCLASS.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from tilewright.lowering.math_common import if_any
 from tilewright.targets.cpu.machine import Machine
 
 _LEAST, _MOST = 128, 512  # bits of a register
-_CURRENT = 4  # rounding as the processor is set to, which is to nearest
-_LARGER, _SMALLER = 0b0101, 0b0100  # of VRANGE, the sign that of the result
-_SUBNORMAL = 1 << 5  # of VFPCLASS
+_CURRENT = 4  # rounding mode: that of MXCSR, which is to nearest
+_LARGER, _SMALLER = 0b0101, 0b0100  # operations of VRANGE that keep the sign of the result
+_SUBNORMAL = 1 << 5  # category of VFPCLASS
 
 
 def has_scale(machine: Machine) -> bool:
@@ -46,8 +47,11 @@ def has_extremum(machine: Machine) -> bool:
 
 
 def extremum(b: Builder, x: V, y: V, *, largest: bool) -> V:
-    """The larger or the smaller of two floats; the other one where one is a quiet NaN. -0.0 is
-    below 0.0. Of a signaling NaN a quiet one is made, which is the result."""
+    """The maximum or minimum of two floats, with -0.0 < 0.0.
+
+    If one operand is a quiet NaN, the result is the other; if one is a signalling NaN, the result
+    is that NaN, quieted.
+    """
     which = [const(I32, _LARGER if largest else _SMALLER)]
     return _by_registers(b, [x, y], lambda *args: _masked(b, "range", args, which))
 
@@ -57,8 +61,8 @@ def converts_bf16(machine: Machine) -> bool:
 
 
 def cast_bf16(b: Builder, x: V, source: str, to: str) -> V | None:
-    """fp32 to bf16, as `Builder.own_cast`. The instruction takes subnormal numbers for zeros: where
-    there are any, the common way is taken."""
+    """fp32 to bf16, for `Builder.own_cast`. The instruction flushes subnormals to zero, so vectors
+    that contain any take the common conversion, by a branch."""
     if (source, to) != ("fp32", "bf16") or not x.type.lanes:
         return None
     fast = b.bitcast(b.fptrunc(x, BF16), like(I16, x.type))
@@ -72,7 +76,10 @@ def _is_subnormal(b: Builder, x: V) -> V:
 
 
 def _by_registers(b: Builder, args: Sequence[V], make: Callable[..., V]) -> V:
-    """What `make` does with registers that are full, on any number of lanes."""
+    """Apply `make`, which requires full registers, to vectors with any number of lanes.
+
+    Narrower vectors are padded, wider ones split into halves.
+    """
     type = args[0].type
     lanes = max(1, type.lanes)
     full = max(_LEAST // type.bits, 1 << (lanes - 1).bit_length())
@@ -93,7 +100,7 @@ def _padded(b: Builder, x: V, lanes: int) -> V:
 
 
 def _masked(b: Builder, name: str, args: Sequence[V], immediate: Sequence[V]) -> V:
-    """An instruction that takes a mask, on all lanes of full registers."""
+    """An intrinsic with a mask operand, applied to all lanes of full registers."""
     type: LType = args[0].type
     size = type.lanes * type.bits
     kind = "ps" if type.bits == 32 else "pd"

@@ -1,4 +1,4 @@
-"""Memory that holds a tile."""
+"""Memory of a materialised tile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.lowering.types import memory_type
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A tile in memory of the thread, row-major."""
+    """A tile in memory that is private to the thread, row-major, in the types of memory."""
 
     ptr: V
     type: ir.Tile

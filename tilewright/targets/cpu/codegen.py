@@ -1,4 +1,4 @@
-"""Tile IR to LLVM IR text, without LLVM: the whole of code generation as one function."""
+"""Code generation as one function: tile IR → text of LLVM IR. Does not load LLVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.targets.cpu.plan_loops import plan_function
 from tilewright.targets.cpu.print_plan import print_plan
 from tilewright.targets.cpu.program import emit_kernel
 
-# Importing these registers how their ops are emitted.
+# Importing these modules registers their emitters and lowerings.
 REGISTERED = (
     *(_arith_lowerings, _atomic_steps, _control_steps, _debug_steps, _dot_steps, _histogram_steps),
     *(_map_steps, _scan_steps, _sort_steps),
@@ -30,18 +30,18 @@ REGISTERED = (
 def generate(
     module: Module, machine: Machine, *, fp_fusion: bool = True, ctx: PassContext | None = None
 ) -> tuple[str, int]:
-    """LLVM IR of the module's kernel, and the workspace it needs in bytes.
+    """Generate LLVM IR for the module's kernel. Returns its text, and its workspace in bytes.
 
     Args:
-        fp_fusion: whether a product and a sum may become one fused operation.
-        ctx: takes the remarks; with `explain`, the code names the source line of each instruction.
+        fp_fusion: whether a product and a sum may be contracted.
+        ctx: receives remarks; with `explain`, the code has line information.
     """
     ctx = ctx or PassContext()
     flags = "contract" if fp_fusion else ""
     kernel = Kernel(module.entry, plan_function(module.entry), machine, flags, lines=ctx.explain)
     text = emit_kernel(kernel)
     if ctx.explain:
-        kernel.accesses.tell(module.entry, kernel.facts, ctx)
+        kernel.accesses.report(module.entry, kernel.facts, ctx)
     return text, kernel.scratch_bytes
 
 

@@ -1,9 +1,9 @@
-"""Combine functions on lanes: each lane combines elements of its own.
+"""Vectorised combine regions: each lane executes the region on its own elements.
 
-Elementwise ops are those of vectors. Both sides of a branch run, and lanes choose. A loop runs as
-long as any lane goes round in it; a lane that is through keeps what it has. Lanes that a branch or
-a loop has left out, or that hold no element, take no part in that: on arbitrary values a loop need
-not end.
+Input: a region and its arguments as vectors. Elementwise ops become vector ops. Control flow is
+predicated: both sides of a branch are executed, and a select chooses by lane; a loop runs as long
+as the condition holds in any active lane, and inactive lanes keep their values. The mask of active
+lanes is tracked because a loop on arbitrary values of inactive lanes need not terminate.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from tilewright.targets.cpu.level import Level
 
 Env = dict[Value, V]
 Conditions = tuple[tuple[V, bool], ...]
-"""What must hold for a lane to take part, and which truth it must have."""
+"""A lane is active if each of these conditions has the given truth value in it."""
 
 
 def combine_lanes(
     level: Level, region: Region, args: Sequence[V], active: V | None = None
 ) -> list[V]:
-    """Run a combine region on lanes, in the block of the level; only the `active` ones matter."""
+    """Emit a combine region on vectors, in the block of the level.
+
+    Args:
+        active: the lanes whose results are used; None for all.
+    """
     env: Env = dict(zip(region.args, args, strict=True))
     run = _Run(level.b, args[0].type.lanes)
     found = run.region(region, env, ((active, True),) if active is not None else ())
@@ -53,7 +57,7 @@ class _Run:
         self.width = width
 
     def region(self, region: Region, env: Env, active: Conditions) -> list[V]:
-        """Run the region; the operands of its terminator."""
+        """Emit the region; returns the operands of its terminator."""
         for op in region:
             if op.terminator:
                 return [env[v] for v in op.operands]
@@ -79,8 +83,8 @@ class _Run:
         b, bits = self.b, lanes_type(I1, self.width)
         found = const(bits, 1)
         for condition, truth in active:
-            wanted = condition if truth else b.xor(condition, const(bits, 1))
-            found = b.and_(found, wanted)
+            required = condition if truth else b.xor(condition, const(bits, 1))
+            found = b.and_(found, required)
         return found
 
     def any(self, mask: V) -> V:
@@ -128,8 +132,8 @@ class _Run:
         b = self.b
         start, stop, step = (env[v] for v in (op.start, op.stop, op.step))
         count = trip_count(b, ir.dtype_of(op.start.type), start, stop, step)
-        # The mask is carried too. LLVM 22's NewGVN would take its `and` with what the loop changes
-        # for a value known before the loop, if the mask itself is a phi of a loop around.
+        # The mask is carried, too: if it is a phi of an enclosing loop, LLVM 22's NewGVN takes its
+        # `and` with a value that varies in this loop for a loop invariant.
         state = [mask, start, const(count.type, 0), *(env[v] for v in op.inits)]
         entry, head, body, done = b.current, b.block("turn"), b.block("go"), b.block("left")
         b.br(head)

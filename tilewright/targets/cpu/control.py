@@ -1,4 +1,9 @@
-"""Structured control flow: scalars are carried in registers, tiles in buffers."""
+"""Structured control flow: loops and conditionals with scalars in registers and tiles in buffers.
+
+A carried tile has one buffer for the whole loop, updated in place at the end of each iteration.
+Values that read a carried buffer at other elements than their own are computed into temporaries
+before any buffer is overwritten.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +24,8 @@ from tilewright.targets.cpu.steps import emit_region, emits
 
 @emits(control.For)
 def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
-    """A counted loop. The number of iterations is computed first, in 64 bits, so that the index
-    can't run over the end of its type."""
+    """A counted loop. Its trip count is computed first, in 64 bits, so that overflow of the index
+    after the last iteration cannot affect it."""
     b = kernel.b
     start = scalar(level, op.start)
     stop, step = scalar(level, op.stop), scalar(level, op.step)
@@ -67,7 +72,7 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
 def _carry_tiles(
     kernel: Kernel, level: Level, args: list[Value], inits: list[Value]
 ) -> list[Buffer | None]:
-    """Buffers for the carried tiles, filled with their first values; None for scalars."""
+    """Buffers for the carried tiles, initialised; None for scalars."""
     buffers = [kernel.buffer(a) if is_tile(a) else None for a in args]
     pairs = [(v, buf) for v, buf in zip(inits, buffers, strict=True) if buf is not None]
     copy_tiles(kernel, level, pairs)
@@ -103,10 +108,10 @@ def _yield_tiles(
     yielded: list[Value],
     buffers: list[Buffer | None],
 ) -> None:
-    """Put the next values of the carried tiles into their buffers.
+    """Write the next values of the carried tiles to their buffers.
 
-    A value that reads the buffers only element for element where it is written goes straight in;
-    the others are computed into buffers of their own before anything is overwritten.
+    A value that reads only its own buffer, and each element only for the same element, is computed
+    in place; others are first computed into temporary buffers.
     """
     pairs: list[tuple[Value, Buffer]] = []
     for arg, value, buffer in zip(args, yielded, buffers, strict=True):
@@ -125,7 +130,7 @@ def _yield_tiles(
 def _reads_other(kernel: Kernel, value: Value, own: Buffer, carried: list[Buffer | None]) -> bool:
     """Whether a lazy value reads a carried buffer other than `own`, or `own` at other elements.
 
-    Buffers are compared, not values: what was computed in place has its operand's buffer.
+    Buffers are compared, not values: a value computed in place shares its operand's buffer.
     """
     others = {b.ptr.text for b in carried if b is not None and b is not own}
     seen: set[tuple[Value, bool]] = set()

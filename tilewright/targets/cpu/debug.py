@@ -1,8 +1,8 @@
-"""`debug.print` and `debug.assert`: calls back to the process that launched the kernel.
+"""`debug.print` and `debug.assert`: calls to functions of the launching process.
 
-A kernel hands over what it prints, or that it failed, as a text in JSON, its place in the grid and
-the address of its values; who launches it makes the two functions (`HOST_CALLS`) known to the
-linker. Its program ends after a failed assertion; the others run on.
+A kernel passes a description in JSON, its position in the grid, and the address of the values to
+print. The launcher defines the two functions for the linker (`runtime/launchers/host_calls.py`). A
+failed assertion ends its program; other programs continue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRINT, FAIL = "tilewright_print", "tilewright_fail"
 
 
 def host_calls(module: Module) -> list[str]:
-    """Which functions of its launcher the module's kernel calls."""
+    """The names of the launcher's functions that the module's kernel calls."""
     kinds = {type(op) for op in module.walk()}
     return [name for cls, name in ((Print, PRINT), (Assert, FAIL)) if cls in kinds]
 
@@ -54,7 +54,7 @@ def _emit_print(kernel: Kernel, level: Level, op: Print) -> None:
 
 
 def _in_memory(kernel: Kernel, level: Level, value: Value) -> V:
-    """The address of the value's elements, row by row."""
+    """The address of the value's elements, row-major."""
     bound = kernel.env.get(value)
     if isinstance(bound, Buffer):
         return bound.ptr

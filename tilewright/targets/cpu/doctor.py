@@ -1,4 +1,4 @@
-"""What the target has to say of this machine, for who asks what is missing."""
+"""Diagnostics of the installation: LLVM and the processor."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tilewright.base.findings import OK, Finding
 from tilewright.base.llvm_version import llvm_version
 from tilewright.targets.cpu.machine import Machine
 
-_TELLING = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon", "sve")
+_EXTENSIONS = ("avx2", "avx512f", "avx512bf16", "avx512fp16", "fma", "f16c", "neon", "sve")
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
-    """LLVM, and the processor that is compiled for."""
+    """Findings about LLVM and the processor to compile for."""
     yield Finding(OK, "LLVM", llvm_version())
     yield Finding(OK, "processor", f"{machine.cpu}, {machine.triple}")
-    told = ", ".join(name for name in _TELLING if name in machine.features) or "no extensions"
-    yield Finding(OK, "vectors", f"{8 * machine.vector_bytes} bits ({told})")
+    names = ", ".join(name for name in _EXTENSIONS if name in machine.features) or "no extensions"
+    yield Finding(OK, "vectors", f"{8 * machine.vector_bytes} bits ({names})")
     if machine.triple.startswith("x86_64"):
         tiles = sorted(name for name in machine.features if name.startswith("amx-"))
         yield Finding(OK, "AMX", ", ".join(tiles) or "none that this process may use")

@@ -1,4 +1,4 @@
-"""LLVM as a library: text in, object code out. All of llvmlite that compiling for the CPU needs."""
+"""LLVM IR → object code, with LLVM as a library. The only user of llvmlite in this target."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from tilewright.targets.cpu.repairs import repair
 
 
 def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
-    """LLVM for a machine. Code that is not for this process (`jit`) takes what it refers to to be
-    near it, as a linker puts it."""
+    """LLVM's code generator for a machine.
+
+    Args:
+        jit: whether the code is loaded into this process, where the functions it refers to may be
+            at any distance; otherwise a linker places them nearby.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(machine.triple)

@@ -1,12 +1,16 @@
-"""Computes any tile at a point, in the loop where each part of it varies.
+"""Emits the element of any tile at a point, in the loop with whose index each part of it varies.
 
-A point is a coordinate per axis, each a :class:`Lanes`. Shape ops only change coordinates; an
-elementwise op evaluates its operands at the same point; a kept value is read from its buffer.
-Results are remembered by (value, coordinates), in the level where they are emitted.
+A point is a coordinate per axis, each a :class:`Lanes`. Shape ops change coordinates only; an
+elementwise op evaluates its operands at the same point; a materialised value is read from its
+buffer. Results are memoised by (value, coordinates) in the level where they are emitted, so a value
+is emitted once for each distinct point at which it is used.
 
-Each op has a *rule*: a generator that yields the operands that it needs, each with its point,
-receives their lanes, and returns the result. `evaluate` runs rules with a stack of its own, as a
-kernel may be a chain of thousands of ops, which Python's recursion does not reach.
+Each op has a *rule*: a generator that yields the operands it needs, each with its point, receives
+their lanes, and returns the result. `evaluate` runs rules on an explicit stack, since a kernel may
+be a chain of thousands of ops, beyond Python's recursion limit.
+
+Invariant: a `Lanes` with depth d is emitted in the level of depth d, or further out, and therefore
+dominates every use in that level and its children.
 """
 
 from __future__ import annotations
@@ -28,8 +32,7 @@ from tilewright.targets.cpu.level import Coords, Emitting, Level
 
 
 class Need(NamedTuple):
-    """A value that a rule needs at a point; `offset` for an integer that is part of an address,
-    in 64 bits."""
+    """An operand that a rule requires at a point; with `offset`, as a 64-bit part of an address."""
 
     value: Value
     coords: Coords
@@ -37,11 +40,11 @@ class Need(NamedTuple):
 
 
 Rule = Generator[Need, Lanes, Lanes]
-"""What computes a value at a point."""
+"""The computation of a value at a point."""
 
 
 class _Task(NamedTuple):
-    """A rule that runs, in its level, and where its result is remembered."""
+    """A rule in progress, its level, and the memo for its result."""
 
     level: Level
     rule: Rule
@@ -49,7 +52,7 @@ class _Task(NamedTuple):
 
 
 def evaluate(level: Level, value: Value, coords: Coords) -> Lanes:
-    """The value at a point. Emitted at the level that the coordinates vary with."""
+    """The value at a point, emitted in the level with which the coordinates vary."""
     found = _find(level, Need(value, coords))
     return found if isinstance(found, Lanes) else _run(found, (value, coords))
 
@@ -60,12 +63,12 @@ def scalar(level: Level, value: Value) -> V:
 
 
 def load(level: Level, op: memory.Load, coords: Coords) -> Lanes:
-    """`mem.load` at a point, which is emitted even if it was before."""
+    """`mem.load` at a point, emitted anew, not memoised: for volatile loads."""
     return _run(_Task(level, _load(level, op, op.result, coords), {}), (op.result, coords))
 
 
 def _run(task: _Task, key: tuple[Value, Coords]) -> Lanes:
-    """Run a rule, and those of what it needs first."""
+    """Run a rule, depth first, with the rules of the operands it requires."""
     stack = [(task, key)]
     answer: Lanes | None = None
     while True:
@@ -88,7 +91,7 @@ def _run(task: _Task, key: tuple[Value, Coords]) -> Lanes:
 
 
 def _find(level: Level, need: Need) -> Lanes | _Task:
-    """What is known of a value at a point, or the rule that computes it."""
+    """The memoised or bound value at a point, or else a task to compute it."""
     value, coords, offset = need
     if offset:
         home = level.home(coords)
@@ -132,12 +135,11 @@ def _compute(level: Level, value: Value, coords: Coords) -> Rule:
 
 
 def _offset(level: Level, value: Value, coords: Coords) -> Rule:
-    """An integer tile used in an address, in 64 bits.
+    """An integer tile that is part of an address, in 64 bits.
 
-    Signed arithmetic that feeds an address is done in 64 bits throughout: an offset that
-    wraps in 32 bits within one tile names no element of a tensor, so nothing is lost, and
-    lanes stay linear. Where a value is not such arithmetic it is computed as it is and then
-    extended.
+    Signed arithmetic of addresses is performed in 64 bits throughout, which keeps lanes linear. It
+    differs from 32-bit arithmetic only for offsets that overflow within a tile, and these are not
+    offsets of elements of a tensor. Other values are computed in their own type, and extended.
     """
     signed = ir.dtype_of(value.type).is_int_signed()
     op = value.op
@@ -166,7 +168,7 @@ def _elementwise(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
 
 
 def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
-    """Lower an op on lanes: as a scalar when all lanes agree."""
+    """Lower an op on lanes; as a scalar op if all operands are uniform."""
     lower = lowering_of(type(op), "cpu")
     assert lower is not None, f"no lowering of {op.name}"
     depth = max([a.depth for a in args], default=0)
@@ -177,7 +179,7 @@ def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
         return Lanes(lower(level.b, op, *vectors), None, depth)
 
 
-# -- ops that are more than their operands at the same point ---------------------------------------
+# -- rules of ops that are not elementwise, or have a special case ---------------------------------
 
 
 def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Rule:
@@ -223,7 +225,7 @@ def _flip(level: Level, op: shape.Flip, coords: Coords) -> Coords:
             flipped = lanes.sub(level.b, lanes.index(size - 1), c, level.width)
         known = home.moved[shape.Flip, size, c] = (flipped,)
         if level.home(known) is home:
-            home.moved[shape.Flip, size, flipped] = (c,)  # flipped again, it is itself
+            home.moved[shape.Flip, size, flipped] = (c,)  # a flip is its own inverse
     return (*coords[:axis], *known, *coords[axis + 1 :])
 
 
@@ -243,7 +245,7 @@ def _reindex(
 ) -> Coords:
     """Coordinates in `source` of a point in `target`, by way of the row-major position.
 
-    Axes of length 1 are dropped first, so the common case needs no division.
+    Shapes that differ in axes of extent 1 only are handled first, without divisions.
     """
     kept = [(n, c) for n, c in zip(target, coords, strict=True) if n != 1]
     sizes = [n for n in source if n != 1]
@@ -295,7 +297,7 @@ def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Rule:
 
 
 def _offset_rule(op: Op) -> Callable[..., Rule] | None:
-    """How an integer is computed in 64 bits; None where it is computed in its own and extended."""
+    """The rule of an op in 64 bits; None if it is to be computed in its own type and extended."""
     if isinstance(op, arith.Cast):
         source = ir.dtype_of(op.src.type)
         exact = source.is_int_signed() and source.primitive_bitwidth <= op.to.primitive_bitwidth
@@ -327,7 +329,7 @@ def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) ->
 
 
 def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
-    """Sums, differences and products of integers keep the linear form, exactly (both wrap)."""
+    """Sums, differences and products of integers stay linear in the lanes (modulo 2^n)."""
     args = yield from _operands(op, coords)
     if ir.is_int(value.type) and not ir.element_of(value.type).is_bool():
         with level.placed(*args):
@@ -336,7 +338,7 @@ def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
 
 
 def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
-    """And, or: a constant side decides without the other being emitted."""
+    """And, or: with a constant operand that determines the result, the other is not emitted."""
     x = yield Need(op.operands[0], coords)
     decided = 0 if isinstance(op, arith.And) else 1
     if x.uniform and x.base.number is not None and x.base.type.bits == 1:
@@ -348,7 +350,7 @@ def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
 
 
 def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Rule:
-    """Only the side taken is emitted when the condition is known."""
+    """If the condition is constant, only the selected operand is emitted."""
     condition = yield Need(op.condition, coords)
     if condition.uniform and condition.base.number is not None:
         return (yield Need(op.on_true if condition.base.number else op.on_false, coords))
@@ -364,9 +366,9 @@ def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Rul
 
 
 def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
-    """Division of many by one: a reciprocal where that one is made, then two products.
+    """Division of a vector by a uniform value: a hoisted reciprocal, and two products.
 
-    A vector division takes several times as long. The result is within 2 ulp, which `Div` allows.
+    A vector division takes several times as long. The error is below 2 ulp, which `Div` permits.
     """
     x, y = yield from _operands(op, coords)
     if op.ieee or x.uniform or not y.uniform:
@@ -387,9 +389,10 @@ def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
 
 
 def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
-    """r and s with x / y = (x * s) * r, where r neither overflows nor becomes subnormal.
+    """r and s with x / y = (x * s) * r, where r neither overflows nor is subnormal.
 
-    A divisor of extreme size is scaled by a power of two; zero, infinity and NaN come out right.
+    Divisors of extreme magnitude are scaled by a power of two; zero, infinity and NaN need no
+    special case.
     """
     power = 2.0**512 if y.type.bits == 64 else 2.0**64
     magnitude = b.intrinsic("llvm.fabs", y.type, [y], overloads=[y.type])
@@ -422,14 +425,14 @@ def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Ru
 def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Rule:
     src = yield Need(op.src, coords)
     if src.base.type.is_ptr and isinstance(ir.element_of(op.result.type), ir.Pointer):
-        return src  # LLVM's pointers have no pointee
+        return src  # LLVM's pointers are opaque
     if src.base.type.is_ptr and src.stride not in (0, None):
         src = Lanes(level.pointers(src), None, src.depth)
     return _lowered(level, op, [src])
 
 
 def _hint(level: Level, op: arith.Hint, value: Value, coords: Coords) -> Rule:
-    """The value itself: consecutive addresses stay a base and a stride."""
+    """The value itself, which preserves its linear form."""
     return (yield Need(op.src, coords))
 
 
@@ -486,7 +489,7 @@ def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Rule:
 
 
 def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
-    """A coordinate with those outside 0 … last moved to the ends."""
+    """A coordinate clamped to 0 … last."""
     home = level.home((c,))
     known = home.moved.get((shape.Gather, last, c))
     if known is None:

@@ -1,4 +1,10 @@
-"""Places the ops of a region that are not lazy: each alone, or with others in one loop nest."""
+"""Loop fusion: assigns the non-lazy ops of a region to loop nests, or to steps of their own.
+
+Input: a region. Output: its steps in execution order. Greedy, in one pass: a root joins the latest
+group (the *open* one) if it has the same iteration space, does not depend on the group's results or
+on anything that executes after the group, and no memory dependence forbids interleaving its
+iterations with the group's. Linear in the number of ops, times the bases of an op's loads.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from tilewright.targets.cpu.plan import Group, Run, Step
 
 
 def iteration_shape(op: Op) -> tuple[int, ...]:
-    """The shape that the loops of a root run over."""
+    """The iteration space of a root."""
     return shape_of(op.operands[0].type)
 
 
@@ -20,9 +26,9 @@ class _Open:
 
     Attributes:
         dependent: values that depend on its results.
-        waiting: memory that lazy loads among them read.
-        later: values that depend on what runs after the group: it would run too late for them.
-        loads, stores: memory that its roots read and write.
+        waiting: base pointers of the lazy loads among these.
+        later: values that depend on ops executed after the group, hence unavailable in it.
+        loads, stores: base pointers that its roots read and write.
     """
 
     def __init__(self, group: Group) -> None:
@@ -35,7 +41,7 @@ class _Open:
 
 
 def group_roots(region: Region, order: MemoryOrder) -> list[Step]:
-    """The steps of a region, in order; a root joins the open group where that changes nothing."""
+    """The steps of a region, in order."""
     return _Grouping(order).run(region)
 
 
@@ -50,15 +56,15 @@ class _Grouping:
             if op.terminator:
                 continue
             if is_lazy(op) and is_tile(op.results[0]):
-                self.pass_on(op)
+                self.propagate(op)
             elif is_root(op):
                 self.place(op)
             else:
                 self.run_alone(op)
         return self.steps
 
-    def pass_on(self, op: Op) -> None:
-        """A lazy op depends on what its operands depend on."""
+    def propagate(self, op: Op) -> None:
+        """Propagate the dependences of a lazy op's operands to its results."""
         open = self.open
         if open is None:
             return
@@ -70,7 +76,7 @@ class _Grouping:
                 open.waiting.add(self.order.base(op.ptr))
 
     def place(self, op: Op) -> None:
-        """Put a root into the open group, or into a new one."""
+        """Add a root to the open group, or to a new one."""
         open = self.open
         if open is None or not self.may_join(op, open):
             open = self.open = _Open(Group(iteration_shape(op)))
@@ -95,7 +101,7 @@ class _Grouping:
             open.later.update(op.results)
 
     def may_join(self, op: Op, open: _Open) -> bool:
-        """Whether running the iterations of a root among those of a group changes nothing."""
+        """Whether a root can be fused with the group without changing a result."""
         group, order = open.group, self.order
         if iteration_shape(op) != group.shape:
             return False
@@ -103,7 +109,7 @@ class _Grouping:
             return False
         if not open.dependent.isdisjoint(op.operands) or not open.later.isdisjoint(op.operands):
             return False
-        # What it writes may be read first, by a load that comes after the group.
+        # A lazy load of the old value, whose consumers are after the group, must execute first.
         if any(order.may_write(op, base) for base in open.waiting):
             return False
         if isinstance(op, memory.Load) or any(isinstance(r, memory.Load) for r in group.roots[:1]):

@@ -1,4 +1,4 @@
-"""`tile.histogram`: one element after the other adds to its bin."""
+"""`tile.histogram`: sequential increments of the bins, in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewright.targets.cpu.steps import emits
 
 @emits(Histogram)
 def emit_histogram(kernel: Kernel, level: Level, op: Histogram) -> None:
-    """What is not counted goes to a bin behind the last one, so that there is no branch."""
+    """Elements that are not counted increment an extra bin after the last: no branch is needed."""
     b = kernel.b
     shape = ir.shape_of(op.src.type)
     buffer = kernel.buffer(op.result)

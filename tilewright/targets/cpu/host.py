@@ -1,6 +1,7 @@
-"""The machine that code is compiled for: this one, or one that is named.
+"""The machine to compile for: this one, or one given by name.
 
-For this one no LLVM is needed, so that a kernel in the store is found without."""
+For this machine LLVM is not loaded, so that kernels in the disk cache are found without it.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +19,10 @@ else:
 
 
 def host_machine(cpu: str | None = None, features: str | None = None) -> Machine:
-    """This machine, or the one that LLVM calls `cpu`, with features added and removed.
+    """This machine, or the one with LLVM's processor name `cpu`, with features added and removed.
 
     Raises:
-        ValueError: LLVM does not know the processor, or a feature.
+        ValueError: the processor or a feature is unknown to LLVM.
     """
     here = host()
     if cpu in (None, here.cpu):
@@ -38,9 +39,9 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
 
 
 def _last_cache_bytes() -> int | None:
-    """What the last level of this machine's caches holds, where the system says so."""
+    """The size of this machine's last-level cache; None if the system does not report it."""
     found: dict[int, int] = {}
-    for index in range(10):  # in the order of the system's numbers, of which there are four or so
+    for index in range(10):  # there are about four
         try:
             level, size = (_cache_fact(index, fact) for fact in ("level", "size"))
             found[int(level)] = int(size.removesuffix("K")) << 10

@@ -1,18 +1,18 @@
-"""Decides which lazy values are kept in a buffer, and in which loop nest the buffer is filled.
+"""Decides which lazy values are materialised in a buffer (*kept*), and which loop nest fills it.
 
-A lazy value is rematerialised in every nest that needs it, and there at every point at which its
-consumers evaluate it: `x + flip(x)` computes x twice. Multiplicities multiply down a chain of such
-ops, so they are bounded by a cost. A value is kept when
+A lazy value is rematerialised in every nest that uses it, and there at every distinct point at
+which its consumers evaluate it: `x + flip(x)` computes x twice. Multiplicities multiply along a
+chain of such ops, so they are bounded by a cost. A value is kept if
 
 - several nests evaluate it, and it costs more than `KEEP_COST`;
 - one nest evaluates it at several points, and the repetition costs more than `COST_LIMIT`;
-- a loop nested deeper needs it, and it loads, or is more than index arithmetic;
-- it loads from memory that is written before, or while, it is needed;
-- its consumer reads it in an order of its own (gather, scan, sort).
+- a nested loop uses it, and it loads, or costs more than index arithmetic;
+- it loads from memory that is written before or during its use;
+- its consumer reads it in another order (gather, scan, sort).
 
-Consumers are decided first, so that the multiplicity of a value is known when its turn comes.
-Unless it is kept, its evaluations cost at most `COST_LIMIT` more than one: hence the code of a
-kernel, and the time that compiling it takes, grow linearly with the number of its ops.
+Consumers are decided before producers, so that the multiplicity of a value is known. Unless it is
+kept, all evaluations of a value cost at most `COST_LIMIT` more than a single one. Therefore the
+size of a kernel's code, and its compile time, are linear in the number of its ops.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tilewright.targets.cpu.lazy import COST_LIMIT, MOVES, is_lazy, is_tile, loa
 from tilewright.targets.cpu.plan import Group, Plan, Step
 from tilewright.targets.cpu.points import Point, Points, identity
 
-LOOP_COST = 12  # of pure index arithmetic that a nested loop may repeat
-KEEP_COST = 10  # above this, a value needed by several groups is kept
-MOST_POINTS = 16  # at which one nest evaluates what costs little: index arithmetic, moved elements
-MOST_SITES = 32  # that are remembered of a value; of more, the first and the last
+LOOP_COST = 12  # the most costly index arithmetic that a nested loop may recompute
+KEEP_COST = 10  # a value used by several groups is kept if it costs more
+MOST_POINTS = 16  # the most points of one nest for cheap values: index arithmetic, moved elements
+MOST_SITES = 32  # recorded for a value; if there are more, only the first and the last are
 
 Sites = dict[Step | None, set[Point]]
-"""The steps that evaluate a value, each with the points at which it does. None stands for the
-region's end."""
+"""The steps that evaluate a value, with the points at which each does. None stands for the end of
+the region."""
 
 
 def keep_values(plan: Plan, region: Region, steps: list[Step], order: MemoryOrder) -> list[Step]:
-    """The steps of a region with groups that fill buffers; adds what is kept to the plan."""
+    """The steps of a region, with groups to fill buffers inserted. Adds kept values to the plan."""
     keeper = _Keeper(plan, region, steps, order)
     for op in region.reversed():
         if is_lazy(op):
@@ -52,8 +52,11 @@ def keep_values(plan: Plan, region: Region, steps: list[Step], order: MemoryOrde
 
 
 class _Sequence:
-    """Steps in the order in which they run. Others may be inserted, and places compared, in a time
-    that does not depend on their number."""
+    """Steps in execution order, with insertion and comparison of positions in constant time.
+
+    A linked list with order-maintenance labels: gaps of 2^32, halved by insertions; all are
+    renumbered when a gap is exhausted.
+    """
 
     def __init__(self, steps: list[Step]) -> None:
         linked: list[Step | None] = [None, *steps, None]
@@ -73,7 +76,7 @@ class _Sequence:
             self._label[step] = number << 32
 
     def place(self, step: Step | None) -> int:
-        """A number that is larger the later the step runs; None is the end."""
+        """The position of a step, as a number that increases in execution order; None: the end."""
         return self._label[step]
 
     def before(self, step: Step | None) -> Step | None:
@@ -91,7 +94,7 @@ class _Sequence:
 
 
 class _Writers:
-    """Which step of a region is the first to write memory after some op."""
+    """The writing ops of a region, by base pointer, searchable by position."""
 
     def __init__(
         self, region: Region, steps: list[Step], order: MemoryOrder, forms: AffineForms
@@ -103,8 +106,8 @@ class _Writers:
         self.known: dict[Base, tuple[list[int], list[tuple[Op, Step]]]] = {}
 
     def of(self, base: Base) -> tuple[list[int], list[tuple[Op, Step]]]:
-        """The ops that may write memory, in the order of steps, and for each the last position in
-        the region of those up to it."""
+        """The ops that may write through a base, in the order of steps, and the running maximum of
+        their positions in the region, for bisection."""
         if base not in self.known:
             found = [entry for entry in self.all if self.order.may_write(entry[0], base)]
             last, reached = -1, list[int]()
@@ -115,8 +118,8 @@ class _Writers:
         return self.known[base]
 
     def first_after(self, load: memory.Load) -> Step | None:
-        """The first step after the load that may write what it reads, but for a store of each
-        element that depends on the same element alone."""
+        """The first step after the load that may overwrite what it reads, except for updates in
+        place (`same_elements`)."""
         reached, found = self.of(self.order.base(load.ptr))
         here = self.position[load]
         for op, step in found[bisect_right(reached, here) :]:
@@ -129,7 +132,7 @@ class _Writers:
 
 
 class _Keeper:
-    """Decides for the values of one region, consumers first."""
+    """Decides for the values of one region, consumers before producers."""
 
     def __init__(self, plan: Plan, region: Region, steps: list[Step], order: MemoryOrder) -> None:
         self.plan = plan
@@ -139,10 +142,10 @@ class _Keeper:
         self.step_of = {op: step for step in steps for op in step.ops()}
         self.points = Points()
         self.sites: dict[Value, Sites] = {}
-        self.filled: set[Group] = set()  # that were made to fill buffers
+        self.filled: set[Group] = set()  # groups inserted to fill buffers
 
     def consider(self, value: Value) -> None:
-        """Decide for a value whose consumers are decided."""
+        """Decide for a value; its consumers must be decided."""
         sites, nested, forced = self.sites_of(value)
         ordered = sorted(sites, key=self.sequence.place) if len(sites) > 1 else list(sites)
         limit = None
@@ -158,13 +161,14 @@ class _Keeper:
             self.sites[value] = sites
 
     def _precedes(self, limit: Step, sites: list[Step | None]) -> bool:
-        """Whether a step runs before the last of some, or is it."""
+        """Whether a step precedes or is the last of `sites`, which are in order."""
         place = self.sequence.place
         return bool(sites) and place(limit) <= place(sites[-1])
 
     def is_cheaper_kept(self, value: Value, sites: Sites, nested: bool) -> bool:
-        again = sum([len(points) - 1 for points in sites.values()])
-        if not nested and len(sites) <= 1 and not again:
+        """Whether the cost model prefers a buffer to recomputation."""
+        repeats = sum([len(points) - 1 for points in sites.values()])
+        if not nested and len(sites) <= 1 and not repeats:
             return False
         kept = self.plan.kept
         cost = self.plan.costs.of(value, kept)
@@ -172,15 +176,15 @@ class _Keeper:
             return True
         if len(sites) > 1 and cost > KEEP_COST:
             return True
-        if not again or not cost:
+        if not repeats or not cost:
             return False
-        if again >= MOST_POINTS:
+        if repeats >= MOST_POINTS:
             return True
-        # What only moves elements is left to what it moves; and a buffer of addresses or indices
-        # would hide from loads that these are contiguous.
+        # Ops that only move elements leave the decision to their operands. A buffer of addresses or
+        # indices would hide from accesses that these are contiguous.
         if isinstance(value.op, MOVES) or self._is_index(value):
             return False
-        return again * cost > COST_LIMIT
+        return repeats * cost > COST_LIMIT
 
     def _is_index(self, value: Value) -> bool:
         if is_pointer(element_of(value.type)):
@@ -188,8 +192,8 @@ class _Keeper:
         return is_int(value.type) and None not in self.plan.forms.constant_strides(value)
 
     def sites_of(self, value: Value) -> tuple[Sites, bool, bool]:
-        """The steps that compute the value, whether one is a nested loop, and whether a consumer
-        reads it out of order."""
+        """The steps that evaluate the value, whether one of them is a nested loop, and whether a
+        consumer requires a buffer."""
         found: Sites = {}
         nested = forced = False
         here = identity(len(shape_of(value.type)))
@@ -205,7 +209,7 @@ class _Keeper:
                 forced |= isinstance(user, shape.Gather) and user.src is value
             elif isinstance(user, dot.Dot):
                 points = found.setdefault(self.step_of[user], set())
-                for i, operand in enumerate(user.operands):  # each is packed by itself
+                for i, operand in enumerate(user.operands):  # each is packed separately
                     if operand is value:
                         points.add(self.points.apart(("dot", user, i), len(here)))
             else:
@@ -214,7 +218,7 @@ class _Keeper:
         return found, nested, forced
 
     def _add_operand_sites(self, found: Sites, user: Op, value: Value) -> None:
-        """Add where a lazy consumer evaluates the value."""
+        """Add the steps and points at which a lazy consumer evaluates the value."""
         for result in user.results:
             for step, points in self.sites.get(result, {}).items():
                 mine = found.setdefault(step, set())
@@ -224,9 +228,15 @@ class _Keeper:
                             mine.add(at)
 
     def keep(self, value: Value, sites: Sites, first: Step | None, limit: Step | None) -> Group:
-        """Fill a buffer where the value is first needed: in that nest if it evaluates the value at
-        its own points, else in one before it; at the latest before memory that it loads is
-        written."""
+        """Choose the group that fills the value's buffer, and return it.
+
+        It is the first nest that uses the value, if that evaluates it at its own points only, or
+        else a nest before it; in any case one before the memory that the value loads is written.
+
+        Args:
+            first: the first step that uses the value; None for the end of the region.
+            limit: the first step that may overwrite what the value loads; None if there is none.
+        """
         self.plan.kept.add(value)
         shape = shape_of(value.type)
         following = first
@@ -249,7 +259,7 @@ class _Keeper:
 
 
 def _ancestor_in(op: Op, region: Region) -> Op:
-    """The op of `region` that is `op` or holds it."""
+    """The op of `region` that is `op` or contains it."""
     while op.parent is not region:
         parent = op.parent_op()
         assert parent is not None

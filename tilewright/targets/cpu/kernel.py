@@ -1,4 +1,4 @@
-"""The state of emitting one kernel, which all that emits a part of it shares."""
+"""The state of emitting one kernel, shared by all emitters."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan import Plan
 
-STACK_BUFFER = 4096  # a buffer of at most so many bytes lives on the stack
-ALIGN = 64
+STACK_BUFFER = 4096  # bytes of the largest buffer on the stack; larger ones are in the workspace
+ALIGN = 64  # bytes, of buffers: a cache line, and the widest vector
 
 Binding = V | Buffer
 
@@ -39,17 +39,17 @@ class Kernel:
     """The state of emitting one kernel.
 
     Attributes:
-        env: what each value is: an LLVM value for a scalar, a buffer for a kept tile.
-        is_large: whether stores go past the caches where they may.
-        lanes: the number of lanes that loops use.
-        scratch_bytes: workspace that the kernel needs from its caller.
-        lines: the source lines that instructions come from; None where nobody asks for them.
-        accesses: what each load and store became, for who asks.
+        env: bindings of IR values: an LLVM value for a scalar, a buffer for a kept tile.
+        is_large: i1, whether streamed stores are to be non-temporal.
+        lanes: the number of lanes of loops: 32-bit elements of the widest vector.
+        scratch_bytes: bytes of workspace that the caller must provide.
+        lines: source lines of instructions; None without line information.
+        accesses: collects the forms of loads and stores, for remarks.
 
     Args:
-        plan: which tiles are kept, and which ops share a loop.
-        lines: whether the code names its source lines. It is the same code, but takes LLVM a
-            quarter more time.
+        plan: fusion and materialisation.
+        lines: whether to emit line information. The code is the same, but LLVM takes a quarter more
+            time.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Kernel:
         self.env: dict[Value, Binding] = {}
         self.scratch_bytes = 0
         self.plan = plan
-        self.wants_lines = lines
+        self.has_lines = lines
         self.lines: Lines | None = None
         self.accesses = AccessReport()
         self.b: Builder
@@ -77,7 +77,7 @@ class Kernel:
 
     @cached_property
     def facts(self) -> AxisMap:
-        """What is known of the numbers in each tile."""
+        """Axis information of the function, computed on demand."""
         return axis_info(self.fn)
 
     def constant(self, op: arith.Constant) -> V:
@@ -88,12 +88,12 @@ class Kernel:
         return const(t, number_of(element, op.value))
 
     def buffer(self, value: Value) -> Buffer:
-        """A buffer for a tile value; it is bound to the value by who fills it."""
+        """Allocate a buffer for a tile; the caller fills it and binds it to the value."""
         assert isinstance(value.type, ir.Tile)
         return Buffer(self.allocate(memory_type(value.type), value.type.numel), value.type)
 
     def allocate(self, element: LType, count: int) -> V:
-        """Memory for so many elements, for as long as the program runs."""
+        """Allocate memory for `count` elements, with the lifetime of the program."""
         size = count * element.bits // 8
         if size <= STACK_BUFFER:
             return self.b.alloca(array(element, count), 1, ALIGN)
@@ -102,7 +102,7 @@ class Kernel:
         return self.at_entry(lambda b: b.gep(I8, self.scratch, const(I64, offset)))
 
     def at_entry(self, make: Callable[[Builder], V]) -> V:
-        """Emit in the function's first block, which stays open until the end."""
+        """Emit into the entry block, whose values dominate the whole function."""
         b = self.b
         saved = b.current
         b.at(self.entry)
@@ -111,13 +111,13 @@ class Kernel:
         return made
 
     def cost(self, value: Value) -> int:
-        """The cost of one element, computed from what is bound by now."""
+        """The cost of one element, given the values that are bound already."""
         return self.plan.costs.of(value, self.env)
 
     # -- code -----------------------------------------------------------------------------------
 
     def line_of(self, op: Op | None) -> AbstractContextManager[None]:
-        """What is emitted within comes from the line of this op."""
+        """Attribute instructions emitted within to the line of this op."""
         if self.lines is None or op is None:
             return nullcontext()
         return self.b.located(self.lines.of(op.loc))

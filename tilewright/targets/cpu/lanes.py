@@ -1,20 +1,20 @@
-"""Values along the lanes of a vector, kept in the simplest of three forms.
+"""Values along the lanes of a vector, in the simplest of three forms.
 
-At a point of a loop, a tile value is looked at in W lanes at once: W neighbouring elements along
-one axis. Often these are all equal, or a base and a multiple of the lane number; kept so, address
-arithmetic stays scalar and a load is seen to be contiguous:
+At a point of a loop nest, a tile is evaluated in W lanes at once: W adjacent elements along one
+axis. Often these are all equal, or affine in the lane number. Represented so, address arithmetic
+remains scalar, and a contiguous access is recognised:
 
     Lanes(base, 0)       every lane is `base` (a scalar)
     Lanes(base, s)       lane k is base + k * s, for a constant integer s; of a pointer, s bytes
     Lanes(base, None)    `base` is an LLVM vector
 
-Tile coordinates are such values too, of type i64: a loop's own lane coordinate is
-``Lanes(i, 1)``, and what a reshape or a flip makes of it is found by the same arithmetic.
+Coordinates are such values of type i64: a loop's own lane coordinate is ``Lanes(i, 1)``, and shape
+ops compute others from it by the same arithmetic.
 
-A quotient of coordinates is the same in all lanes only where no multiple of the divisor lies
-between two of them. So a coordinate carries what is known of its base: ``base % m == r``. A lane
-loop's own coordinate is a multiple of the number of lanes; its flip, a slice of it and what a
-reshape makes of it together with others are not, and arithmetic keeps track of that.
+A quotient of a linear coordinate is uniform only if no multiple of the divisor separates two of its
+lanes. To decide that, a coordinate carries a congruence of its base, ``base % m == r``, which
+arithmetic propagates. The coordinate of a lane loop is a multiple of the number of lanes; its flip,
+a slice, or a reshape together with other coordinates in general is not.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ ANY: Congruence = (1, 0)
 
 
 class Lanes:
-    """W values of one type; see the module.
+    """W values of one type, in one of the forms of the module's docstring.
+
+    Compared and hashed by identity: memos are keyed by the coordinates' objects.
 
     Attributes:
-        depth: the loop level the value varies with.
-        known: the congruence of the base of a coordinate. It assumes that nothing wraps, as
-            coordinates never do; it means nothing for other values.
+        depth: the depth of the level with which the value varies.
+        known: the congruence of a coordinate's base. Valid for coordinates only, as it presumes
+            that arithmetic does not overflow.
     """
 
     __slots__ = ("_known", "base", "depth", "stride")
@@ -62,7 +64,7 @@ class Lanes:
         return f"Lanes({self.base!r}, {self.stride})"
 
 
-@lru_cache(1024)  # equal ones are one, as what is computed at a point is kept by its coordinates
+@lru_cache(1024)  # constants must be unique objects, as memos are keyed by coordinates
 def index(value: int) -> Lanes:
     """A constant coordinate."""
     return Lanes(const(I64, value), 0)
@@ -72,23 +74,23 @@ ZERO = index(0)
 
 
 def neighbours(base: V, lanes: int, depth: int) -> Lanes:
-    """Coordinates of neighbouring elements; the first is a constant or a multiple of `lanes`."""
+    """Coordinates of adjacent elements; `base` is a constant or a multiple of `lanes`."""
     return Lanes(base, 1 if lanes > 1 else 0, depth, (lanes, 0))
 
 
 def spread(b: Builder, scalar: V, lanes: int) -> V:
-    """A scalar in every lane; itself when there is one."""
+    """A scalar broadcast to all lanes; the scalar itself if there is one lane."""
     return b.splat(scalar, lanes) if lanes > 1 else scalar
 
 
 def as_vector(b: Builder, x: Lanes, lanes: int) -> V:
-    """All lanes as an LLVM vector (a scalar when there is one lane)."""
+    """All lanes as an LLVM vector, or a scalar if there is one lane."""
     if x.stride is None or lanes == 1:
         return x.base
     wide = spread(b, x.base, lanes)
     if x.stride == 0:
         return wide
-    assert x.base.type.is_int, "a vector of addresses is made where they are used"
+    assert x.base.type.is_int, "Level.pointers computes vectors of addresses"
     steps = const_vector(x.base.type, [k * x.stride for k in range(lanes)])
     return b.add(wide, steps)
 
@@ -114,7 +116,7 @@ def sub(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
 
 
 def mul(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
-    """x * y, integers. Of a linear form and a constant the result is linear."""
+    """x * y, integers. The product of a linear form and a constant is linear."""
     depth = max(x.depth, y.depth)
     for linear, factor in ((x, y), (y, x)):
         if linear.stride is not None and factor.uniform:
@@ -133,8 +135,11 @@ def divmod_const(
 ) -> tuple[Lanes, Lanes]:
     """Quotient and remainder of non-negative coordinates by a constant.
 
+    The results are uniform and linear if all lanes are in one group of `n`, else vectors.
+
     Args:
-        span: lanes for which the forms of the results hold, `lanes` or more.
+        span: the number of adjacent coordinates for which the forms of the results must be valid;
+            at least `lanes`, which is the default.
     """
     if n == 1:
         return x, ZERO
@@ -155,13 +160,13 @@ def divmod_const(
 
 
 def _in_one_group(x: Lanes, n: int, lanes: int) -> bool:
-    """Whether no multiple of `n` lies between two lanes of a linear coordinate.
+    """Whether all lanes of a linear coordinate have the same quotient by `n`.
 
-    With the first lane k * g + r, where g divides n and r < g, its place in a group of n is from
-    r to n - g + r: the way to the last lane must end in the group from both.
+    The first lane is k * g + r with g = gcd(m, n) and r < g, so it is at least r above, and at
+    least g - r below, a multiple of n. The distance to the last lane must not exceed either.
     """
     m, r = x.known
     g = gcd(m, n)
     r %= g
-    way = (x.stride or 0) * (lanes - 1)
-    return 0 <= r + way < g
+    distance = (x.stride or 0) * (lanes - 1)
+    return 0 <= r + distance < g

@@ -1,7 +1,8 @@
-"""Lazy tile values: what they are computed from, and what one element of them costs.
+"""Lazy and root ops, and the cost of computing an element of a lazy value.
 
-A tile value is *lazy*: it is computed, element by element, inside the loops of its consumers. A few
-kinds of op need loops; they are *roots*.
+A *lazy* op is computed element by element inside the loops of its consumers; most tile ops are. A
+*root* has loops of its own: stores, volatile loads and reductions. All other ops on tiles are steps
+of their own (see `plan`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from tilewright.ops import arith, math, memory, reduce, shape
 MATH_COST = 20
 DIVIDE_COST = 6
 GATHER_COST = 10
-COST_LIMIT = 32  # costs are counted up to here: no decision asks for more
+COST_LIMIT = 32  # costs saturate here, which bounds the time to compute one
 
 MOVES = (
     shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute, shape.Flip,
     shape.Join, shape.Split, shape.Cat,
 )  # fmt: skip
-"""Ops that only say where in their operands an element is."""
+"""Ops that only move elements: a change of coordinates."""
 
 _LAZY = (*MOVES, shape.Arange, shape.Gather)
 
@@ -32,7 +33,7 @@ def is_tile(value: Value) -> bool:
 
 
 def is_root(op: Op) -> bool:
-    """Whether the op needs a loop over a tile, alone or in a group."""
+    """Whether the op is a root of a loop nest."""
     if isinstance(op, memory.Store):
         return is_tile(op.ptr)
     if isinstance(op, memory.Load):
@@ -48,8 +49,10 @@ def is_lazy(op: Op) -> bool:
 
 
 def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
-    """The roots and the lazy tile values that they are computed from, each once; of kept values
-    only roots are looked into."""
+    """The given values and the lazy tile values they are computed from, each once.
+
+    Kept values end the traversal, unless they are among `roots`.
+    """
     seen: set[Value] = set()
     for root in roots:
         stack = [root]
@@ -65,17 +68,17 @@ def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:
 
 
 def loads_in(roots: Iterable[Value], kept: Container[Value]) -> Iterator[memory.Load]:
-    """The loads that evaluating the roots runs."""
+    """The loads that are executed by evaluating the roots."""
     for v in cone(roots, kept):
         if isinstance(v.op, memory.Load) and v not in kept:
             yield v.op
 
 
 class Costs:
-    """Costs of values, in instructions or so.
+    """Estimated costs of values, roughly in vector instructions.
 
     Args:
-        forms: what is known of pointers.
+        forms: affine forms of pointers, to tell contiguous loads from gathers.
     """
 
     def __init__(self, forms: AffineForms) -> None:
@@ -83,7 +86,7 @@ class Costs:
         self._known: dict[Value, int] = {}
 
     def of(self, value: Value, kept: Container[Value]) -> int:
-        """The cost of computing one element of a lazy value, up to a little over `COST_LIMIT`."""
+        """The cost of computing one element of a lazy value; saturates above `COST_LIMIT`."""
         total = 0
         for v in cone([value], kept):
             own = self._known.get(v)

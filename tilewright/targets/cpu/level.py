@@ -1,8 +1,8 @@
-"""Where code is emitted: a loop body, or the straight code around the loops.
+"""Loop bodies under construction, and the insertion points of code in them.
 
-Each loop has a :class:`Level`. A value that varies with the loops up to some depth is emitted in
-the body of the loop at that depth, not in the innermost one: so what does not vary is computed
-once, however the source was written.
+Each loop has a :class:`Level`. A value is emitted in the body of the innermost loop with whose
+index it varies, not in the innermost loop around its use: loop-invariant code motion by
+construction.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes, as_vector
 
 Coords = tuple[Lanes, ...]
-"""A point: a coordinate per axis."""
+"""A point of an iteration space: a coordinate per axis."""
 
 
 class Level:
-    """A loop body, or the straight code around the loops (depth 0).
+    """A loop body, or the straight-line code outside of loops (depth 0).
 
     Attributes:
-        block: where values that vary with this loop are emitted; it stays open until the loop
-            nest below it is complete.
-        width: number of lanes.
-        span: number of neighbouring coordinates for which uniform and linear values are that:
-            the lanes, or more where one vector stands for a whole axis.
-        assumed: truth of masks within this body, by value.
-        streamed: pointers of aligned vectors that are stored past the caches within this body.
-        memo: results that were emitted here, by value and coordinates; `offsets` those in 64 bits
-            for addresses, `moved` the coordinates that shape ops make of others.
+        block: the block for values that vary with this loop; stays open until all loops nested in
+            it are complete.
+        width: the number of lanes.
+        span: the number of adjacent coordinates for which uniform and linear forms must be valid:
+            `width`, or more if one vector represents a whole axis.
+        assumed: masks with a known truth value in this body.
+        streamed: pointers to aligned vectors that are stored non-temporally in this body.
+        memo: results emitted here, by value and coordinates; `offsets`: those in 64 bits, for
+            addresses; `moved`: coordinates computed by shape ops; `reciprocals`: by divisor.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Level:
         return level
 
     def home(self, coords: Coords) -> Level:
-        """The level that coordinates vary with; this one where they vary deeper."""
+        """The level with which the coordinates vary, but not one nested in this."""
         depth = 0
         for c in coords:
             if c.depth > depth:
@@ -76,10 +76,10 @@ class Level:
         return self if depth >= self.depth else self.at_depth(depth)
 
     def placed(self, *args: Lanes) -> Emitting:
-        """Emit where what these values vary with is known, no deeper.
+        """A context that emits in the outermost level in which these values are available.
 
-        A result must not claim to be known further out than it is emitted: it may become a
-        coordinate, and then decides where others are emitted.
+        The depth of a result must be that of the level where it is emitted: it may become a
+        coordinate, which determines where other values are emitted.
         """
         return Emitting(self.home(args))
 
@@ -90,14 +90,14 @@ class Level:
         return as_vector(self.b, x, self.width)
 
     def pointers(self, x: Lanes) -> V:
-        """A linear or uniform pointer, lane by lane."""
+        """A linear or uniform pointer as a vector of pointers."""
         if x.stride is None:
             return x.base
         steps = const_vector(I64, [k * x.stride for k in range(self.width)])
         return self.b.gep(I8, x.base, steps)
 
     def extend(self, x: Lanes, signed: bool) -> Lanes:
-        """An integer in 64 bits."""
+        """An integer extended to 64 bits."""
         if x.base.type.bits == 64:
             return x
         with self.placed(x):
@@ -107,7 +107,7 @@ class Level:
 
 
 class Emitting:
-    """Emit in a level's block for a while."""
+    """A context that emits in a level's block."""
 
     __slots__ = ("elsewhere", "level", "saved")
 
@@ -122,7 +122,7 @@ class Emitting:
             b.at(self.level.block)
 
     def __exit__(self, *_: object) -> None:
-        # the evaluation may have opened blocks of its own: the level goes on where it ended
+        # Code emitted within may have ended in another block, where the level continues.
         b = self.level.b
         self.level.block = b.current
         if self.elsewhere:

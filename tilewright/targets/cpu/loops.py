@@ -1,4 +1,4 @@
-"""Loops: a counted one, straight code with assumptions of its own, one of two bodies."""
+"""Emission of control flow below a level: counted loops, straight-line code, two-way branches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Level
 
 LOOP_ALIGNMENT = 64
-"""Bytes: a line of the cache, so that a loop of a few instructions is in one. A sum of rows, whose
-loop is 29 bytes long, took 20.7 µs where it happened to be in two, and 16.5 in one (Zen 4)."""
+"""Bytes: a cache line, so that a short loop does not span two. A sum of rows, with a loop of 29
+bytes, takes 20.7 µs if it spans two lines, and 16.5 µs in one (Zen 4)."""
 
 
 @dataclass
 class OpenLoop:
-    """A loop being emitted: set `next` to the carried values of the next iteration."""
+    """A loop under construction.
+
+    Attributes:
+        level: its body.
+        index: the induction variable (i64).
+        carried: the carried values of the current iteration.
+        next: those of the next iteration; the user of `loop` must set it, if there are any.
+        results: those after the loop, available after the context has ended.
+    """
 
     level: Level
     index: V
@@ -37,10 +45,10 @@ def loop(
     width: int | None = None,
     assumed: dict[Value, bool] | None = None,
 ) -> Generator[OpenLoop]:
-    """A loop over range(start, stop, step) below a level.
+    """A rotated loop over range(start, stop, step) below a level.
 
-    The level's block stays open meanwhile, so that what does not vary in the body can still be
-    emitted before the loop. Tested at the bottom, with one test before the first iteration.
+    The level's block stays open until the body is complete, so that loop-invariant values can be
+    emitted in it while the body is.
     """
     b = level.b
     head = b.block("loop")
@@ -85,7 +93,7 @@ def loop(
 def straight(
     level: Level, width: int | None = None, assumed: dict[Value, bool] | None = None
 ) -> Generator[Level]:
-    """Code that runs once below a level, with a width and assumptions of its own."""
+    """Straight-line code below a level, with its own width and assumptions."""
     b = level.b
     body = b.block("once")
     b.at(body)
@@ -100,7 +108,8 @@ def straight(
 def either(
     level: Level, condition: V, makes: Sequence[Callable[[Level], Sequence[Sequence[V]]]]
 ) -> list[list[V]]:
-    """One of two bodies below a level, the first where the condition holds; what it makes."""
+    """A two-way branch below a level: the first body if the condition is true. Returns the merged
+    values, in the bodies' groups."""
     b = level.b
     done = b.block("either")
     starts, ends, made = [], [], []
@@ -135,7 +144,12 @@ def over_axes(
     body: Callable[[Level, dict[int, Lanes]], None],
     at: dict[int, Lanes] | None = None,
 ) -> None:
-    """Loops over some axes of a shape, the first outermost; the body gets their coordinates."""
+    """Nested loops over `axes` of a shape, the first outermost.
+
+    Args:
+        body: emits the innermost body, given its level and the coordinates by axis.
+        at: coordinates of other axes, passed to the body as well.
+    """
     at = at or {}
     if not axes:
         body(level, at)

@@ -1,10 +1,10 @@
-"""What the code generator knows of a CPU: vector width and instructions, as LLVM names them."""
+"""The properties of a CPU on which code generation depends, by LLVM's names of features."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-CACHE_BYTES = 32 << 20  # where it is not known: what one chiplet of a server has
+CACHE_BYTES = 32 << 20  # the default if unknown: that of one chiplet of a server
 
 
 @dataclass(frozen=True)
@@ -14,9 +14,9 @@ class Machine:
     Attributes:
         triple: LLVM target triple.
         cpu: LLVM's name of the CPU.
-        features: LLVM features that are on, such as ``avx512f``.
-        cache_bytes: what the last level of its caches holds.
-        without: LLVM features that are off, though LLVM takes a CPU of this name to have them.
+        features: enabled LLVM features, such as ``avx512f``.
+        cache_bytes: the size of the last-level cache.
+        without: LLVM features to disable, which LLVM assumes for a CPU of this name.
     """
 
     triple: str
@@ -44,18 +44,19 @@ class Machine:
 
     @property
     def converts_fp16(self) -> bool:
-        """Whether there are instructions between fp16 and fp32: everywhere but on an older x86."""
+        """Whether there are conversions between fp16 and fp32: always, except on older x86."""
         return "f16c" in self.features or not self.triple.startswith(("x86_64", "i686"))
 
     @property
     def has_fma(self) -> bool:
-        """Whether products and sums fuse in one instruction: everywhere but on an older x86 and in
-        WebAssembly. On x86 features decide; of others LLVM may name none, where the system does
-        not say."""
+        """Whether there is a fused multiply-add: always, except on older x86 and in WebAssembly.
+
+        Only for x86 is the feature tested: for others LLVM may report none.
+        """
         return "fma" in self.features or not self.triple.startswith(("x86_64", "i686", "wasm"))
 
     @property
     def has_quiet_extrema(self) -> bool:
-        """Whether `llvm.maximumnum` makes a signalling NaN quiet and takes the other operand, in
-        few instructions."""
+        """Whether `llvm.maximumnum`, which treats a signalling NaN as a quiet one, takes few
+        instructions."""
         return self.triple.startswith(("aarch64", "arm64"))

@@ -1,4 +1,4 @@
-"""`tile.map`: a loop that runs the body on scalars."""
+"""`tile.map`: a scalar loop that executes the body for each group of `op.pack` elements."""
 
 from __future__ import annotations
 

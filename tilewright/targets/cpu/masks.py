@@ -1,9 +1,12 @@
-"""Where along the lanes a group's masks are known: all true, all false, or neither.
+"""Analysis of a group's masks along the lane axis: where all are true, and where all are false.
 
-A mask is mostly a conjunction of comparisons such as ``offsets < n``. Along the lane axis each is
-linear on one side and fixed on the other, so it holds up to some lane and fails from there. Below
-the least such lane all comparisons are true and the loop needs no masks; past the greatest, all
-masks are false, nothing is loaded or stored, and what is reduced there is one value many times.
+A mask usually is a conjunction of comparisons such as ``offsets < n``. Along the lane axis each is
+linear on one side and invariant on the other, so it is true up to some lane, and false from there.
+Below the least such bound all comparisons are true, and the loop needs no masks. Above the greatest
+all masks are false: nothing is loaded or stored, and reductions combine copies of one value.
+
+Input: the values that a group evaluates. Output: `Bounds`, as run-time values computed before the
+loop. The traversals are linear in the number of (value, axes) pairs that the group uses.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.lazy import is_lazy
 from tilewright.targets.cpu.level import Coords, Level
 
-Axes = tuple[int | None, ...]  # per coordinate the axis of the group that it is; None: fixed
-_UNKNOWN = -1
+Axes = tuple[int | None, ...]  # for each coordinate the group's axis that it equals; None: index 0
+_UNKNOWN = -1  # any other expression
 
 
 class MaskUses:
-    """The masks and comparisons that evaluating some values at a point of a group uses."""
+    """The masks used by evaluating some values at a point of a group, and the axes at which the
+    comparisons they consist of are evaluated."""
 
     def __init__(self, roots: Iterable[tuple[Value, Axes]], kept: Container[Value]) -> None:
         self.kept = kept
@@ -55,7 +59,7 @@ class MaskUses:
         self.masks[mask] = None
 
     def leaves(self, mask: Value) -> list[Value]:
-        """The comparisons whose conjunction is the mask; others stand as they are."""
+        """The values whose conjunction is the mask: comparisons, and whatever is no `and`."""
         found: dict[Value, None] = {}
         seen: set[Value] = set()
         stack = [mask]
@@ -74,13 +78,13 @@ class MaskUses:
         return list(found)
 
     def place(self, value: Value) -> Axes | None:
-        """The only coordinates at which the value is used; None if there are several."""
+        """The coordinates at which the value is used; None if they are not unique."""
         places = self.places.get(value, set())
         return next(iter(places)) if len(places) == 1 else None
 
 
 def _moved_axes(value: Value, op: Op, axes: Axes) -> list[tuple[Value, Axes]]:
-    """The operands, and the axes of the group at which computing the value uses each."""
+    """The operands of a value's op, each with the axes at which the op uses it."""
     if op.elementwise:
         return [(operand, axes) for operand in op.operands]
     maps = zip(op.operands, op.index_maps(value.index), strict=True)
@@ -88,7 +92,7 @@ def _moved_axes(value: Value, op: Op, axes: Axes) -> list[tuple[Value, Axes]]:
 
 
 def _axes_of(found: IndexMap, axes: Axes) -> Axes:
-    if found.domain is not None:  # which operand it is depends on the coordinates
+    if found.domain is not None:  # the operand depends on the coordinates
         return (_UNKNOWN,) * len(found.axes)
     return tuple(_axis_of(term, axes) for term in found.axes)
 
@@ -101,12 +105,12 @@ def _axis_of(term: Term, axes: Axes) -> int | None:
 
 @dataclass
 class Bounds:
-    """What is known along the lane axis, in lanes from its start.
+    """Bounds along the lane axis, as coordinates (i64).
 
     Attributes:
-        full: below this, every comparison in `true` holds (an i64).
-        empty: from this on, every mask in `false` fails; None if that is not known.
-        sharp: whether both are the same lane, the first of a vector.
+        full: below it, every comparison in `true` is true.
+        empty: from it on, every mask in `false` is false; None if there is no such bound.
+        sharp: whether both are equal, and multiples of a vector.
     """
 
     full: V
@@ -124,12 +128,15 @@ def find_bounds(
     open_axes: set[int],
     size: int,
 ) -> Bounds | None:
-    """Analyse the masks of a group before its lane loop.
+    """Analyse the masks of a group, and emit the computation of their bounds before its lane loop.
 
     Args:
-        coords: the group's coordinates; the lane axis is ``Lanes(0, 1)``.
-        open_axes: axes whose loops run inside the lane loop, so their coordinate is not known.
-        size: length of the lane axis.
+        coords: the group's coordinates; that of the lane axis is ``Lanes(0, 1)``.
+        open_axes: axes of loops inside the lane loop, whose coordinates are unknown here.
+        size: the extent of the lane axis.
+
+    Returns:
+        None if there are no masks, or none with a bound.
     """
     if not uses.masks:
         return None
@@ -159,13 +166,13 @@ def find_bounds(
         and _ends_with_vector(level, uses, leaf, lane_axis)
         for leaf, known in analysed.items()
     )
-    # then all masks fail where one does, if they are of the same comparisons
+    # All masks must consist of the same comparisons, so that they become false at the same lane.
     sharp = sharp and all(set(uses.leaves(mask)) == analysed.keys() for mask in uses.masks)
     return Bounds(full, true, empty, list(uses.masks), sharp)
 
 
 def _ends_with_vector(level: Level, uses: MaskUses, leaf: Value, lane_axis: int) -> bool:
-    """Whether a comparison that is used at one place is the same in all lanes of each vector."""
+    """Whether a comparison is uniform in each vector of lanes."""
     axes = uses.place(leaf) or ()
     if lane_axis not in axes:
         return True
@@ -173,7 +180,8 @@ def _ends_with_vector(level: Level, uses: MaskUses, leaf: Value, lane_axis: int)
 
 
 def _later(level: Level, empty: V | None, ends: list[V]) -> V | None:
-    """A mask fails from its first failing comparison on; the group from its last mask on."""
+    """The lane from which all masks are false: a mask is from the least of the `ends` of its
+    comparisons on, and all of them are from the greatest of these on."""
     if empty is None or not ends:
         return None
     end = ends[0]
@@ -191,7 +199,10 @@ def _analyse(
     open_axes: set[int],
     size: int,
 ) -> tuple[V, V | None] | None:
-    """(lanes for which the leaf holds, lane from which it fails or None), or None if unknown."""
+    """The bound below which the leaf is true, and that from which it is false (None if unknown).
+
+    Returns None if nothing is known. If both are one object, they are always equal.
+    """
     axes = uses.place(leaf)
     if axes is None and isinstance(leaf.type, ir.Tile):
         return None
@@ -223,7 +234,11 @@ def lanes_index(coords: Coords, axis: int | None) -> Lanes:
 def _linear_bound(
     level: Level, x: Lanes, y: Lanes, predicate: str, element: ir.DType, size: int
 ) -> tuple[V, V | None] | None:
-    """x + s * i < y (or <=) for i below the bound, with s > 0 and y the same in all lanes."""
+    """The bounds of x + s * i < y (or <=) in i, for s > 0 and uniform y.
+
+    Without overflow both are ceil((y - x) / s), clamped to 0 … size. If x + s * i may overflow
+    before the last lane, the second bound is `size` at run time, or None.
+    """
     if x.stride is None or x.stride <= 0 or not y.uniform:
         return None
     b = level.b
@@ -241,7 +256,7 @@ def _linear_bound(
         rest = b.urem(distance, const(I64, x.stride))
         distance = b.add(part, b.zext(b.icmp("ne", rest, const(I64, 0)), I64))
     bound = b.intrinsic("llvm.smin", I64, [distance, const(I64, size)], overloads=[I64])
-    # past the bound the comparison fails, unless x wraps on the way to the last lane
+    # Above the bound the comparison is false, unless x overflows before the last lane.
     reach = x.stride * (size - 1)
     limit = element.get_int_max_value() - reach
     if limit < 0:
@@ -250,13 +265,13 @@ def _linear_bound(
     return bound, b.select(stays, bound, const(I64, size))
 
 
-class Alike:
-    """Which values are the same in all lanes where some masks fail.
+class UniformWhereFalse:
+    """Determines which values are uniform along the lanes where some masks are false.
 
     Args:
         lane: the axis of the lanes.
-        false: the masks that fail.
-        kept: values that are in buffers, of which nothing is known.
+        false: the masks that are false.
+        kept: values in buffers, whose contents are unknown.
     """
 
     def __init__(self, lane: int, false: set[Value], kept: Container[Value]) -> None:
@@ -264,10 +279,10 @@ class Alike:
         self.false = false
         self.kept = kept
         self._seen: set[tuple[Value, Axes]] = set()
-        self._open: set[Value] = set()  # masks that are not known to fail
+        self._open: set[Value] = set()  # masks that are not known to be false
 
     def fails(self, mask: Value) -> bool:
-        """Whether a mask is known to fail where the others do."""
+        """Whether a mask is implied to be false by those that are."""
         seen: set[Value] = set()
         stack = [mask]
         while stack:
@@ -284,10 +299,10 @@ class Alike:
         return False
 
     def same_along(self, value: Value, axes: Axes) -> bool:
-        """Whether a value at a point of the group is the same in all lanes.
+        """Whether a value is uniform along the lanes, at the group's coordinates `axes`.
 
-        It is unless something that it is computed from differs: so all of that is looked at, once
-        for all values, as the first that differs ends the search.
+        It is unless a value in its backward slice is not. Values visited by earlier queries need
+        not be visited again: all of them were uniform, as the caller stops at the first that isn't.
         """
         stack = [(value, axes)]
         while stack:
@@ -295,14 +310,14 @@ class Alike:
             if entry in self._seen:
                 continue
             self._seen.add(entry)
-            found = self._needed(*entry)
+            found = self._required(*entry)
             if found is None:
                 return False
             stack.extend(found)
         return True
 
-    def _needed(self, value: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:
-        """The operands that must be the same for a value to be; None where it differs."""
+    def _required(self, value: Value, axes: Axes) -> list[tuple[Value, Axes]] | None:
+        """The operands that must be uniform for the value to be; None if it is not uniform."""
         if self.lane not in axes and _UNKNOWN not in axes:
             return []
         if self.fails(value):

@@ -1,4 +1,11 @@
-"""Loop nests over tiles: the loops of a group, their lane loop split where masks are known."""
+"""Loop nests over tiles: the loops of a group.
+
+Input: an iteration space and the sinks to execute at each of its points. Output: loops over all
+axes, of which the lane axis is vectorised. The lane loop is split at the bounds of the masks
+(`masks`): a part without masks, unrolled; a masked part; and a part where all masks are false, of
+which only one point is evaluated. The remainder that is narrower than a vector is emitted as a
+narrower vector. At a point, all sinks are evaluated before any of them writes memory.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +18,18 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import ZERO, Lanes, neighbours
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import either, loop, over_axes, straight
-from tilewright.targets.cpu.masks import Alike, Bounds, MaskUses, find_bounds
+from tilewright.targets.cpu.masks import Bounds, MaskUses, UniformWhereFalse, find_bounds
 from tilewright.targets.cpu.plan import Group
 from tilewright.targets.cpu.prefetch import prefetch_sinks
 from tilewright.targets.cpu.sinks import Copy, Sink, sinks_of
 from tilewright.targets.cpu.streaming import aligned_streams, streamed_by
 
 NONE: frozenset[Value] = frozenset()
-STREAM_COST = 12  # up to this a loop waits for memory, addresses and masks included
+STREAM_COST = 12  # the cost, with addresses and masks, up to which a loop is bound by memory
 
 
 def emit_group(kernel: Kernel, level: Level, group: Group) -> None:
-    """Emit the loops of a group and bind what it makes."""
+    """Emit the loop nest of a group, and bind its results."""
     sinks = [*sinks_of(kernel, group), *prefetch_sinks(kernel, group)]
     run_sinks(kernel, level, group.shape, sinks, group.reduce_axis)
 
@@ -34,7 +41,7 @@ def run_sinks(
     sinks: list[Sink],
     reduce_axis: int | None = None,
 ) -> None:
-    """Run sinks over all points of a shape, in one loop nest, and bind what they make."""
+    """Emit one loop nest that executes sinks at all points of a shape, and bind their results."""
     with kernel.line_of(sinks[0].op if sinks else None):
         nest = Nest(kernel, shape, sinks, reduce_axis)
         over_axes(level, shape, nest.outer_axes, nest.lanes)
@@ -43,7 +50,7 @@ def run_sinks(
 
 
 def copy_tiles(kernel: Kernel, level: Level, pairs: list[tuple[Value, Buffer]]) -> None:
-    """Evaluate tile values into buffers, those of one shape in one nest."""
+    """Evaluate tile values into buffers, in one loop nest for each shape."""
     by_shape: dict[tuple[int, ...], list[Sink]] = {}
     for value, buffer in pairs:
         bound = kernel.env.get(value)
@@ -56,7 +63,7 @@ def copy_tiles(kernel: Kernel, level: Level, pairs: list[tuple[Value, Buffer]]) 
 
 
 def lane_axis(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
-    """The axis along which most loads and stores are contiguous; the last where none is."""
+    """The axis along which most loads and stores are contiguous; the last if there are none."""
     votes = [0] * len(shape)
     for sink in sinks:
         for pointer in sink.pointers():
@@ -72,12 +79,12 @@ def lane_axis(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
 class Nest:
     """One loop nest.
 
-    Order: the other axes, then the lane axis; an axis that is reduced, but is not the lane axis,
-    comes innermost, with the accumulators in vector registers.
+    The lane axis is inside the other axes. A reduced axis that is not the lane axis is innermost,
+    with its accumulators in vector registers.
 
     Args:
         lane: the lane axis; None for the one along which most accesses are contiguous.
-        moving_lanes: lanes of loops that only move data, where it is not left to `_lanes`.
+        moving_lanes: the number of lanes if the loop only moves data; None for the default.
     """
 
     def __init__(
@@ -109,9 +116,12 @@ class Nest:
         self.unroll = self._unroll()
 
     def _lanes(self) -> int:
-        """Half-width vectors for loops that only move data: two 256-bit accesses go through the
-        load and store units faster than one of 512 bits (measured: add at 2^22 elements 1.19 ms
-        against 1.55 ms on a Zen 4), while arithmetic gains from the full width."""
+        """The number of lanes.
+
+        Loops that only move data use half the width of AVX-512: two accesses of 256 bits are faster
+        than one of 512 bits (addition of 2^22 elements: 1.19 ms and 1.55 ms on a Zen 4), while
+        arithmetic gains from the full width.
+        """
         kernel = self.kernel
         moves = not any(s.accumulators for s in self.sinks) and all(
             kernel.cost(v) <= STREAM_COST for s in self.sinks for v in s.operands
@@ -121,16 +131,16 @@ class Nest:
         return kernel.lanes // 2 if moves and kernel.machine.vector_bytes == 64 else kernel.lanes
 
     def _unroll(self) -> int:
-        """Vectors per iteration: several where the body is light and a chain of sums would
-        otherwise wait for itself."""
+        """Vectors per iteration: several for reductions, so that several independent accumulators
+        hide the latency of the combination; fewer if the body is expensive."""
         accumulates = any(s.accumulators for s in self.sinks)
         cost = max([self.kernel.cost(v) for s in self.sinks for v in s.operands], default=0)
-        wanted = 1
+        count = 1
         if accumulates:
-            wanted = 4 if cost <= 8 else 2
-        while wanted > 1 and self.size < 2 * wanted * self.width:
-            wanted //= 2
-        return wanted
+            count = 4 if cost <= 8 else 2
+        while count > 1 and self.size < 2 * count * self.width:
+            count //= 2
+        return count
 
     def coords(self, at: dict[int, Lanes], lane: Lanes, inner: Lanes | None = None) -> Coords:
         found = {**at, self.lane: lane}
@@ -141,7 +151,7 @@ class Nest:
     # -- the lane axis --------------------------------------------------------------------------
 
     def lanes(self, level: Level, at: dict[int, Lanes]) -> None:
-        """Split the lane axis into a part without masks, a masked part and an empty part."""
+        """Emit the lane axis, and combine the accumulators of its parts."""
         state = [a.start(self.width) for s in self.sinks for a in s.accumulators]
         whole = self.size // self.width * self.width
         if whole == self.width and not self.uses.masks:
@@ -157,13 +167,15 @@ class Nest:
     def segments(
         self, level: Level, at: dict[int, Lanes], whole: int, state: list[list[V]]
     ) -> list[list[V]]:
+        """Split the lane axis into a part without masks, a masked part and an empty part."""
         b = level.b
         open_axes = {self.inner} if self.inner is not None else set[int]()
         bounds = None
         if self.uses.masks:
-            # with all lanes, so that what differs between them is seen to differ
+            # At full width, so that values which differ between lanes are recognised as such; and
+            # forms must be valid along the whole axis, not only for the first vector.
             with straight(level, self.width) as child:
-                child.span = self.size  # bounds hold for the axis, not for the first vector alone
+                child.span = self.size
                 probe = self.coords(at, neighbours(const(I64, 0), self.width, child.depth))
                 bounds = find_bounds(child, self.uses, probe, self.lane, open_axes, self.size)
         end = const(I64, whole)
@@ -189,7 +201,7 @@ class Nest:
         return either(level, b.icmp("slt", empty, end), [rest, lambda _: state])
 
     def whole_vectors(self, b: Builder, count: V) -> V:
-        """The count rounded down to vectors, whose width need not be a power of two."""
+        """The count rounded down to whole vectors; the width need not be a power of two."""
         return b.sub(count, b.urem(count, const(I64, self.width)))
 
     def large(
@@ -200,11 +212,12 @@ class Nest:
         state: list[list[V]],
         assumed: dict[Value, bool] | None,
     ) -> list[list[V]]:
-        """The part without masks: twice, where its stores may go past the caches."""
+        """The part without masks. If it has streamed stores, there is a second version of the loop,
+        with non-temporal stores, selected at run time."""
         start = const(I64, 0)
         whole = [s for s in self.sinks if s.mask is None or (assumed or {}).get(s.mask)]
         streamed = streamed_by(self.kernel, whole, self.lane)
-        if not streamed or self.width & (self.width - 1):  # only such vectors can be aligned
+        if not streamed or self.width & (self.width - 1):  # other widths can't be aligned
             return self.run(level, at, start, stop, state, assumed)
         with straight(level, self.width) as child:
             coords = self.coords(at, neighbours(start, self.width, child.depth))
@@ -227,7 +240,7 @@ class Nest:
         state: list[list[V]],
         assumed: dict[Value, bool] | None,
     ) -> list[list[V]]:
-        """Several vectors an iteration as long as there are, then one."""
+        """A loop of `unroll` vectors per iteration, then one of single vectors."""
         if self.unroll == 1 or self.inner is not None:
             return self.vectors(level, at, start, stop, 1, state, assumed)
         b = level.b
@@ -243,7 +256,7 @@ class Nest:
         merged: list[list[V]] = []
         for i, a in enumerate(accumulators):
             mine = copies[i * self.unroll : (i + 1) * self.unroll]
-            while len(mine) > 1:  # neighbours, so that no sum waits for all others
+            while len(mine) > 1:  # pairwise, for a shorter dependence chain
                 mine = [a.combine(level, *mine[k : k + 2]) for k in range(0, len(mine), 2)]
             merged += mine
         return self.vectors(level, at, many, stop, 1, merged, assumed)
@@ -258,7 +271,7 @@ class Nest:
         state: list[list[V]],
         assumed: dict[Value, bool] | None,
     ) -> list[list[V]]:
-        """A loop over whole vectors, `points` of them an iteration."""
+        """A loop over whole vectors, `points` of them per iteration."""
         if start.number is not None and start.number == stop.number:
             return state
         flat = [v for s in state for v in s]
@@ -292,7 +305,7 @@ class Nest:
     def remainder(
         self, level: Level, at: dict[int, Lanes], start: int, scalars: list[list[V]]
     ) -> list[list[V]]:
-        """The last lanes, fewer than a vector."""
+        """The last lanes, fewer than a vector, as one narrower vector."""
         width = self.size - start
         accumulators = [a for s in self.sinks for a in s.accumulators]
         fresh = [a.start(width) for a in accumulators]
@@ -309,14 +322,14 @@ class Nest:
     def point(
         self, level: Level, at: dict[int, Lanes], lane: Lanes, state: list[list[V]]
     ) -> list[list[V]]:
-        """All sinks at one vector of lanes; returns the accumulators after it."""
+        """Execute all sinks at one vector of lanes; returns the updated accumulators."""
         if self.inner is not None:
             return self.reduce_inside(level, at, lane, state)
         coords = self.coords(at, lane)
         return self.visit(level, coords, state)
 
     def visit(self, level: Level, coords: Coords, state: list[list[V]]) -> list[list[V]]:
-        """Everything is evaluated before anything is stored."""
+        """Execute all sinks at a point: evaluate all before any writes memory."""
         for sink in self.sinks:
             sink.evaluate(level, coords)
         remaining = iter(state)
@@ -333,7 +346,7 @@ class Nest:
     def reduce_inside(
         self, level: Level, at: dict[int, Lanes], lane: Lanes, state: list[list[V]]
     ) -> list[list[V]]:
-        """The reduced axis as the innermost loop, then its results at these lanes."""
+        """A loop over the reduced axis, and the writes of its results at these lanes."""
         assert self.inner is not None
         accumulators = [a for s in self.sinks for a in s.accumulators]
         fresh = [a.start(level.width) for a in accumulators]
@@ -355,7 +368,7 @@ class Nest:
     # -- the ends -------------------------------------------------------------------------------
 
     def finish(self, level: Level, state: list[list[V]]) -> list[list[V]]:
-        """Across the lanes of each accumulator."""
+        """Combine the lanes of each accumulator."""
         if self.inner is not None:
             return state
         accumulators = [a for s in self.sinks for a in s.accumulators]
@@ -369,18 +382,21 @@ class Nest:
                 a.write(level, coords, next(remaining))
 
     def empty_from(self, level: Level, bounds: Bounds, whole: int) -> V | None:
-        """Where the part begins in which all masks fail, rounded up to a vector; None if there
-        is none that can be skipped."""
+        """The start of the part in which all masks are false, rounded up to a vector.
+
+        None if there is no bound, or if a sink can't skip this part: what it evaluates must be
+        uniform there.
+        """
         if bounds.empty is None or self.inner is not None:
             return None
-        alike = Alike(self.lane, set(bounds.false), self.kernel.env)
+        uniform = UniformWhereFalse(self.lane, set(bounds.false), self.kernel.env)
         identity = tuple(range(len(self.shape)))
         for sink in self.sinks:
             if not sink.may_skip:
                 return None
             if sink.mask is not None:
                 continue
-            if not all(alike.same_along(v, identity) for v in sink.operands):
+            if not all(uniform.same_along(v, identity) for v in sink.operands):
                 return None
         b = level.b
         up = b.add(bounds.empty, const(I64, self.width - 1))
@@ -396,15 +412,15 @@ class Nest:
         bounds: Bounds,
         state: list[list[V]],
     ) -> list[list[V]]:
-        """Past the last mask, at all points from `start` on, of which there are some: fill what is
-        kept with its one value, reduce it at once."""
+        """The part from `start` on in which all masks are false; it must not be empty. Each sink
+        evaluates its value once, and fills its buffer with it, or combines copies of it."""
         sinks = [s for s in self.sinks if s.mask is None]
         count = level.b.sub(const(I64, whole), start)
         assumed = dict.fromkeys(bounds.false, False)
         accumulators = [a for s in sinks for a in s.accumulators]
         with straight(level, 1, assumed) as child:
-            # One in which the masks fail, as what earlier groups kept is read there; and it must
-            # belong to this level for the assumptions to hold.
+            # A point at which the masks are false, since buffers of earlier groups are read there.
+            # Its depth is that of this level, so that evaluation is subject to the assumptions.
             coords = self.coords(at, Lanes(const(I64, max(0, whole - 1)), 0, child.depth))
             for sink in sinks:
                 sink.evaluate(child, coords)

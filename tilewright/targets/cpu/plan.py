@@ -1,8 +1,8 @@
-"""The plan of a kernel: which tiles are kept in memory, and which ops share a loop.
+"""The plan of a kernel: fusion of ops into loop nests, and materialisation of tiles in memory.
 
 Roots over the same shape that don't depend on each other form a *group*, which is one loop nest
-(`group_roots`). A lazy value becomes *kept*, computed once into a buffer, when that is needed or
-cheaper (`keep_values`). The plan of a region is a list of steps in the order in which they run.
+(`group_roots`). A lazy value is *kept*, computed once into a buffer, if that is required or cheaper
+(`keep_values`). The plan of a region is a list of steps in execution order.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from tilewright.ir.core import Op, Region, Value
 from tilewright.ops import control, map
 from tilewright.targets.cpu.lazy import Costs
 
-HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # in its regions
+HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # ops with planned regions
 
 
 @dataclass(eq=False)
 class Group:
-    """Roots that run in one loop nest over `shape`.
+    """One loop nest over `shape`.
 
     Attributes:
-        keep: values that are written to buffers in the same nest.
-        reduce_axis: the axis that its reductions reduce; None where it has none.
+        roots: the fused ops.
+        keep: values that the nest writes to buffers.
+        reduce_axis: the axis of its reductions; None if there are none.
     """
 
     shape: tuple[int, ...]
@@ -37,7 +38,7 @@ class Group:
 
 @dataclass(eq=False)
 class Run:
-    """One op that runs by itself: a scalar op, a dot, a scan, an atomic, control flow."""
+    """An op with an emitter of its own: a scalar op, a dot, a scan, an atomic, control flow."""
 
     op: Op
 
@@ -49,12 +50,12 @@ Step = Group | Run
 
 
 @dataclass(frozen=True)
-class Ahead:
-    """What a group prefetches.
+class Prefetches:
+    """The memory that a group prefetches.
 
     Attributes:
-        reads: pointers of loads, of which those of the next program are prefetched.
-        writes: pointers of stores that come later in this program.
+        reads: pointers of loads; what the next program loads through them is prefetched.
+        writes: pointers of later stores of this program.
     """
 
     reads: tuple[Value, ...]
@@ -66,18 +67,18 @@ class Plan:
     """The plan of a function.
 
     Attributes:
-        steps: by region, in order.
+        steps: the steps of each region, in order.
         kept: the values that have a buffer.
-        ahead: the group that prefetches memory, and which.
-        streamed: pointers of stores that may go past the caches.
-        bytes_moved: bytes that a program loads and stores in order, at least.
+        prefetches: the groups that prefetch memory.
+        streamed: pointers of stores that may be non-temporal.
+        bytes_moved: a lower bound of the bytes that a program loads and stores sequentially.
         forms: the affine forms of integers and pointers.
-        costs: what computing a value costs.
+        costs: the cost model.
     """
 
     steps: dict[Region, list[Step]] = field(default_factory=dict)
     kept: set[Value] = field(default_factory=lambda: set())
-    ahead: dict[Group, Ahead] = field(default_factory=dict)
+    prefetches: dict[Group, Prefetches] = field(default_factory=dict)
     streamed: frozenset[Value] = frozenset()
     bytes_moved: int = 0
     forms: AffineForms = field(default_factory=AffineForms)

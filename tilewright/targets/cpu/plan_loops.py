@@ -1,4 +1,4 @@
-"""Plans a function: see `plan`."""
+"""Computes the plan of a function (see `plan`): fusion, materialisation, prefetches, streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def plan_function(fn: Function) -> Plan:
 
 
 def _plan_region(plan: Plan, region: Region, order: MemoryOrder) -> None:
-    """Plan a region; those nested in it first, as what they need is decided by it."""
+    """Plan a region, after the regions nested in it, whose uses determine what it keeps."""
     for op in region:
         if isinstance(op, HOLDS_STEPS):
             for nested in op.regions:

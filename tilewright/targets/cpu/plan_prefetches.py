@@ -1,10 +1,10 @@
-"""Which memory a loop nest prefetches while it computes.
+"""Selects the memory that a loop nest prefetches while it computes.
 
-A program that walks over a row several times waits for memory in the first walk, which reads it
-from there, and in the last, which writes the result; in between it computes on what the cache
-holds, and memory rests. So a walk in between prefetches what the last will write, and what the
-next program's first will read. The processor does not do that by itself: its prefetching follows
-streams, and these are not where it has been.
+A program with several loops over a row is bound by memory latency in the first one, which loads the
+row, and in the last one, which stores the result; in between it computes on cached data, and the
+memory is idle. So a loop in between prefetches what the last one stores, and what the first one of
+the next program loads. Hardware prefetchers follow the streams of earlier accesses, and can't
+predict these.
 """
 
 from __future__ import annotations
@@ -15,13 +15,16 @@ from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import memory
 from tilewright.targets.cpu.lazy import is_tile, loads_in
-from tilewright.targets.cpu.plan import Ahead, Group, Plan, Step
+from tilewright.targets.cpu.plan import Group, Plan, Prefetches, Step
 
-LEAST_BYTES = 1024  # along a tile's last axis: less is there before it would have been asked for
+LEAST_BYTES = 1024  # along a tile's last axis; prefetching less does not pay
 
 
 def plan_prefetches(fn: Function, plan: Plan) -> None:
-    """Say which group of the function's body prefetches what; at most one does."""
+    """Choose the group of the function's body that prefetches, if any, and its prefetches.
+
+    It is the first group without stores whose loads are all of memory loaded before.
+    """
     steps = plan.steps[fn.body]
     seen: dict[Value, None] = {}  # the pointers of loads so far, in order
     for i, group in enumerate(steps):
@@ -38,13 +41,13 @@ def plan_prefetches(fn: Function, plan: Plan) -> None:
                 )
                 for pointers in (seen, written)
             )
-            plan.ahead[group] = Ahead(reads, writes)
+            plan.prefetches[group] = Prefetches(reads, writes)
             return
         seen.update(dict.fromkeys(loads))
 
 
 def roots_of(group: Group) -> Iterator[Value]:
-    """What a group evaluates."""
+    """The values that a group evaluates."""
     yield from group.keep
     for op in group.roots:
         yield from op.operands
@@ -61,8 +64,7 @@ def _stores(step: Step) -> list[memory.Store]:
 
 
 def _is_known(pointer: Value, later: set[Op]) -> bool:
-    """Whether a pointer can be computed before some ops run: from none of their results, and from
-    no tile that the loop would have to load."""
+    """Whether a pointer can be computed before the ops `later`, without loading a tile."""
     seen: set[Value] = set()
     stack = [pointer]
     while stack:
@@ -79,7 +81,7 @@ def _is_known(pointer: Value, later: set[Op]) -> bool:
 
 
 def _is_stream(plan: Plan, pointer: Value, shape: tuple[int, ...]) -> bool:
-    """Whether it walks over memory in order and is long."""
+    """Whether an access through the pointer is sequential, and long enough."""
     if not isinstance(pointer.type, Tile) or pointer.type.shape != shape:
         return False
     size = memory.pointee_of(pointer.type).nbytes_in_memory

@@ -1,13 +1,14 @@
-"""Results that no cache will hold go past the caches.
+"""Selects the stores that may be non-temporal, which bypass the caches.
 
-An ordinary store to memory that no cache holds reads it first. A launch that moves more bytes than
-the last cache holds pays for that and gains nothing, as its results are gone from the caches before
-anything reads them. So loops that store whole vectors exist twice: where a launch is that large,
-and the vectors are aligned, stores are non-temporal. Measured on a Zen 4, one thread: an addition
-of 2^22 elements in 1.2 ms against 2.1, one of 2^20, which the caches hold, in the same time.
+An ordinary store to memory that is not cached reads the line first (write-allocate). A launch that
+moves more bytes than the last-level cache holds gains nothing from that, as its results are evicted
+before they are read. So loops that store whole vectors are emitted in two versions; that with
+non-temporal stores executes if the launch is large and the vectors are aligned. Measured on a
+Zen 4, one thread: an addition of 2^22 elements takes 1.2 ms instead of 2.1 ms; one of 2^20, which
+fits in the caches, the same time as before.
 
-Such stores are not ordered with others; a fence follows the last program. Programs that wait for
-one another keep ordinary stores.
+Non-temporal stores are weakly ordered, so a fence follows the last program. Kernels with atomic or
+volatile accesses, whose programs may communicate, have ordinary stores only.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from tilewright.lowering.emit import I1
 from tilewright.lowering.types import register_type
 from tilewright.ops import atomic, memory
 
-KEPT = ("evict_last",)  # what the kernel says it will soon read again
+KEPT = ("evict_last",)  # eviction priorities of data that will be read again soon
 
 
 def streamed_stores(ops: Sequence[Op], forms: AffineForms) -> frozenset[Value]:
-    """Pointers of the stores, among all ops of a function, that may go past the caches."""
+    """Pointers of the stores that may be non-temporal, given all ops of a function."""
     if any(isinstance(op, atomic.AnyAtomic) or _is_volatile(op) for op in ops):
         return frozenset()
     return frozenset(
@@ -40,7 +41,7 @@ def _is_volatile(op: Op) -> bool:
 
 
 def _is_stream(pointer: Value, forms: AffineForms) -> bool:
-    """Whether it walks over memory in order, in elements that registers hold as memory does."""
+    """Whether an access is sequential, and its elements are the same in registers and memory."""
     if not isinstance(pointer.type, Tile):
         return False
     if register_type(memory.pointee_of(pointer.type)) is I1:
@@ -49,7 +50,8 @@ def _is_stream(pointer: Value, forms: AffineForms) -> bool:
 
 
 def bytes_moved(ops: Sequence[Op], forms: AffineForms) -> int:
-    """Bytes that a program of these ops loads and stores in order, at least: loops count once."""
+    """A lower bound of the bytes that a program with these ops loads and stores sequentially:
+    accesses in loops count once."""
     pointers = [op.ptr for op in ops if isinstance(op, memory.Load | memory.Store)]
     return sum(
         p.type.numel * memory.pointee_of(p.type).nbytes_in_memory

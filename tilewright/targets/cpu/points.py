@@ -1,9 +1,9 @@
-"""At which points a loop nest evaluates a value, before there is any code.
+"""The points at which a loop nest evaluates a value, determined before code generation.
 
-A point is a tuple of coordinates, one for each axis. Coordinates are numbers that stand for
-expressions: equal numbers, equal expressions. Those below `_FIRST` are the coordinates of the loop
-nest itself. Shape ops make others of them, as `evaluate` does, which remembers results by point:
-so the number of different points is how often the code of a value is emitted.
+A point is a tuple of coordinates, one per axis. Coordinates are value numbers of expressions: equal
+expressions have equal numbers; those below `_FIRST` are the loop nest's own coordinates. Shape ops
+map coordinates as they do in `evaluate`, which memoises results by point. So the number of distinct
+points of a value is the number of times its code is emitted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def identity(rank: int) -> Point:
 
 
 class Points:
-    """Numbers the expressions that coordinates are."""
+    """Value numbering of coordinates."""
 
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
-        self._flipped: dict[int, tuple[int, int]] = {}  # extent and what was flipped
+        self._flipped: dict[int, tuple[int, int]] = {}  # a flip's number: its extent and operand
         self._halves = (self._number(0), self._number(1))
 
     def _number(self, expression: Hashable) -> int:
         return self._numbers.setdefault(expression, _FIRST + len(self._numbers))
 
     def apart(self, tag: Hashable, rank: int) -> Point:
-        """A point that no other tag has."""
+        """A point that is distinct from those of all other tags."""
         return tuple(self._number((tag, axis)) for axis in range(rank))
 
     def operands(self, value: Value, point: Point) -> list[tuple[Value, Point]]:
-        """Where evaluating a lazy value at a point evaluates which operands."""
+        """The operands that evaluating a lazy value at a point evaluates, each with its point."""
         op = value.op
         assert op is not None
         match op:

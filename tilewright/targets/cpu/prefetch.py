@@ -1,7 +1,7 @@
-"""The sinks that prefetch memory: what `plan_prefetches` decided on.
+"""Emission of prefetches, as selected by `plan_prefetches`.
 
-The next program's addresses are this one's plus the change with the number of the program, where
-that is the same for all elements; see `_Change`. Prefetching memory that is not there does no harm.
+The next program's addresses are this one's plus their derivative with respect to the program's
+index, if that is uniform (`_Change`). Prefetches of unmapped memory have no effect.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tilewright.targets.cpu.plan import Group
 from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.sinks import Sink
 
-# Into the first-level cache where a walk computes long for each line. Elsewhere into the second:
-# the first one's fill buffers are few, and the walk's own loads would wait for them. Measured on a
-# Zen 4, one thread: softmax of 4096 columns 1.69 against 1.75 ms, layer norm of 2048 1.80 against
-# 1.50 (2.75 and 2.02 without prefetching).
+# Prefetch into the first-level cache if the loop computes long for each line, else into the second
+# level, as the loop's own loads would compete for the few fill buffers of the first. Measured on a
+# Zen 4, one thread, first against second level: softmax of 4096 columns 1.69 and 1.75 ms, layer
+# norm of 2048 columns 1.80 and 1.50 ms (without prefetching 2.75 and 2.02 ms).
 FIRST_LEVEL, SECOND_LEVEL = 3, 2
 LONG_COST = 20
 
 
 class PrefetchSink(Sink):
-    """Asks for the memory at a pointer, moved by a number of bytes."""
+    """Prefetches the memory at a pointer plus a distance in bytes."""
 
     def __init__(
         self, kernel: Kernel, pointer: Value, distance: V, *, write: bool, locality: int
@@ -52,17 +52,17 @@ class PrefetchSink(Sink):
 
 
 def prefetch_sinks(kernel: Kernel, group: Group) -> list[Sink]:
-    """The sinks that ask for memory in the loops of a group."""
-    ahead = kernel.plan.ahead.get(group)
-    if ahead is None:
+    """The prefetches of a group, as sinks."""
+    planned = kernel.plan.prefetches.get(group)
+    if planned is None:
         return []
     cost = max(kernel.cost(v) for v in roots_of(group))
     locality = FIRST_LEVEL if cost > LONG_COST else SECOND_LEVEL
     here = const(I64, 0)
     sinks: list[Sink] = [
-        PrefetchSink(kernel, p, here, write=True, locality=locality) for p in ahead.writes
+        PrefetchSink(kernel, p, here, write=True, locality=locality) for p in planned.writes
     ]
-    for pointer in ahead.reads:
+    for pointer in planned.reads:
         change = _Change(kernel).of(pointer)
         if change is not None and change.number != 0:
             sinks.append(PrefetchSink(kernel, pointer, change, write=False, locality=locality))
@@ -70,9 +70,9 @@ def prefetch_sinks(kernel: Kernel, group: Group) -> list[Sink]:
 
 
 class _Change:
-    """By how much values grow from one program to the next along axis 0; of pointers, in bytes.
+    """The difference of a value between successive programs along axis 0; for pointers, in bytes.
 
-    None where that is not one number for all elements, or not known before the loop.
+    None if it is not uniform, or not available before the loop.
     """
 
     def __init__(self, kernel: Kernel) -> None:
@@ -117,7 +117,7 @@ class _Change:
         return None if p is None or q is None else join(p, q)
 
     def _product(self, x: Value, y: Value) -> V | None:
-        """Of a factor that changes and one that does not."""
+        """The product rule for factors of which at most one changes."""
         if self._stays(x):
             x, y = y, x
         change, factor = self.of(x), self._scalar(y)
@@ -128,7 +128,7 @@ class _Change:
         return None if factor is None else self.kernel.b.mul(change, factor)
 
     def _scalar(self, value: Value) -> V | None:
-        """A value that is the same for all elements, in 64 bits."""
+        """A uniform value as a scalar of 64 bits; None if it is not one."""
         while isinstance(value.op, View):
             value = value.op.src
         number = arith.constant_value(value)

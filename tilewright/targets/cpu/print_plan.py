@@ -1,4 +1,4 @@
-"""A plan as text, for readers and tests.
+"""Prints a plan as text, for `python -m tilewright show` and tests.
 
     plan @scale
       %4 = program.id axis=0 : () -> i32
@@ -8,7 +8,7 @@
       loop over 512
         mem.store %6, %9, _, cache="", evict="" : (512xptr<fp32>, 512xfp32) -> ()
 
-Steps stand in the order in which they run, those of a region within its op. `prefetch` names the
+Steps are printed in execution order, those of a region indented below its op. `prefetch` lists the
 pointers whose memory a loop prefetches: for the next program's loads, and for later stores.
 """
 
@@ -55,10 +55,10 @@ class _Printer:
                 yield f"{inner}keep {self.heads[value.op]}"
         for op in group.roots:
             yield inner + self.heads[op]
-        ahead = self.plan.ahead.get(group)
-        if ahead is not None:
-            yield from self.prefetches("reads", ahead.reads, inner)
-            yield from self.prefetches("writes", ahead.writes, inner)
+        planned = self.plan.prefetches.get(group)
+        if planned is not None:
+            yield from self.prefetches("reads", planned.reads, inner)
+            yield from self.prefetches("writes", planned.writes, inner)
 
     def prefetches(self, kind: str, pointers: Sequence[Value], indent: str) -> Iterator[str]:
         if pointers:

@@ -1,8 +1,8 @@
-"""What a processor has that is named, and need not be this one.
+"""The features of a processor given by name, which need not be this machine's.
 
-LLVM knows processors by name, and ends the process when it does not know one. It tells nobody what
-they have, but it shows in the code that it makes for them. So a name is tried in a process of its
-own, unless it is one of the levels of x86-64.
+LLVM terminates the process for an unknown processor, and llvmlite has no query of a processor's
+features. So a sample is compiled for it in a process of its own, and the features are inferred from
+the instructions in the assembly. The levels of x86-64 need no such trial.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cache
 
 from tilewright.base.spelling import similar
 
-# Of the x86-64 psABI's levels, what the code generator asks for.
+# The features that code generation depends on, by level of the x86-64 psABI.
 _LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": (),
     "x86-64-v2": (),
@@ -61,14 +61,14 @@ declare <4 x i32> @llvm.fshl.v4i32(<4 x i32>, <4 x i32>, <4 x i32>)
 
 @cache
 def features_of(cpu: str, triple: str) -> frozenset[str]:
-    """Those of a processor's features, as LLVM names them, that the code generator asks for.
+    """The features of a processor that code generation depends on, by LLVM's names.
 
-    Of instructions for narrow matrix products nothing is found out; the setting
-    `compilation.cpu_features` adds those that there are.
+    Instructions for products of narrow types are not detected; the setting
+    `compilation.cpu_features` adds them.
 
     Args:
         cpu: LLVM's name of the processor.
-        triple: LLVM's name of the platform.
+        triple: LLVM's target triple.
 
     Raises:
         ValueError: LLVM does not know the processor.
@@ -104,7 +104,7 @@ def _seen_in(assembly: str, triple: str) -> list[str]:
     return [feature for feature, seen in tests.items() if seen]
 
 
-# -- features by hand -----------------------------------------------------------------------------
+# -- the setting compilation.cpu_features ---------------------------------------------------------
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     "amx-bf16": ("amx-tile",),
@@ -134,7 +134,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "vaes": ("aes", "avx2"),
     "vpclmulqdq": ("avx", "pclmul"),
 }
-"""What an x86 feature has to have beside it, as LLVM names them (X86.td)."""
+"""The x86 features that a feature implies, by LLVM's names (X86.td)."""
 
 
 def _needs(feature: str) -> tuple[str, ...]:
@@ -149,21 +149,20 @@ def _with_needs(feature: str) -> frozenset[str]:
 def changed(
     features: Iterable[str], text: str, known: Collection[str]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """Features with some added and others removed: those that are on then, and those that must be
-    off, whatever the processor has.
+    """Add and remove features. Returns those that are enabled, and those to disable explicitly.
 
-    What is added brings what it needs, and what is removed takes with it what needs it.
+    Adding a feature adds those it implies; removing one removes those that imply it.
 
     >>> on, off = changed({"avx2", "avx", "fma"}, "-avx2,+avxvnni,-fma", ())
     >>> sorted(on & {"avx", "avx2", "avxvnni", "fma"}), sorted(off)
     (['avx', 'avx2', 'avxvnni'], ['fma'])
 
     Args:
-        text: such as ``+avx512f,-fma``, in the order in which it is done; a name alone is added.
-        known: all names that there are; none where that is not known.
+        text: such as ``+avx512f,-fma``, applied in order; a name without a sign is added.
+        known: all valid names; empty if unknown.
 
     Raises:
-        ValueError: there is no feature of a name.
+        ValueError: a name is not a feature.
     """
     on, off = set(features), set[str]()
     for item in filter(None, (part.strip() for part in text.split(","))):

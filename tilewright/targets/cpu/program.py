@@ -1,9 +1,9 @@
-"""The functions of a kernel: the program, and the entry that runs some of them.
+"""The functions of a kernel: the program, and the entry point, which executes a range of programs.
 
-The entry has the launch ABI: ``void NAME(ptr args, ptr scratch, i64 first, i64 last, ptr grid)``
-runs programs first … last - 1 of the flattened grid (x fastest). It reads the argument slots once
-and calls ``NAME.program`` for each. There pointers known to be disjoint are `noalias`. A short one
-becomes the loop's body.
+The entry point has the launch ABI: ``void NAME(ptr args, ptr scratch, i64 first, i64 last, ptr
+grid)`` executes programs first … last - 1 of the flattened grid (x fastest). It reads the argument
+slots once, and calls ``NAME.program`` for each. There, pointers known to be disjoint are `noalias`.
+Short programs are inlined.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilewright.targets.cpu.steps import emit_region
 from tilewright.targets.cpu.streaming import is_large
 
 _INLINED = 150
-"""Lines of LLVM IR up to which a program is put where it is called. Adding two vectors has 77, and
-takes 3 % less then when they come from the L3 cache."""
+"""Lines of LLVM IR up to which a program is inlined. An addition of two vectors has 77, and takes
+3 % less time inlined, with data in the L3 cache."""
 
 
 def emit_kernel(kernel: Kernel) -> str:
@@ -37,7 +37,7 @@ def emit_kernel(kernel: Kernel) -> str:
         kernel.b.own_cast = avx512.cast_bf16
     if avx512.has_scale(kernel.machine):
         kernel.b.own_scale = avx512.scale
-    if kernel.wants_lines and kernel.fn.loc is not None:
+    if kernel.has_lines and kernel.fn.loc is not None:
         kernel.lines = Lines(kernel.module, program, kernel.fn.loc)
         kernel.b.location = kernel.lines.of(kernel.fn.loc)
     for arg, v in zip(kernel.fn.args, program.params, strict=False):
@@ -61,7 +61,7 @@ def emit_kernel(kernel: Kernel) -> str:
 
 
 def _params(fn: Function) -> list[tuple[LType, str]]:
-    """Parameter types; a pointer is `noalias` when no other argument may reach its memory."""
+    """Parameter types; a pointer is `noalias` if no other argument can access its memory."""
     classes = [
         attrs.get("alias")
         for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True)
@@ -107,9 +107,10 @@ def _read_slot(b: Builder, slots: V, i: int, type: ir.Type) -> V:
 
 
 def _program_ids(b: Builder, number: V, extents: list[V], is_line: V) -> list[V]:
-    """The ids along x, y and z of a program of this number; in a grid along x it is the first.
+    """The indices along x, y and z of the program with a flattened index.
 
-    There nothing is divided, which the program's first loads would wait for.
+    In a grid along x only, the divisions are skipped, as the addresses of the first loads would
+    depend on them.
     """
     before, divided, known = b.current, b.block("divided"), b.block("known")
     along_x = [b.trunc(number, I32), const(I32, 0), const(I32, 0)]

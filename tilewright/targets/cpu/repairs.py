@@ -1,6 +1,6 @@
-"""IR rewritten where LLVM's back ends are known to compile it wrongly.
+"""Workarounds of miscompiles in LLVM's back ends, as rewrites of the IR's text.
 
-What goes wrong appears when constants are folded, so this comes after optimisation, on the text.
+The patterns arise from constant folding, so they are applied after optimisation.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilewright.targets.cpu.machine import Machine
 
 
 def repair(text: str, machine: Machine) -> str:
-    """Optimised IR, as the back end for the machine compiles it rightly."""
+    """Rewrite optimised IR such that the machine's back end compiles it correctly."""
     text = without_lone_lanes(text)
     if "avx512f" in machine.features:
         return with_opaque_extrema(text)
@@ -29,11 +29,10 @@ _MASKED_STORE = re.compile(
 
 
 def without_lone_lanes(text: str) -> str:
-    """The IR with stores of one element in place of masked stores whose mask has one lane set.
+    """Replace masked stores whose constant mask has one lane set by stores of one element.
 
-    LLVM 22 stores too much there, where the value was narrowed from 32 bits: its back end for
-    AVX-512 joins the narrowing with the store, and then stores the lane without narrowing it. Such
-    masks appear when constants are folded, so they are looked for after that.
+    If the value was truncated from 32 bits, LLVM 22's back end for AVX-512 combines truncation and
+    store, and then stores the lane without truncating it.
     """
     return _MASKED_STORE.sub(_lone_lane, text)
 
@@ -43,7 +42,7 @@ def _lone_lane(found: re.Match[str]) -> str:
     if sum(lanes) != 1:
         return found[0]
     lane, indent, element = lanes.index(True), found["indent"], found["element"]
-    name = f"%lone.{found.start()}"  # of its own, as places in the text are
+    name = f"%lone.{found.start()}"  # unique, as offsets are
     align = f", align {found['align']}" if found["align"] else ""
     return (
         f"{indent}{name} = extractelement {found['type']} {found['value']}, i64 {lane}\n"
@@ -59,16 +58,15 @@ _MASKED_LOAD = re.compile(
         [^<\n]*<\d+\ x\ i1>)\ (?P<mask>%[\w.]+|<[^>]*>),""",
     re.MULTILINE | re.VERBOSE,
 )
-_REGISTER = 128, 256  # bits of the vectors that may be operands of assembly
+_REGISTER = 128, 256  # bits of the vectors that inline assembly accepts as operands
 
 
 def with_opaque_masks(text: str) -> str:
-    """The IR with masks of loads of which the back end knows nothing.
+    """Make the masks of masked loads opaque to the back end, by empty inline assembly.
 
-    LLVM 22's for AVX keeps a mask as the upper bits of integers. When it finds that no lane of a
-    register is ever set, it makes a constant of them whose lower bits are not zero, takes that for
-    a mask with all lanes set, and reads the whole register: past the end of what may be read. So
-    the mask goes through an empty piece of assembly.
+    LLVM 22's back end for AVX represents a mask by the sign bits of integers. If it can prove that
+    no lane of a register is set, it creates a constant whose other bits are not zero, takes that
+    for a mask with all lanes set, and reads the whole register, out of bounds.
     """
     return _MASKED_LOAD.sub(_opaque, text)
 
@@ -78,7 +76,7 @@ def _opaque(found: re.Match[str]) -> str:
     full = 1 << (lanes - 1).bit_length()
     least, most = (bits // full for bits in _REGISTER)
     wide = f"<{full} x i{max(least, min(most, int(found['bits'] or 64)))}>"
-    name = f"%mask.{found.start()}"  # of its own, as places in the text are
+    name = f"%mask.{found.start()}"  # unique, as offsets are
     return (
         f"{indent}{name}.full = {_resized(found['mask'], lanes, full)}\n"
         f"{indent}{name}.wide = sext <{full} x i1> {name}.full to {wide}\n"
@@ -90,7 +88,7 @@ def _opaque(found: re.Match[str]) -> str:
 
 
 def _resized(mask: str, lanes: int, to: int) -> str:
-    """The first lanes of a mask, and others not set."""
+    """A mask extended by lanes that are not set, or truncated."""
     picked = ", ".join(f"i32 {min(k, lanes)}" for k in range(to))
     old = f"<{lanes} x i1>"
     return f"shufflevector {old} {mask}, {old} zeroinitializer, <{to} x i32> <{picked}>"
@@ -105,17 +103,17 @@ _EXTREMUM = re.compile(
 
 
 def with_opaque_extrema(text: str) -> str:
-    """The IR with scalar extrema of whose operands the back end knows nothing.
+    """Make the operands of scalar extrema opaque to the back end, by empty inline assembly.
 
-    Where LLVM 22's for AVX-512 knows that one operand is a number, such as a converted integer, it
-    gives the other one back though that is NaN.
+    If LLVM 22's back end for AVX-512 can prove that one operand is not NaN, such as a converted
+    integer, it returns the other one even if that is NaN.
     """
     return _EXTREMUM.sub(_opaque_operand, text)
 
 
 def _opaque_operand(found: re.Match[str]) -> str:
     indent, type = found["indent"], found["type"]
-    name = f"%extremum.{found.start()}"  # of its own, as places in the text are
+    name = f"%extremum.{found.start()}"  # unique, as offsets are
     return (
         f'{indent}{name}.lhs = call {type} asm "", "=x,0"({type} {found["lhs"]})\n'
         f'{indent}{name}.rhs = call {type} asm "", "=x,0"({type} {found["rhs"]})\n'

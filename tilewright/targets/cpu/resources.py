@@ -1,4 +1,4 @@
-"""What a kernel takes of a processor."""
+"""A report of a kernel's resource usage: vector width, spills, workspace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.targets.protocol import Resource
 
 
 def resources_of(machine: Machine, asm: str, metadata: Mapping[str, Any]) -> list[Resource]:
-    """From a compiled kernel's metadata, and its assembly with comments."""
+    """The resources of a compiled kernel, from its metadata, and its assembly with comments."""
     return list(_resources(machine, asm, metadata))
 
 
@@ -27,7 +27,7 @@ def _resources(machine: Machine, asm: str, metadata: Mapping[str, Any]) -> Itera
 
 
 def _widest(machine: Machine, asm: str) -> int:
-    """Bits of the widest registers that the code uses."""
+    """The width in bits of the widest registers that the code uses."""
     for name, bits in (("%zmm", 512), ("%ymm", 256), ("%xmm", 128)):
         if name in asm:
             return bits

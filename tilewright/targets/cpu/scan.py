@@ -1,8 +1,9 @@
 """`tile.scan`: inclusive prefix combinations along an axis.
 
-With another axis to put lanes on, the scan is a loop that carries vectors. A tile that has only the
-scanned axis is scanned W elements at a time: log2(W) steps within the vector, each combining every
-lane with one further back, then the running total of the vectors before.
+If the tile has another axis for the lanes, the scan is a loop that carries vectors: one combination
+for each vector. Otherwise W elements are scanned at a time: log2(W) steps within the vector, each
+combining every lane with one at a power-of-two distance (Hillis and Steele), and then with the
+running total of the preceding vectors.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class _Scan:
         self.outer_axes = [a for a in range(len(self.shape)) if a not in (op.axis, self.lane)]
 
     def coords(self, level: Level, at: dict[int, Lanes], step: Lanes) -> Coords:
-        """The point at a place in the order of the scan."""
+        """The point at a position in the order of the scan."""
         if self.op.reverse:
             step = sub(level.b, index(self.shape[self.op.axis] - 1), step, level.width)
         found = {**at, self.op.axis: step}
@@ -106,7 +107,7 @@ class _Scan:
     def block(
         self, level: Level, at: dict[int, Lanes], start: V, before: list[V] | None
     ) -> list[V]:
-        """Scan one vector, continue from what came before, return the running total."""
+        """Scan one vector, continuing from the running total `before`; returns the new total."""
         b, width = level.b, level.width
         step = neighbours(start, width, level.depth)
         coords = self.coords(level, at, step)

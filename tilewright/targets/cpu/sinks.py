@@ -1,4 +1,4 @@
-"""What a group does at each point: keep a value, store it, add it to a reduction."""
+"""The actions of a group at each point: materialise a value, store it, or reduce it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tilewright.targets.cpu.plan import Group
 
 
 class Sink:
-    """One root of a group.
+    """One root of a group. `Nest` calls `evaluate` of all sinks at a point, and then `commit`.
 
     Attributes:
         operands: the tile values that it evaluates.
-        op: what it is there for.
-        mask: the mask of a store; where it fails the sink does nothing.
-        may_skip: whether points at which its masks fail may be left out or done at once.
-        fills: whether points that were left out must be filled with their one value.
-        written: pointers that it writes to.
+        op: the op that it implements.
+        mask: the mask of a store; where it is false the sink has no effect.
+        may_skip: whether points at which all masks are false may be skipped, or evaluated once.
+        fills: whether skipped points must be filled with the value evaluated once.
+        written: pointers that it writes through.
     """
 
     mask: Value | None = None
@@ -41,24 +41,24 @@ class Sink:
         self.value = Lanes(zero(I64))
 
     def pointers(self) -> list[Value]:
-        """The pointers of what it loads and stores."""
+        """The pointers of its loads and stores."""
         return [op.ptr for op in loads_in(self.operands, self.kernel.env)]
 
     def evaluate(self, level: Level, coords: Coords) -> None:
-        """Compute everything the sink needs at a point."""
+        """Evaluate the operands at a point."""
 
     def commit(self, level: Level, coords: Coords) -> None:
         """Write to memory."""
 
     def fill(self, level: Level, coords: Coords, value: Lanes) -> None:
-        """Write a value that was evaluated elsewhere."""
+        """Write a value that was evaluated at another point."""
 
     def bind(self) -> None:
-        """Make the results known to what follows the group."""
+        """Bind the results, after the loop nest."""
 
 
 class Keep(Sink):
-    """Fills the buffer of a value."""
+    """Materialises a value in its buffer."""
 
     fills = True
 
@@ -81,14 +81,14 @@ class Keep(Sink):
 
 
 class Copy(Keep):
-    """Evaluates a value into a buffer that stands for another one."""
+    """Evaluates a value into a buffer that is not bound to it."""
 
     def bind(self) -> None:
         pass
 
 
 class KeepVolatile(Keep):
-    """Reads a volatile tile once into its buffer."""
+    """Executes a volatile load, exactly once per element, into its buffer."""
 
     may_skip = False
 
@@ -122,7 +122,7 @@ class StoreSink(Sink):
 
 
 class ReduceSink(Sink):
-    """`tile.reduce`, through one accumulator."""
+    """`tile.reduce`, with one accumulator."""
 
     def __init__(self, kernel: Kernel, op: reduce.Reduce) -> None:
         super().__init__(kernel, list(op.srcs), op)
@@ -134,7 +134,7 @@ class ReduceSink(Sink):
 
 
 def sinks_of(kernel: Kernel, group: Group) -> list[Sink]:
-    """The sinks of a group, values to keep first."""
+    """The sinks of a group; those of kept values are first."""
     sinks: list[Sink] = [Keep(kernel, v, kernel.buffer(v)) for v in group.keep]
     for op in group.roots:
         if isinstance(op, memory.Store):

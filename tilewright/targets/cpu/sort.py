@@ -1,8 +1,8 @@
-"""`tile.sort`: row after row, in memory, by the exchanges of `ops/sort.py: network`.
+"""`tile.sort`: each row is sorted in memory, by the exchanges of the network in `ops/sort.py`.
 
-A row is cut into vectors of W elements, filled up with what sorts to the end. Exchanges within a
-vector are shuffles, as many as follow one another in one pass over the row; of those between
-vectors each is a loop over pairs of them.
+A row consists of vectors of W elements, padded with elements that sort to the end. Successive
+exchanges within vectors are shuffles in a single pass over the row; an exchange between vectors is
+a loop over pairs of vectors. The network has O(log^2 N) exchanges of N / 2 pairs.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def emit_sort(kernel: Kernel, level: Level, op: Sort) -> None:
 
 
 class _Sort:
-    """One sort while it is emitted.
+    """The emission of one sort.
 
     Attributes:
         width: elements of a vector, a power of two.
-        length: elements of a row with those that fill it up.
+        length: elements of a row, padding included.
     """
 
     def __init__(self, kernel: Kernel, op: Sort) -> None:
@@ -78,7 +78,7 @@ class _Sort:
             )
 
     def each_vector(self, level: Level, count: int, body: Callable[[Level, V, int], None]) -> None:
-        """Visit `count` elements: whole vectors in a loop, then the rest as a shorter one."""
+        """Visit `count` elements: a loop over whole vectors, then a shorter vector for the rest."""
         whole = count // self.width * self.width
         with loop(level, const(I64, 0), const(I64, whole), self.width, width=self.width) as opened:
             body(opened.level, opened.index, self.width)
@@ -96,7 +96,7 @@ class _Sort:
         b.store(value, b.gep(self.element, target, start))
 
     def read(self, level: Level, outer: Coords, row: V) -> None:
-        """Put a row of the source into memory, and fill it up."""
+        """Write a row of the source to memory, and pad it."""
 
         def put(inner: Level, start: V, count: int) -> None:
             place = neighbours(start, count, inner.depth)
@@ -115,14 +115,14 @@ class _Sort:
     # -- exchanges ------------------------------------------------------------------------------
 
     def ordered(self, x: V, y: V) -> tuple[V, V]:
-        """The one that goes down, then the one that goes up."""
+        """The elements for the lower and for the upper position."""
         sign = "s" if ir.dtype_of(self.op.src.type).is_int_signed() else "u"
         names = [f"llvm.{sign}{which}" for which in ("min", "max")]
         low, high = (self.b.intrinsic(n, x.type, [x, y], overloads=[x.type]) for n in names)
         return (high, low) if self.op.descending else (low, high)
 
     def within(self, level: Level, row: V, steps: list[Exchange]) -> None:
-        """Exchanges within vectors, all in one pass."""
+        """Several exchanges within vectors, in one pass over the row."""
         if self.width == 1:
             return
         b, kind = self.b, vector(self.element, self.width)
@@ -137,7 +137,7 @@ class _Sort:
             b.store(value, place)
 
     def between(self, level: Level, row: V, exchange: Exchange) -> None:
-        """One exchange between vectors: those of each lower half of a block with their partners."""
+        """One exchange between the vectors of each lower half of a block and their partners."""
         b, top, width = self.b, exchange.top, self.width
         with loop(level, const(I64, 0), const(I64, self.length), 2 * top, width=1) as block:
             first, stop = self.partnered(block.index, exchange)
@@ -147,7 +147,10 @@ class _Sort:
                 self.exchange(row, lower, upper, exchange.mask != top)
 
     def partnered(self, block: V, exchange: Exchange) -> tuple[V, V]:
-        """The places in the lower half of a block whose partners are not past the end."""
+        """The range of positions in the lower half of a block whose partners are in the row.
+
+        Missing elements sort to the end, so that exchanges with them have no effect.
+        """
         b, top = self.b, exchange.top
         if self.length % (2 * top) == 0:
             return const(I64, 0), const(I64, top)

@@ -1,4 +1,4 @@
-"""The steps of a plan, emitted in order: a loop nest for a group, else what an op registered."""
+"""Emits the steps of a plan in order: a loop nest for a group, the registered emitter for an op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STEPS: dict[type[Op], StepEmitter] = {}
 
 
 def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
-    """Register how an op that runs by itself is emitted."""
+    """Register the emitter of op classes that are steps of their own (`plan.Run`)."""
 
     def register(fn: StepEmitter) -> StepEmitter:
         for cls in classes:
@@ -30,7 +30,7 @@ def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
 
 
 def emit_region(kernel: Kernel, region: Region, level: Level) -> None:
-    """Emit the steps of a region in order, in straight code below `level`."""
+    """Emit the steps of a region in order, as straight-line code of `level`."""
     for step in kernel.plan.steps[region]:
         kernel.b.at(level.block)
         if isinstance(step, Group):
@@ -55,7 +55,7 @@ def _run(kernel: Kernel, level: Level, step: Run) -> None:
 
 @emits(memory.Store)
 def _emit_store(kernel: Kernel, level: Level, op: memory.Store) -> None:
-    """A store of one scalar."""
+    """A store of a scalar."""
     mask = evaluate(level, op.mask, ()) if op.mask is not None else None
     access.store(level, op, (), evaluate(level, op.ptr, ()), evaluate(level, op.value, ()), mask)
 
@@ -72,4 +72,4 @@ def _emit_num_programs(kernel: Kernel, level: Level, op: control.NumPrograms) ->
 
 @emits(control.Barrier)
 def _emit_barrier(kernel: Kernel, level: Level, op: control.Barrier) -> None:
-    """A program is one thread: its own order is enough, which the plan keeps."""
+    """Nothing: a program is one thread, and the plan preserves its order of accesses."""

@@ -1,4 +1,7 @@
-"""Stores past the caches, where a launch is large and vectors are aligned: see `plan_streams`."""
+"""Run-time conditions for non-temporal stores: a large launch and aligned vectors.
+
+See `plan_streams`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from tilewright.targets.cpu.sinks import Sink
 
 
 def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
-    """Whether a launch of so many programs moves more than three quarters of the last cache holds:
-    what is left has the rest."""
+    """Predicate: a grid with these extents moves more than three quarters of the last-level cache;
+    the rest is left to other data."""
     if not kernel.plan.streamed:
         return const(I1, 0)
     least = kernel.machine.cache_bytes * 3 // 4 // max(1, kernel.plan.bytes_moved)
@@ -22,7 +25,7 @@ def is_large(b: Builder, kernel: Kernel, extents: list[V]) -> V:
 
 
 def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ...]:
-    """The pointers past the caches among those that sinks write to, or get ready to."""
+    """The streamed pointers among those that sinks write to or prefetch for writing."""
     found = dict.fromkeys(p for sink in sinks for p in sink.written if p in kernel.plan.streamed)
     return tuple(p for p in found if kernel.plan.forms.constant_strides(p)[lane] == 1)
 
@@ -30,11 +33,11 @@ def streamed_by(kernel: Kernel, sinks: list[Sink], lane: int) -> tuple[Value, ..
 def aligned_streams(
     level: Level, first: Coords, pointers: tuple[Value, ...]
 ) -> tuple[frozenset[Value], V]:
-    """Those of the pointers that step through memory, and whether they shall and may do it past
-    the caches: in a large launch, from an aligned vector on.
+    """The pointers that are contiguous along the lanes, and the predicate to store through them
+    non-temporally: a large launch, and aligned vectors.
 
     Args:
-        first: the first lanes of a loop over whole vectors.
+        first: the coordinates of the first vector of the loop.
     """
     b, condition = level.b, level.kernel.is_large
     found: list[Value] = []

@@ -1,4 +1,4 @@
-"""The CPU target's compiler, as `targets/protocol.py` describes one."""
+"""The CPU target: options and stages; implements `targets/protocol.py`."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ else:
     doctor = lazy_import("tilewright.targets.cpu.doctor")
     resources = lazy_import("tilewright.targets.cpu.resources")
 
-# A kernel that is found in the store needs only the key.
+# Imported lazily: a kernel loaded from the disk cache needs only the target's key.
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
 class CpuOptions:
     """Options of a kernel on the CPU.
 
-    A program is one thread here: `num_warps`, `num_stages`, `num_ctas` and `maxnreg` are taken,
-    since kernels tuned for a GPU give them, and change nothing.
+    A program is executed by one thread, so `num_warps`, `num_stages`, `num_ctas` and `maxnreg` have
+    no effect; they are accepted because kernels tuned for GPUs set them.
 
     Attributes:
-        enable_fp_fusion: whether a product and a sum may be fused, with one rounding.
-        num_cpu_threads: threads that share the grid; 0 for all cores.
-        launch_cooperative_grid: all programs run at the same time, each on a thread of its own, so
-            that they may wait for each other.
+        enable_fp_fusion: whether a product and a sum may be contracted, with one rounding.
+        num_cpu_threads: threads that execute the grid; 0 for one per core.
+        launch_cooperative_grid: whether all programs run at the same time, each on its own thread,
+            so that they may wait for each other.
     """
 
     num_warps: int = 4
@@ -121,7 +121,7 @@ class CpuTarget(BaseBackend):
         return emit.assembly(str(stages["llir"]), self.machine)
 
     def examine(self) -> Iterable[Finding]:
-        """What it has to say of this machine."""
+        """Findings about the installation, for `python -m tilewright doctor`."""
         return doctor.examine(self.machine)
 
     def resources(

@@ -1,7 +1,6 @@
-"""`tile.dot`: operands are packed for an instruction, then a micro-kernel walks over them.
+"""`tile.dot`: operands are packed for an instruction, and multiplied by a micro-kernel.
 
-Read in this order: `schemes` is the table of instructions that multiply and how each wants its
-operands; `pack` evaluates an operand into that form, turning it in registers (`shuffles`) where it
-comes the other way round; `product` is the micro-kernel on vectors and `tiles` the one on AMX
-tiles; `step` puts them together.
+Reading order: `schemes`, the table of multiplying instructions and the operand format of each;
+`pack`, which evaluates an operand into that format, transposing it in registers (`shuffles`) if
+necessary; `product`, the micro-kernel on vectors; `tiles`, that on AMX tiles; `step`, the emitter.
 """

@@ -1,21 +1,22 @@
-"""Evaluates an operand into memory, in the form in which a micro-kernel reads it.
+"""Packing: evaluates an operand of a product into memory, in the micro-kernel's format.
 
-An operand has *rows*, numbered by i, that are multiplied along K: the rows of the left operand,
-the columns of the right one. Packed, it consists of groups (see `schemes`), in one of two orders:
+An operand has *rows*, indexed by i, that are multiplied along K: the rows of the left operand, the
+columns of the right one. Packed, it consists of groups (see `schemes`), in one of two orders:
 
 - *by rows*: all groups of row 0, then all of row 1, …
-- *by panels*: `panel` rows together form a panel. In it, group 0 of each of its rows, then group 1
-  of each of its rows, … so that a vector holds one group of neighbouring rows.
+- *by panels*: a panel is `panel` rows; it contains group 0 of each of its rows, then group 1 of
+  each of its rows, … so that a vector contains one group of each of several adjacent rows.
 
-Vectors for one side need panels; where single groups are read and spread over the lanes either
-will do. Which one is easy to make depends on how the operand lies in memory:
+The operand that is read as vectors requires panels; for the one whose groups are broadcast to all
+lanes either order will do. How to produce an order depends on the axis along which the operand is
+contiguous in memory:
 
-    lanes along     rows wanted             panels wanted
-    K               copy                    copy some rows, transpose them in registers
-    i               panels, then transpose  copy `group` rows of K, interleave them in registers
+    contiguous      to rows                 to panels
+    along K         copy                    copy some rows, transpose them in registers
+    along i         panels, then transpose  copy `group` rows of K, interleave them in registers
 
-What is copied before it is rearranged stays in the first-level cache. Copying is done by the
-general loops, so an operand may be any expression and its loads may be masked.
+The staging buffers of these copies fit in the first-level cache. Copies are ordinary loop nests, so
+an operand may be any expression, and its loads may be masked.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from tilewright.targets.cpu.sinks import Copy, Sink
 
 STAGED_ROWS = 16  # rows of K that are copied before they are interleaved
 
-# Bytes in a row of a square that is transposed. Twice as much needs a third more shuffles of 256
-# bits (one of 512 counts as two, which it is on a Zen 4), and takes LLVM some 5 ms longer.
+# Bytes of a row of the squares that are transposed. Twice as many require a third more shuffles of
+# 256 bits (one of 512 counts as two, as on a Zen 4), and some 5 ms more in LLVM.
 SQUARE_BYTES = 32
 
 At = dict[int, Lanes]
-"""Coordinates by axis: where in the batch."""
+"""Coordinates by axis: the position in the batch."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,11 @@ class Packed:
     """A packed operand. Strides are in groups.
 
     Attributes:
-        ptr: group 0 of row 0.
-        group: a group as an LLVM type.
-        row: from one row to the next, in a panel.
-        k: from one group of a row to the next.
-        panel: from one panel to the next.
+        ptr: address of group 0 of row 0.
+        group: the LLVM type of a group.
+        row: stride between rows of a panel.
+        k: stride between groups of a row.
+        panel: stride between panels.
     """
 
     ptr: V
@@ -69,22 +70,22 @@ class Packed:
     panel: int
 
     def at(self, ptr: V) -> Packed:
-        """A part of it, which begins at an address."""
+        """The part that begins at an address."""
         return replace(self, ptr=ptr)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One operand of a product, and how it is wanted.
+    """One operand of a product, and the format to pack it into.
 
     Attributes:
-        value: the tile: a batch of matrices.
-        row_axis, k_axis: axes of its matrices.
-        scheme: how it is multiplied.
-        padded_k: K with the zeros that are added to it, in elements.
-        lanes: groups in a vector.
-        panel: rows in a panel.
-        flipped: whether sign bits are inverted.
+        value: the tile, a batch of matrices.
+        row_axis, k_axis: the axes of its matrices.
+        scheme: the multiplication scheme.
+        padded_k: the extent of K after padding with zeros, in elements.
+        lanes: groups of a vector.
+        panel: rows of a panel.
+        flipped: whether to invert sign bits.
     """
 
     value: Value
@@ -110,7 +111,7 @@ class Side:
 
     @property
     def groups(self) -> int:
-        """Groups in a row."""
+        """The number of groups of a row."""
         return self.padded_k // self.scheme.group
 
 
@@ -119,21 +120,21 @@ def round_up(n: int, multiple: int) -> int:
 
 
 def converted(level: Level, held: Lanes, source: ir.DType, to: ir.DType) -> Lanes:
-    """Numbers of one type as another."""
+    """Convert numbers from one type to another."""
     with level.placed(held):
         x = cast(level.b, held.base if held.uniform else level.vector(held), source, to)
     return Lanes(x, 0 if held.uniform else None, held.depth)
 
 
 class _Fill(Copy):
-    """Evaluates an operand, as packed elements, into a buffer."""
+    """Evaluates an operand into a buffer, by rows, converting to the scheme's type."""
 
     def __init__(self, kernel: Kernel, side: Side, buffer: Buffer) -> None:
         super().__init__(kernel, side.value, buffer)
         self.side = side
 
     def place(self, level: Level, coords: Coords) -> Coords:
-        """Where in the buffer an element goes. Here: by rows."""
+        """The coordinates in the buffer of an element of the operand."""
         return coords[self.side.row_axis], coords[self.side.k_axis]
 
     def evaluate(self, level: Level, coords: Coords) -> None:
@@ -156,7 +157,7 @@ class _Fill(Copy):
 
 
 class _FillPanels(_Fill):
-    """Into panels of groups of one element, a buffer of shape (panels, K, panel)."""
+    """Evaluates into panels with groups of one element: a buffer of shape (panels, K, panel)."""
 
     def place(self, level: Level, coords: Coords) -> Coords:
         panels, _, size = self.buffer.type.shape
@@ -168,7 +169,7 @@ class _FillPanels(_Fill):
 
 
 class _FillStage(_Fill):
-    """Into one line, `line`, of a buffer of lines along `lane`."""
+    """Evaluates one line along the axis `lane` into line `line` of a buffer."""
 
     def __init__(self, kernel: Kernel, side: Side, buffer: Buffer, lane: int) -> None:
         super().__init__(kernel, side, buffer)
@@ -182,7 +183,9 @@ class _FillStage(_Fill):
 class Packer:
     """Packs the operand of one product of a batch.
 
-    `level` is where the code goes, `at` says which product.
+    Args:
+        level: where to emit the code.
+        at: the position in the batch.
     """
 
     def __init__(self, kernel: Kernel, level: Level, at: At, side: Side) -> None:
@@ -195,31 +198,31 @@ class Packer:
         self.lane = self._lane()
 
     def _lane(self) -> int:
-        """The axis along which the operand is read: that of contiguous loads, or its last."""
+        """The axis of the lanes: that of contiguous loads, or else the last."""
         side = self.side
         found = lane_axis(self.kernel, side.shape, [Sink(self.kernel, [side.value])])
         return found if found in (side.row_axis, side.k_axis) else len(side.shape) - 1
 
-    # -- what is wanted -------------------------------------------------------------------------
+    # -- the requested order --------------------------------------------------------------------
 
-    def either(self) -> Packed:
-        """In the order that is easier to make; the panel, if any, is one."""
+    def rows_or_panels(self) -> Packed:
+        """In the order that is cheaper to produce; panels must be one panel."""
         kept = self._kept_rows()
         if kept is not None:
             return kept
         return self._copied_rows() if self.lane == self.side.k_axis else self.panels()
 
     def rows(self) -> Packed:
-        """By rows. K and the number of rows must fill whole vectors."""
+        """By rows. K and the number of rows must be multiples of a vector."""
         kept = self._kept_rows()
         if kept is not None:
             return kept
         if self.lane == self.side.k_axis:
             return self._copied_rows()
-        return self._turned(self.panels())
+        return self._rows_of(self.panels())
 
     def panels(self) -> Packed:
-        """By panels, which are padded to vectors with rows of any content."""
+        """By panels, padded to whole vectors with rows of unspecified content."""
         kept = self._kept_panels()
         if kept is not None:
             return kept
@@ -227,10 +230,10 @@ class Packer:
             return self._transposed_panels()
         return self._copied_panels() if self.side.scheme.group == 1 else self._interleaved_panels()
 
-    # -- operands that are in memory already ----------------------------------------------------
+    # -- operands that are materialised already -------------------------------------------------
 
     def _kept(self) -> V | None:
-        """The address of the matrix, if it is kept as packed elements."""
+        """The address of the matrix, if it is materialised in the scheme's element type."""
         bound, side = self.kernel.env.get(self.side.value), self.side
         if not isinstance(bound, Buffer) or ir.dtype_of(bound.type) != side.scheme.packed:
             return None
@@ -245,7 +248,7 @@ class Packer:
         return Packed(ptr, self.group, side.groups, 1, 0)
 
     def _kept_panels(self) -> Packed | None:
-        """The right operand: vectors of a row-major matrix, if they are whole."""
+        """A row-major right operand as panels, if its rows consist of whole vectors."""
         side = self.side
         if side.scheme.group > 1 or side.row_axis < side.k_axis or side.rows % side.lanes:
             return None
@@ -269,22 +272,22 @@ class Packer:
         return packed
 
     def _run(self, sink: _Fill) -> None:
-        """All points of the matrix."""
+        """Emit a loop nest over all elements of the matrix."""
         nest = self._nest(sink)
         outer = [a for a in (self.side.row_axis, self.side.k_axis) if a != self.lane]
         over_axes(self.level, self.side.shape, outer, nest.lanes, self.at)
         self.b.at(self.level.block)
 
     def _nest(self, sink: _Fill) -> Nest:
-        """Loops with whole vectors of what is moved: it goes to the cache, not to memory."""
+        """A loop nest with full-width vectors, as the copy is to the cache, not to memory."""
         bits = max(memory_type(t).bits for t in (self.side.value.type, sink.buffer.type))
         lanes = self.kernel.machine.vector_bytes * 8 // bits
         return Nest(self.kernel, self.side.shape, [sink], lane=self.lane, moving_lanes=lanes)
 
-    # -- copies of some lines, rearranged -------------------------------------------------------
+    # -- copies of some lines, permuted in registers --------------------------------------------
 
     def _interleaved_panels(self) -> Packed:
-        """Some rows of K at a time: each `group` of them are interleaved."""
+        """Stage some rows of K at a time, and interleave each `group` of them."""
         side, b = self.side, self.b
         group, length = side.scheme.group, round_up(side.rows, side.lanes)
         whole = side.padded_k == side.extent_k
@@ -316,7 +319,7 @@ class Packer:
         b.store(interleave(b, lines), target)
 
     def _transposed_panels(self) -> Packed:
-        """Some rows at a time: squares of groups of them are transposed."""
+        """Stage some rows at a time, and transpose squares of their groups."""
         side, b, size = self.side, self.b, self._square()
         groups = round_up(side.groups, size)
         packed = self._new_panels(groups)
@@ -339,7 +342,7 @@ class Packer:
         return packed
 
     def _stage(self, level: Level, nest: Nest, sink: _FillStage, first: V, count: V) -> None:
-        """Copy some lines, from line `first` of the operand on."""
+        """Copy `count` lines of the operand, from line `first` on, to the staging buffer."""
         side = self.side
         axis = side.row_axis if self.lane == side.k_axis else side.k_axis
         with loop(level, const(I64, 0), count, 1, width=1) as line:
@@ -349,8 +352,8 @@ class Packer:
             nest.lanes(line.level, {**self.at, axis: here})
         self.b.at(level.block)
 
-    def _turned(self, panels: Packed) -> Packed:
-        """By rows, from panels."""
+    def _rows_of(self, panels: Packed) -> Packed:
+        """Panels transposed to rows."""
         side, b, size = self.side, self.b, self._square()
         buffer = self._buffer(side.rows, side.padded_k)
         with b.loop(0, side.rows, size) as row, b.loop(0, side.groups, size) as k:
@@ -362,13 +365,13 @@ class Packer:
         return Packed(buffer.ptr, self.group, side.groups, 1, 0)
 
     def _square(self) -> int:
-        """The side of the squares that are transposed, in groups."""
+        """The side of the squares to transpose, in groups."""
         return min(self.side.lanes, SQUARE_BYTES * 8 // self.group.bits)
 
     # -- memory ---------------------------------------------------------------------------------
 
     def _new_panels(self, groups: int) -> Packed:
-        """Room for all panels, with so many groups in a row."""
+        """Allocate all panels, with `groups` groups in a row."""
         side = self.side
         panel = min(side.panel, round_up(side.rows, side.lanes))
         count = -(-side.rows // panel)
@@ -383,7 +386,7 @@ class Packer:
         return b.gep(packed.group, packed.ptr, b.add(panel, within))
 
     def _buffer(self, lines: int, length: int) -> Buffer:
-        """A buffer of packed elements; all zero if K is padded."""
+        """Allocate a buffer of the scheme's elements, zeroed if K is padded."""
         side = self.side
         type = ir.Tile((lines, length), side.scheme.packed)
         element = memory_type(type)

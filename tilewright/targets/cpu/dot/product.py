@@ -1,9 +1,9 @@
-"""The micro-kernel on vectors: blocks of sums in registers, over all of K.
+"""The micro-kernel on vectors: blocks of accumulators in registers, over all of K.
 
-A block is `rows` rows by some vectors of columns. For each group of K it takes one load for each
-vector of columns, one load that is spread over the lanes for each row, and one instruction for each
-pair. A panel of the right operand, as wide as a block, stays in the first-level cache while the
-blocks below each other walk over it.
+A block is `rows` rows by some vectors of columns. For each group of K it executes a load for each
+vector of columns, a broadcast load for each row, and a multiplication for each pair. A panel of the
+right operand is as wide as a block, and stays in the first-level cache while all blocks of a column
+read it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SIGN = 0x80
 
 @dataclass(frozen=True)
 class Blocking:
-    """How a product is cut into blocks.
+    """The shape of the blocks of a product.
 
     Attributes:
-        lanes: sums in a vector.
-        vectors: vectors in a row of a block.
+        lanes: sums of a vector.
+        vectors: vectors of a row of a block.
         rows: rows of a block.
     """
 
@@ -40,9 +40,9 @@ class Blocking:
 
 
 def blocking_of(scheme: VectorScheme, m: int, n: int, machine: Machine) -> Blocking:
-    """Blocks whose sums take at most three quarters of the registers."""
+    """Blocks whose accumulators take at most three quarters of the vector registers."""
     widest = machine.vector_bytes * 8 // scheme.total_type.bits
-    # a vector need not be wider than the matrix, whose columns are padded to vectors
+    # No wider than the matrix, whose columns are padded to whole vectors.
     lanes = scheme.lanes or min(widest, 1 << (n - 1).bit_length())
     vectors = min(COLUMN_VECTORS, -(-n // lanes))
     rows = min(m, machine.vector_registers * 3 // 4 // vectors)
@@ -57,7 +57,7 @@ def in_lanes(element: LType, lanes: int) -> LType:
 
 
 class Product:
-    """c += a @ b, or c = a @ b, of one M x N matrix of sums, row-major at `c`."""
+    """c += a @ b if `start`, else c = a @ b, for one M x N matrix of sums, row-major at `c`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Product:
         self.sums = in_lanes(scheme.total_type, blocking.lanes)
 
     def emit(self, lhs: Packed, rhs: Packed) -> None:
-        """All panels of the right operand, the last of which may be narrower."""
+        """Emit loops over all panels of the right operand; the last may be narrower."""
         step = self.blocking.columns
         whole = self.n // step
         if whole:
@@ -87,7 +87,7 @@ class Product:
             self._panel(lhs, rhs, const(I64, whole), self.n % step)
 
     def _panel(self, lhs: Packed, rhs: Packed, panel: V, columns: int) -> None:
-        """All rows, by one panel of which so many columns are used."""
+        """All rows times one panel, of which `columns` columns are used."""
         b, step = self.b, self.blocking.rows
         here = rhs.at(b.gep(rhs.group, rhs.ptr, b.mul(panel, const(I64, rhs.panel))))
         first = b.mul(panel, const(I64, self.blocking.columns))
@@ -100,7 +100,7 @@ class Product:
 
 
 class _Block:
-    """The blocks of one panel, which `rhs` begins at. `column` is the panel's first column."""
+    """The blocks of one panel, at `rhs`, whose first column is `column`."""
 
     def __init__(self, product: Product, lhs: Packed, rhs: Packed, column: V, columns: int) -> None:
         self.b = product.b
@@ -113,7 +113,7 @@ class _Block:
         self.bias = self._bias() if product.scheme.sign_flipped else None
 
     def emit(self, row: V, rows: int) -> None:
-        """Sums of `rows` rows from `row` on."""
+        """Compute the block of `rows` rows from `row` on."""
         places = [self._places(self.b.add(row, const(I64, r))) for r in range(rows)]
         flat = [self._first(p, x) for line in places for x, p in enumerate(line)]
         results = self._over_k(row, rows, flat)
@@ -122,7 +122,7 @@ class _Block:
             self._store(value, place, width)
 
     def _over_k(self, row: V, rows: int, sums: list[V]) -> list[V]:
-        """Add all products along K to the sums of a block, row by row."""
+        """Add all products along K to the accumulators of a block, which are listed by rows."""
         b, lhs, multiply = self.b, self.lhs, self.product.scheme.multiply
         base = b.gep(lhs.group, lhs.ptr, b.mul(row, const(I64, lhs.row)))
         with b.loop(0, self.product.groups, carried=sums) as k:
@@ -158,13 +158,13 @@ class _Block:
         ]
 
     def _first(self, place: V, x: int) -> V:
-        """What the sums of one vector start from."""
+        """The initial value of one vector of accumulators."""
         product = self.product
         value = self._load(place, self.widths[x]) if product.start else zero(product.sums)
         return value if self.bias is None else self.b.sub(value, self.bias[x])
 
     def _load(self, place: V, width: int) -> V:
-        """A vector of which the first `width` lanes are in memory, and no more may be read."""
+        """Load a vector of which only the first `width` lanes are in bounds."""
         b, sums = self.b, self.product.sums
         if width == self.lanes:
             return b.load(sums, place)
@@ -177,10 +177,10 @@ class _Block:
         self.b.store(value, place)
 
     def _bias(self) -> list[V]:
-        """What the inverted sign bits of the left operand add to the sums of each column.
+        """The contribution of the inverted sign bits of the left operand to each column.
 
-        An inverted sign bit adds 128 to each number (or takes it away). The sum of these with the
-        numbers of a column is what the product makes of a row of zeros, packed.
+        Inverting the sign bit adds 128 to a signed number, and subtracts it from an unsigned one.
+        So the contribution is the product of the columns with the packed form of a row of zeros.
         """
         b, product = self.b, self.product
         zeros = const(vector(self.lhs.group, self.lanes), SIGN * 0x01010101)

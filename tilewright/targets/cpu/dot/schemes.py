@@ -1,16 +1,16 @@
-"""The ways to multiply matrices, as a table: which instruction, and how it wants its operands.
+"""The table of multiplication schemes: instructions, and the operand format of each.
 
-An instruction works on *groups*: `group` neighbours along K, side by side in one lane. It adds to
-each sum the products of a group of the left operand with one of the right:
+An instruction works on *groups*: `group` adjacent elements along K, in one lane. It adds to each
+sum the products of a group of the left operand with one of the right:
 
     sum[i, n] += lhs[i, k] * rhs[k, n] + … + lhs[i, k + group - 1] * rhs[k + group - 1, n]
 
-So a group of fp32 or fp64 is one element and its instruction a fused multiply-add; a group of bf16
-is two, of int8 four. `scheme_of` takes the first line of `SCHEMES` that fits.
+A group of fp32 or fp64 is one element, multiplied by a fused multiply-add; a group of bf16 is two
+elements, of int8 four. `scheme_of` selects the first applicable entry of `SCHEMES`.
 
-Sums of integers are exact, in every scheme. Of floats the order of summation differs, and bf16 on
-AVX-512 or AMX has its own rounding: each product of a group is added in fp32 to nearest even, as
-with a fused multiply-add, but subnormal operands count as zero and subnormal sums become zero.
+Integer sums are exact in every scheme (modulo 2^32). The order of floating-point sums differs, and
+bf16 on AVX-512 or AMX has its own rounding: each product of a group is added in fp32, rounding to
+nearest even as a fused multiply-add does, but subnormal operands and sums are flushed to zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewright.ops import dot
 from tilewright.targets.cpu.machine import Machine
 
 TILE_SIDE = 16
-"""Rows of an AMX tile, and sums in a row."""
+"""Rows of an AMX tile, and sums of a row."""
 
 Multiply = Callable[[Builder, V, V, V], V]
 """(builder, sums, groups of the left, groups of the right) → sums; vectors of equal lanes."""
@@ -33,19 +33,19 @@ Multiply = Callable[[Builder, V, V, V], V]
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """A way to multiply.
+    """A multiplication scheme.
 
     Attributes:
-        name: for people.
-        elements: the operand types it takes.
-        needs: LLVM features that the machine must have.
-        packed: element type of packed operands; operands are converted to it, exactly.
-        group: elements in a group.
+        name: a name for diagnostics.
+        elements: the supported operand types.
+        needs: the required LLVM features of the machine.
+        packed: element type of packed operands, to which operands are converted exactly.
+        group: elements of a group.
         total: type of the sums.
-        side: the extents M and N must be multiples of it.
-        sign_flipped: whether the left operand is packed with its sign bits inverted. That makes
-            unsigned numbers of signed ones, 128 larger, and the reverse, for an instruction that
-            multiplies one kind by the other; `product` puts the sums right.
+        side: M and N must be multiples of it.
+        sign_flipped: whether the left operand is packed with inverted sign bits, which turns signed
+            into unsigned numbers, 128 larger, and vice versa, for an instruction that multiplies
+            unsigned by signed numbers; `product` corrects the sums.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Scheme:
         return memory_type(self.total)
 
     def fits(self, elements: Iterable[ir.DType], m: int, n: int, machine: Machine) -> bool:
-        """Whether it multiplies such operands, into M x N sums, on a machine."""
+        """Whether it is applicable to operands of these types, with M x N sums, on a machine."""
         return (
             self.elements.issuperset(elements)
             and self.needs <= machine.features
@@ -78,11 +78,11 @@ class Scheme:
 
 @dataclass(frozen=True, kw_only=True)
 class VectorScheme(Scheme):
-    """An instruction on vectors, one lane a sum.
+    """An instruction on vectors, with a sum in each lane.
 
     Attributes:
         multiply: emits the instruction.
-        lanes: its lanes; 0 where it comes in any width.
+        lanes: its lanes; 0 if it is available in any width.
     """
 
     multiply: Multiply
@@ -109,7 +109,7 @@ def _separate(b: Builder, sums: V, lhs: V, rhs: V) -> V:
 
 
 def _parts(b: Builder, groups: V, element: LType) -> V:
-    """Groups as a vector of their elements."""
+    """A vector of groups as a vector of their elements."""
     return b.bitcast(groups, vector(element, groups.type.lanes * groups.type.bits // element.bits))
 
 
@@ -130,7 +130,7 @@ def _dot_add_swapped(name: str, element: LType) -> Multiply:
 
 
 def _dot_then_add(name: str, element: LType) -> Multiply:
-    """An intrinsic that multiplies groups (left, right) and adds within them only."""
+    """An intrinsic of (left, right) that sums the products within groups only."""
 
     def multiply(b: Builder, sums: V, lhs: V, rhs: V) -> V:
         products = b.intrinsic(name, sums.type, [_parts(b, lhs, element), _parts(b, rhs, element)])
@@ -140,7 +140,7 @@ def _dot_then_add(name: str, element: LType) -> Multiply:
 
 
 _FP8 = frozenset(t for t in ir.SCALARS if t.is_fp8())
-_INTO_BF16 = frozenset({ir.BF16}) | _FP8  # an fp8 number is a bf16 number
+_INTO_BF16 = frozenset({ir.BF16}) | _FP8  # every fp8 number is exact in bf16
 _BYTES = frozenset({ir.I8, ir.U8})
 _VNNI = frozenset({"avx512vnni"})
 _AMX_INT8 = frozenset({"amx-tile", "amx-int8"})
@@ -166,7 +166,7 @@ SCHEMES: tuple[VectorScheme | TileScheme, ...] = (
         packed=ir.BF16, group=2, total=ir.FP32, lanes=16,
         multiply=_dot_add("llvm.x86.avx512bf16.dpbf16ps.512", BF16),
     ),
-    # vpdpbusd multiplies unsigned by signed bytes
+    # vpdpbusd multiplies unsigned by signed bytes.
     VectorScheme(
         name="quad-int8", elements=frozenset({ir.I8}), needs=_VNNI,
         packed=ir.I8, group=4, total=ir.I32, lanes=16, sign_flipped=True,
@@ -199,11 +199,11 @@ SCHEMES: tuple[VectorScheme | TileScheme, ...] = (
         multiply=_fused,
     ),
 )  # fmt: skip
-"""The fastest first. What every machine can do comes last, so something always fits."""
+"""Fastest first. The last entries have no requirements, so that one is always applicable."""
 
 
 def scheme_of(op: dot.Dot, machine: Machine) -> VectorScheme | TileScheme:
-    """How a product is made on a machine."""
+    """The scheme for a product on a machine."""
     *_, m, n = ir.shape_of(op.acc.type)
     elements = (ir.dtype_of(op.lhs.type), ir.dtype_of(op.rhs.type))
     return next(s for s in SCHEMES if s.fits(elements, m, n, machine))

@@ -1,4 +1,4 @@
-"""Rearranging vectors in registers: interleaving, and turning a square block."""
+"""Permutations of vectors in registers: interleaving, and transposition of a square block."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from tilewright.lowering.emit import I64, Builder, LType, V, const, vector
 
 
 def _perfect(b: Builder, x: V, y: V) -> V:
-    """x0 y0 x1 y1 … in a vector twice as long."""
+    """The perfect shuffle x0 y0 x1 y1 … of two vectors."""
     n = x.type.lanes
     return b.shuffle(x, y, [lane for i in range(n) for lane in (i, n + i)])
 
 
 def interleave(b: Builder, rows: Sequence[V]) -> V:
-    """Lane i of each row, then lane i + 1 of each, and so on; 1, 2, 4, … rows.
+    """Interleave 1, 2, 4, … rows: lane 0 of each row, then lane 1 of each, and so on.
 
-    Of rows a0 a1 …, b0 b1 …, c0 c1 …, d0 d1 … it makes a0 b0 c0 d0 a1 b1 c1 d1 …
+    Rows a0 a1 …, b0 b1 …, c0 c1 …, d0 d1 … become a0 b0 c0 d0 a1 b1 c1 d1 …
     """
     if len(rows) == 1:
         return rows[0]
@@ -24,11 +24,11 @@ def interleave(b: Builder, rows: Sequence[V]) -> V:
 
 
 def transpose(b: Builder, rows: Sequence[V]) -> list[V]:
-    """The columns of a square of W rows of W lanes, W a power of two.
+    """Transpose W rows of W lanes, W a power of two, in log2(W) steps of W shuffles.
 
-    Transposing exchanges the bits of an element's row with those of its lane. One step exchanges
-    one bit: of rows that differ in that bit only, the first takes the lanes without the bit from
-    both, and the second those with it.
+    Transposition exchanges the bits of an element's row index with those of its lane index. Each
+    step exchanges one bit: of two rows whose indices differ in that bit, the first receives the
+    lanes without the bit from both, and the second those with it.
 
         a0 a1 a2 a3        a0 b0 a2 b2        a0 b0 c0 d0
         b0 b1 b2 b3   →    a1 b1 a3 b3   →    a1 b1 c1 d1
@@ -48,11 +48,11 @@ def transpose(b: Builder, rows: Sequence[V]) -> list[V]:
 def transpose_block(
     b: Builder, element: LType, size: int, source: V, source_row: int, target: V, target_row: int
 ) -> None:
-    """Transpose a square of `size` x `size` elements from one place in memory to another.
+    """Transpose a square of `size` x `size` elements from one address to another.
 
     Args:
-        source, target: the first element of either.
-        source_row, target_row: elements between its rows.
+        source, target: the addresses of the first elements.
+        source_row, target_row: the strides between rows, in elements.
     """
     type = vector(element, size) if size > 1 else element
     rows = [b.load(type, b.gep(element, source, const(I64, i * source_row))) for i in range(size)]

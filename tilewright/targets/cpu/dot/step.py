@@ -1,4 +1,4 @@
-"""Emits `tile.dot`: packs both operands of each product of the batch, then multiplies."""
+"""The emitter of `tile.dot`: packs both operands of each product of the batch, and multiplies."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _on_vectors(
     blocking = blocking_of(scheme, m, n, kernel.machine)
     padded = round_up(k, scheme.group)
     lhs, rhs = _sides(op, scheme, padded, blocking.lanes, blocking.columns)
-    left = Packer(kernel, level, at, lhs).either()
+    left = Packer(kernel, level, at, lhs).rows_or_panels()
     right = Packer(kernel, level, at, rhs).panels()
     extents = m, n, padded // scheme.group
     Product(kernel.b, scheme, blocking, extents, sums, start).emit(left, right)
@@ -81,8 +81,8 @@ def _extents(op: dot.Dot) -> tuple[int, int, int]:
 
 
 def _sides(op: dot.Dot, scheme: Scheme, padded_k: int, lanes: int, panel: int) -> tuple[Side, Side]:
-    """Both operands, and how they are wanted: `panel` is that of the right one, while a panel of
-    the left one is all of it."""
+    """Both operands and their formats. `panel` is that of the right operand; the left one is a
+    single panel."""
     rank = len(ir.shape_of(op.acc.type))
     row, column = rank - 2, rank - 1
     flipped = scheme.sign_flipped
@@ -95,7 +95,7 @@ def _sides(op: dot.Dot, scheme: Scheme, padded_k: int, lanes: int, panel: int) -
 
 
 class _Converted(Copy):
-    """Evaluates a value, converted to the type of a buffer, into it."""
+    """Evaluates a value into a buffer, converting it to the buffer's type."""
 
     def evaluate(self, level: Level, coords: Coords) -> None:
         held = evaluate(level, self.kept, coords)
@@ -104,9 +104,9 @@ class _Converted(Copy):
 
 
 def _accumulator(kernel: Kernel, level: Level, op: dot.Dot, scheme: Scheme) -> tuple[Buffer, bool]:
-    """The buffer to add into, and whether it holds anything yet.
+    """The buffer of the sums, and whether it is initialised.
 
-    A carried accumulator that only this product uses is added to in place.
+    A carried accumulator that only this product uses is updated in place.
     """
     bound = kernel.env.get(op.acc)
     in_place = isinstance(op.acc.owner, Region) and list(op.acc.users.items()) == [(op, 1)]
@@ -123,7 +123,7 @@ def _accumulator(kernel: Kernel, level: Level, op: dot.Dot, scheme: Scheme) -> t
 
 
 def _finish(kernel: Kernel, level: Level, op: dot.Dot, result: Buffer) -> Buffer:
-    """The result in its own element type."""
+    """The result, converted to its element type if the sums have another."""
     if ir.dtype_of(op.acc.type) == ir.dtype_of(result.type):
         return result
     narrow = kernel.buffer(op.result)

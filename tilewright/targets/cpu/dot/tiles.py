@@ -1,11 +1,11 @@
-"""The micro-kernel on AMX tiles: two by two tiles of sums, over all of K.
+"""The micro-kernel on AMX tiles: blocks of two by two tiles of sums, over all of K.
 
 A tile of the left operand is 16 rows of 64 bytes along K; one of the right operand is 16 groups of
-K of 16 columns each, which is how panels lie; one of sums is 16 x 16. Four tiles of sums, two of
-the left and two of the right operand are the eight that there are.
+K of 16 columns each, which is the format of panels; one of sums is 16 x 16. A block uses all eight
+tile registers: four for sums, and two for each operand.
 
-The whole product is a function of its own: LLVM configures the tiles where a function begins, which
-takes as long as several products of tiles.
+The product is a function of its own, as LLVM configures the tiles at the entry of a function, which
+takes as long as several tile products.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.targets.cpu.dot.pack import Packed
 from tilewright.targets.cpu.dot.schemes import TILE_SIDE, TileScheme
 
 TILE_BYTES = 64
-"""Bytes in a row of a tile, of any operand."""
+"""Bytes of a row of a tile."""
 
 _TILE = LType("x86_amx", "tile", TILE_SIDE * TILE_BYTES * 8, "x86amx")
 _SHAPE = [const(I16, TILE_SIDE), const(I16, TILE_BYTES)]
@@ -25,16 +25,16 @@ _GROUP_BYTES = TILE_BYTES // TILE_SIDE
 
 
 def tiles_along(extent: int) -> int:
-    """Tiles of sums in a block along an axis, whose extent is a multiple of a tile's side."""
+    """Tiles of a block along an axis, whose extent is a multiple of a tile's side."""
     return 2 if extent % (2 * TILE_SIDE) == 0 else 1
 
 
 class TileProduct:
-    """c += a @ b, or c = a @ b, of one M x N matrix of sums, row-major.
+    """c += a @ b if `start`, else c = a @ b, for one M x N matrix of sums, row-major.
 
     Args:
         extents: M, N and the number of groups along K; multiples of a tile's side.
-        start: whether there is something to add to.
+        start: whether c is initialised.
     """
 
     def __init__(self, scheme: TileScheme, extents: tuple[int, int, int], start: bool) -> None:
@@ -44,7 +44,7 @@ class TileProduct:
         self.tiles = tiles_along(self.m), tiles_along(self.n)
 
     def emit(self, caller: Builder, lhs: Packed, rhs: Packed, c: V) -> None:
-        """Call the product; `lhs` is packed by rows and `rhs` by panels."""
+        """Emit the function and a call of it; `lhs` is packed by rows and `rhs` by panels."""
         name = f"{caller.function.name}.tiles{caller.function.next_serial()}"
         params = [(PTR, "noalias")] * 3
         function = caller.module.function(name, VOID, params, "noinline nounwind", "internal")
@@ -55,10 +55,10 @@ class TileProduct:
         caller.call(name, VOID, [lhs.ptr, rhs.ptr, c])
 
     def _blocks(self, b: Builder, lhs: Packed, rhs: Packed, c: V) -> None:
-        """All blocks, row by row, so that sums that follow each other in memory do in time, too.
+        """Loops over all blocks, rows outermost, so that sums are accessed in memory order.
 
-        By panels of the right operand, 256 x 256 sums took 28 % longer on a Xeon where K was 128,
-        and 7 % where it was 256.
+        With panels of the right operand outermost, 256 x 256 sums took 28 % longer on a Xeon for
+        K = 128, and 7 % for K = 256.
         """
         height, width = (TILE_SIDE * t for t in self.tiles)
         with b.loop(0, self.m, height) as row, b.loop(0, self.n // width) as panel:
@@ -71,7 +71,7 @@ class TileProduct:
             self._block(b, lhs.at(left), rhs.at(right), sums)
 
     def _block(self, b: Builder, lhs: Packed, rhs: Packed, c: V) -> None:
-        """One block of sums, at `c`; the operands begin at its row and its panel."""
+        """One block of sums at `c`; `lhs` begins at its first row, and `rhs` at its panel."""
         down, across = self.tiles
         type = self.scheme.total_type
         places = [
@@ -93,14 +93,14 @@ class TileProduct:
         return const(I64, self.n * self.scheme.total_type.bits // 8)
 
     def _first(self, b: Builder, place: V) -> V:
-        """What the sums of a tile start from."""
+        """The initial value of a tile of sums."""
         if not self.start:
             return b.intrinsic("llvm.x86.tilezero.internal", _TILE, _SHAPE)
         args = [*_SHAPE, place, self._row_bytes()]
         return b.intrinsic("llvm.x86.tileloadd64.internal", _TILE, args)
 
     def _load(self, b: Builder, ptr: V, stride: int, offset: int) -> V:
-        """A tile of an operand: `stride` groups from row to row, `offset` groups from `ptr`."""
+        """Load a tile of an operand at `offset` groups from `ptr`, with `stride` groups a row."""
         at = b.gep(self.scheme.group_type, ptr, const(I64, offset))
         args = [*_SHAPE, at, const(I64, stride * _GROUP_BYTES)]
         return b.intrinsic("llvm.x86.tileloadd64.internal", _TILE, args)
