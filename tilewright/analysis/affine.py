@@ -4,30 +4,31 @@ The element at (i0, i1, …) of a tile is
 
     start + strides[0] * i0 + strides[1] * i1 + … + the sum of coefficient * piece
 
-`start` and the strides are polynomials over the scalars of the kernel. A *piece* stands for what is
-not affine: a remainder, a quotient, a loaded index. It says along which axes it changes, so that
-the form still holds all that is known along the others. Every tile has a form; of one of which
-nothing is known it is that one piece.
+`start` and the strides are polynomials over the scalars of the kernel. A *piece* is a non-affine
+term: a remainder, a quotient, a loaded index. It lists the axes along which it varies, so that the
+form is still affine along the others. Every tile has a form; that of a completely unknown tile is a
+single piece.
 
     rows = pid * 64 + tl.arange(0, 64)              # start pid*64, strides (1,)
     x + rows[:, None] * stride + cols[None, :]      # base x, start pid*64*stride, (stride, 1)
     (rows % M)[:, None] * stride + cols[None, :]    # strides (0, 1), pieces stride * (rows % M)
 
-**Exactness.** Arithmetic of n bits wraps, and the form does not. The form is congruent to the
-tile modulo 2^n, n the bits of its elements (64 for pointers, in elements): sums, differences and
-products keep that. When numbers of n bits are extended to more, this is not enough: there the
-number itself must be the form's. Where ranges prove that it is (a number of n bits that is
-congruent to one in the range of its type is that one), nothing is assumed; else the tile that was
-extended is listed in `assumed`. So a consumer decides: code that must be right for all numbers
-takes forms with `assumed == ()`; who may take the kernel to stay within its arrays takes all.
+**Exactness.** n-bit arithmetic wraps, but polynomials do not. The form is congruent to the tile
+modulo 2^n, where n is the number of bits of an element (64 for pointers, in elements); sums,
+differences and products preserve this. Where n-bit integers are extended, congruence does not
+suffice: the value of the form must be the integer itself. If ranges prove that it is (the value of
+the form is within the range of the n-bit type), nothing is assumed; otherwise the extended tile is
+listed in `assumed`. Consumers that must be correct for all values require `assumed == ()`;
+consumers that may assume that the kernel does not access memory outside its arrays accept any.
 
-Scalars are not taken apart: the product `pid * 64` is one unknown, which a consumer may reuse. To
-compare indices, `AffineForms(through_scalars=True)` looks through sums and products of scalars too,
-and gives what a `for` counts or moves by equal steps in terms of its `Iteration`.
+By default, scalars are opaque: the product `pid * 64` is one unknown, which a consumer may reuse.
+To compare indices, `AffineForms(through_scalars=True)` also looks through sums and products of
+scalars, and expresses induction variables, and values that a `for` increments by equal steps, in
+terms of its `Iteration`.
 
-Forms are kept for each value, and found without recursion: the time is linear in the number of ops,
-as the size of a form is bounded (`MAX_TERMS`, `MAX_PIECES`); what is larger becomes a piece. A pass
-that changes the IR makes a new `AffineForms`.
+Forms are cached for each value and computed without recursion. The time is linear in the number of
+ops, because the size of a form is bounded (`MAX_TERMS`, `MAX_PIECES`); larger ones become a piece.
+The IR is not modified; a pass that modifies it must create a new `AffineForms`.
 """
 
 from __future__ import annotations
@@ -55,15 +56,16 @@ from tilewright.ops.view import View
 MAX_COEFFICIENT = 2**64
 MAX_PIECES = 4
 MAX_ASSUMED = 8
-MAX_STEPS = 8  # sums in a loop's body by which a carried value moves
+MAX_STEPS = 8  # increments of a loop-carried value per iteration
 _TRIPS: Range = (0, 2**63 - 1)
 
 
 class AffineForms:
-    """The forms of the values of a function, each found once.
+    """The affine forms of the values of a function, cached.
 
     Args:
-        through_scalars: whether scalars are taken apart, as tiles are.
+        through_scalars: whether to look through the arithmetic of scalars, as through that of
+            tiles.
     """
 
     def __init__(self, *, through_scalars: bool = False) -> None:
@@ -71,12 +73,12 @@ class AffineForms:
         self._forms: dict[Value, Affine] = {}
         self._strides: dict[Value, tuple[int | None, ...]] = {}
         self._ranges: dict[Value, Range] = {}
-        self._steps: dict[Value, tuple[Value, list[tuple[int, Value]]] | None] = {}
+        self._increments: dict[Value, tuple[Value, list[tuple[int, Value]]] | None] = {}
 
     def of(self, value: Value) -> Affine:
         """The form of a scalar or a tile of integers or pointers.
 
-        Of anything else (a tile of floats) it says along which axes elements may differ.
+        That of other values (a tile of floats) is a piece with the axes along which it varies.
         """
         forms = self._forms
         known = forms.get(value)
@@ -87,7 +89,7 @@ class AffineForms:
             last = stack[-1]
             if last in forms:
                 stack.pop()
-            elif missing := [v for v in self._needs(last) if v not in forms]:
+            elif missing := [v for v in self._dependencies(last) if v not in forms]:
                 stack.extend(missing)
             else:
                 stack.pop()
@@ -95,8 +97,8 @@ class AffineForms:
         return forms[value]
 
     def constant_strides(self, value: Value) -> tuple[int | None, ...]:
-        """Per axis, the difference of neighbours along it (in elements, of pointers), narrow
-        arithmetic taken not to wrap; None if it is not a constant.
+        """For each axis, the stride (for pointers, in elements), assuming that narrow arithmetic
+        does not wrap; None if it is not constant.
 
         Args:
             value: a tile of integers or pointers, or a scalar.
@@ -115,11 +117,11 @@ class AffineForms:
         `value` is among its `assumed` unless ranges prove that nothing wraps.
         """
         form = self.of(value)
-        if value in form.assumed or _loop_counted_by(value):
+        if value in form.assumed or _loop_of_induction_variable(value):
             return form
         low, high = self.bounds(form, shape_of(value.type))
-        least, most = type_range(value)
-        if least <= low and high <= most:
+        minimum, maximum = type_range(value)
+        if minimum <= low and high <= maximum:
             return form
         return replace(form, assumed=(*form.assumed, value))
 
@@ -132,22 +134,22 @@ class AffineForms:
             found = self._ranges[atom] = value_range(atom)
         return found
 
-    def moved_by(self, carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
-        """How a `for` moves a value that it carries: its first value, and what is added to it in
-        each iteration (1) or subtracted (-1), none of which changes in the loop; None where it is
-        not moved in this way."""
-        if carried not in self._steps:
-            self._steps[carried] = _steps_of(carried)
-        return self._steps[carried]
+    def increments_of(self, carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
+        """The initial value and the loop-invariant increments of a loop-carried value of a `for`,
+        each with the sign 1 (added) or -1 (subtracted); None if an iteration changes the value in
+        another way."""
+        if carried not in self._increments:
+            self._increments[carried] = _increments_of(carried)
+        return self._increments[carried]
 
     # -- one value --------------------------------------------------------------------------------
 
-    def _needs(self, value: Value) -> Sequence[Value]:
-        """What the form of a value is made of."""
+    def _dependencies(self, value: Value) -> Sequence[Value]:
+        """The values whose forms the form of a value depends on."""
         op = value.op
         if isinstance(value.type, Tile):
             if op is None:
-                return self._parts_of_carried(value)
+                return self._dependencies_of_carried(value)
             if _has_rule(op):
                 return op.operands
             return [v for v in op.operands if isinstance(v.type, Tile)] if op.elementwise else ()
@@ -155,13 +157,13 @@ class AffineForms:
             moves = isinstance(op, memory.AddPtr | arith.Hint) and is_pointer(value.type)
             return op.operands[:1] if op is not None and moves else ()
         if op is None:
-            loop = _loop_counted_by(value)
-            return (loop.start, loop.step) if loop else self._parts_of_carried(value)
+            loop = _loop_of_induction_variable(value)
+            return (loop.start, loop.step) if loop else self._dependencies_of_carried(value)
         return op.operands if op.elementwise and _has_rule(op) else ()
 
-    def _parts_of_carried(self, value: Value) -> Sequence[Value]:
-        moved = self.moved_by(value)
-        return (moved[0], *(step for _, step in moved[1])) if moved else ()
+    def _dependencies_of_carried(self, value: Value) -> Sequence[Value]:
+        increments = self.increments_of(value)
+        return (increments[0], *(step for _, step in increments[1])) if increments else ()
 
     def _form(self, value: Value) -> Affine:
         op = value.op
@@ -169,7 +171,7 @@ class AffineForms:
             return self._of_scalar(value)
         if op is None:
             return self._of_carried(value)
-        found = self._by_rule(value, op) if _counts(value) or not op.elementwise else None
+        found = self._by_rule(value, op) if _is_integral(value) or not op.elementwise else None
         return found or self.opaque(value)
 
     def _by_rule(self, value: Value, op: Op) -> Affine | None:
@@ -189,38 +191,40 @@ class AffineForms:
             if self._through_scalars:
                 return _addptr(self, op)
             form = self.of(op.ptr)
-            return replace(form, start=form.start + _number_of(op.offset))
-        if not self._through_scalars or not _counts(value):
-            return Affine(_number_of(value))
+            return replace(form, start=form.start + _polynomial_of(op.offset))
+        if not self._through_scalars or not _is_integral(value):
+            return Affine(_polynomial_of(value))
         if op is None:
-            loop = _loop_counted_by(value)
-            return self._of_counter(loop) if loop else self._of_carried(value)
+            loop = _loop_of_induction_variable(value)
+            return self._of_induction_variable(loop) if loop else self._of_carried(value)
         found = self._by_rule(value, op) if op.elementwise else None
         return found or self.opaque(value)
 
-    def _of_counter(self, loop: For) -> Affine:
-        turns = product_of(self.exactly(loop.step), Affine(Polynomial.of(Iteration(loop))))
+    def _of_induction_variable(self, loop: For) -> Affine:
+        distance = product_of(self.exactly(loop.step), Affine(Polynomial.of(Iteration(loop))))
         return (
-            sum_of(self.exactly(loop.start), turns)
-            if turns
+            sum_of(self.exactly(loop.start), distance)
+            if distance
             else Affine(Polynomial.of(loop.body.args[0]))
         )
 
     def _of_carried(self, value: Value) -> Affine:
-        moved = self.moved_by(value)
+        increments = self.increments_of(value)
         region = value.owner
-        if moved is None or not isinstance(region, Region) or not _counts(value):
+        if increments is None or not isinstance(region, Region) or not _is_integral(value):
             return self.opaque(value)
         assert isinstance(region.parent, For)
-        turn = Affine(Polynomial.of(Iteration(region.parent)), (ZERO,) * len(shape_of(value.type)))
-        total: Affine | None = self.of(moved[0])
-        for sign, step in moved[1]:
-            product = product_of(self.of(step), turn)
+        iteration = Affine(
+            Polynomial.of(Iteration(region.parent)), (ZERO,) * len(shape_of(value.type))
+        )
+        total: Affine | None = self.of(increments[0])
+        for sign, step in increments[1]:
+            product = product_of(self.of(step), iteration)
             total = product and total and sum_of(total, product, sign)
         return total or self.opaque(value)
 
     def opaque(self, value: Value) -> Affine:
-        """A form of which only is known along which axes elements may differ."""
+        """The form of a value as an unknown or a piece, with the axes along which it varies."""
         lengths = shape_of(value.type)
         varying = {axis for axis, n in enumerate(lengths) if n > 1}
         op = value.op
@@ -236,7 +240,7 @@ class AffineForms:
         return Affine(ZERO, zeros, ((ONE, piece),))
 
     def _bounded(self, value: Value, form: Affine) -> Affine:
-        """The form, or a piece where it is too large."""
+        """The form, or an opaque one if its size exceeds the bounds."""
         if len(form.pieces) > MAX_PIECES or len(form.assumed) > MAX_ASSUMED:
             return self.opaque(value)
         for polynomial in (form.start, *form.strides, *[c for c, _ in form.pieces]):
@@ -245,7 +249,7 @@ class AffineForms:
         return form
 
     def bounds(self, form: Affine, lengths: Sequence[int]) -> Range:
-        """Bounds of the elements of a tile of integers."""
+        """The minimum and maximum of the elements of a tile of integers of shape `lengths`."""
         low, high = form.start.bounds(self.range_of)
         for stride, n in zip(form.strides, lengths, strict=True):
             if stride:
@@ -258,25 +262,25 @@ class AffineForms:
         return low, high
 
 
-def _counts(value: Value) -> bool:
-    """Whether its elements are integers (no bools) or pointers."""
+def _is_integral(value: Value) -> bool:
+    """Whether the elements are integers (not bools) or pointers."""
     element = element_of(value.type)
     return isinstance(element, Pointer) or (element.is_int() and not element.is_bool())
 
 
-def _loop_counted_by(value: Value) -> For | None:
-    """The loop of which the value is the counter."""
+def _loop_of_induction_variable(value: Value) -> For | None:
+    """The loop whose induction variable the value is."""
     region = value.owner
     loop = region.parent if isinstance(region, Region) else None
     return loop if isinstance(loop, For) and value.index == 0 else None
 
 
-def _number_of(scalar: Value) -> Polynomial:
+def _polynomial_of(scalar: Value) -> Polynomial:
     number = arith.constant_value(scalar)
     return Polynomial.of(int(number) if isinstance(number, int) else scalar)
 
 
-def _steps_of(carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
+def _increments_of(carried: Value) -> tuple[Value, list[tuple[int, Value]]] | None:
     region = carried.owner
     loop = region.parent if isinstance(region, Region) else None
     if not isinstance(loop, For) or carried.index == 0:
@@ -373,8 +377,8 @@ def _addptr(forms: AffineForms, op: memory.AddPtr) -> Affine:
 
 
 @_rule(arith.Rem, arith.IntDiv)
-def _divided(forms: AffineForms, op: arith.Rem | arith.IntDiv) -> Affine | None:
-    """A piece that keeps what was divided by what."""
+def _quotient_or_remainder(forms: AffineForms, op: arith.Rem | arith.IntDiv) -> Affine | None:
+    """A piece with the forms of the dividend and the divisor."""
     divisor = forms.exactly(op.rhs)
     opaque = forms.opaque(op.result)
     if not divisor.is_uniform or not opaque.pieces:

@@ -1,6 +1,6 @@
-"""The affine form of a tile as data, its sums and products, and what changes of shape do to it.
+"""Affine forms of tiles as data: sums, products, and the effect of view ops.
 
-See `affine.py`, which finds the forms.
+`affine.py` computes the forms of values, and explains them. All functions are pure.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from tilewright.ir.core import Value
 from tilewright.ir.index_map import Along, Fixed, IndexMap, Part, Reversed, reshape_groups
 from tilewright.ops import arith
 
-MAX_TERMS = 16  # of a polynomial
+MAX_TERMS = 16  # the maximum number of terms of a polynomial
 
 Axes = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of an index that is not affine: the result of an op.
+    """A non-affine term of an index: the result of an op.
 
     Attributes:
-        value: the tile of which it takes the elements.
-        axes: for each axis of `value` the axis of the present tile that runs along it; None where
-            the elements of `value` are equal along it.
-        dividend: where the value is `dividend % divisor` or `dividend // divisor` (C's, which round
-            toward 0) with a divisor that is the same for all elements: the form of the dividend,
-            over the axes of `value`; it holds as an integer where its `assumed` do.
-        divisor: see there.
+        value: the tile whose elements are the values of the term.
+        axes: for each axis of `value`, the corresponding axis of the tile that the form describes;
+            None if the elements of `value` are equal along it.
+        dividend: if the value is `dividend % divisor` or `dividend // divisor` (rounded toward 0,
+            as in C) with a uniform divisor: the exact form of the dividend, over the axes of
+            `value`, under its `assumed`. Otherwise None.
+        divisor: the divisor, likewise.
     """
 
     value: Value
@@ -45,15 +45,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """See the module's documentation.
+    """An affine form, see `affine.py`.
 
     Attributes:
-        start: the element at the origin, less the pieces; of pointers in elements from `base`.
-        strides: by axis, from one element to the next, less the pieces.
-        pieces: what is not affine, and its coefficient.
-        assumed: narrow tiles of integers whose elements are taken to be what their forms give.
-        base: of pointers, the scalar that they are offsets from; None for tiles of pointers of
-            which nothing is known, and for integers.
+        start: the element at index 0 without the pieces; for pointers, in elements from `base`.
+        strides: the stride along each axis, without the pieces.
+        pieces: the non-affine terms with their coefficients.
+        assumed: narrow tiles of integers that are assumed not to wrap.
+        base: for pointers, the scalar pointer that they are offsets from; None for tiles of
+            pointers of unknown origin, and for integers.
     """
 
     start: Polynomial
@@ -68,15 +68,16 @@ class Affine:
         return not self.pieces and not any(self.strides)
 
     def varies(self, axis: int) -> bool:
-        """Whether neighbours along an axis may differ."""
+        """Whether elements may differ along an axis."""
         return bool(self.strides[axis]) or any(axis in p.axes for _, p in self.pieces)
 
     def stride(self, axis: int) -> Polynomial | None:
-        """The difference of neighbours along an axis; None where it is not the same everywhere."""
+        """The stride along an axis; None if it is not the same for all elements."""
         return None if any(axis in p.axes for _, p in self.pieces) else self.strides[axis]
 
 
 def sum_of(a: Affine, b: Affine, sign: int = 1) -> Affine:
+    """`a + sign * b`."""
     pieces = a.pieces
     if b.pieces:
         total: dict[Piece, Polynomial] = {p: c for c, p in pieces}
@@ -97,7 +98,8 @@ def _union(some: tuple[Value, ...], more: tuple[Value, ...]) -> tuple[Value, ...
 
 
 def product_of(a: Affine, b: Affine) -> Affine | None:
-    """None unless one of the two is the same for all elements, and the sum stays small."""
+    """`a * b`; None unless one of the two is uniform and the result has at most `MAX_TERMS`
+    terms."""
     if not b.is_uniform:
         a, b = b, a
     if not b.is_uniform or len(a.start) * len(b.start) > MAX_TERMS:
@@ -111,33 +113,33 @@ def product_of(a: Affine, b: Affine) -> Affine | None:
     )
 
 
-def moved(form: Affine, axes: Axes) -> Affine:
-    """The form of a tile whose axis i runs along axis `axes[i]` of this one; None for a new axis,
-    or one along which nothing changes."""
-    place: list[int | None] = [None] * len(form.strides)
+def over_axes(form: Affine, axes: Axes) -> Affine:
+    """The form over other axes: axis i of the result is axis `axes[i]` of this form; a new axis, or
+    one along which elements are equal, if None."""
+    position: list[int | None] = [None] * len(form.strides)
     for new, old in enumerate(axes):
         if old is not None:
-            place[old] = new
+            position[old] = new
     return replace(
         form,
         strides=tuple(ZERO if old is None else form.strides[old] for old in axes),
-        pieces=_pieces_along(form.pieces, place),
+        pieces=_pieces_along(form.pieces, position),
     )
 
 
 def viewed(form: Affine, index: IndexMap) -> Affine | None:
-    """The form of a tile made of the elements of this one at the places of an index map; None where
-    it is not affine."""
+    """The form of the result of a view op with an index map, given that of its operand; None if it
+    is not affine."""
     if any(isinstance(term, Part) for term in index.axes):
         return _reshaped(form, index.source, index.target)
     start = form.start
     strides = [ZERO] * len(index.target)
-    place: list[int | None] = []
+    position: list[int | None] = []
     for own, (term, extent) in enumerate(zip(index.axes, index.source, strict=True)):
         stride = form.strides[own]
-        place.append(None)
+        position.append(None)
         if isinstance(term, Along):
-            place[own] = term.axis
+            position[own] = term.axis
             strides[term.axis] = stride
         elif extent == 1:
             continue
@@ -151,30 +153,30 @@ def viewed(form: Affine, index: IndexMap) -> Affine | None:
         else:
             return None
     return replace(
-        form, start=start, strides=tuple(strides), pieces=_pieces_along(form.pieces, place)
+        form, start=start, strides=tuple(strides), pieces=_pieces_along(form.pieces, position)
     )
 
 
 def _pieces_along(
-    pieces: Sequence[tuple[Polynomial, Piece]], place: Sequence[int | None]
+    pieces: Sequence[tuple[Polynomial, Piece]], position: Sequence[int | None]
 ) -> tuple[tuple[Polynomial, Piece], ...]:
-    """The pieces where axis i runs along axis `place[i]` of another tile."""
+    """The pieces with axis i renamed to `position[i]`."""
     if not pieces:
         return ()
     return tuple(
-        (c, replace(p, axes=tuple(None if a is None else place[a] for a in p.axes)))
+        (c, replace(p, axes=tuple(None if a is None else position[a] for a in p.axes)))
         for c, p in pieces
     )
 
 
 def _reshaped(form: Affine, source: Sequence[int], to: Sequence[int]) -> Affine | None:
-    """The form of a tile of shape `source` as one of shape `to`, in row-major order: an axis is
-    split, and axes are merged along which neighbours differ by one and the same number."""
+    """The form of a reshape from `source` to `to`. Axes can be split; they can be merged only if
+    their strides are those of one row-major axis."""
     strides = [ZERO] * len(to)
-    place: list[int | None] = [None] * len(source)
+    position: list[int | None] = [None] * len(source)
     for old, new in reshape_groups(tuple(source), tuple(to)):
         if len(old) == len(new) == 1:
-            place[old[0]] = new[0]
+            position[old[0]] = new[0]
         elif any(form.stride(axis) is None for axis in old):
             return None
         for outer, inner in pairwise(old):
@@ -184,4 +186,4 @@ def _reshaped(form: Affine, source: Sequence[int], to: Sequence[int]) -> Affine 
         for axis in reversed(new):
             strides[axis] = step
             step = step * to[axis]
-    return replace(form, strides=tuple(strides), pieces=_pieces_along(form.pieces, place))
+    return replace(form, strides=tuple(strides), pieces=_pieces_along(form.pieces, position))

@@ -1,34 +1,36 @@
-"""What is known of the numbers in a tile along each of its axes.
+"""Axis information: contiguity, divisibility and constancy of tiles along each axis.
 
 For each axis d of a value (a scalar counts as one axis of length 1):
 
-- `contiguity[d]` = C: along d the elements come in runs of C consecutive numbers (x, x + 1, …);
-  for pointers, in runs of C consecutive elements in memory. Runs start at indices that are
-  multiples of C; C divides the length of the axis.
-- `divisibility[d]` = D: the first element of each such run is a multiple of D, a power of two. For
-  pointers the address in **bytes** is. Where C is 1 that is every element.
-- `constancy[d]` = K: along d the elements come in runs of K equal ones, which start at multiples
-  of K; K divides the length of the axis.
-- `constant`: the number that every element is, where that is known.
+- `contiguity[d]` = C: along d the elements form runs of C consecutive integers (x, x + 1, …);
+  for pointers, of C consecutive elements in memory. Runs start at indices that are multiples of C;
+  C divides the length of the axis.
+- `divisibility[d]` = D: the first element of each such run is a multiple of D, a power of two; for
+  pointers, the address in **bytes**. If C is 1, that is every element.
+- `constancy[d]` = K: along d the elements form runs of K equal values, which start at multiples of
+  K; K divides the length of the axis.
+- `constant`: the value of all elements, if it is known.
 
-An access of elements of s bytes through a pointer may thus take
-min(C, D // s) consecutive elements at once; see `AxisInfo.vector_length`.
+The maximum vector length of an access of elements of s bytes is thus min(C, D // s); see
+`AxisInfo.vector_length`.
 
     arange(0, 64)                       C=64 D=2^32 K=1
     splat(n) where 16 divides n         C=1  D=16   K=64
     their sum                           C=64 D=16   K=1
     expand_dims of it, axis=1           C=(64, 1) D=(16, 1) K=(1, 1)
 
-Two assumptions, which hold of every kernel that stays within its arrays:
+The analysis makes two assumptions, which hold for every kernel that accesses its arrays in bounds:
 
-- A run of consecutive numbers does not wrap around the ends of its integer type. (One that starts
-  at a multiple of its length never does.)
-- A dividend of `//` or `%` that is made of program ids, arguments, counters and aranges by sums
-  and products is not negative. (The remainder of a negative one counts backwards.) A dividend in
-  which something is subtracted, or that was loaded, is assumed nothing of. A divisor is not 0.
+- A run of consecutive integers does not wrap. (One that starts at a multiple of its length never
+  does.)
+- A dividend of `//` or `%` that is computed from program ids, arguments, induction variables and
+  aranges by sums and products is not negative. (The remainder of a negative one is descending.)
+  Nothing is assumed of a dividend that involves subtractions or loads. A divisor is not 0.
 
-Facts of a loop's carried values are the greatest that the loop's body keeps up: found by assuming
-those of the initial values and weakening them until they hold.
+A forward dataflow analysis over the structured control flow. For loop-carried values it computes
+the greatest fixed point: it starts from the initial values, takes the meet with the yielded values,
+and repeats; after `MAX_ROUNDS` rounds the values become unknown. Linear in the number of ops times
+the rounds of the enclosing loops. The IR is not modified.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from tilewright.ir.types import Pointer, Tile, element_of, shape_of
 from tilewright.ops import arith, control, memory, shape
 from tilewright.ops.view import View
 
-# The largest power of two that is told apart; 0 is a multiple of it.
+# Divisibility saturates at this power of two, which is also that of 0.
 MAX_DIVISIBILITY = 1 << 32
 MAX_ROUNDS = 8
 
@@ -52,7 +54,7 @@ Facts = tuple[int, ...]
 
 
 class AxisInfo(NamedTuple):
-    """See the module's documentation."""
+    """Axis information of a value; see the module docstring."""
 
     contiguity: Facts
     divisibility: Facts
@@ -64,19 +66,19 @@ class AxisInfo(NamedTuple):
         return len(self.contiguity)
 
     def vector_length(self, axis: int, element_bytes: int) -> int:
-        """How many consecutive elements one aligned access through this pointer may take."""
+        """The maximum number of consecutive elements of one aligned access through this pointer."""
         return max(1, min(self.contiguity[axis], self.divisibility[axis] // element_bytes))
 
     def multiple_at(self, axis: int, step: int, unit: int = 1) -> int:
-        """What divides the elements at indices that are multiples of `step` along an axis, if
-        consecutive ones differ by `unit`."""
+        """The divisibility of the elements at indices that are multiples of `step` along an axis,
+        if consecutive elements differ by `unit`."""
         run = self.contiguity[axis]
         if step % run == 0:
             return self.divisibility[axis]
         return gcd(self.divisibility[axis], power_of_two_in(gcd(step, run) * unit))
 
     def multiple_of_all(self, unit: int = 1) -> int:
-        """What divides every element."""
+        """The divisibility of every element."""
         return max(self.multiple_at(d, 1, unit) for d in range(self.rank))
 
 
@@ -91,25 +93,25 @@ def _axes(value: Value) -> Facts:
 
 
 def _unit(value: Value) -> int:
-    """By how much neighbours in a run differ: 1, or the size of what a pointer points to."""
+    """The difference of adjacent elements of a run: 1, or the size of the pointee in bytes."""
     element = element_of(value.type)
     return element.element_ty.nbytes_in_memory if isinstance(element, Pointer) else 1
 
 
 def unknown(value: Value) -> AxisInfo:
-    """What is known of any value of this type."""
+    """The information that holds for any value of this type."""
     ones = (1,) * len(_axes(value))
     return AxisInfo(ones, ones, ones)
 
 
 def uniform(value: Value, divisibility: int, constant: int | None = None) -> AxisInfo:
-    """The facts of a value whose elements are all equal."""
+    """The information of a value whose elements are all equal."""
     axes = _axes(value)
     return AxisInfo((1,) * len(axes), (divisibility,) * len(axes), axes, constant)
 
 
 def meet(a: AxisInfo, b: AxisInfo, unit: int = 1) -> AxisInfo:
-    """What holds of a value that is one or the other as a whole."""
+    """The meet in the lattice: the information of a value that is either of two."""
     contiguity, divisibility, constancy = [], [], []
     for d in range(a.rank):
         run = gcd(a.contiguity[d], b.contiguity[d])
@@ -121,7 +123,7 @@ def meet(a: AxisInfo, b: AxisInfo, unit: int = 1) -> AxisInfo:
 
 
 class AxisMap:
-    """The facts of each value of a function."""
+    """The information of each value of a function; `unknown` for others."""
 
     def __init__(self) -> None:
         self._infos: dict[Value, AxisInfo] = {}
@@ -140,9 +142,10 @@ _RULES: dict[type[Op], _Rule[Any]] = {}
 
 
 def axis_info(fn: Function) -> AxisMap:
-    """The facts of all values of the function.
+    """The information of all values of the function.
 
-    Arguments have the ``divisibility`` of `Function.arg_attrs`: of a pointer, in bytes.
+    The divisibility of arguments is ``divisibility`` in `Function.arg_attrs` (for pointers, in
+    bytes).
     """
     infos = AxisMap()
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
@@ -171,7 +174,8 @@ def _visit(region: Region, infos: AxisMap) -> None:
 
 
 def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
-    """Where an axis speaks of every element, it may say what any axis knows of all elements."""
+    """Raise the divisibility along axes without runs, where it applies to every element, to what is
+    known of all elements from any axis."""
     whole = info.multiple_of_all(_unit(value))
     divisibility = tuple(
         max(d, whole) if c == 1 else d
@@ -190,13 +194,13 @@ def _visit_control(op: Op, infos: AxisMap) -> None:
             _meet_into(op.results, [r.terminator.operands for r in op.regions], infos)
         case control.While():
             _visit_while(op, infos)
-        case _:  # a combine function: scalars of which nothing is known
+        case _:  # a combine region: its arguments are unknown scalars
             for region in op.regions:
                 _visit(region, infos)
 
 
 def _meet_into(values: Sequence[Value], sources: Sequence[Sequence[Value]], infos: AxisMap) -> bool:
-    """Set each value to what its sources have in common; whether that changed anything."""
+    """Set each value to the meet of its sources. Returns whether anything changed."""
     changed = False
     for i, value in enumerate(values):
         info = infos[sources[0][i]]
@@ -290,7 +294,8 @@ def _program(
 
 
 def _through_view(op: View, result: Value, info: AxisInfo) -> AxisInfo:
-    """Facts go with the axis that they are of. What divides every element still does."""
+    """The result of a view: properties follow their axes, and the divisibility of all elements is
+    preserved."""
     unit = _unit(result)
     whole = info.multiple_of_all(unit)
     if info.constancy == _axes(op.src):
@@ -306,13 +311,14 @@ def _through_view(op: View, result: Value, info: AxisInfo) -> AxisInfo:
 
 
 def _along(term: Term, extent: int, info: AxisInfo, whole: int, unit: int) -> tuple[int, int, int]:
-    """The facts along an axis of a view, which is made of those of `src` as a term says."""
+    """(contiguity, divisibility, constancy) along an axis of a view whose index in `src` is
+    `term`."""
     match term:
         case Along(axis):
             return info.contiguity[axis], info.divisibility[axis], info.constancy[axis]
         case Reversed(axis):
             return 1, whole, info.constancy[axis]
-        case Part((*_, last), 1, _):  # runs along the last axis stay runs as far as they fit
+        case Part((*_, last), 1, _):  # runs along the last axis are limited to the new extent
             run = gcd(info.contiguity[last], extent)
             return run, info.multiple_at(last, run, unit), gcd(info.constancy[last], extent)
         case Every():
@@ -323,7 +329,7 @@ def _along(term: Term, extent: int, info: AxisInfo, whole: int, unit: int) -> tu
 
 @_rule(arith.Hint)
 def _hint(op: arith.Hint, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """What is promised, and what was known where nothing is."""
+    """The stronger of the hint and the known information."""
     info, result = infos[0], op.results[0]
     lengths = _axes(result)
 
@@ -363,7 +369,8 @@ def _combined(
     divisibility: Facts,
     fold: Callable[[int, int], int] | None = None,
 ) -> AxisInfo:
-    """Of two operands: the given facts, equal where both are, and known where both are."""
+    """The information of a binary op: the given contiguity and divisibility, the constancy common
+    to both operands, and the constant `fold(a, b)` if both are constant."""
     a, b = infos[:2]
     constancy = tuple(gcd(x, y) for x, y in zip(a.constancy, b.constancy, strict=True))
     constant = None
@@ -378,7 +385,8 @@ def _combined(
 
 
 def _sum(op: Op, infos: Sequence[AxisInfo], sign: int, unit: int) -> AxisInfo:
-    """Consecutive plus equal numbers are consecutive. `unit`: bytes of one step of the sum."""
+    """Consecutive plus equal integers are consecutive. `unit` is the factor of the right operand:
+    the pointee size in bytes for pointers, otherwise 1."""
     a, b = infos
     contiguity, divisibility = [], []
     for d in range(a.rank):
@@ -435,20 +443,20 @@ def _shl(op: arith.Shl, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
 
 
-_SUMS = (
+_PRESERVE_SIGN = (
     arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
     arith.Shl, arith.Shr, View,
 )  # fmt: skip
 
 
 def _not_negative(value: Value, depth: int = 12) -> bool:
-    """Proved, or assumed: see the module's documentation."""
+    """Whether the value is proved, or assumed, not to be negative; see the module docstring."""
     if not element_of(value.type).is_int():
-        return False  # a float on its way to an integer
+        return False  # a float that is cast to an integer
     op = value.op
     if not isinstance(value.type, Tile) and not isinstance(op, arith.Constant):
         return True
-    if isinstance(op, _SUMS) and depth > 0:
+    if isinstance(op, _PRESERVE_SIGN) and depth > 0:
         return all(_not_negative(v, depth - 1) for v in op.operands)
     return value_range(value)[0] >= 0
 
@@ -460,15 +468,15 @@ def _idiv(op: arith.IntDiv, infos: Sequence[AxisInfo]) -> AxisInfo | None:
 
 @_rule(arith.Shr)
 def _shr(op: arith.Shr, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """A shift rounds down, so negative numbers come in equal runs too."""
+    """A shift rounds down, so that the quotients of negative integers form runs too."""
     count = infos[1].constant
     return _quotient(op, infos, 1 << count if count is not None and 0 <= count < 64 else None, True)
 
 
 def _quotient(
-    op: Op, infos: Sequence[AxisInfo], divisor: int | None, in_runs: bool
+    op: Op, infos: Sequence[AxisInfo], divisor: int | None, rounds_down: bool
 ) -> AxisInfo | None:
-    """Consecutive numbers from a multiple of the divisor on give equal quotients."""
+    """Consecutive integers that start at a multiple of the divisor have equal quotients."""
     a = infos[0]
     plain = _only_constancy(op, infos)
     if divisor is None or divisor < 1:
@@ -478,7 +486,7 @@ def _quotient(
     power = power_of_two_in(divisor)
     constancy = list(plain.constancy)
     for d in range(a.rank):
-        if in_runs and power == divisor:
+        if rounds_down and power == divisor:
             run = gcd(gcd(a.contiguity[d], a.divisibility[d]), divisor)
             constancy[d] = max(constancy[d], run)
     whole = max(1, a.multiple_of_all() // divisor) if power == divisor else 1
@@ -488,7 +496,7 @@ def _quotient(
 
 @_rule(arith.Rem)
 def _rem(op: arith.Rem, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """Aligned runs stay runs where the divisor is a multiple of their length."""
+    """An aligned run is preserved if the divisor is a multiple of its length."""
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     a, b = infos
@@ -506,7 +514,7 @@ def _rem(op: arith.Rem, infos: Sequence[AxisInfo]) -> AxisInfo | None:
 
 @_rule(arith.And)
 def _and(op: arith.And, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """x & (2^k - 1) = x mod 2^k; zero bits at the end of either are at the end of the result."""
+    """x & (2^k - 1) = x mod 2^k; trailing zero bits of either operand are zero in the result."""
     a, b = infos
     mask = b.constant
     if mask is not None and mask > 0 and mask & (mask + 1) == 0:
@@ -532,14 +540,16 @@ def _extremum(op: arith.Min | arith.Max, infos: Sequence[AxisInfo]) -> AxisInfo 
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: pick(x, y))
 
 
-# Comparisons of which an aligned run of consecutive numbers is all on one side.
+# Comparisons whose result is the same for an aligned run of consecutive integers on the left, or
+# on the right, of an aligned bound.
 _LEFT_RUN = frozenset({"lt", "ge"})
 _RIGHT_RUN = frozenset({"gt", "le"})
 
 
 @_rule(arith.Cmp)
 def _cmp(op: arith.Cmp, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """x < n is the same for a run of c numbers from a multiple of c on, where c divides n."""
+    """x < n is equal for a run of c consecutive integers that starts at a multiple of c, if c
+    divides n."""
     plain = _only_constancy(op, infos)
     if not element_of(op.operands[0].type).is_int():
         return plain
@@ -573,7 +583,7 @@ def _select(op: arith.Select, infos: Sequence[AxisInfo]) -> AxisInfo | None:
 
 @_rule(memory.Load)
 def _load(op: memory.Load, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    """Equal addresses hold equal values, unless another program writes them meanwhile."""
+    """Equal addresses have equal values, unless another program writes them concurrently."""
     if op.volatile:
         return unknown(op.results[0])
     return _only_constancy(op, infos)

@@ -1,16 +1,20 @@
-"""Which part of an address is the begin of which axis of a block.
+"""Distribution of the start of an address over the axes of a block.
 
-The start of an address is one sum, `pid*64*stride + 32*turn + batch*stride_b + 7`. Any way to share
-it out over the axes describes the same memory; this one is made for readers who give memory to
-hardware as an array with extents:
+The start of an address is a sum, such as `pid*64*stride + 32*iteration + batch*stride_b + 7`. Every
+distribution of its terms over the begins of axes describes the same memory. This one is chosen for
+hardware that takes an array with extents and an index per axis:
 
-1. An axis with a bound begins with what its mask adds to the place: of `pid*64 + i < n` it is
-   `pid*64`, so that the bound of the index is `n`, the same for all programs.
-2. Multiples of a symbolic stride are the begin of that axis, if no mask spoke of it.
-3. What is a product of an argument and of what changes in a launch (a program's number, a loop's
-   iteration, a loaded number) is an axis of its own, of extent 1: `batch` times `stride_b`.
-4. What only numbers multiply is the begin of the axis with the largest stride that divides it.
-5. What is the same for the whole launch is the offset.
+1. The begin of an axis with a bound is what its mask adds to the index within the tile: for
+   `pid*64 + i < n` it is `pid*64`, so that the bound `n` is the same for all programs.
+2. Multiples of a symbolic stride are the begin of that axis, unless it has a bound.
+3. A product of a launch-invariant scalar (an argument) and of one that varies within the launch (a
+   program id, an iteration number, a loaded value) becomes an additional axis of extent 1: index
+   `batch`, stride `stride_b`.
+4. A term with a constant stride is assigned to the axis with the largest constant stride that
+   divides it.
+5. The remaining launch-invariant terms are the offset.
+
+Linear in the number of terms times axes.
 """
 
 from __future__ import annotations
@@ -24,17 +28,17 @@ from tilewright.analysis.polynomial import ZERO, Atom, Iteration, Polynomial, Te
 from tilewright.ir.core import Region
 from tilewright.ops import control
 
-MAX_DEPTH = 8  # ops behind a scalar that is the same for the whole launch
+MAX_DEPTH = 8  # ops to look through to prove that a scalar is launch-invariant
 
 
 @dataclass(slots=True)
 class Split:
-    """An address's start shared out.
+    """The distributed start of an address.
 
     Attributes:
-        begins: by axis of the tile.
-        further: stride and begin of axes of extent 1.
-        offset: what is left, the same for the whole launch.
+        begins: the begin of each axis of the tile.
+        further: (stride, begin) of each additional axis of extent 1.
+        offset: the launch-invariant rest.
     """
 
     begins: list[Polynomial]
@@ -48,12 +52,13 @@ def split_start(
     mask: MaskBounds,
     wrapped: Mapping[int, Polynomial],
 ) -> Split:
-    """Share out the start of an address.
+    """Distribute the start of an address over axes; see the module docstring.
 
     Args:
-        start: without what wrapped axes begin with.
-        strides: by axis of the tile.
-        wrapped: begins of the axes whose index wraps.
+        start: the start, without the begins of wrapped axes.
+        strides: the stride of each axis of the tile.
+        mask: the bounds of the access.
+        wrapped: the begins of axes whose index is taken modulo a number, by axis.
     """
     begins = [wrapped.get(axis, ZERO) for axis in range(len(strides))]
     free: list[int] = []
@@ -62,7 +67,7 @@ def split_start(
             continue
         bounds = mask.upper[axis] or mask.lower[axis]
         if bounds:
-            begins[axis], start = _as_masked(start, stride, bounds[0])
+            begins[axis], start = _begin_from_bound(start, stride, bounds[0])
         else:
             free.append(axis)
     for axis in free:
@@ -70,13 +75,14 @@ def split_start(
         if term is not None and term.factors:
             begins[axis], start = start.divided_by(term)
     numbers = {axis: strides[axis].constant or 0 for axis in free}
-    return _share_terms(start, begins, {a: n for a, n in numbers.items() if n})
+    return _distribute_terms(start, begins, {a: n for a, n in numbers.items() if n})
 
 
-def _as_masked(
+def _begin_from_bound(
     start: Polynomial, stride: Polynomial, bound: Polynomial
 ) -> tuple[Polynomial, Polynomial]:
-    """What a bound of the place subtracts and the address adds, and the rest of the address."""
+    """The terms that a bound subtracts and the address adds, times the stride, as the begin of an
+    axis; and the rest of the address."""
     begin = ZERO
     for term in (-bound).terms:
         part = Polynomial([term])
@@ -86,21 +92,23 @@ def _as_masked(
     return begin, start
 
 
-def _share_terms(start: Polynomial, begins: list[Polynomial], numbers: dict[int, int]) -> Split:
+def _distribute_terms(
+    start: Polynomial, begins: list[Polynomial], numbers: dict[int, int]
+) -> Split:
     offset = ZERO
-    groups: dict[Polynomial, list[Term]] = {}  # by the product of what is fixed
+    groups: dict[Polynomial, list[Term]] = {}  # by the product of launch-invariant factors
     for term in start.terms:
-        fixed = tuple(f for f in term.factors if is_fixed(f))
-        moving = tuple(f for f in term.factors if not is_fixed(f))
+        fixed = tuple(f for f in term.factors if is_launch_invariant(f))
+        varying = tuple(f for f in term.factors if not is_launch_invariant(f))
         axis = None
-        if not fixed or not moving:
+        if not fixed or not varying:
             fits = [a for a, n in numbers.items() if term.coefficient % n == 0]
             axis = max(fits, key=lambda a: abs(numbers[a]), default=None)
         if axis is not None:
             begins[axis] += Polynomial([Term(term.coefficient // numbers[axis], term.factors)])
-        elif moving:
+        elif varying:
             group = groups.setdefault(Polynomial([Term(1, fixed)]), [])
-            group.append(Term(term.coefficient, moving))
+            group.append(Term(term.coefficient, varying))
         else:
             offset += Polynomial([term])
     further: list[tuple[Polynomial, Polynomial]] = []
@@ -111,9 +119,9 @@ def _share_terms(start: Polynomial, begins: list[Polynomial], numbers: dict[int,
     return Split(begins, further, offset)
 
 
-def is_fixed(atom: Atom, depth: int = MAX_DEPTH) -> bool:
-    """Whether a scalar is the same for all programs and iterations of a launch: an argument, or
-    computed from such."""
+def is_launch_invariant(atom: Atom, depth: int = MAX_DEPTH) -> bool:
+    """Whether a scalar is launch-invariant, the same in all programs and iterations: an argument,
+    or computed from arguments."""
     if isinstance(atom, Iteration):
         return False
     op = atom.op
@@ -123,4 +131,4 @@ def is_fixed(atom: Atom, depth: int = MAX_DEPTH) -> bool:
         return True
     if isinstance(op, control.ProgramId) or not op.elementwise or depth == 0:
         return False
-    return all(is_fixed(v, depth - 1) for v in op.operands)
+    return all(is_launch_invariant(v, depth - 1) for v in op.operands)

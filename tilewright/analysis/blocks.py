@@ -1,5 +1,5 @@
-"""The block of memory that an access touches: a base, and per axis a begin, an extent, a stride and
-bounds; or the reason why it is none.
+"""Block recovery: the block of memory that an access touches, as a base and, for each axis, a
+begin, an extent, a stride and bounds; or the reason why the access is not a block.
 
     rows = tl.program_id(0) * 64 + tl.arange(0, 64)
     cols = k + tl.arange(0, 32)                            # `for k in range(0, K, 32)`
@@ -9,32 +9,32 @@ bounds; or the reason why it is none.
     axis 0: begin 64*program_id(0), extent 64, stride `stride`, index < M
     axis 1: begin 32*iteration,     extent 32, stride 1
 
-An access is a block where its address is the base plus, per axis, an index times a stride, and the
-indices along an axis are consecutive. Its elements are those of the box
+An access is a block if its address is the base plus, for each axis, an index times a stride, and
+the indices along each axis are consecutive. Its elements are those of the box
 
     index[d] = begin[d] + i[d],  0 <= i[d] < extent[d]
 
-for which all `conditions` hold, each index is within the `bounds` of its axis, and what `residual`
-says of the element (a causal mask, say). The element is at
+for which all `conditions` are true, each index is within the `bounds` of its axis, and the
+`residual` predicates (a causal mask, for example) are true. The address of an element is
 
     base + offset + sum of stride[d] * index[d]            in elements
 
-with `index % wrap` in place of the index where an axis has one. The first axes of a block are those
-of the tile, in its order; behind them are further ones of extent 1, one for each product of an
-argument with an index (`batch * stride_b`): a block may have any rank.
+with `index % wrap` in place of the index if the axis has a wrap. The first axes of a block are
+those of the tile, in its order. They are followed by axes of extent 1, one for each product of an
+argument with an index (`batch * stride_b`), so that a block may have any rank.
 
-Begins, strides and bounds are polynomials over scalars: arguments, program ids, what was loaded or
-divided, and the numbers of loops' iterations. How far a loop moves the block in an iteration is
-`axis.step(loop)`. Which part of an address counts as the begin of which axis is a choice, made in
-`block_begins.py`: so that bounds are the same for all programs and iterations where possible.
+Begins, strides and bounds are polynomials over scalars: arguments, program ids, loaded values,
+quotients, and the iteration numbers of loops. `axis.step(loop)` is the distance by which an
+iteration advances the block. The distribution of an address over the begins of axes is a choice,
+made in `block_begins.py`, such that bounds are launch-invariant where possible.
 
-`assumed` lists narrow integers that the description takes not to wrap (see `affine.py`); sums of 64
-bits in masks are taken not to wrap without that. A kernel for which either does not hold leaves its
-arrays.
+`assumed` lists narrow integers that are assumed not to wrap (see `affine.py`); 64-bit sums in masks
+are assumed not to wrap without being listed. A kernel that violates either accesses memory outside
+its arrays.
 
-It reads the tile IR that `compiler/pipeline.STEPS` leave, changes nothing, and knows no target. Any
-mask is understood: what is no bound is a condition or residual. What an address is made of is
-refused where it is not affine, `Refusal.reason` says why.
+Input: the tile IR after `compiler/pipeline.STEPS`, for any target; it is not modified. Every mask
+is represented: conjuncts that are not bounds are conditions or residual. An address that is not
+affine is rejected, with a `Refusal.reason`. Linear in the number of ops, as `affine.py`.
 """
 
 from __future__ import annotations
@@ -59,29 +59,29 @@ Access = (
 
 
 class Reason(Enum):
-    """Why an access is no block."""
+    """Why an access is not a block."""
 
     POINTERS = "pointers"  # the pointers themselves come from memory, or from several arrays
     LOADED = "loaded"  # an index was loaded: a gather
-    DIVIDED = "divided"  # by a quotient or remainder that is no wrap of one axis
-    CHOSEN = "chosen"  # by `where`, `minimum`, `maximum`, element by element
-    CARRIED = "carried"  # a loop or a branch gives the index, and not by equal steps
-    FLOAT = "float"  # the index was computed as a float
-    COMPUTED = "computed"  # by a product of two axes, by bits, by anything else
+    DIVIDED = "divided"  # a quotient, or a remainder that is not a wrap of one axis
+    CHOSEN = "chosen"  # the result of `where`, `minimum` or `maximum`
+    CARRIED = "carried"  # a loop-carried value without constant increments, or a branch's result
+    FLOAT = "float"  # computed as a float
+    COMPUTED = "computed"  # a product of two axes, a bitwise operation, or anything else
 
 
 @dataclass(frozen=True, slots=True)
 class BlockAxis:
-    """One axis of a block; see the module.
+    """One axis of a block; see the module docstring.
 
     Attributes:
-        begin: index of the box's first element.
-        extent: elements of the box along the axis.
-        stride: elements of memory from one index to the next; may be 0 or negative.
-        lower: the index is at least each of these, where an element is touched.
-        upper: the index is below each of these.
-        wrap: what the index is taken modulo (C's `%`), behind the bounds.
-        tile_axis: the axis of the tile; None for one of extent 1 that the tile does not have.
+        begin: the index of the first element of the box.
+        extent: the number of elements of the box along the axis.
+        stride: the distance of adjacent indices, in elements; may be 0 or negative.
+        lower: inclusive lower bounds of the index of accessed elements.
+        upper: exclusive upper bounds of the index of accessed elements.
+        wrap: the number modulo which (C's `%`) the index is taken, after the bounds.
+        tile_axis: the axis of the tile; None for an additional axis of extent 1.
     """
 
     begin: Polynomial
@@ -93,26 +93,25 @@ class BlockAxis:
     tile_axis: int | None = None
 
     def step(self, loop: control.For) -> Polynomial | None:
-        """How far an iteration of the loop moves the begin; None if not by equal steps."""
+        """The difference of the begins of consecutive iterations; None if it is not constant."""
         return self.begin.coefficient(Iteration(loop))
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What an access touches; see the module.
+    """The memory that an access touches; see the module docstring.
 
     Attributes:
         op: the access.
-        base: a scalar pointer, as a rule an argument of the kernel.
-        offset: elements from `base` to where the axes start counting: a number that is the same for
-            the whole launch.
-        axes: those of the tile in its order, then further ones of extent 1.
-        conditions: scalars of i1, or tiles of it of which all elements are equal; nothing is
-            touched unless all are true.
-        residual: parts of the mask that are neither bounds nor conditions.
+        base: a scalar pointer, usually an argument of the kernel.
+        offset: the distance from `base` to index 0 of all axes, in elements; launch-invariant.
+        axes: the axes of the tile, in its order, then additional ones of extent 1.
+        conditions: i1 scalars, or uniform i1 tiles; nothing is accessed unless all are true.
+        residual: the conjuncts of the mask that are neither bounds nor conditions.
         never: whether the mask is false for all elements.
-        assumed: integers that are taken to be what their sums and products give without wrapping.
-        read_signed: the same of unsigned integers in masks, read as signed ones of their width.
+        assumed: integers that are assumed to be computed without wrapping.
+        read_signed: unsigned integers in masks that are assumed to be below half of their range, so
+            that they equal signed integers of the same width.
     """
 
     op: Access
@@ -131,30 +130,30 @@ class Block:
 
     @property
     def other(self) -> Value | None:
-        """What a load gives for elements that are not touched; None for 0."""
+        """The value of elements that a load does not access; None for 0."""
         return self.op.other if isinstance(self.op, memory.Load) else None
 
     @property
     def is_rectangle(self) -> bool:
-        """Whether bounds and conditions alone say what is touched, and no index wraps."""
+        """Whether bounds and conditions determine the accessed elements, and no axis has a wrap."""
         return not self.residual and all(axis.wrap is None for axis in self.axes)
 
-    def moves_with(self, loop: control.For) -> bool:
-        """Whether the block is another one in each iteration of the loop."""
-        turn = Iteration(loop)
+    def varies_with(self, loop: control.For) -> bool:
+        """Whether the block depends on the iteration of the loop."""
+        iteration = Iteration(loop)
         polynomials = [p for a in self.axes for p in (a.begin, a.stride, *a.lower, *a.upper)]
-        return any(turn in p.atoms() for p in polynomials)
+        return any(iteration in p.atoms() for p in polynomials)
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an access is no block.
+    """Why an access is not a block.
 
     Attributes:
         op: the access.
-        value: what is not affine in its address.
-        reason: as a code, for programs.
-        words: as a sentence, for people: "the index is loaded (line 12)".
+        value: the part of its address that is not affine.
+        reason: the reason as a code.
+        words: the reason as text: "the index is loaded from memory (line 12)".
     """
 
     op: Access
@@ -164,24 +163,25 @@ class Refusal:
 
 
 def blocks_of(fn: Function, finder: BlockFinder | None = None) -> dict[Op, Block | Refusal]:
-    """What each load, store and atomic of a function touches, in the order of the ops."""
+    """The block of each load, store and atomic of a function, in program order."""
     finder = finder or BlockFinder()
     return {op: finder.of(op) for op in fn.walk() if isinstance(op, Access)}
 
 
 class BlockFinder:
-    """Finds the blocks of one function, as long as its ops do not change."""
+    """Computes the blocks of one function, with cached affine forms. It is invalidated by changes
+    of the function."""
 
     def __init__(self) -> None:
         self.forms = AffineForms(through_scalars=True)
 
     def of(self, op: Access) -> Block | Refusal:
-        """What an access touches."""
+        """The block of an access, or why it is not one."""
         form = self.forms.of(op.ptr)
         wraps = _wraps_of(form)
-        refused = next((p for _, p in form.pieces if p not in wraps.values()), None)
-        if form.base is None or refused is not None:
-            return _refusal(op, refused.value if refused else op.ptr)
+        irregular = next((p for _, p in form.pieces if p not in wraps.values()), None)
+        if form.base is None or irregular is not None:
+            return _refusal(op, irregular.value if irregular else op.ptr)
         lengths = shape_of(op.ptr.type)
         mask = bounds_of(self.forms, op.mask, len(lengths))
         return self._block(op, form, wraps, mask)
@@ -218,8 +218,8 @@ class BlockFinder:
 
 
 def _wraps_of(form: Affine) -> dict[int, Piece]:
-    """The pieces that are consecutive numbers along one axis, which nothing else changes along,
-    modulo a number; by axis."""
+    """The pieces that are wraps: remainders of consecutive integers along one axis, along which
+    nothing else varies; by axis."""
     found: dict[int, Piece] = {}
     for _, piece in form.pieces:
         axes = [(own, axis) for own, axis in enumerate(piece.axes) if axis is not None]
@@ -228,8 +228,8 @@ def _wraps_of(form: Affine) -> dict[int, Piece]:
             continue
         ((own, axis),) = axes
         others = [p for _, p in form.pieces if p is not piece and axis in p.axes]
-        alone = not others and not form.strides[axis] and not dividend.pieces
-        if alone and dividend.strides[own].constant == 1:
+        only = not others and not form.strides[axis] and not dividend.pieces
+        if only and dividend.strides[own].constant == 1:
             found[axis] = piece
     return found
 
@@ -239,9 +239,9 @@ def _wraps_of(form: Affine) -> dict[int, Piece]:
 _WORDS = {
     Reason.POINTERS: "the pointers are not offsets from one base",
     Reason.LOADED: "the index is loaded from memory",
-    Reason.DIVIDED: "the index is a quotient, or a remainder that is no wrap of one axis",
-    Reason.CHOSEN: "the index is chosen element by element",
-    Reason.CARRIED: "control flow gives the index, and not by equal steps",
+    Reason.DIVIDED: "the index is a quotient, or a remainder that is not a wrap of one axis",
+    Reason.CHOSEN: "the index is selected element by element",
+    Reason.CARRIED: "the index depends on control flow other than increments by equal steps",
     Reason.FLOAT: "the index is computed as a float",
     Reason.COMPUTED: "the index is not a sum of axes times strides",
 }
@@ -255,14 +255,14 @@ _REASONS: tuple[tuple[tuple[type[Op], ...], Reason], ...] = (
 
 
 def _refusal(op: Access, value: Value) -> Refusal:
-    reason = Reason.POINTERS if _points(value) else _reason(value)
+    reason = Reason.POINTERS if _is_pointer(value) else _reason(value)
     line = value.op.loc.line if value.op is not None and value.op.loc is not None else 0
     here = op.loc.line if op.loc is not None else 0
     at = f" (line {line})" if line and line != here else ""
     return Refusal(op, value, reason, _WORDS[reason] + at)
 
 
-def _points(value: Value) -> bool:
+def _is_pointer(value: Value) -> bool:
     return isinstance(element_of(value.type), Pointer)
 
 

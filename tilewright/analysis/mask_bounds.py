@@ -1,14 +1,15 @@
-"""A mask as bounds along its axes, conditions, and what is neither.
+"""Decomposition of a mask into bounds along its axes, conditions, and a residual.
 
-A mask is taken apart where `and` joins it. A conjunct is
+The mask is split into the conjuncts of `and`. A conjunct is
 
-- a *bound*, where it compares integers of which the difference changes along one axis, by a number:
-  `begin + i < n` says `i < n - begin` of the place `i` along that axis;
-- a *condition*, where it is the same for all elements;
+- a *bound* if it compares integers whose difference varies along one axis, with a constant stride:
+  `begin + i < n` is the bound `i < n - begin` of the index `i` along that axis;
+- a *condition* if it is uniform;
 - *residual* otherwise: a comparison of two axes (causal masks), a loaded mask, `or`.
 
-Descriptors and block pointers check both ends of an axis in one comparison, `x < max(n, 0)` of
-unsigned numbers; that is read as `0 <= x < n`, x signed.
+Tensor descriptors and block pointers check both bounds of an axis with one unsigned comparison,
+`x < max(n, 0)`, which is interpreted as `0 <= x < n` with a signed x. Linear in the number of
+conjuncts; the IR is not modified.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.analysis.affine_form import Affine, Axes, moved, sum_of
+from tilewright.analysis.affine_form import Affine, Axes, over_axes, sum_of
 from tilewright.analysis.polynomial import Polynomial, Term
 from tilewright.analysis.ranges import type_range
 from tilewright.ir.core import Value
@@ -31,11 +32,12 @@ _INVERSE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "e
 
 @dataclass(frozen=True, slots=True)
 class Conjunct:
-    """A tile of i1 that is a part of a mask.
+    """A conjunct of a mask.
 
     Attributes:
-        value: the tile.
-        axes: for each of its axes that of the mask which runs along it; None for one of length 1.
+        value: an i1 scalar or tile.
+        axes: for each axis of the tile, the corresponding axis of the mask; None for an axis of
+            length 1.
     """
 
     value: Value
@@ -44,15 +46,16 @@ class Conjunct:
 
 @dataclass(slots=True)
 class MaskBounds:
-    """What a mask says; see the module.
+    """A decomposed mask; see the module docstring.
 
     Attributes:
-        lower, upper: by axis; the place of an element that is touched is at least, or below, each.
-        conditions: scalars of i1, or tiles of it of which all elements are equal.
-        residual: the conjuncts that are neither.
+        lower, upper: for each axis, the inclusive lower and exclusive upper bounds of the index of
+            elements where the mask is true.
+        conditions: i1 scalars, or uniform i1 tiles.
+        residual: the conjuncts that are neither bounds nor conditions.
         never: whether the mask is false everywhere.
-        assumed: integers that bounds take to be what their sums and products give.
-        read_signed: the same of unsigned ones, read as signed numbers of their width.
+        assumed: integers that are assumed to be computed without wrapping.
+        read_signed: unsigned integers that are assumed to equal signed ones of the same width.
     """
 
     lower: list[list[Polynomial]]
@@ -65,11 +68,11 @@ class MaskBounds:
 
 
 def bounds_of(forms: AffineForms, mask: Value | None, rank: int) -> MaskBounds:
-    """What a mask of this rank says of the elements where it is true.
+    """Decompose a mask of this rank.
 
     Args:
-        forms: those of its function, found through scalars.
-        mask: None where all elements are touched.
+        forms: the affine forms of its function, with `through_scalars`.
+        mask: the mask; None if it is true for all elements.
     """
     found = MaskBounds([[] for _ in range(rank)], [[] for _ in range(rank)])
     work = [Conjunct(mask, tuple(range(rank)))] if mask is not None else []
@@ -81,14 +84,14 @@ def bounds_of(forms: AffineForms, mask: Value | None, rank: int) -> MaskBounds:
         seen.add((conjunct.value, conjunct.axes))
         parts = _parts(conjunct)
         if parts is None:
-            _take(found, forms, conjunct, rank)
+            _add_conjunct(found, forms, conjunct, rank)
         else:
             work += reversed(parts)
     return found
 
 
 def _parts(conjunct: Conjunct) -> list[Conjunct] | None:
-    """The conjuncts that one consists of; None where it is one itself."""
+    """The conjuncts of an `and`, or the operand of a view; None for any other op."""
     op, axes = conjunct.value.op, conjunct.axes
     if isinstance(op, arith.And):
         return [Conjunct(op.lhs, axes), Conjunct(op.rhs, axes)]
@@ -105,8 +108,8 @@ def _parts(conjunct: Conjunct) -> list[Conjunct] | None:
     return [Conjunct(op.src, tuple(own))]
 
 
-def _take(found: MaskBounds, forms: AffineForms, conjunct: Conjunct, rank: int) -> None:
-    """Add a conjunct that is not taken apart."""
+def _add_conjunct(found: MaskBounds, forms: AffineForms, conjunct: Conjunct, rank: int) -> None:
+    """Add a conjunct that is not decomposed further."""
     value = conjunct.value
     number = arith.constant_value(value)
     if number is not None:
@@ -124,9 +127,9 @@ def _take(found: MaskBounds, forms: AffineForms, conjunct: Conjunct, rank: int) 
 def _compares_axis(
     found: MaskBounds, forms: AffineForms, compared: _Comparison, axes: Axes, rank: int
 ) -> bool:
-    """Add a comparison where it is a bound."""
+    """Add a comparison if it is a bound. Returns whether it is."""
     x, y, predicate = compared
-    places = _inverse(axes, rank)
+    own_axes = _inverse(axes, rank)
     if predicate == "gt" and not _is_signed(x):
         x, y, predicate = y, x, "lt"
     if predicate == "lt" and not _is_signed(x):
@@ -136,11 +139,11 @@ def _compares_axis(
             least, most = forms.bounds(index, shape_of(x.type))
             if not _fits_signed(least, most, x):
                 found.read_signed = (*found.read_signed, x)
-            above = moved(index, places)
-            below = moved(sum_of(index, limit, -1), places)
+            above = over_axes(index, own_axes)
+            below = over_axes(sum_of(index, limit, -1), own_axes)
             return _bound(found, below, "lt") and (least >= 0 or _bound(found, above, "ge"))
     difference = sum_of(forms.exactly(x), forms.exactly(y), -1)
-    return _bound(found, moved(difference, places), predicate)
+    return _bound(found, over_axes(difference, own_axes), predicate)
 
 
 def _is_signed(value: Value) -> bool:
@@ -148,8 +151,8 @@ def _is_signed(value: Value) -> bool:
 
 
 def _limit_of_both_ends(forms: AffineForms, limit: Value) -> Affine | None:
-    """The limit n of an unsigned comparison `x < n` that means `0 <= x < n` of signed numbers, as
-    n is below half of what the type holds; of `max(n, 0)`, n."""
+    """The limit n of an unsigned comparison `x < n` that is equivalent to the signed `0 <= x < n`,
+    because n is below half of the range of its type; for `max(n, 0)`, n. None otherwise."""
     form = forms.exactly(limit)
     low, high = forms.bounds(form, shape_of(limit.type))
     if low < 0 or high > type_range(limit)[1] // 2:
@@ -170,7 +173,7 @@ def _fits_signed(low: int, high: int, value: Value) -> bool:
 
 
 def _inverse(axes: Axes, rank: int) -> Axes:
-    """For each axis of the mask that of the conjunct which runs along it."""
+    """For each axis of the mask, the corresponding axis of the conjunct."""
     return tuple(axes.index(a) if a in axes else None for a in range(rank))
 
 
@@ -179,7 +182,8 @@ def _varying(form: Affine, axes: Axes) -> list[bool]:
 
 
 def _comparison(value: Value) -> _Comparison | None:
-    """The integers that a conjunct compares, and how; through `not`."""
+    """The operands and the predicate of an integer comparison, possibly negated; None for other
+    values."""
     op, inverted = value.op, False
     while isinstance(op, arith.Xor) and arith.constant_value(op.rhs) is True:
         op, inverted = op.lhs.op, not inverted
@@ -191,7 +195,7 @@ def _comparison(value: Value) -> _Comparison | None:
 
 
 def _bound(found: MaskBounds, difference: Affine, predicate: str) -> bool:
-    """Add `difference <predicate> 0` where it is a bound."""
+    """Add `difference <predicate> 0` if it is a bound. Returns whether it is."""
     varying = [axis for axis in range(len(difference.strides)) if difference.varies(axis)]
     if len(varying) != 1 or difference.pieces:
         return False
@@ -207,7 +211,7 @@ def _bound(found: MaskBounds, difference: Affine, predicate: str) -> bool:
         below, least = (None if b is None else -b + 1 for b in (least, below))
     divided = [None if b is None else _divided(b, step) for b in (least, below)]
     if any(
-        given is not None and b is None for given, b in zip((least, below), divided, strict=True)
+        bound is not None and b is None for bound, b in zip((least, below), divided, strict=True)
     ):
         return False
     for known, bound in zip((found.lower[axis], found.upper[axis]), divided, strict=True):
@@ -218,7 +222,8 @@ def _bound(found: MaskBounds, difference: Affine, predicate: str) -> bool:
 
 
 def _divided(bound: Polynomial, step: int) -> Polynomial | None:
-    """`step * i < bound`, or `>= bound`, as a bound of i; None where `step` divides it not."""
+    """The bound of i that is equivalent to `step * i < bound`, or `>= bound`; None if `step` does
+    not divide a symbolic bound."""
     if step == 1:
         return bound
     if bound.constant is not None:

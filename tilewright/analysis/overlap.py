@@ -1,9 +1,9 @@
-"""Whether two accesses touch the same memory, as far as that is simple to decide.
+"""Overlap of two blocks of memory.
 
-    overlap(fn, a, b)    # of two blocks: SAME, DISJOINT or POSSIBLE
+    overlap(fn, a, b)    # SAME, DISJOINT or POSSIBLE
 
-Both are taken at one moment: in one program, and in the present iteration of each loop around them.
-Whether an access meets itself in another iteration or program is another question.
+The result holds within one program and one iteration of each enclosing loop. It says nothing about
+accesses of different iterations or programs. Linear in the number of axes.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tilewright.ir.core import Function
 
 
 class Overlap(Enum):
-    """How the memory of two accesses lies."""
+    """The relation of the memory of two accesses."""
 
-    SAME = "same"  # they touch the same elements, each at the same place of its tile
-    DISJOINT = "disjoint"  # no byte is touched by both
-    POSSIBLE = "possible"  # nothing is known
+    SAME = "same"  # the same elements, at equal indices of the two tiles
+    DISJOINT = "disjoint"  # no byte in common
+    POSSIBLE = "possible"  # unknown
 
 
 def overlap(fn: Function, a: Block, b: Block) -> Overlap:
-    """How the memory of two blocks of the function lies.
+    """The relation of the memory of two blocks of the function.
 
-    Blocks of arguments in different ``alias`` classes are disjoint, as are blocks on one base of
-    which the distance and all strides are numbers that keep them apart.
+    Blocks of arguments in different ``alias`` classes are disjoint, and so are blocks with the same
+    base if their distance and strides are constants that imply it.
     """
     if a.never or b.never or not may_overlap(fn, a.op.ptr, b.op.ptr):
         return Overlap.DISJOINT
@@ -60,7 +60,7 @@ def _are_apart(a: Block, b: Block) -> bool:
 
 
 def _first(block: Block) -> Polynomial | None:
-    """Where the first element of the box is, in elements from the base."""
+    """The offset of the first element of the box from the base, in elements; None with wraps."""
     if any(axis.wrap is not None for axis in block.axes):
         return None
     total = block.offset
@@ -74,7 +74,8 @@ def _strides(block: Block) -> list[int]:
 
 
 def _span(block: Block) -> tuple[int, int] | None:
-    """The least and the greatest distance of an element from the first; None if not numbers."""
+    """The minimum and maximum distance of an element from the first one, in elements; None if they
+    are not constant."""
     low = high = 0
     for axis in block.axes:
         if axis.extent > 1:

@@ -1,4 +1,8 @@
-"""What a pointer consists of, and which pointers may meet."""
+"""Decomposition of canonical pointers, and alias analysis of pointers.
+
+Input: tile IR after `passes/canonicalize_pointers.py` for `split_pointer`; any IR for `base_of` and
+`may_overlap`. Each query follows one chain of definitions. The IR is not modified.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,9 @@ class PointerParts(NamedTuple):
     """A pointer as base + uniform + varying, in elements.
 
     Attributes:
-        base: a scalar pointer, such as a function's argument; or a tile of pointers of which
-            nothing is known.
-        uniform: a scalar i64 that is added for all elements; None for 0.
+        base: a scalar pointer, such as a function's argument; or a tile of pointers of unknown
+            origin.
+        uniform: a scalar i64 that is added to all elements; None for 0.
         varying: a tile of integers, each sign-extended (zero-extended when unsigned); None for 0.
     """
 
@@ -26,13 +30,13 @@ class PointerParts(NamedTuple):
 
 
 def split_pointer(pointer: Value) -> PointerParts:
-    """The parts of a pointer in the form that `passes/canonicalize_pointers.py` leaves.
+    """The parts of a pointer in the canonical form of `passes/canonicalize_pointers.py`.
 
         addptr(splat(addptr(base, uniform)), varying)
 
-    Any of the three ops may be missing, and there may be a hint around all. A pointer in another
-    form is its own base. Bools are accessed as bytes, through pointers that are cast: a cast to
-    elements of the same size changes no part.
+    Each of the three ops is optional, and a hint may wrap the whole form. A pointer in any other
+    form is its own base. Casts between pointers to elements of the same size are ignored: bools are
+    accessed as bytes, through such casts.
     """
     varying: Value | None = None
     if isinstance(pointer.op, arith.Hint) and isinstance(pointer.type, Tile):
@@ -51,7 +55,7 @@ def split_pointer(pointer: Value) -> PointerParts:
 
 
 def _uncast(pointer: Value) -> Value:
-    """What was cast to this pointer, as far as elements keep their size."""
+    """The pointer without casts that preserve the element size."""
     op = pointer.op
     while _is_pointer_cast(op) and _element_bytes(op.operands[0]) == _element_bytes(pointer):
         pointer = op.operands[0]
@@ -70,8 +74,7 @@ def _element_bytes(pointer: Value) -> int:
 
 
 def base_of(pointer: Value) -> Value:
-    """The value that the pointer was computed from, in whatever form, by changes of offset and
-    shape alone."""
+    """The pointer from which this one is computed by offsets, views and casts, in any form."""
     op = pointer.op
     while isinstance(op, memory.AddPtr | View) or _is_pointer_cast(op):
         pointer = op.operands[0]
@@ -80,9 +83,9 @@ def base_of(pointer: Value) -> Value:
 
 
 def may_overlap(fn: Function, a: Value, b: Value) -> bool:
-    """Whether what the two pointers (or tiles of them) point to may share a byte.
+    """Whether the memory of two pointers, or tiles of pointers, may overlap.
 
-    They may not where they come from arguments whose ``alias`` classes differ.
+    It does not if their bases are arguments with different ``alias`` classes.
     """
     classes = [_alias_class(fn, base_of(pointer)) for pointer in (a, b)]
     return None in classes or classes[0] == classes[1]

@@ -4,9 +4,10 @@
     two_rows.text(names)                    # "2*row*stride + 16"
     two_rows.value({row: 3, stride: 100})   # 616
 
-The unknowns are `Atom`s: scalar SSA values (each the integer that its type reads), tiles of which
-all elements are equal, and the number of the present iteration of a loop. Polynomials do not
-wrap; whether the arithmetic of the kernel does is the business of whoever makes one of it.
+The unknowns are `Atom`s: scalar SSA values (as the integer that its type represents), uniform
+tiles, and iteration numbers of loops. Polynomials do not wrap; their creator must account for
+wrapping of the kernel's arithmetic. Sums are linear in the number of terms, products in that of
+pairs of terms.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Range = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """How often the body of a `for` ran before the present iteration: 0, 1, 2, …"""
+    """The iteration number of a `for`: 0, 1, 2, …"""
 
     loop: For
 
@@ -33,14 +34,14 @@ Atom = Value | Iteration
 
 
 class Term(NamedTuple):
-    """`coefficient` times the product of `factors`, of which one may stand several times."""
+    """`coefficient` times the product of `factors`, which may contain an atom several times."""
 
     coefficient: int
     factors: tuple[Atom, ...]
 
 
 def _key(factors: tuple[Atom, ...]) -> Hashable:
-    """Equal for products that differ in the order of their factors only."""
+    """A key of a product that does not depend on the order of its factors."""
     if len(factors) < 2:
         return factors
     counts: dict[Atom, int] = {}
@@ -50,10 +51,7 @@ def _key(factors: tuple[Atom, ...]) -> Hashable:
 
 
 class Polynomial:
-    """An immutable sum of terms, in the order in which they were first added.
-
-    Two polynomials are equal where they have the same terms in whatever order.
-    """
+    """An immutable sum of terms, in insertion order, which does not affect equality."""
 
     __slots__ = ("_terms",)
 
@@ -73,13 +71,13 @@ class Polynomial:
 
     @staticmethod
     def of(what: Atom | int) -> Polynomial:
-        """The polynomial that is one number or one unknown."""
-        made = Polynomial()
+        """The polynomial of a constant or of a single unknown."""
+        polynomial = Polynomial()
         if not isinstance(what, int):
-            made._terms[(what,)] = Term(1, (what,))
+            polynomial._terms[(what,)] = Term(1, (what,))
         elif what:
-            made._terms[()] = Term(what, ())
-        return made
+            polynomial._terms[()] = Term(what, ())
+        return polynomial
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -87,7 +85,7 @@ class Polynomial:
 
     @property
     def constant(self) -> int | None:
-        """The number that it is; None where it has unknowns."""
+        """Its value if it is constant; None otherwise."""
         if not self._terms:
             return 0
         alone = self._terms.get(())
@@ -95,17 +93,18 @@ class Polynomial:
 
     @property
     def alone(self) -> Term | None:
-        """Its only term; None where it has none or several."""
+        """Its only term; None if it does not have exactly one."""
         return next(iter(self._terms.values())) if len(self._terms) == 1 else None
 
     def fits(self, terms: int, coefficient: int) -> bool:
-        """Whether it has no more terms than this, and no larger coefficients."""
+        """Whether it has at most `terms` terms, with coefficients of at most `coefficient` in
+        magnitude."""
         if len(self._terms) > terms:
             return False
         return all([abs(t.coefficient) <= coefficient for t in self._terms.values()])
 
     def atoms(self) -> Iterator[Atom]:
-        """Its unknowns, each once."""
+        """Its distinct unknowns."""
         yield from dict.fromkeys(f for term in self._terms.values() for f in term.factors)
 
     def __bool__(self) -> bool:
@@ -163,7 +162,7 @@ class Polynomial:
         )
 
     def coefficient(self, atom: Atom) -> Polynomial | None:
-        """What the unknown is multiplied by; None where it occurs squared."""
+        """The coefficient of an unknown; None if the polynomial is not linear in it."""
         found: list[Term] = []
         for term in self._terms.values():
             rest = _without(term.factors, (atom,))
@@ -174,7 +173,7 @@ class Polynomial:
         return Polynomial(found)
 
     def divided_by(self, divisor: Term) -> tuple[Polynomial, Polynomial]:
-        """The sum of the terms that are multiples of the divisor, divided by it, and the rest."""
+        """The quotient of the terms that are multiples of the divisor, and the other terms."""
         quotient: list[Term] = []
         rest: list[Term] = []
         for term in self._terms.values():
@@ -186,7 +185,8 @@ class Polynomial:
         return Polynomial(quotient), Polynomial(rest)
 
     def replaced(self, replacement: Callable[[Atom], Polynomial | None]) -> Polynomial:
-        """The polynomial with unknowns replaced by polynomials; None leaves one as it is."""
+        """Substitute polynomials for unknowns; those for which `replacement` returns None
+        remain."""
         found = {atom: new for atom in self.atoms() if (new := replacement(atom)) is not None}
         if not found:
             return self
@@ -199,12 +199,12 @@ class Polynomial:
         return total
 
     def value(self, numbers: Mapping[Atom, int]) -> int:
-        """The number that it is for these numbers of its unknowns."""
+        """Its value for given values of its unknowns."""
         return sum(t.coefficient * prod(numbers[f] for f in t.factors) for t in self.terms)
 
     def bounds(self, range_of: Callable[[Atom], Range]) -> Range:
-        """Bounds of its value, both inclusive, from those of its unknowns. They are exact where
-        no unknown is in two terms or twice in one."""
+        """Inclusive bounds of its value, given those of its unknowns, by interval arithmetic. They
+        are exact if no unknown occurs more than once."""
         low = high = 0
         for coefficient, factors in self._terms.values():
             ends = (coefficient, coefficient)
@@ -215,7 +215,7 @@ class Polynomial:
         return low, high
 
     def text(self, name: Callable[[Atom], str]) -> str:
-        """As one writes it: `2*row*stride - 16`."""
+        """The text form, such as `2*row*stride - 16`."""
         whole = ""
         for coefficient, factors in self._terms.values():
             size = abs(coefficient)
@@ -229,7 +229,7 @@ class Polynomial:
 
 
 def _without(factors: tuple[Atom, ...], taken: tuple[Atom, ...]) -> tuple[Atom, ...] | None:
-    """The factors but for those taken away; None where one of these is missing."""
+    """The factors without those in `taken`; None if one of these is missing."""
     left = list(factors)
     for factor in taken:
         if factor not in left:

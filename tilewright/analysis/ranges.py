@@ -1,4 +1,8 @@
-"""Bounds of integer values, for proofs that a sum does not overflow."""
+"""Integer range analysis by interval arithmetic, for proofs that a sum does not overflow.
+
+Ranges are computed on demand, through at most `MAX_DEPTH` definitions, so that a query takes
+bounded time. They are sound for wrapping arithmetic. The IR is not modified.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +18,17 @@ Range = tuple[int, int]
 OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, int], Range | None]
 
-# Beyond this many ops back, a value may be anything of its type.
+# The maximum number of definitions to look through; beyond, the range is that of the type.
 MAX_DEPTH = 12
 
 _RULES: dict[type[Op], _Rule[Any]] = {}
 
 
 def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
-    """The smallest and the largest number that any element may be, both inclusive.
+    """The minimum and maximum of the elements of an integer value, both inclusive.
 
-    Exact arithmetic is assumed nowhere: where the bounds of an op's result pass those of its type,
-    the result may be anything of the type. Takes integers only.
+    If the computed bounds of a result exceed those of its type, the arithmetic may wrap, and the
+    range is that of the type.
     """
     limits = type_range(value)
     found = None
@@ -52,13 +56,13 @@ def type_range(value: Value) -> Range:
 
 
 def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
-    """Whether the exact sum of the values is surely within the bounds."""
+    """Whether the exact sum of the values is known to be within the bounds."""
     bounds = [value_range(v) for v in values]
     return sum(b[0] for b in bounds) >= low and sum(b[1] for b in bounds) <= high
 
 
 def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
-    """A `for` counts from its start to below its stop, by steps."""
+    """The range of the induction variable of a `for`; None for other arguments of regions."""
     loop = region.parent
     if not isinstance(loop, control.For) or value.index != 0:
         return None
@@ -164,7 +168,7 @@ def _max(op: arith.Max, depth: int) -> Range | None:
 
 @_rule(arith.IntDiv)
 def _idiv(op: arith.IntDiv, depth: int) -> Range | None:
-    """A quotient is no larger than its dividend; x // 0 is 0."""
+    """For operands that are not negative; x // 0 is 0."""
     a, b = _bounds(op, depth)
     if a[0] < 0 or b[0] < 0:
         return None
@@ -174,7 +178,8 @@ def _idiv(op: arith.IntDiv, depth: int) -> Range | None:
 
 @_rule(arith.Rem)
 def _rem(op: arith.Rem, depth: int) -> Range | None:
-    """A remainder has the dividend's sign and is below the divisor; x % 0 is 0."""
+    """A remainder has the sign of the dividend, and is less than the divisor in magnitude; x % 0 is
+    0."""
     a, b = _bounds(op, depth)
     size = max(abs(b[0]), abs(b[1]), 1) - 1
     return max(min(a[0], 0), -size), min(max(a[1], 0), size)
@@ -182,7 +187,7 @@ def _rem(op: arith.Rem, depth: int) -> Range | None:
 
 @_rule(arith.And)
 def _and(op: arith.And, depth: int) -> Range | None:
-    """Not above an operand that has no sign bit."""
+    """At most the smallest operand that is not negative."""
     highs = [bounds[1] for bounds in _bounds(op, depth) if bounds[0] >= 0]
     return (0, min(highs)) if highs else None
 

@@ -1,17 +1,18 @@
-"""Whether anything needs the elements of a load that an index modulo a length brings in.
+"""Whether the wrapped elements of a load, those with an index modulo a length, are dead.
 
-A product may load rows `(pid * 64 + i) % M`, so that all of them lie in the matrix, and store only
-those below M. The others are computed with for nothing: what they are loaded from does not matter,
-and neither does whether they are loaded. Then the wrap may be dropped, and rows from M on be filled
-with anything.
+A matrix product may load the rows `(pid * 64 + i) % M`, which are all in bounds, and store only the
+rows below M. The results of the wrapped rows are dead, so that it does not matter which memory they
+are loaded from, or whether they are loaded. The wrap may then be dropped, and the rows from M on be
+filled with any values.
 
     finder = BlockFinder()
     block = finder.of(load)
     wrap_is_needed(finder, block, block.axes[0])     # False
 
-Each op between the load and a store must keep elements of different index apart, which its index
-maps say: elementwise ops, changes of shape, products along the axes of the result, reductions along
-another axis. Loops and branches pass elements on.
+The analysis follows the elements forward from the load to stores, by the index maps of ops. Each op
+must map an element of the operand to elements of the result with the same index along the axis:
+elementwise ops, views, products along the axes of the result, reductions along another axis. Loops
+and branches are followed. Linear in the number of (value, axis) pairs; the IR is not modified.
 """
 
 from __future__ import annotations
@@ -24,21 +25,22 @@ from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along
 from tilewright.ops import control, memory
 
-Place = tuple[Value, int]  # a tile, and its axis on which the elements lie
+Place = tuple[Value, int]  # a tile, and its axis along which the elements are followed
 
 
 def wrap_is_needed(finder: BlockFinder, block: Block, axis: BlockAxis) -> bool:
-    """Whether elements with an index from `axis.wrap` on reach anything that is stored.
+    """Whether elements with an index of `axis.wrap` or above are live.
 
     Args:
-        block: of a load.
-        axis: one of its axes with a wrap.
+        finder: for the blocks of stores.
+        block: the block of a load.
+        axis: an axis of the block that has a wrap.
     """
     assert axis.wrap is not None
     assert axis.tile_axis is not None
     if not isinstance(block.op, memory.Load):
         return True
-    limit = axis.wrap - axis.begin  # elements from this place on
+    limit = axis.wrap - axis.begin  # the first wrapped index within the tile
     work: list[Place] = [(block.op.result, axis.tile_axis)]
     seen = set(work)
     while work:
@@ -60,14 +62,15 @@ def _uses(value: Value) -> Iterator[tuple[Op, int]]:
 def _follow(
     finder: BlockFinder, op: Op, position: int, axis: int, limit: Polynomial
 ) -> list[Place] | None:
-    """Where elements of an operand go, or () where they end; None where they may matter.
+    """The tiles that contain the elements of an operand next; [] if they are dead, None if they may
+    be live.
 
     Args:
-        position: which operand.
-        axis: its axis.
+        position: the index of the operand.
+        axis: the axis of the operand.
     """
     if isinstance(op, memory.Store):
-        ends = position == 1 and not _keeps(finder, op, axis, limit)
+        ends = position == 1 and not _may_store(finder, op, axis, limit)
         return [] if ends else None
     if isinstance(op, control.For | control.Yield):
         return _through_control(op, position, axis, limit)
@@ -85,8 +88,8 @@ def _follow(
     return places
 
 
-def _keeps(finder: BlockFinder, store: memory.Store, axis: int, limit: Polynomial) -> bool:
-    """Whether a store may write an element whose place is the limit or above."""
+def _may_store(finder: BlockFinder, store: memory.Store, axis: int, limit: Polynomial) -> bool:
+    """Whether a store may write an element whose index is the limit or above."""
     block = finder.of(store)
     if not isinstance(block, Block):
         return True
@@ -98,11 +101,11 @@ def _keeps(finder: BlockFinder, store: memory.Store, axis: int, limit: Polynomia
 def _through_control(
     op: control.For | control.Yield, position: int, axis: int, limit: Polynomial
 ) -> list[Place] | None:
-    """To the next iteration, and out of a loop or a branch."""
+    """Follow loop-carried values to the next iteration, and yielded values to results."""
     loop = op if isinstance(op, control.For) else op.parent_op()
     if isinstance(loop, control.If):
         return [(loop.results[position], axis)]
-    if not isinstance(loop, control.For) or any(_is_of(atom, loop) for atom in limit.atoms()):
+    if not isinstance(loop, control.For) or any(_varies_in(atom, loop) for atom in limit.atoms()):
         return None
     carried = position - 3 if isinstance(op, control.For) else position
     if carried < 0:
@@ -110,8 +113,8 @@ def _through_control(
     return [(loop.body.args[carried + 1], axis), (loop.results[carried], axis)]
 
 
-def _is_of(atom: Atom, loop: control.For) -> bool:
-    """Whether a scalar may be another one in the next iteration of the loop."""
+def _varies_in(atom: Atom, loop: control.For) -> bool:
+    """Whether a scalar may vary between iterations of the loop."""
     if isinstance(atom, Iteration):
         return atom.loop is loop or any(inner is atom.loop for inner in loop.walk())
     return atom.region is not None and atom.region.is_within(loop.body)

@@ -1,1 +1,1 @@
-"""Layouts: which element of a tile lies where, as linear maps over GF(2). See `linear.py`."""
+"""Layouts: the location of each element of a tile, as linear maps over GF(2). See `linear.py`."""

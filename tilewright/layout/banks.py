@@ -1,13 +1,14 @@
-"""Shared memory banks: the cost of an access by a warp.
+"""Shared memory banks: the number of wavefronts of an access of a warp.
 
 Memory is a sequence of words of `bank_bytes`, distributed over `banks` banks round-robin; a *line*
-is one word of each bank. In one *wavefront* each bank delivers one word, to all lanes that access
-it. The access of a warp is first split into groups of consecutive lanes that access at most one
-line together (all 32 lanes for vectors of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes), and each
-group takes as many wavefronts as the most contended bank has distinct words to deliver.
+is one word of each bank. In one *wavefront*, each bank delivers one word, to all lanes that access
+it. The access of a warp is split into groups of consecutive lanes that access at most one line
+together (all 32 lanes for vectors of up to 4 bytes, 16 for 8 bytes, 8 for 16 bytes), and a group
+takes as many wavefronts as the most contended bank has distinct words to deliver.
 
-The addresses of a group's lanes are linear, so that every used bank serves equally many words, and
-adding a register or a warp by xor changes nothing. The count therefore follows from two ranks.
+The addresses of a group's lanes form a linear space, so that every accessed bank has the same
+number of distinct words, and an xor with a register's or a warp's offset does not change that
+number. It is therefore determined by two ranks.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from tilewright.layout.linear import LANE, LinearLayout, log2
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The banks, and the elements that are to lie in them.
+    """The geometry of shared memory, and the element size.
 
     Attributes:
         element_bits: the size of an element: 8, 16, 32 or 64.
         banks: the number of banks.
         bank_bytes: the size of a word.
-        max_vector_bytes: the most that one lane loads or stores at once.
+        max_vector_bytes: the maximum size of one load or store of a lane.
     """
 
     element_bits: int
@@ -36,7 +37,9 @@ class Memory:
 
     def __post_init__(self) -> None:
         if self.element_bits not in (8, 16, 32, 64):
-            raise ValueError(f"elements have 8, 16, 32 or 64 bits in memory: {self.element_bits}")
+            raise ValueError(
+                f"the element size must be 8, 16, 32 or 64 bits, not {self.element_bits}"
+            )
 
     @property
     def element_bytes(self) -> int:
@@ -64,17 +67,20 @@ class Memory:
 
 
 def lane_wavefronts(offsets: LinearLayout, vector: int, memory: Memory) -> int:
-    """The wavefronts of one access of `vector` elements a lane, from the offsets they start at.
+    """The number of wavefronts of one access of `vector` elements per lane.
 
-    `offsets` maps (…, lane, …) to the offset in elements; only its lanes matter.
+    Args:
+        offsets: (…, lane, …) -> the offset of the access, in elements. Only its lane bases matter.
+        vector: elements per lane, a power of two.
+        memory: the geometry of shared memory.
     """
     lanes = offsets.bases(LANE)
     vector_bits = log2(vector)
     group = min(len(lanes), memory.group_bits(vector_bits))
     size = log2(memory.element_bytes)
-    # Byte addresses of everything that a group touches, then the words that these are in.
-    touched = [lane << size for lane in lanes[:group]] + gf2.units(vector_bits + size)
-    words = [address >> log2(memory.bank_bytes) for address in touched]
+    # A basis of the byte addresses that a group accesses, and of their words.
+    accessed = [lane << size for lane in lanes[:group]] + gf2.units(vector_bits + size)
+    words = [address >> log2(memory.bank_bytes) for address in accessed]
     conflicts = gf2.rank(words) - gf2.rank(word & (memory.banks - 1) for word in words)
     return 1 << (len(lanes) - group + conflicts)
 
@@ -88,9 +94,14 @@ def wavefronts(
     banks: int = 32,
     bank_bytes: int = 4,
 ) -> int:
-    """The wavefronts in which a warp loads or stores `vector` consecutive elements a lane.
+    """The number of wavefronts in which a warp loads or stores `vector` consecutive elements per
+    lane.
 
-    `registers` says which elements lanes hold, `shared` where (at which offset) elements lie.
+    Args:
+        registers: the register layout, (register, lane, …) -> element.
+        shared: the layout of shared memory, offset -> element.
+        element_bits: the element size.
+        vector: elements per lane, a power of two.
     """
     memory = Memory(element_bits, banks, bank_bytes)
     return lane_wavefronts(registers.invert_and_compose(shared), vector, memory)

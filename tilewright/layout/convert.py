@@ -1,17 +1,17 @@
-"""How a tile moves from one layout to another: a plan, as data, for any target to lower.
+"""Plans for the conversion of a tile from one layout to another, as data, for any target to lower.
 
 `plan(src, dst, element_bits)` returns the cheapest of
 
-    Identity     nothing to do: each register already holds what it should
-    Registers    renumber registers; no thread needs anything from another
-    Shuffles     words move between the lanes of each warp (`shuffles.py`)
-    Shared       through shared memory, in a layout made for the purpose (`swizzle.py`)
+    Identity     no code: each register already holds its element
+    Registers    renumber registers; no communication between threads
+    Shuffles     move words between the lanes of each warp (`shuffles.py`)
+    Shared       store to and load from shared memory, in a swizzled layout (`swizzle.py`)
 
-Costs are in wavefronts of shared memory per warp. A shuffle occupies the same unit for as long as
-one wavefront, so they compare directly; selects run four times as fast. Shared memory costs its
-wavefronts, a quarter for each instruction, and barriers: between the stores and the loads, and
-before the memory may be used again. `WARP_BARRIERS` and `BLOCK_BARRIERS` are what waiting there is
-taken to cost, the only numbers here that are not counted but judged.
+Costs are in wavefronts of shared memory per warp. A shuffle occupies the same unit for as long as a
+wavefront, so that the two are comparable; selects have four times the throughput. The cost of
+shared memory is its wavefronts, a quarter for each instruction, and the barriers between stores and
+loads and before the memory is reused. `WARP_BARRIERS` and `BLOCK_BARRIERS` are estimates of the
+latency of these barriers; all other costs are exact counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Identity:
 
     @property
     def cost(self) -> float:
-        """Nothing."""
+        """No instructions."""
         return 0.0
 
 
@@ -47,24 +47,24 @@ class Registers:
 
     @property
     def cost(self) -> float:
-        """Nothing: registers are only renamed."""
+        """No instructions: registers are only renamed."""
         return 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Through shared memory: store, wait, load.
+    """Conversion through shared memory: store, barrier, load.
 
     Attributes:
         layout: offset in elements -> element of the tile (of the part that one block holds).
-        store: what threads of the source do.
-        load: what threads of the destination do.
+        store: the stores of the source's threads.
+        load: the loads of the destination's threads.
         copies: for each destination register, the loaded register that holds the same element.
-        idle_lanes, idle_warps: only threads whose lane and warp have none of these bits store; the
-            others hold copies.
-        warp_private: each warp loads only what it stored itself, so that waiting for its own lanes
-            is enough.
-        bytes: the memory that is needed.
+        idle_lanes, idle_warps: threads with any of these bits set in their lane or warp index hold
+            duplicates, and do not store.
+        warp_private: whether each warp only loads elements that it stored itself, so that a warp
+            barrier suffices.
+        bytes: the required shared memory.
     """
 
     layout: LinearLayout
@@ -116,9 +116,11 @@ def plan(
     bank_bytes: int = 4,
     max_vector_bytes: int = 16,
 ) -> Plan:
-    """The cheapest way from `src` to `dst`, two layouts of the same tile on the same threads.
+    """The cheapest conversion from `src` to `dst`, two layouts of the same tile on the same
+    threads.
 
-    ValueError if they are not, or if an element would have to change its block.
+    Raises:
+        ValueError: the tiles or threads differ, or an element would have to move between blocks.
     """
     memory = Memory(element_bits, banks, bank_bytes, max_vector_bytes)
     src, dst = src.select_ins(*HARDWARE), dst.select_ins(*HARDWARE)
@@ -133,24 +135,27 @@ def plan(
 
 
 def _check(src: LinearLayout, dst: LinearLayout) -> None:
-    """Whether a conversion exists."""
+    """Raise ValueError unless a conversion exists."""
     layouts = f"({src.signature()}) to ({dst.signature()})"
     if src.outs != dst.outs:
-        raise ValueError(f"a conversion keeps the tile's shape: {layouts}")
+        raise ValueError(f"a conversion must preserve the tile's shape: {layouts}")
     if any(src.in_bits(name) != dst.in_bits(name) for name in (LANE, WARP, BLOCK)):
-        raise ValueError(f"a conversion keeps the numbers of lanes, warps and blocks: {layouts}")
+        raise ValueError(
+            f"a conversion must preserve the numbers of lanes, warps and blocks: {layouts}"
+        )
     within = gf2.Span(_block_columns(src))
     if src.bases(BLOCK) != dst.bases(BLOCK) or any(c not in within for c in _block_columns(dst)):
         raise ValueError(f"elements cannot move between blocks: {layouts}")
 
 
 def _block_columns(layout: LinearLayout) -> tuple[int, ...]:
-    """The bases of everything within one block."""
+    """The bases of the indices within one block."""
     return (*layout.bases(REGISTER), *layout.bases(LANE), *layout.bases(WARP))
 
 
 def register_sources(src: LinearLayout, dst: LinearLayout) -> tuple[int, ...] | None:
-    """For each destination register the source register of the same thread, if there is one."""
+    """For each destination register, the source register of the same thread that holds its element;
+    None if another thread holds an element."""
     if any(src.bases(name) != dst.bases(name) for name in (LANE, WARP, BLOCK)):
         return None
     columns = gf2.solve_all(src.bases(REGISTER), dst.bases(REGISTER))

@@ -1,4 +1,4 @@
-"""Pictures of layouts: which register of which lane and warp holds each element, as text or SVG.
+"""Visualisation of layouts as text or SVG: the register, lane and warp that hold each element.
 
 >>> from tilewright.layout.families import blocked
 >>> print(table(blocked((2, 4), (1, 2), (2, 2), (1, 1), (1, 0))))
@@ -15,19 +15,20 @@ from itertools import groupby
 from tilewright.layout.linear import HARDWARE, LANE, OFFSET, REGISTER, WARP, LinearLayout
 
 CELL_WIDTH, CELL_HEIGHT = 64, 24
-# Successive lanes differ most when the hue moves on by the golden angle, in degrees.
+# The golden angle, in degrees, makes the hues of successive lanes most distinct.
 HUE_STEP = 137.508
 
 
 def _holders(layout: LinearLayout) -> Iterator[tuple[int, dict[str, int] | None]]:
-    """Each element in row-major order with its lowest holder, or None if it has none."""
+    """Each element in row-major order, with the lowest indices that hold it, or None."""
     lowest = layout.pseudo_invert()
     for element in range(1 << layout.total_out_bits):
         yield element, _indices(layout, lowest, element)
 
 
 def _label(layout: LinearLayout, indices: dict[str, int] | None) -> str:
-    """`w1l3r0`: initials and indices of the inputs that the layout has, the outermost first."""
+    """The label of a cell, such as `w1l3r0`: initials and indices of the inputs, outermost
+    first."""
     if indices is None:
         return "-"
     if OFFSET in indices:
@@ -37,7 +38,7 @@ def _label(layout: LinearLayout, indices: dict[str, int] | None) -> str:
 
 
 def _columns(layout: LinearLayout) -> int:
-    """The extent of the last dimension; earlier ones are drawn one below the other."""
+    """The extent of the last dimension; all others are drawn as rows."""
     return layout.shape[-1] if layout.shape else 1
 
 
@@ -80,20 +81,20 @@ def svg(layout: LinearLayout) -> str:
     return "\n".join((*parts, "</svg>\n"))
 
 
-# -- for pages ------------------------------------------------------------------------------------
+# -- inline SVG for HTML pages --------------------------------------------------------------------
 
-CORNER = (16, 24)  # most rows and columns that a picture shows element by element
-WHOLE_BITS, WHOLE_CELLS = 16, 1500  # of the largest tile that is shown whole, and its cells
+CORNER = (16, 24)  # the maximum number of rows and columns of `corner`
+WHOLE_BITS, WHOLE_CELLS = 16, 1500  # log2 of the largest tile, and the maximum cells, of `whole`
 WHOLE_WIDTH, WHOLE_HEIGHT = 560, 240  # pixels
 WIDE_CELL, LINE_CELL = 46, 22
 
 
 def corner(layout: LinearLayout) -> str:
-    """Inline SVG of a tile's first elements: in each its thread and register, or its offset in
-    memory. A tile of one dimension is folded into rows.
+    """Inline SVG of the leading elements of a tile, each with its thread and register, or its
+    offset in memory. A tile of one dimension is folded into rows.
 
-    Colours come from the page: a cell has the class ``cell`` and the property ``--at``, the place
-    of its lane among all (0 to 1), and the thread as the attribute ``data-thread``.
+    The page defines the colours: a cell has the class ``cell``, the property ``--at`` (its lane as
+    a fraction of all lanes) and the attribute ``data-thread``.
     """
     columns = min(_columns(layout), CORNER[1])
     count = 1 << layout.total_out_bits
@@ -134,10 +135,10 @@ def _cell(
 
 
 def whole(layout: LinearLayout) -> str:
-    """Inline SVG of a whole tile by warp, or of its first rows; "" for a tile that is too large.
+    """Inline SVG of a whole tile by warp; "" if it is too large.
 
-    Neighbours of one warp are one cell, of the class ``cell`` and with the property ``--at``: the
-    place of the warp among all.
+    Adjacent elements of a warp are one cell, with the class ``cell`` and the property ``--at`` (the
+    warp as a fraction of all warps).
     """
     if layout.total_out_bits > WHOLE_BITS:
         return ""
@@ -165,7 +166,7 @@ def whole(layout: LinearLayout) -> str:
 
 
 def _starts(layout: LinearLayout) -> dict[str, int]:
-    """The place of the lowest bit of each input in a flat index."""
+    """The position of the lowest bit of each input in a flat index."""
     starts: dict[str, int] = {}
     place = 0
     for name, count in layout.ins:
@@ -175,7 +176,7 @@ def _starts(layout: LinearLayout) -> dict[str, int]:
 
 
 def _all_of(layout: LinearLayout) -> list[int]:
-    """What a layout gives for each flat index, in order."""
+    """The image of each flat index, in order."""
     found = [0]
     for column in layout.columns:
         found += [value ^ column for value in found]
@@ -190,7 +191,7 @@ def _open(width: int, height: int, title: str) -> str:
 
 
 def _indices(layout: LinearLayout, lowest: LinearLayout, element: int) -> dict[str, int] | None:
-    """The lowest holder of an element, by input."""
+    """The lowest indices that hold an element, by input; None if it is not held."""
     flat = lowest.apply_flat(element)
     if layout.apply_flat(flat) != element:
         return None

@@ -1,10 +1,9 @@
-"""The layouts that kernels use, as functions of a tile's shape.
+"""Families of layouts, as functions of a tile's shape.
 
-Distributed layouts map (register, lane, warp, block) to the tile, and all are written in the same
-way: a list of *factors*, each handing the next bits of one dimension to registers, lanes or warps.
-When a tile is larger than its factors, registers repeat the pattern; when it is smaller, lanes and
-warps that are left over hold copies (bases of zero). A register never holds a copy, since that
-would be waste.
+Distributed layouts map (register, lane, warp, block) to the tile. Each is defined by a list of
+*factors*, which assign the next bits of one dimension to registers, lanes or warps. If a tile is
+larger than the product of its factors, registers repeat the pattern; if it is smaller, the
+remaining lanes and warps hold duplicates (bases of zero). Registers never hold duplicates.
 
 An `order` lists dimensions from the fastest, so (1, 0) is row-major. Matrices are the last two
 dimensions of a tile; dimensions before them are batches.
@@ -37,10 +36,7 @@ WARPS_PER_GROUP = 4
 
 
 class Factor(NamedTuple):
-    """`size` indices of an input take the next `size` coordinates of dimension `dim`.
-
-    With `dim` None they take nothing: all of them hold the same elements.
-    """
+    """Assigns the next log2(size) bits of dimension `dim` to an input; None makes duplicates."""
 
     in_name: str
     dim: int | None
@@ -117,7 +113,7 @@ def blocked(
 def _warp_grid(
     warps: Sequence[int], order: Sequence[int], shared: int | None = None
 ) -> list[Factor]:
-    """Warps over a grid; those that differ only along dimension `shared` hold copies."""
+    """Warps over a grid; those that differ only along dimension `shared` hold duplicates."""
     return [Factor(WARP, None if dim == shared else dim, warps[dim]) for dim in order]
 
 
@@ -128,7 +124,7 @@ def _matrix_dims(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def _packed(element_bits: int) -> int:
-    """How many elements of an operand share a 32-bit register."""
+    """The number of elements of an operand in a 32-bit register."""
     if element_bits not in (8, 16, 32):
         raise ValueError(f"matrix operands have 8, 16 or 32 bits, not {element_bits}")
     return 32 // element_bits
@@ -137,7 +133,7 @@ def _packed(element_bits: int) -> int:
 def mma_m16n8(
     shape: Sequence[int], warps: Sequence[int], order: Sequence[int] | None = None
 ) -> LinearLayout:
-    """Accumulators (and C) of `mma.sync.m16n8k*`: 16 x 8 a warp, 4 registers a lane.
+    """Accumulators (and C) of `mma.sync.m16n8k*`: 16 x 8 per warp, 4 registers per lane.
 
     PTX ISA, "Matrix Fragments for mma.m16n8k16", C and D: register i of lane 4g + t is row
     `g + 8 * (i >> 1)`, column `2 * t + (i & 1)`. `warps` is the grid of warps over the tile, laid
@@ -178,8 +174,8 @@ def mma_operand_a(
 ) -> LinearLayout:
     """Operand A, (…, m, k), of `mma.sync` m16n8k16 (16-bit), k32 (8-bit) or k8 (tf32).
 
-    `warps` and `order` are those of the accumulators: warps in one row of the grid need the same
-    rows of A and hold copies. PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", A.
+    `warps` and `order` are those of the accumulators: warps in one row of the grid use the same
+    rows of A and hold duplicates. PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", A.
     """
     order = row_major(len(shape)) if order is None else order
     _check_order(shape, order)
@@ -197,7 +193,8 @@ def mma_operand_b(
 ) -> LinearLayout:
     """Operand B, (…, k, n), of the same instructions: two 32-bit registers, lower and upper k.
 
-    `warps` and `order` are those of the accumulators: warps in one column of the grid hold copies.
+    `warps` and `order` are those of the accumulators: warps in one column of the grid hold
+    duplicates.
     PTX ISA, "Matrix Fragments for mma.m16n8k8 / k16 / k32", B. Registers repeat along k first.
     """
     order = row_major(len(shape)) if order is None else order
@@ -215,7 +212,7 @@ def mma_operand_b(
 
 
 def _warpgroups(shape: Sequence[int], warps: int) -> tuple[int, int]:
-    """The grid of warpgroups over a tile: as many over m as there are 64 rows, the rest over n."""
+    """The grid of warpgroups over a tile: at most one per 64 rows along m, the rest along n."""
     if warps % WARPS_PER_GROUP:
         raise ValueError(f"a warpgroup has 4 warps, and {warps} is not a multiple")
     if len(shape) != 2:
@@ -226,7 +223,7 @@ def _warpgroups(shape: Sequence[int], warps: int) -> tuple[int, int]:
 
 
 def wgmma_accumulator(shape: Sequence[int], warps: int, instr_n: int) -> LinearLayout:
-    """Accumulators of `wgmma.mma_async.m64nNk*`, N = `instr_n`: 64 rows a warpgroup, 16 a warp.
+    """Accumulators of `wgmma.mma_async.m64nNk*`, N = `instr_n`: 64 rows per warpgroup, 16 per warp.
 
     PTX ISA, "Register Fragments" of wgmma, accumulator D: register i of lane 4g + t of warp w is
     row `16 * w + g + 8 * (i >> 1 & 1)`, column `8 * (i >> 2) + 2 * t + (i & 1)`. Warpgroups are
@@ -252,7 +249,7 @@ def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> Line
     """Operand A, (m, k), of wgmma from registers: m64k16 (16-bit), k32 (8-bit) or k8 (tf32).
 
     Each warp has the fragment of mma.sync for its 16 rows. Warpgroups are tiled over the rows as
-    in `wgmma_accumulator`; those over the columns hold copies. PTX ISA, "Register Fragments" of
+    in `wgmma_accumulator`; those over the columns hold duplicates. PTX ISA, "Register Fragments" of
     wgmma, A.
     """
     over_m, over_n = _warpgroups(shape, warps)
@@ -266,9 +263,10 @@ def wgmma_operand_a(shape: Sequence[int], element_bits: int, warps: int) -> Line
 
 
 def sliced(parent: LinearLayout, dim: int) -> LinearLayout:
-    """The layout of a reduction's result along `dim`: each thread that had a part has the result.
+    """The layout of the result of a reduction along `dim`: each thread that held an element of a
+    row holds its result.
 
-    Threads along `dim` hold copies, and so do registers: see `without_duplicates`.
+    Threads along `dim` hold duplicates, and so do registers: see `without_duplicates`.
     """
     return drop_dim(parent, dim)
 
@@ -312,7 +310,7 @@ def _dim_units(shape: Sequence[int]) -> list[list[int]]:
 
 
 def shared_row_major(shape: Sequence[int], order: Sequence[int] | None = None) -> LinearLayout:
-    """Memory without a swizzle, the dimensions of `order` from the fastest."""
+    """Unswizzled memory; `order` lists the dimensions from the fastest."""
     order = row_major(len(shape)) if order is None else order
     _check_order(shape, order)
     units = _dim_units(shape)
@@ -322,7 +320,7 @@ def shared_row_major(shape: Sequence[int], order: Sequence[int] | None = None) -
 def shared_swizzled(
     shape: Sequence[int], order: Sequence[int], vec: int, per_phase: int, max_phase: int
 ) -> LinearLayout:
-    """Rows along `order[0]`, in which vectors of `vec` elements are permuted from row to row.
+    """Rows along `order[0]`, in which vectors of `vec` elements are swizzled depending on the row.
 
     Vector j of row i (i counts along `order[1]`) is stored as vector `j ^ phase` of row i, with
     `phase = i // per_phase % max_phase`.
@@ -342,16 +340,16 @@ def shared_swizzled(
 def shared_hopper(
     shape: Sequence[int], element_bits: int, swizzle_bytes: int, transposed: bool = False
 ) -> LinearLayout:
-    """The shared-memory layouts that wgmma reads and TMA writes.
+    """The shared-memory layouts of wgmma operands and TMA.
 
     The contiguous dimension is the last, or the one before it if `transposed`; the other of the
-    two is the strided one. An *atom* has 8 rows (strided) of `swizzle_bytes` (contiguous; 16 for
-    `swizzle_bytes` 0), one after the other in memory. Within it, 16-byte chunks are permuted: chunk
-    j of row i is stored as chunk
+    two is the strided one. An *atom* has 8 consecutive rows (strided) of `swizzle_bytes`
+    (contiguous; 16 for `swizzle_bytes` 0). Within it, 16-byte chunks are swizzled: chunk j of row i
+    is stored as chunk
 
         128 bytes: j ^ i % 8      64 bytes: j ^ i // 2 % 4      32 bytes: j ^ i // 4 % 2
 
-    and at j without a swizzle. Atoms follow each other along the strided dimension, then along the
+    and as chunk j without a swizzle. Atoms are ordered along the strided dimension, then along the
     contiguous one, then along the batches. PTX ISA, "Shared Memory Matrix Layout" of wgmma: K-major
     operands have k as contiguous dimension, MN-major ones m or n.
     """

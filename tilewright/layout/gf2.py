@@ -1,8 +1,8 @@
 """Vectors and matrices over GF(2), the field of two elements, with ints as vectors.
 
 Bit i of an int is coordinate i of the vector, and `^` is addition. A matrix is the sequence of its
-columns, so that `columns[i]` is the image of the unit vector `1 << i`. Spaces here have at most a
-few dozen dimensions, which one int holds: a step of elimination is one xor.
+columns, so that `columns[i]` is the image of the unit vector `1 << i`. Spaces have at most a few
+dozen dimensions, so that a vector is one machine word, and a step of elimination one xor.
 
     >>> apply((0b01, 0b11), 0b10)  # column 1
     3
@@ -31,7 +31,7 @@ def units(count: int, start: int = 0) -> list[int]:
 
 
 def apply(columns: Sequence[int], vector: int) -> int:
-    """The product of a matrix and a vector: the sum of the columns that `vector` picks."""
+    """The product of a matrix and a vector: the sum of the columns selected by its bits."""
     result = 0
     while vector:
         low = vector & -vector
@@ -53,11 +53,12 @@ def transpose(columns: Sequence[int], rows: int) -> tuple[int, ...]:
 
 
 class Span:
-    """A subspace that grows vector by vector, and remembers how its members were made.
+    """The span of vectors that are added incrementally, with the combination that yields each
+    member.
 
-    Vectors are numbered in the order in which they were added. A vector that depends on earlier
-    ones adds nothing to the space: it is recorded in `kernel`, as the mask of the numbers whose
-    vectors sum to zero.
+    Vectors are numbered in the order of their addition. A vector that depends linearly on earlier
+    ones is recorded in `kernel`, as the mask of the numbers of vectors that sum to zero.
+    `independent` is the mask of the numbers of the others.
     """
 
     __slots__ = ("_count", "_leading", "_pivots", "independent", "kernel")
@@ -80,17 +81,17 @@ class Span:
         return self._reduce(vector)[0] == 0
 
     def _reduce(self, vector: int) -> tuple[int, int]:
-        """What is left of `vector` modulo the space, and the vectors that were subtracted."""
+        """The residue of `vector` modulo the space, and the mask of the vectors subtracted."""
         used = 0
         # From the highest pivot downwards: a step may set lower bits, never higher ones.
         while hit := vector & self._leading:
-            row, made_of = self._pivots[hit.bit_length() - 1]
+            row, combination = self._pivots[hit.bit_length() - 1]
             vector ^= row
-            used ^= made_of
+            used ^= combination
         return vector, used
 
     def add(self, vector: int) -> bool:
-        """Add a vector; whether the dimension grew."""
+        """Add a vector. Returns whether the dimension increased."""
         rest, used = self._reduce(vector)
         number = 1 << self._count
         self._count += 1
@@ -104,10 +105,10 @@ class Span:
         return True
 
     def solve(self, vector: int) -> int | None:
-        """The added vectors that sum to `vector`, as a mask of their numbers; None if none do.
+        """The mask of the numbers of added vectors that sum to `vector`; None if there is none.
 
-        Of several masks it is the smallest: it uses only vectors that do not depend on earlier
-        ones, and each of the others is the highest bit of a vector of the kernel.
+        The solution is the smallest mask: it contains only vectors that do not depend on earlier
+        ones, since each of the others is the highest bit of a vector of the kernel.
         """
         rest, used = self._reduce(vector)
         return None if rest else used
@@ -127,7 +128,7 @@ def rank(vectors: Iterable[int]) -> int:
 
 
 def echelon(vectors: Iterable[int]) -> tuple[int, ...]:
-    """The one reduced basis of the span: highest bits ascending, each in one basis vector only.
+    """The reduced echelon basis of the span: highest bits ascending, each in one basis vector only.
 
     Two lists span the same space if and only if their echelon forms are equal.
     """
@@ -137,7 +138,7 @@ def echelon(vectors: Iterable[int]) -> tuple[int, ...]:
             if vector >> (low.bit_length() - 1) & 1:
                 vector ^= low
         reduced.append(vector)
-    # A basis vector was cleaned by all lower ones only after those were clean themselves.
+    # Vectors are processed in ascending order, so those subtracted are already reduced.
     return tuple(reduced)
 
 
@@ -172,7 +173,8 @@ def inverse(columns: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def extend(vectors: Iterable[int], candidates: Iterable[int]) -> tuple[int, ...]:
-    """The candidates, in order, that each enlarge the span of `vectors` and those before it."""
+    """The candidates that are linearly independent of `vectors` and of the candidates before
+    them."""
     span = Span(vectors)
     return tuple(candidate for candidate in candidates if span.add(candidate))
 
@@ -186,6 +188,6 @@ def intersection(first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]
     """A basis of the vectors that lie in both spans."""
     left = extend((), first)
     right = extend((), second)
-    # A sum of left vectors that equals one of right vectors is a dependency of both together.
+    # A sum of left vectors that equals a sum of right vectors is a dependency of their union.
     mask = (1 << len(left)) - 1
     return tuple(apply(left, mixed & mask) for mixed in kernel((*left, *right)))

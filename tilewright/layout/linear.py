@@ -6,8 +6,8 @@ A GPU holds a tile in registers: warp w, lane l, register r holds some element (
 the map (register, lane, warp, block) -> (dim0, dim1, …). All sizes are powers of two, so that each
 index is a string of bits, and the maps that occur in practice are linear over GF(2): the element of
 a xor of indices is the xor of the elements. Such a map is given by the images of the single bits,
-its *bases*, and every question about a layout (who holds this element, do two threads hold the same
-one, how is one layout converted to another) is linear algebra on a handful of ints.
+its *bases*, and queries about a layout (which thread holds an element, whether two threads hold the
+same one, how to convert one layout to another) are linear algebra on a few ints.
 
 A 4x4 tile on 4 lanes with 4 registers each. Every lane holds a 2x2 square:
 
@@ -26,10 +26,10 @@ Lane 3, register 1 sets lane bits 0 and 1 and register bit 0: (0,2) ^ (2,0) ^ (0
     >>> print(square)
     register[0,1 1,0] lane[0,2 2,0] -> dim0:4 dim1:4
 
-Shared memory is the same kind of map, from an offset (in elements) to the element that lies there.
-A *swizzle* is nothing more than a basis with more than one coordinate. Row-major 4x4 has the bases
-(0,1) (0,2) (1,0) (2,0). Let the two row bits move the column too, and the elements of one column
-come to lie in four different columns of memory, that is, in different banks:
+A layout of shared memory is the same kind of map, from an offset (in elements) to the element that
+is stored there. A *swizzle* is a basis with more than one nonzero coordinate. Row-major 4x4 has the
+bases (0,1) (0,2) (1,0) (2,0). If the two row bits also affect the column, the elements of one
+column are in four different columns of memory, that is, in different banks:
 
     offset bit 0 -> (0, 1)          memory row 0:   0,0  0,1  0,2  0,3
     offset bit 1 -> (0, 2)          memory row 1:   1,1  1,0  1,3  1,2
@@ -37,8 +37,8 @@ come to lie in four different columns of memory, that is, in different banks:
     offset bit 3 -> (2, 2)          memory row 3:   3,3  3,2  3,1  3,0
 
 *Broadcasting* is a basis of zero: lanes that differ only in that bit hold the same element. A
-layout of a 4-element tile on 32 lanes has three lane bases (0). Going the other way, from element
-to lane, one holder is as good as another, and the inverses below pick the lowest.
+layout of a 4-element tile on 32 lanes has three lane bases (0). The inverses below map an element
+to the lowest index that holds it.
 
 Names, sizes, significance
 --------------------------
@@ -48,7 +48,7 @@ offset, any other names by the alphabet, then …, dim2, dim1, dim0. So tiles ar
 order, with the last dimension the fastest, and registers are faster than lanes. Reshaping a tile
 changes no flat index, and two layouts are equal if and only if they are the same map.
 
-A name that a layout does not have is a dimension of size 1: it may be asked for anywhere.
+A name that a layout does not have is a dimension of size 1, in all queries.
 
 The idea is from Zhou et al., "Linear Layouts: Robust Code Generation of Efficient Tensor
 Computation Using F2", 2025.
@@ -128,14 +128,14 @@ def _starts(dims: Iterable[Dim]) -> dict[str, int]:
 
 
 def _sizes_text(dims: Iterable[Dim]) -> str:
-    """Dimensions for people: hardware from register on, tile dimensions from dim0 on."""
+    """The text form of dimensions: hardware from register on, tile dimensions from dim0 on."""
     dims = sorted(dims, key=lambda d: (significance(d.name)[0], abs(significance(d.name)[1])))
     return " ".join(f"{name}:{1 << count}" for name, count in dims)
 
 
 @dataclass(frozen=True, slots=True)
 class LinearLayout:
-    """A linear map over GF(2) between named index spaces; the module's text is the tutorial.
+    """A linear map over GF(2) between named index spaces; the module docstring is a tutorial.
 
     Attributes:
         ins: the input dimensions, from the least significant.
@@ -155,7 +155,7 @@ class LinearLayout:
             if not 0 <= column < limit:
                 self._fail(f"the flat basis {column} is outside of the output space")
 
-    # --- Making layouts -------------------------------------------------------------------------
+    # --- Construction ---------------------------------------------------------------------------
 
     @staticmethod
     def from_columns(
@@ -173,10 +173,8 @@ class LinearLayout:
     def from_bases(
         bases: Mapping[str, Sequence[Sequence[int]]], out_sizes: Mapping[str, int]
     ) -> LinearLayout:
-        """The layout with these bases; a basis lists a coordinate for each name in `out_sizes`.
-
-        The coordinates stand in the order of `out_sizes`.
-        """
+        """The layout with these bases; a basis has a coordinate for each name in `out_sizes`, in
+        that order."""
         starts = _starts(_sorted_dims(out_sizes))
 
         def flat(basis: Sequence[int]) -> int:
@@ -203,11 +201,12 @@ class LinearLayout:
 
     @staticmethod
     def zeros1d(size: int, in_name: str, out_name: str, out_size: int = 1) -> LinearLayout:
-        """i -> 0: every index of the input holds element 0."""
+        """i -> 0: every index holds element 0."""
         return LinearLayout.from_columns({in_name: [0] * log2(size)}, {out_name: out_size})
 
     def __mul__(self, other: LinearLayout) -> LinearLayout:
-        """Both maps side by side: in each dimension the bits of `other` lie above those of `self`.
+        """The direct sum of two maps: in each dimension the bits of `other` are above those of
+        `self`.
 
         `identity1d(4, "register", "dim0") * identity1d(8, "lane", "dim0")` gives each of 8 lanes
         four consecutive elements.
@@ -222,7 +221,7 @@ class LinearLayout:
             columns += gf2.multiply(high, other.bases(name))
         return LinearLayout(ins, outs, tuple(columns))
 
-    # --- Looking at a layout --------------------------------------------------------------------
+    # --- Properties -----------------------------------------------------------------------------
 
     def in_bits(self, name: str) -> int:
         """The number of bits of an input dimension."""
@@ -265,7 +264,7 @@ class LinearLayout:
         return ()
 
     def moved_by(self, *in_names: str) -> int:
-        """The bits of the flat output that some of the inputs move."""
+        """The bits of the flat output that depend on these inputs."""
         moved = 0
         for name in in_names:
             for column in self.bases(name):
@@ -287,12 +286,12 @@ class LinearLayout:
         return gf2.apply(self.columns, index)
 
     def apply(self, indices: Mapping[str, int]) -> dict[str, int]:
-        """The outputs for these inputs, by name; an input that is not given is 0."""
+        """The outputs for these inputs, by name; omitted inputs are 0."""
         starts = _starts(self.ins)
         flat = 0
         for name, index in indices.items():
             if not 0 <= index < self.in_size(name):
-                self._fail(f"{name} = {index} is not an input")
+                self._fail(f"{name} = {index} is outside of the input space")
             flat |= index << starts.get(name, 0)
         return self.named(self.apply_flat(flat))
 
@@ -310,7 +309,7 @@ class LinearLayout:
     # --- Inverses -------------------------------------------------------------------------------
 
     def is_injective(self) -> bool:
-        """Whether no element is held twice."""
+        """Whether each element is held at most once."""
         return gf2.rank(self.columns) == self.total_in_bits
 
     def is_surjective(self) -> bool:
@@ -322,17 +321,21 @@ class LinearLayout:
         return self.total_in_bits == self.total_out_bits and self.is_injective()
 
     def invert(self) -> LinearLayout:
-        """The map from element to holder, of a layout that holds each element exactly once."""
+        """The inverse map, from elements to indices.
+
+        Raises:
+            ValueError: the layout does not hold each element exactly once.
+        """
         inverse = gf2.inverse(self.columns) if self.total_in_bits == self.total_out_bits else None
         if inverse is None:
             self._fail("only a layout that holds each element exactly once has an inverse")
         return LinearLayout(self.outs, self.ins, inverse)
 
     def pseudo_invert(self) -> LinearLayout:
-        """The map from element to its lowest holder.
+        """The map from each element to the lowest index that holds it.
 
-        `x.pseudo_invert().compose(x)` leaves every element that `x` holds as it is. An element that
-        `x` does not hold is first rounded to one that it does.
+        `x.pseudo_invert().compose(x)` is the identity on the elements that `x` holds, and a
+        projection to these on others.
         """
         missing = gf2.complement(self.columns, self.total_out_bits)
         every = gf2.Span((*self.columns, *missing))
@@ -343,10 +346,13 @@ class LinearLayout:
     def invert_and_compose(self, other: LinearLayout) -> LinearLayout:
         """For every input of `self`, the lowest input of `other` that holds the same element.
 
-        With `self` the layout to have and `other` the one at hand, this says where to fetch from.
+        For a conversion from `other` to `self`, it is the source of each element.
+
+        Raises:
+            ValueError: the tiles differ, or `other` does not hold an element of `self`.
         """
         if self.outs != other.outs:
-            self._fail("both layouts must be of one tile", other)
+            self._fail("both layouts must be of the same tile", other)
         columns = gf2.solve_all(other.columns, self.columns)
         if columns is None:
             self._fail("the first layout holds elements that the second does not", other)
@@ -370,7 +376,7 @@ class LinearLayout:
         return quotient if tile * quotient == self else None
 
     def sublayout(self, in_names: Iterable[str], out_names: Iterable[str]) -> LinearLayout:
-        """The same map with the other inputs held at 0, and only these outputs looked at."""
+        """The map with the other inputs fixed at 0, restricted to these outputs."""
         ins, outs = set(in_names), set(out_names)
         kept = tuple(dim for dim in self.outs if dim.name in outs)
         starts, targets = _starts(self.outs), _starts(kept)
@@ -383,7 +389,7 @@ class LinearLayout:
         return LinearLayout(tuple(dim for dim in self.ins if dim.name in ins), kept, columns)
 
     def select_ins(self, *in_names: str) -> LinearLayout:
-        """The same map of exactly these inputs; those that the layout lacks get size 1."""
+        """The map restricted to these inputs; those that the layout lacks get size 1."""
         return self.from_columns(
             {name: self.bases(name) for name in in_names},
             {name: 1 << count for name, count in self.outs},
@@ -397,10 +403,10 @@ class LinearLayout:
         """The same map to one output, the flat (row-major) index."""
         return LinearLayout(self.ins, (Dim(name, self.total_out_bits),), self.columns)
 
-    # --- What lowering asks ---------------------------------------------------------------------
+    # --- Queries for lowering -------------------------------------------------------------------
 
     def free_variables(self, in_name: str) -> int:
-        """The bits of an input that are not needed to reach every element: duplicates.
+        """The bits of an input that only make duplicates.
 
         With all free bits of all inputs at 0, each element is held exactly once. Usually these are
         the bits with a zero basis; of several bits whose bases depend on each other, the highest
@@ -410,12 +416,12 @@ class LinearLayout:
         return ((1 << self.in_bits(in_name)) - 1) & ~needed
 
     def num_consecutive(self, order: Sequence[int] | None = None) -> int:
-        """How many neighbours along the fastest dimension each thread has in successive registers.
+        """The number of consecutive elements along the fastest dimension in successive registers.
 
-        This is the widest vector in which a thread may load or store them: registers 0, 1, …, n-1
-        are neighbours, in this order, from a multiple of n on, in every thread, and so are all
-        later groups of n registers. `order` lists the dimensions from the fastest; the last one is
-        the fastest if there is none.
+        This is the widest vector in which a thread can load or store them: in every thread,
+        registers 0, 1, …, n-1 hold consecutive elements, the first at a multiple of n, and so do
+        all later groups of n registers. `order` lists the dimensions from the fastest; by default,
+        the last one is the fastest.
         """
         fastest = dim_name(order[0] if order else len(self.outs) - 1)
         start = _starts(self.outs).get(fastest, 0)
@@ -442,9 +448,9 @@ class LinearLayout:
     def bit_moves(self) -> tuple[BitMove, ...]:
         """The map as shifts and masks: each output is the xor of its terms.
 
-        Bits of one input that move by the same distance to the same output share a term, so a
-        contiguous lane -> dim1 costs one `and` and one shift. Inputs known when the code is made
-        (registers) are better folded with `apply`.
+        Bits of one input that are shifted by the same distance to the same output share a term, so
+        that a contiguous lane -> dim1 costs one `and` and one shift. For inputs that are known at
+        compile time (registers), `apply` is preferable.
         """
         terms: dict[tuple[str, str, int], int] = {}
         ins, outs = _starts(self.ins), _starts(self.outs)
@@ -465,7 +471,7 @@ class LinearLayout:
         return f"{_sizes_text(self.ins)} -> {_sizes_text(self.outs)}"
 
     def __str__(self) -> str:
-        """Each input with its bases as coordinates; `text.parse` reads it back."""
+        """The text form: each input with its bases as coordinates. `text.parse` is the inverse."""
         parts = [
             f"{name}[{' '.join(','.join(map(str, self.coordinates(c))) for c in self.bases(name))}]"
             for name, _ in self.ins
@@ -495,7 +501,8 @@ def _difference(whole: tuple[Dim, ...], low: tuple[Dim, ...]) -> tuple[Dim, ...]
 def _embedding(
     part: tuple[Dim, ...], whole: tuple[Dim, ...], above: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Where each bit of the flat index of `part` lies in that of `whole`, `above[name]` bits up."""
+    """The bit in the flat index of `whole` for each bit in that of `part`, with the bits of each
+    dimension shifted by `above[name]`."""
     starts = _starts(whole)
     return tuple(
         1 << (starts[name] + above.get(name, 0) + i) for name, count in part for i in range(count)

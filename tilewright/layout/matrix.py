@@ -5,10 +5,10 @@ address of row i of matrix m: 16 bytes, aligned. Lane 4g + t then holds, in its 
 units 2t and 2t + 1 of row g of matrix m; with `.trans`, the units in column g of rows 2t and
 2t + 1. (PTX ISA, "Warp-level matrix load instruction: ldmatrix", and stmatrix.)
 
-Without `.trans` the units need not be elements: a row is 16 bytes of any elements, of which each
-lane gets 4 bytes. So a layout fits if, seen as offsets, the elements of a register word and lane
-bits 0 and 1 count through a row, and nothing else disturbs the position in a row. With `.trans`,
-for elements of 16 bits, it is lane bits 2 to 4 that count through a row.
+Without `.trans`, the units need not be elements: a row is 16 bytes of elements of any size, of
+which each lane receives 4 bytes. So a layout qualifies if the offset within a row is determined by
+the position in a register word and by lane bits 0 and 1, in this order. With `.trans`, for elements
+of 16 bits, it is determined by lane bits 2 to 4.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class MatrixAccess:
     Attributes:
         width: matrices per instruction: 1, 2 or 4.
         rows: (register, lane, warp) -> the offset, in elements, of the row whose address the lane
-            gives. Here `register` numbers the instructions, and only lanes below `8 * width` count.
+            supplies. `register` is the number of the instruction; only lanes below `8 * width`
+            matter.
         registers: for each instruction and each of its 32-bit operands, the registers of the layout
             in that operand, from the lowest bits.
-        wavefronts: what all the instructions cost a warp.
+        wavefronts: the wavefronts of all instructions of a warp.
     """
 
     width: int
@@ -46,7 +47,7 @@ class MatrixAccess:
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How a layout fits: registers of one operand, and the offsets of row bits 0 to 2."""
+    """A qualifying layout: the registers of one operand, and the offsets of row bits 0 to 2."""
 
     packed: tuple[int, ...]
     rows: tuple[int, ...]
@@ -59,9 +60,10 @@ def matrix_access(
     *,
     transposed: bool = False,
 ) -> MatrixAccess | None:
-    """How `ldmatrix` (or `stmatrix`) moves a tile between these layouts; None if it cannot.
+    """The `ldmatrix` (or `stmatrix`) instructions that move a tile between these layouts; None if
+    they cannot.
 
-    `transposed` asks for `.trans`. Registers must not hold copies: see
+    `transposed` selects `.trans`. Registers must not hold duplicates: see
     `families.without_duplicates`.
     """
     if element_bits not in (8, 16, 32) or registers.in_bits(LANE) != WARP_LANE_BITS:
@@ -72,14 +74,15 @@ def matrix_access(
         return None
     row = (1 << log2(ROW_BYTES * 8 // element_bits)) - 1
     others = _other_registers(offsets.bases(REGISTER), fit.packed, row)
-    disturbing = (*gf2.multiply(offsets.bases(REGISTER), others), *offsets.bases(WARP), *fit.rows)
-    if any(offset & row for offset in disturbing):
+    aligned = (*gf2.multiply(offsets.bases(REGISTER), others), *offsets.bases(WARP), *fit.rows)
+    if any(offset & row for offset in aligned):
         return None
     return _access(offsets, fit, others, Memory(element_bits))
 
 
 def _fit(offsets: LinearLayout, element_bits: int) -> _Fit | None:
-    """Registers of a word, then lane bits 0 and 1, count through a row."""
+    """The fit without `.trans`: the offset in a row is the position in a word, and lane bits 0 and
+    1."""
     packing = log2(WORD_BITS // element_bits)
     lanes = offsets.bases(LANE)
     packed = gf2.solve_all(offsets.bases(REGISTER), gf2.units(packing))
@@ -89,7 +92,8 @@ def _fit(offsets: LinearLayout, element_bits: int) -> _Fit | None:
 
 
 def _fit_transposed(offsets: LinearLayout, element_bits: int) -> _Fit | None:
-    """Lane bits 2 to 4 count through a row; the first register bit and lane bits 0 and 1, rows."""
+    """The fit with `.trans`: the offset in a row is lane bits 2 to 4; the row is the first register
+    bit and lane bits 0 and 1."""
     lanes, registers = offsets.bases(LANE), offsets.bases(REGISTER)
     if element_bits != WORD_BITS // 2 or not registers or list(lanes[2:]) != gf2.units(3):
         return None
@@ -97,7 +101,8 @@ def _fit_transposed(offsets: LinearLayout, element_bits: int) -> _Fit | None:
 
 
 def _other_registers(offsets: Sequence[int], packed: Sequence[int], row: int) -> tuple[int, ...]:
-    """Register bits that, with the packed ones, make all registers, moved to aligned rows."""
+    """A complement of the packed register bits, chosen such that their offsets are aligned to
+    rows."""
     images = gf2.multiply(offsets, packed)
     others: list[int] = []
     for unit in gf2.extend(packed, gf2.units(len(offsets))):
@@ -109,7 +114,8 @@ def _other_registers(offsets: Sequence[int], packed: Sequence[int], row: int) ->
 def _access(
     offsets: LinearLayout, fit: _Fit, others: Sequence[int], memory: Memory
 ) -> MatrixAccess:
-    """The instructions: two register bits choose the matrix in one, the rest number them."""
+    """The instructions: two register bits select the matrix in an instruction, the others the
+    instruction."""
     registers = offsets.bases(REGISTER)
     together = min(2, len(others))
     images = gf2.multiply(registers, others)

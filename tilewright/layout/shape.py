@@ -1,8 +1,8 @@
-"""What the shape operations of tiles do to layouts.
+"""The effect of shape operations on layouts.
 
-Each function returns the layout of the result for which the operation moves nothing: every thread
-keeps the elements that it has, and only their coordinates change. Where the registers are
-renumbered too, the function says how.
+Each function returns the layout of the result for which the operation moves no data: every thread
+keeps its elements, and only their coordinates change. The docstring specifies how registers are
+renumbered, if they are.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ def renamed(layout: LinearLayout, shape: Sequence[int], moves: Sequence[int]) ->
     """The same elements under other coordinates.
 
     Args:
-        shape: of the result.
-        moves: for each bit of a flat index into the tile, the flat index into the result that it
-            becomes; 0 where it is left out.
+        layout: the layout of the tile.
+        shape: the shape of the result.
+        moves: for each bit of the flat index of the tile, its image in the flat index of the
+            result; 0 for a bit that is dropped.
     """
     return _with_shape(layout, shape, gf2.multiply(moves, layout.columns))
 
@@ -67,10 +68,8 @@ def expand_dims(layout: LinearLayout, axis: int) -> LinearLayout:
 
 
 def drop_dim(layout: LinearLayout, axis: int) -> LinearLayout:
-    """Forget the coordinate of dimension `axis`; those after it move down by one.
-
-    Threads that differed only in that coordinate become holders of the same element.
-    """
+    """Remove dimension `axis`. Threads that differ only in that coordinate hold the same
+    element."""
     shape = layout.shape
     if not 0 <= axis < len(shape):
         raise ValueError(f"no dimension {axis}: ({layout.signature()})")
@@ -81,7 +80,7 @@ def drop_dim(layout: LinearLayout, axis: int) -> LinearLayout:
 
 
 def broadcast_to(layout: LinearLayout, shape: Sequence[int]) -> LinearLayout:
-    """Dimensions of size 1 grow to those of `shape`, in new registers above the old ones.
+    """Broadcast dimensions of size 1 to those of `shape`, in new registers above the old ones.
 
     Register r of the result is register `r % n` of the operand, which has n.
     """
@@ -107,8 +106,8 @@ def split(layout: LinearLayout) -> tuple[LinearLayout, int] | None:
     """The layout of either half of a tile whose last dimension has size 2, and a register bit.
 
     The first half is in the registers with that bit clear, the second in those with it set; the
-    registers of a half are numbered by leaving the bit out. None if no register bit chooses the
-    half alone, as when the halves are in different lanes: then elements must move first.
+    registers of a half are numbered without that bit. None if the half is not selected by a single
+    register bit, for example if the halves are in different lanes: then a conversion is required.
     """
     if not layout.shape or layout.shape[-1] != 2:
         raise ValueError(f"only a last dimension of size 2 can be split: ({layout.signature()})")

@@ -1,27 +1,28 @@
-"""Conversions within a warp by shuffles: which lane reads which register of which other lane.
+"""Layout conversions within a warp by shuffles.
 
-Everything is a linear map of bits. Write a place in the source as (word, lane), and let the
+All indices are linear functions of bits. Let (word, lane) be a *place* in the source, and let the
 destination's register bit j and lane bit i fetch from the places a_j and u_i; then lane l, register
-r fetches from the sum of the a_j and u_i of its bits. A shuffle is one instruction in which every
-lane offers *one* word and reads one lane's offer, so a round must be chosen such that lanes that
-read the same lane need the same word.
+r fetches from the sum of the a_j and u_i of its bits. In a shuffle instruction, every lane offers
+*one* word and reads the offer of one lane. So in each round, all lanes that read the same lane must
+require the same word.
 
-The freedom is in which register each lane receives in a round: lane l may receive register
-`j ^ place(l)` in round j, for any linear `place`. That changes u_i by a sum of a's (and by places
-that hold copies, if the source has any). It must be chosen so that the u_i have no dependency among
-their lanes that is not one among their words as well: then the word to send is a linear function
-`send` of the sending lane. Such a choice always exists, and a greedy one finds it, once there are
-as many a's as the u_i and a_j span pure register places; missing ones are added as registers that
-are unused (`_spare`). Best is a choice in which lane i reads lane i: rounds whose a-part has no
-lane then need no shuffle at all. A transposition of registers and lanes is of this kind.
+The degree of freedom is the register that each lane receives in a round: lane l may receive
+register `j ^ place(l)` in round j, for any linear `place`. This changes u_i by a sum of a's (and by
+places that hold duplicates, if the source has any). It must be chosen such that every linear
+dependency among the lanes of the u_i is also one among their words: then the word to send is a
+linear function `send` of the sending lane. Such a choice always exists, and a greedy algorithm
+finds it, if there are at least as many a's as the dimension of the pure register places in the span
+of the u_i and a_j; missing ones are added as unused registers (`_spare`). The best choice is one in
+which lane i reads lane i: rounds whose a-part has no lane then need no shuffle. A transposition of
+registers and lanes is of this kind.
 
 The code of a plan is
 
-    offer[i]  = word[i ^ send(lane, warp)]                      selects, see `select_levels`
-    got[j]    = shuffle(offer[rounds[j].word], source(lane, warp) ^ rounds[j].lane)
-    result[k] = got[k ^ place(lane)]                            selects
+    offer[i]    = word[i ^ send(lane, warp)]                    selects, see `select_levels`
+    received[j] = shuffle(offer[rounds[j].word], source(lane, warp) ^ rounds[j].lane)
+    result[k]   = received[k ^ place(lane)]                     selects
 
-Elements narrower than a word that stay neighbours are packed first, and travel as one.
+Elements narrower than a word that are adjacent in both layouts are packed into words.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 
 WORD_BITS = 32
 
-# In units of a shuffle, which occupies the same unit as a wavefront of shared memory: selects and
-# byte permutations run four times as fast.
+# Relative to a shuffle, which has the throughput of a wavefront of shared memory: selects and byte
+# permutations have four times that.
 SELECT_COST = 0.25
 
 
 class Round(NamedTuple):
     """One round: send offer number `word`, read lane `source(lane, warp) ^ lane`.
 
-    `moves` is False if every lane would read itself, so that no shuffle is needed.
+    `moves` is False if every lane reads itself, so that no shuffle is needed.
     """
 
     word: int
@@ -53,13 +54,13 @@ class Round(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shuffles:
-    """A conversion within each warp; the module's text says what code it stands for.
+    """A conversion within each warp; the module docstring specifies its code.
 
     Attributes:
         words: for each word, the source registers that are packed into it, from the lowest bits.
         send: (lane, warp) -> the xor of word numbers ("register") before sending.
         source: (lane, warp) -> the lane that is read.
-        rounds: what is sent and read.
+        rounds: the shuffles.
         place: lane -> the xor of round numbers ("register") after receiving.
         results: for each destination register, the number of its word among the results, and its
             position in that word.
@@ -83,8 +84,9 @@ class Shuffles:
     def select_count(self) -> int:
         """The number of selects, and of instructions that pack and unpack words."""
         kept = {number for number, _ in self.results}
-        got, placing = _selects(kept, select_levels(self.place))
-        words, sending = _selects({self.rounds[j].word for j in got}, select_levels(self.send))
+        received, placing = _selects(kept, select_levels(self.place))
+        sent = {self.rounds[j].word for j in received}
+        words, sending = _selects(sent, select_levels(self.send))
         packing = len(words) + len(kept) if len(self.words[0]) > 1 else 0
         return (sending + placing + packing) * max(1, self.element_bits // WORD_BITS)
 
@@ -105,7 +107,7 @@ class Level(NamedTuple):
 
 
 def select_levels(flips: LinearLayout) -> tuple[Level, ...]:
-    """A map (lane, warp) -> xor of numbers, as the fewest levels that make it one after another."""
+    """A map (lane, warp) -> xor of numbers, as the composition of the fewest levels."""
     basis = gf2.extend((), flips.columns)
     columns = gf2.solve_all(basis, flips.columns) or ()
     lanes = flips.in_bits(LANE)
@@ -116,20 +118,21 @@ def select_levels(flips: LinearLayout) -> tuple[Level, ...]:
     )
 
 
-def _selects(wanted: set[int], levels: Sequence[Level]) -> tuple[set[int], int]:
-    """What must be there before the levels so that `wanted` is there after, and the selects."""
+def _selects(required: set[int], levels: Sequence[Level]) -> tuple[set[int], int]:
+    """The inputs of the levels that their outputs `required` depend on, and the number of
+    selects."""
     count = 0
     for level in levels:
-        count += len(wanted)
-        wanted = wanted | {number ^ level.xor for number in wanted}
-    return wanted, count
+        count += len(required)
+        required = required | {number ^ level.xor for number in required}
+    return required, count
 
 
 def plan_shuffles(src: LinearLayout, dst: LinearLayout, element_bits: int) -> Shuffles | None:
-    """The shuffles that convert `src` to `dst`; None if an element must leave its warp."""
+    """The shuffles that convert `src` to `dst`; None if an element must move between warps."""
     most = max(0, (WORD_BITS // element_bits).bit_length() - 1)
     pairs = _neighbours(src, dst)[:most]
-    # A lane that would have to permute the elements within a word: pack less.
+    # If a lane would have to permute the elements within a word, pack fewer.
     for count in range(len(pairs), -1, -1):
         problem = _Problem.of(src, dst, pairs[:count])
         if problem is not None:
@@ -138,7 +141,8 @@ def plan_shuffles(src: LinearLayout, dst: LinearLayout, element_bits: int) -> Sh
 
 
 def _neighbours(src: LinearLayout, dst: LinearLayout) -> list[tuple[int, int]]:
-    """(destination register bit, source registers) of elements that both keep in one thread."""
+    """(destination register bit, source registers) of elements that are in one thread in both
+    layouts."""
     span = gf2.Span(src.bases(REGISTER))
     taken = gf2.Span()
     pairs: list[tuple[int, int]] = []
@@ -175,13 +179,14 @@ class _Problem:
     def of(
         src: LinearLayout, dst: LinearLayout, pairs: Sequence[tuple[int, int]]
     ) -> _Problem | None:
-        """None if a lane or warp would fetch from another warp, or from within a word."""
+        """The problem for these packed pairs; None if a lane or warp would fetch from another warp,
+        or from within a word."""
         registers = src.bases(REGISTER)
         packed = tuple(source for _, source in pairs)
         span = gf2.Span(gf2.multiply(registers, packed))
         words = tuple(1 << i for i, element in enumerate(registers) if span.add(element))
         places = (*gf2.multiply(registers, words), *src.bases(LANE))
-        # Positions in a word come last, so that they are used only where nothing else does.
+        # Positions in a word come last, so that solutions prefer whole words.
         solver = gf2.Span((*places, *gf2.multiply(registers, packed)))
         warps = [d ^ s for d, s in zip(dst.bases(WARP), src.bases(WARP), strict=True)]
         threads = _whole_words(solver, (*dst.bases(LANE), *warps), len(places))
@@ -204,7 +209,7 @@ class _Problem:
 def _whole_words(
     solver: gf2.Span, elements: Sequence[int], place_bits: int
 ) -> tuple[int, ...] | None:
-    """The places of these elements; None if one is nowhere in the warp or inside a word."""
+    """The places of these elements; None if one is not in the warp, or inside a word."""
     found = [solver.solve(element) for element in elements]
     if any(place is None or place >> place_bits for place in found):
         return None
@@ -214,10 +219,10 @@ def _whole_words(
 def _results(
     solver: gf2.Span, registers: Sequence[int], pairs: Sequence[tuple[int, int]], place_bits: int
 ) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | None:
-    """The places that results come from, and for each register bit its result and position.
+    """The places that results are fetched from, and for each register bit its result and position.
 
-    A destination register whose element lies inside a word belongs to the result that holds the
-    whole word, so only the word part of its place is kept.
+    A destination register whose element is inside a word belongs to the result with the whole word,
+    so that only the word part of its place is kept.
     """
     positions = [registers[bit.bit_length() - 1] for bit, _ in pairs]
     basis = gf2.Span(positions)
@@ -231,15 +236,15 @@ def _results(
             return None
         fetch.append(place & ((1 << place_bits) - 1))
         members.append(element ^ gf2.apply(positions, place >> place_bits))
-    made = gf2.solve_all(members, registers)
-    if made is None:
+    masks = gf2.solve_all(members, registers)
+    if masks is None:
         return None
     low = (1 << len(positions)) - 1
-    return tuple(fetch), tuple((mask >> len(positions), mask & low) for mask in made)
+    return tuple(fetch), tuple((mask >> len(positions), mask & low) for mask in masks)
 
 
 class _Choice(NamedTuple):
-    """For each lane bit: the place it fetches from, and the generators added to get there."""
+    """For each lane bit: the place that it fetches from, and the mask of generators added to it."""
 
     places: list[int]
     used: list[int]
@@ -257,19 +262,19 @@ def _solve(problem: _Problem, element_bits: int) -> Shuffles:
     send = _extended(source, [place & words for place in choice.places])
 
     def offer(place: int) -> int:
-        """The number of the offer in which this place's lane finds this place's word."""
+        """The number of the offer in which the lane of a place offers its word."""
         return (place & words) ^ gf2.apply(send, place >> shift)
 
     warp_source = [place >> shift for place in problem.fetch_warp]
     warp_send = [offer(place) for place in problem.fetch_warp]
-    still = source == gf2.units(len(source)) and not any(warp_source)
+    in_lane = source == gf2.units(len(source)) and not any(warp_source)
     places = [gf2.apply(fetch, j) for j in range(1 << len(fetch))]
     place = [used & (len(places) - 1) for used in choice.used]
     return Shuffles(
         words=_words(problem),
         send=_map({LANE: send, WARP: warp_send}, REGISTER, words + 1),
         source=_map({LANE: source, WARP: warp_source}, LANE, 1 << len(source)),
-        rounds=tuple(Round(offer(p), p >> shift, not still or p > words) for p in places),
+        rounds=tuple(Round(offer(p), p >> shift, not in_lane or p > words) for p in places),
         place=_map({LANE: place}, REGISTER, len(places)),
         results=_unpacking(problem),
         element_bits=element_bits,
@@ -281,7 +286,8 @@ def _map(columns: dict[str, Sequence[int]], out_name: str, out_size: int) -> Lin
 
 
 def _stay_in_lane(problem: _Problem) -> _Choice | None:
-    """The choice in which each lane reads itself, but for the constants of the rounds."""
+    """The choice in which each lane reads itself, up to the constants of the rounds, if
+    possible."""
     generators = (*problem.fetch_result, *problem.copies)
     solver = gf2.Span(place >> problem.word_bits for place in generators)
     choice = _Choice([], [])
@@ -295,7 +301,8 @@ def _stay_in_lane(problem: _Problem) -> _Choice | None:
 
 
 def _spare(problem: _Problem) -> tuple[int, ...]:
-    """Places of registers to receive in vain, so that no lane must offer two words at once."""
+    """Places of additional registers, whose values are unused, such that no lane must offer two
+    words in one round."""
     generators = (*problem.fetch_result, *problem.copies)
     everything = (*generators, *problem.fetch_lane)
     own_words = gf2.intersection(everything, gf2.units(problem.word_bits))
@@ -304,11 +311,11 @@ def _spare(problem: _Problem) -> tuple[int, ...]:
 
 
 def _spread(problem: _Problem, generators: Sequence[int]) -> _Choice:
-    """The greedy choice: each lane bit takes its own place if that keeps `send` a function.
+    """The greedy choice: each lane bit fetches from its own place if `send` remains a function.
 
-    `seen` is spanned by the places chosen so far and by all words of one lane. A place outside of
-    it reads a lane that is new. If the lane bit's own place is inside, then some generator is not
-    (the module's text says why), and the sum of the two is not either.
+    `seen` is the span of the places chosen so far and of all words of one lane. A place outside of
+    it reads a new lane. If the lane bit's own place is inside, then some generator is not (see the
+    module docstring), and neither is the sum of the two.
     """
     words = gf2.units(problem.word_bits)
     seen = gf2.Span(words)
@@ -317,17 +324,17 @@ def _spread(problem: _Problem, generators: Sequence[int]) -> _Choice:
     for place in problem.fetch_lane:
         repeated = gf2.solve((*chosen, *generators), place)
         if repeated is not None:
-            # A sum of earlier choices, up to generators: then exactly that sum.
+            # A sum of earlier choices, up to generators: take exactly that sum.
             used = repeated >> len(chosen)
         elif place not in seen:
             used = 0
         else:
             used = next(1 << i for i, extra in enumerate(generators) if extra not in seen)
-        moved = place ^ gf2.apply(generators, used)
+        fetched = place ^ gf2.apply(generators, used)
         if repeated is None:
-            chosen.append(moved)
-            seen.add(moved)
-        choice.places.append(moved)
+            chosen.append(fetched)
+            seen.add(fetched)
+        choice.places.append(fetched)
         choice.used.append(used)
     return choice
 

@@ -1,30 +1,31 @@
-"""A shared-memory layout made for one conversion: wide vectors, and no two lanes in one bank.
+"""The swizzled shared-memory layout for one conversion: wide vectors without bank conflicts.
 
-The elements of a tile are a vector space, and a memory layout is a basis of it, cut into three:
+The elements of a tile form a vector space, and a memory layout is a basis of it, in three parts:
 
     offset  =  vector | bank | line      (lowest bits first)
 
-`vector`: what one lane moves at once. A lane must hold these elements in registers, so each vector
-basis lies in the span of the source's registers (for stores) or of the destination's (for loads).
+`vector`: the elements of one instruction of a lane. A lane must hold these in registers, so each
+vector basis is in the span of the source's registers (for stores) or of the destination's (for
+loads).
 
-`line`: elements that differ by these lie in the same bank, and collide if two lanes ask for them in
-one wavefront. Let X be the span of what one wavefront of the store covers: the vector and the lanes
-of one group (`banks.py`). A basis of lines that meets X only in 0 makes stores free of conflicts;
-the same goes for the loads and their Y. The largest space that avoids both is built from three
-parts: with e1, e2, … extending X ∩ Y to X and f1, f2, … extending it to Y, take
+`line`: elements that differ by these are in the same bank, and conflict if two lanes access them in
+one wavefront. Let X be the span of the elements of one wavefront of the store: the vector and the
+lanes of one group (`banks.py`). Stores have no conflicts if the span of `line` meets X only in 0;
+likewise for the loads and their Y. The largest space that avoids both consists of three parts: with
+e1, e2, … extending X ∩ Y to X and f1, f2, … extending it to Y, take
 
-    e1 + f1, e2 + f2, …, and whatever lies outside of X + Y.
+    e1 + f1, e2 + f2, …, and a complement of X + Y.
 
-A sum of these is in X only if it has no part outside, and then its f-part would be in X ∩ Y. Its
-dimension is that of the tile less the larger of X and Y, and these have at most the dimension of a
-line of memory; so when both sides use the same vector there are always enough. (If only one side
-has a wide vector, the other one's lanes may have to share banks: then it is a matter of cost.)
+A sum of these is in X only if it has no part in the complement, and then its f-part would be in
+X ∩ Y. The dimension is that of the tile minus the larger of X and Y, which have at most the
+dimension of a line of memory; so if both sides use the same vector, it always suffices. (If only
+one side has a wide vector, the lanes of the other may have bank conflicts: then the cost decides.)
 
-`bank`: anything that completes the basis.
+`bank`: any completion of the basis.
 
-A vector is of use only if it starts at an aligned offset for every lane: lanes must not disturb its
-bits. So `bank` and `line` are chosen from a complement of the vector that holds all lanes and warps
-(`_complement`); a vector for which there is none is not taken.
+A vector can only be used if its offset is aligned for every lane: lanes must not affect its bits.
+So `bank` and `line` are chosen from a complement of the vector that contains all lanes and warps
+(`_complement`); a vector without such a complement is rejected.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ from tilewright.layout import gf2
 from tilewright.layout.banks import Memory, lane_wavefronts
 from tilewright.layout.linear import LANE, OFFSET, REGISTER, WARP, Dim, LinearLayout
 
-# What issuing one memory instruction costs, in wavefronts.
+# The cost of issuing one memory instruction, in wavefronts.
 ISSUE_COST = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a thread moves its registers to or from shared memory.
+    """The loads or stores of a thread's registers.
 
     Attributes:
         offsets: (register, lane, warp) -> offset in elements.
-        vectors: for each instruction, the registers that it moves, in the order of memory; the
-            first of them has the offset at which it starts.
-        wavefronts: what all the instructions cost a warp.
+        vectors: for each instruction, its registers in the order of memory; the first one has the
+            offset of the instruction.
+        wavefronts: the wavefronts of all instructions of a warp.
     """
 
     offsets: LinearLayout
@@ -62,7 +63,7 @@ class Access:
 
     @property
     def cost(self) -> float:
-        """Wavefronts and instructions together."""
+        """The cost for a warp: wavefronts and issued instructions."""
         return self.wavefronts + ISSUE_COST * len(self.vectors)
 
 
@@ -72,8 +73,8 @@ class Exchange:
 
     Attributes:
         layout: offset -> element.
-        store: what threads of the source do; each register that is not a copy is stored once.
-        load: what threads of the destination do.
+        store: the stores of the source's threads; each register without duplicates is stored once.
+        load: the loads of the destination's threads.
         copies: for each register of the destination, the loaded register with the same element.
     """
 
@@ -84,7 +85,7 @@ class Exchange:
 
     @property
     def cost(self) -> float:
-        """What the exchange costs a warp, barriers aside."""
+        """The cost for a warp, without barriers."""
         return self.store.cost + self.load.cost
 
 
@@ -119,9 +120,9 @@ def best_exchange(src: LinearLayout, dst: LinearLayout, memory: Memory) -> Excha
 
 
 def _vectors(a: _Side, b: _Side, memory: Memory) -> Iterator[_Vector]:
-    """The vectors to try: what both sides share, and that, made longer for one side only.
+    """The candidate vectors: the common vector of both sides, and its extensions for one side only.
 
-    Once both sides move whole words, a longer vector for one side saves no wavefronts.
+    If both sides already move whole words, a longer vector for one side saves no wavefronts.
     """
     both = [*a.threads, *b.threads]
     shared = gf2.extend((), [v for v in a.registers if v in gf2.Span(b.registers)])
@@ -141,7 +142,7 @@ def _vectors(a: _Side, b: _Side, memory: Memory) -> Iterator[_Vector]:
 def _exchange(
     src: LinearLayout, dst: LinearLayout, a: _Side, b: _Side, vector: _Vector, memory: Memory
 ) -> Exchange | None:
-    """The exchange with this vector; None if lanes would disturb it."""
+    """The exchange with this vector; None if lanes would misalign it."""
     basis = _memory_basis(a, b, vector, memory)
     if basis is None:
         return None
@@ -158,7 +159,7 @@ def _memory_basis(a: _Side, b: _Side, vector: _Vector, memory: Memory) -> tuple[
     rest = _complement(a, b, vector, tile)
     if rest is None:
         return None
-    # Elements narrower than a word: those that fill it up share its bank for free, whichever.
+    # For elements narrower than a word, any elements may complete it: they share its bank.
     word = rest[: max(0, memory.word_bits - len(vector.basis))]
     spans = [
         gf2.intersection((*vector.basis, *word, *side.lanes[: memory.group_bits(size)]), rest)
@@ -171,10 +172,8 @@ def _memory_basis(a: _Side, b: _Side, vector: _Vector, memory: Memory) -> tuple[
 
 
 def _avoiding(x: Sequence[int], y: Sequence[int], space: Sequence[int]) -> tuple[int, ...]:
-    """A basis of `space` that begins with the vectors that meet neither x nor y; see the module.
-
-    After those come vectors of the larger of the two, then of both.
-    """
+    """A basis of `space` that begins with a basis of the largest subspace that avoids x and y (see
+    the module docstring), followed by vectors of the larger of the two, then of both."""
     shared = gf2.intersection(x, y)
     only_x, only_y = gf2.extend(shared, x), gf2.extend(shared, y)
     outside = gf2.extend((*x, *only_y), space)
@@ -184,10 +183,10 @@ def _avoiding(x: Sequence[int], y: Sequence[int], space: Sequence[int]) -> tuple
 
 
 def _complement(a: _Side, b: _Side, vector: _Vector, tile: Sequence[int]) -> tuple[int, ...] | None:
-    """A basis of a complement of the vector, with the threads of each side that uses it inside.
+    """A basis of a complement of the vector that contains the threads of each side that uses it.
 
-    For each vector basis it takes a linear form that is 1 on it and 0 on the other ones and on
-    those threads. The complement is where all the forms are 0.
+    For each vector basis, it solves for a linear form that is 1 on it, and 0 on the other ones and
+    on those threads. The complement is the common kernel of these forms.
     """
     forms: list[int] = []
     width = max((v.bit_length() for v in tile), default=0)
@@ -212,14 +211,14 @@ def _complement(a: _Side, b: _Side, vector: _Vector, tile: Sequence[int]) -> tup
 def _access(
     offsets: LinearLayout, vector_bits: int, memory: Memory
 ) -> tuple[Access, tuple[int, ...]]:
-    """The instructions for these offsets, and for each register the one that is moved for it."""
+    """The instructions for these offsets, and for each register the one that holds its element."""
     registers = offsets.bases(REGISTER)
     within = [gf2.solve(registers, 1 << i) or 0 for i in range(vector_bits)]
     span = gf2.Span(gf2.units(vector_bits))
     starts: list[int] = []
     for i, offset in enumerate(registers):
         if span.add(offset):
-            # Move within the vector, so that each instruction starts at an aligned offset.
+            # Adjust within the vector, so that each instruction starts at an aligned offset.
             starts.append(1 << i ^ gf2.apply(within, offset & ((1 << vector_bits) - 1)))
     moved = [*within, *starts]
     images = gf2.multiply(registers, moved)

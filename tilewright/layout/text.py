@@ -1,4 +1,4 @@
-"""Layouts from text: reads back what `str` of a layout writes.
+"""Parser of the text form of layouts, as `str(layout)` writes it.
 
 >>> print(parse("register[0,1 1,0] lane[0,2 2,0] -> dim0:4 dim1:4"))
 register[0,1 1,0] lane[0,2 2,0] -> dim0:4 dim1:4
@@ -15,7 +15,8 @@ _OUTPUT = re.compile(r"\s*(\w+):(\d+)")
 
 
 def _pairs(pattern: re.Pattern[str], text: str, whole: str) -> list[tuple[str, str]]:
-    """The matches that `text` consists of; anything else in it, or a name twice, is an error."""
+    """The matches of `pattern` that `text` consists of. Anything else is an error, and so is a
+    repeated name."""
     pairs: list[tuple[str, str]] = []
     position = 0
     while text[position:].strip():
@@ -30,7 +31,11 @@ def _pairs(pattern: re.Pattern[str], text: str, whole: str) -> list[tuple[str, s
 
 
 def parse(text: str) -> LinearLayout:
-    """The layout of this text; ValueError says where it is not one."""
+    """Parse a layout.
+
+    Raises:
+        ValueError: the text is invalid; the message names the part.
+    """
     left, arrow, right = text.partition("->")
     if not arrow:
         raise ValueError(f"a layout has the form `inputs -> outputs`: {text!r}")

@@ -1,4 +1,5 @@
-"""All passes. Importing this package fills the registry; one file a pass."""
+"""Passes on tile IR, one per file. Importing this package registers those that every target
+uses."""
 
 from tilewright.passes import (
     canonicalize,

@@ -1,11 +1,14 @@
-"""Why an access of memory is no wider: what is not known of its addresses or its mask, in words.
+"""Reasons why a memory access is not vectorised, for remarks.
 
-Code generation asks here when it takes fewer elements at once than it could. What is said names
-the kernel's own arguments, and the line where a number comes from if it is another one:
+Code generation calls this when it emits an access narrower than the machine's widest. A reason is
+the part of the address or of the mask that limits the width. It names arguments of the kernel, or
+the source line of another value:
 
     reasons = Reasons(fn, axis_info(fn))
-    reasons.apart(op.ptr, axis=1)
-    # "neighbours are `stride` elements apart, which is not known to be 1 when it is compiled"
+    reasons.why_not_contiguous(op.ptr, axis=1)
+    # "adjacent elements have the stride `stride`, which is not known to be 1 at compile time"
+
+Each query follows one chain of at most `MAX_STEPS` definitions. The IR is not modified.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ from tilewright.ir.types import is_pointer, shape_of
 from tilewright.ops import arith, control, memory
 from tilewright.ops.view import View
 
-MAX_STEPS = 64  # ops that a reason is looked for behind
+MAX_STEPS = 64  # the longest chain of definitions that is followed
 
 
 class Reasons:
-    """Finds reasons in one function.
+    """The reasons for the accesses of one function.
 
     Args:
-        fn: a function whose pointers have their canonical form.
+        fn: a function whose pointers are in canonical form (`canonicalize_pointers`).
         infos: its axis information.
     """
 
@@ -34,10 +37,10 @@ class Reasons:
         self.fn = fn
         self.infos = infos
 
-    # -- what is asked --------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------
 
-    def apart(self, value: Value, axis: int) -> str:
-        """Why neighbours along an axis are not known to be adjacent.
+    def why_not_contiguous(self, value: Value, axis: int) -> str:
+        """Why the elements of a tile are not known to be contiguous along an axis.
 
         Args:
             value: a tile of pointers or of offsets.
@@ -46,7 +49,7 @@ class Reasons:
         for _ in range(MAX_STEPS):
             op = value.op
             if op is None:
-                return self._apart_of_argument(value, axis)
+                return self._reason_of_argument(value, axis)
             moved = _through(op, axis)
             if moved is not None:
                 value, axis = moved
@@ -54,32 +57,32 @@ class Reasons:
             if isinstance(op, memory.AddPtr | arith.Add | arith.Sub):
                 varying = [v for v in op.operands if self._varies(v, axis)]
                 if not varying:
-                    return "neighbours have the same address"
+                    return "adjacent elements have the same address"
                 value = next((v for v in varying if self._run(v, axis) == 1), varying[0])
                 continue
             line = op.loc.line if op.loc is not None else here
             at = f" (line {line})" if line != here else ""
-            return self._apart_of(op, axis) + at
-        return "the addresses are computed in too many steps to tell what their neighbours are"
+            return self._reason_of_op(op, axis) + at
+        return "the computation of the addresses is too long to analyse"
 
-    def unaligned(self, value: Value) -> str:
-        """What keeps the address of a run from being known as a multiple of more bytes."""
+    def why_unaligned(self, value: Value) -> str:
+        """Why the addresses of contiguous runs are not known to be more strictly aligned."""
         leaf = self._weakest(value)
         name, known = self.name(leaf), self._known(leaf)
         if isinstance(number := arith.constant_value(leaf), int):
-            return f"the address moves in steps of {number}, which is a multiple of {known} only"
+            return f"the address advances in steps of {number}, only a multiple of {known}"
         if leaf.owner is self.fn.body and leaf in self.fn.args:
-            wanted = "aligned to 16 bytes" if is_pointer(leaf.type) else "a multiple of 16"
-            return f"{name} is not known to be {wanted}"
-        return f"{name} is added to the address, and only known to be a multiple of {known}"
+            required = "aligned to 16 bytes" if is_pointer(leaf.type) else "a multiple of 16"
+            return f"{name} is not known to be {required}"
+        return f"{name} is added to the address and only known to be a multiple of {known}"
 
-    def ragged(self, mask: Value, axis: int, length: int) -> str:
-        """Why a mask may differ within `length` neighbours along an axis."""
+    def why_mask_varies(self, mask: Value, axis: int, length: int) -> str:
+        """Why a mask may differ within aligned groups of `length` elements along an axis."""
         leaves = list(self._leaves(mask, axis))
-        own = [v for v, a in leaves if self._compared(v, a) is None]
-        if own:
-            return f"{_CHANGES}{_line_of(own[0])}"
-        bounds = [bound for v, a in leaves if (bound := self._compared(v, a)) is not None]
+        irregular = [v for v, a in leaves if self._bound(v, a) is None]
+        if irregular:
+            return f"{_VARIES}{_line_of(irregular[0])}"
+        bounds = [bound for v, a in leaves if (bound := self._bound(v, a)) is not None]
         bound = min(map(self._weakest, bounds), key=self._known, default=None)
         if bound is None or self._known(bound) % length == 0:
             return "the mask may begin within a vector"
@@ -88,15 +91,16 @@ class Reasons:
             f"of {length}"
         )
 
-    def endless(self, mask: Value, axis: int) -> str:
-        """Why it is not known where along an axis a mask ends, once and for all."""
+    def why_mask_unbounded(self, mask: Value, axis: int) -> str:
+        """Why no single bound along an axis is known at which a mask becomes false."""
         for leaf, a in self._leaves(mask, axis):
-            if self._compared(leaf, a) is None:
-                return f"{_CHANGES}{_line_of(leaf)}"
-        return "where it ends is not looked for in this loop"
+            if self._bound(leaf, a) is None:
+                return f"{_VARIES}{_line_of(leaf)}"
+        return "the bound of the mask is not analysed in this loop"
 
     def name(self, value: Value, depth: int = 2) -> str:
-        """What a number is called in the source, as far as that can be told."""
+        """A description of a value in terms of the source: an argument, a constant, an expression
+        of up to `depth` operators, or the line of its definition."""
         for _ in range(MAX_STEPS):
             op = value.op
             if op is None:
@@ -107,7 +111,7 @@ class Reasons:
             return self._name_of_result(op, depth)
         return self._name_of_argument(value)
 
-    # -- how it is found ------------------------------------------------------------------------
+    # -- implementation -------------------------------------------------------------------------
 
     def _run(self, value: Value, axis: int) -> int:
         contiguity = self.infos[value].contiguity
@@ -121,49 +125,49 @@ class Reasons:
         extents = shape_of(value.type)
         return bool(extents) and self._equal(value, axis) < extents[axis]
 
-    def _apart_of(self, op: Op, axis: int) -> str:
-        """Of a value that is no sum, why its neighbours differ by something else than 1."""
+    def _reason_of_op(self, op: Op, axis: int) -> str:
+        """Why the result of an op, which is not a sum, does not have stride 1."""
         match op:
             case memory.Load():
-                return "the addresses come from memory: they may be anywhere"
+                return "the addresses are loaded from memory"
             case arith.Mul(lhs, rhs):
                 factor = rhs if self._varies(lhs, axis) else lhs
                 if isinstance(number := arith.constant_value(factor), int):
-                    return f"neighbours are {number} elements apart"
+                    return f"adjacent elements have the stride {number}"
                 return (
-                    f"neighbours are {self.name(factor)} elements apart, which is not known to be "
-                    "1 when it is compiled"
+                    f"adjacent elements have the stride {self.name(factor)}, which is not known to "
+                    "be 1 at compile time"
                 )
             case arith.Rem(_, by) | arith.IntDiv(_, by):
-                what = "the remainder of" if isinstance(op, arith.Rem) else ""
-                words = " ".join(f"{what} a division by".split())
+                what = "a remainder" if isinstance(op, arith.Rem) else "a quotient"
                 return (
-                    f"{words} {self.name(by)} decides the addresses, and where its runs end is not "
-                    "known when it is compiled"
+                    f"the addresses depend on {what} of a division by {self.name(by)}, whose "
+                    "contiguous runs are not known at compile time"
                 )
             case arith.Select():
-                return "the addresses are chosen element by element"
+                return "the addresses are selected element by element"
             case _:
-                return f"nothing is known of the neighbours that `{op.name}` gives"
+                return f"the stride of the result of `{op.name}` is not known"
 
-    def _apart_of_argument(self, value: Value, axis: int) -> str:
+    def _reason_of_argument(self, value: Value, axis: int) -> str:
+        """As `_reason_of_op`, for an argument of a region."""
         region = value.owner
         loop = region.parent if isinstance(region, Region) else None
         if isinstance(loop, control.For) and value.index:
             inits = loop.inits
             if self._run(inits[value.index - 1], axis) == 1:
-                return self.apart(inits[value.index - 1], axis)
+                return self.why_not_contiguous(inits[value.index - 1], axis)
             return (
-                "the loop carries the addresses, and moves them by what may differ from element "
-                f"to element (line {loop.loc.line if loop.loc else '?'})"
+                "the addresses are loop-carried and advance by a value that may differ between "
+                f"elements (line {loop.loc.line if loop.loc else '?'})"
             )
-        return "the addresses are carried by control flow, of which nothing is known"
+        return "the addresses depend on control flow that is not analysed"
 
     def _known(self, value: Value) -> int:
         return self.infos[value].multiple_of_all()
 
     def _weakest(self, value: Value) -> Value:
-        """The part of a sum or product that is a multiple of the least."""
+        """The term or factor that limits the known divisibility of a value."""
         for _ in range(MAX_STEPS):
             op = value.op
             if op is None or arith.constant_value(value) is not None:
@@ -183,8 +187,8 @@ class Reasons:
         return value
 
     def _blame(self, value: Value) -> int:
-        """How little the author can do to make the value a multiple of something: nothing about
-        the number of a program or of an iteration, most about an argument."""
+        """A rank of how little influence the kernel's author has on the divisibility of a value:
+        0 for arguments, 1 for computed values, 2 for program ids and induction variables."""
         while value.op is not None and _renames(value.op):
             value = value.op.operands[0]
         if value.op is None:
@@ -192,11 +196,12 @@ class Reasons:
         return 2 if isinstance(value.op, control.ProgramId | control.NumPrograms) else 1
 
     def _start(self, value: Value) -> int:
-        """What divides the first element of each run."""
+        """The divisibility of the first element of each run."""
         return min(self.infos[value].divisibility)
 
     def _leaves(self, mask: Value, axis: int) -> Iterator[tuple[Value, int]]:
-        """What a mask is made of by `and` and the like, as far as it varies along an axis."""
+        """The operands of the bitwise operations that compute a mask, each with its axis; only
+        those that vary along the axis."""
         op = mask.op
         moved = _through(op, axis) if op is not None and not isinstance(op, arith.Cast) else None
         if not self._varies(mask, axis):
@@ -209,8 +214,8 @@ class Reasons:
         else:
             yield mask, axis
 
-    def _compared(self, leaf: Value, axis: int) -> Value | None:
-        """What a mask compares consecutive numbers with, if it does that."""
+    def _bound(self, leaf: Value, axis: int) -> Value | None:
+        """The bound of a mask that compares consecutive integers with one; None for other masks."""
         if not isinstance(leaf.op, arith.Cmp):
             return None
         sides = [v for v in leaf.op.operands if self._varies(v, axis)]
@@ -223,8 +228,8 @@ class Reasons:
             return f"`{self.fn.arg_names[value.index]}`"
         loop = region.parent if isinstance(region, Region) else None
         if isinstance(loop, control.For) and value.index == 0:
-            return "the loop's counter"
-        return "a number that a loop carries"
+            return "the loop's induction variable"
+        return "a loop-carried value"
 
     def _name_of_result(self, op: Op, depth: int) -> str:
         match op:
@@ -235,14 +240,14 @@ class Reasons:
             case control.NumPrograms(axis):
                 return f"num_programs({axis})"
             case memory.Load():
-                return f"a number loaded in line {op.loc.line}" if op.loc else "a loaded number"
+                return f"a value loaded in line {op.loc.line}" if op.loc else "a loaded value"
             case _:
                 pass
         sign = _SIGNS.get(type(op))
         if sign is not None and depth:
             left, right = (self.name(v, depth - 1) for v in op.operands)
             return f"{left} {sign} {right}"
-        return f"a number computed in line {op.loc.line}" if op.loc else "a computed number"
+        return f"a value computed in line {op.loc.line}" if op.loc else "a computed value"
 
 
 def _line_of(value: Value) -> str:
@@ -250,17 +255,18 @@ def _line_of(value: Value) -> str:
     return f" (line {loc.line})" if loc is not None else ""
 
 
-_CHANGES = "the mask may change from each element to the next"
+_VARIES = "the mask may differ between adjacent elements"
 _SIGNS: dict[type[Op], str] = {arith.Mul: "*", arith.Add: "+", arith.Sub: "-", arith.Rem: "%"}
 
 
 def _renames(op: Op) -> bool:
-    """Whether each element of the result is one of its operand, up to its type."""
+    """Whether each element of the result is an element of the operand, possibly converted."""
     return isinstance(op, arith.Cast) or (isinstance(op, View) and op.aligned)
 
 
 def _through(op: Op, axis: int) -> tuple[Value, int] | None:
-    """The operand, and its axis, that has the result's neighbours; None if there is none."""
+    """The operand, and its axis, whose adjacent elements are those of the result; None if there is
+    none."""
     if isinstance(op, arith.Cast):
         return op.src, axis
     found = op.index_maps()[0] if isinstance(op, View) and op.aligned else None

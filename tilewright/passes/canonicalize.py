@@ -1,4 +1,9 @@
-"""The rewrite rules, all of them, until none applies."""
+"""Canonicalization: applies all rewrite rules greedily, to a fixed point.
+
+Input and output: verified SSA. Afterwards no rule applies, and there are no dead pure ops; equal
+ops remain, for cse. The driver (`ir/rewriter`) visits each op, and revisits the neighbourhood of
+each op that it rewrites; the number of rewrites is bounded by a multiple of the number of ops.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,5 @@ from tilewright.rewrites import RULES
 
 @compiler_pass("canonicalize")
 def canonicalize(fn: Function, ctx: PassContext) -> bool:
-    """Bring every op into its canonical form, which stands at the top of each file of rewrites.
-
-    Needs: verified SSA.  Leaves: no op without effects whose results nobody uses; equal ops remain
-    for cse.
-    """
+    """Rewrite every op to its canonical form, which the docstrings of `rewrites/*.py` specify."""
     return apply_greedily(fn, RULES, ctx.count)

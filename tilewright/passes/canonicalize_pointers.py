@@ -1,25 +1,30 @@
-"""Every pointer becomes a base and offsets.
+"""Canonicalization of pointers to a base, a uniform and a varying offset.
 
 The canonical form of the pointer of a load, a store or an atomic is
 
-    addptr(splat(addptr(base, uniform)), varying)        of a tile
-    addptr(base, uniform)                                of a scalar
+    addptr(splat(addptr(base, uniform)), varying)        for a tile of pointers
+    addptr(base, uniform)                                for a scalar pointer
 
-where `base` is a scalar pointer that is no result of pointer arithmetic (as a rule a function's
-argument), `uniform` is a scalar i64, and `varying` a tile of integers of any width in the shape of
-the pointer, which `addptr` extends to 64 bits by its sign. A part that is 0 is left out. A promise
-that the addresses of a tile are multiples of some number is a `hint` around the whole form.
-`analysis/pointers.py: split_pointer` takes the form apart. A tile of pointers of which nothing
-is known (loaded from memory, made from integers) is `addptr(tile, varying)`.
+where `base` is a scalar pointer that is not a result of pointer arithmetic (usually an argument of
+the function), `uniform` is a scalar i64, and `varying` is a tile of integers in the shape of the
+pointer, of any width, which `addptr` sign-extends to 64 bits. Offsets that are 0 are omitted. If
+the divisibility of the addresses of a tile is guaranteed, a `hint` wraps the whole form. A tile of
+pointers of unknown origin (loaded from memory, cast from integers) has the form
+`addptr(tile, varying)`. `analysis/pointers.py: split_pointer` decomposes the form.
 
-What is the same for all elements goes to `uniform`, where it is added once. Address arithmetic is
-that of 64 bits, so sums of 64-bit offsets may be split and regrouped; sums of narrower ones only
+Input: verified SSA with inlined calls (a pointer that a call takes or returns is a base). Output:
+the form above at each access, without dead pointer arithmetic; new sums and casts are left to
+canonicalize and cse. The pass is idempotent. It decomposes each pointer once, so that it is linear
+in the number of pointer ops and of the terms of their offsets.
+
+Terms that are equal for all elements go to `uniform`, where they are added once. Addresses are
+computed modulo 2**64, so sums of 64-bit offsets may be reassociated; sums of narrower ones only
 where `analysis/ranges.py` proves that they do not wrap. Two varying offsets are added in 32 bits
-where that proof succeeds, in 64 otherwise.
+where that proof succeeds, otherwise in 64.
 
-A pointer that a `for` carries and moves is replaced by what it has moved by: in closed form,
-iteration * step, where the step does not change in the loop and no one reads the last value, else
-as carried i64 offsets. Pointers from the two branches of an `if` with the same base likewise.
+A loop-carried pointer of a `for` is replaced by its offset: in closed form, iteration * step, if
+the step is loop-invariant and the final value is unused; otherwise by loop-carried i64 offsets.
+Pointers with the same base that the branches of an `if` yield are replaced in the same way.
 """
 
 from __future__ import annotations
@@ -36,12 +41,8 @@ from tilewright.passes.pointer_parts import Parts, PointerAlgebra, is_pointer_ar
 
 @compiler_pass("canonicalize_pointers")
 def canonicalize_pointers(fn: Function, ctx: PassContext) -> bool:
-    """Bring the pointer of every memory access into the form base + uniform + varying.
-
-    Needs: verified SSA, calls inlined (a pointer that a call takes or gives is a base of its own).
-    Leaves: the form above; sums and casts that canonicalize and cse make cheaper; no pointer
-    arithmetic that nobody uses. Running it again changes nothing.
-    """
+    """Rewrite the pointer of every memory access as base + uniform + varying; see the module
+    docstring."""
     algebra = PointerAlgebra()
     changed = convert_regions(algebra, fn.body)
     canonical = _Canonical(algebra)
@@ -61,7 +62,7 @@ def _erase_unused(fn: Function) -> None:
 
 
 class _Canonical:
-    """Makes the canonical form of pointers, once of each."""
+    """Builds the canonical form of pointers, once for each."""
 
     def __init__(self, algebra: PointerAlgebra) -> None:
         self.algebra = algebra
@@ -78,7 +79,7 @@ class _Canonical:
         return changed
 
     def of(self, pointer: Value) -> Value:
-        """The pointer in the canonical form."""
+        """The pointer in canonical form."""
         found = self._made.get(pointer)
         if found is None:
             found = self._made[pointer] = self._make(pointer)
@@ -104,7 +105,7 @@ class _Canonical:
                 uniform = algebra.sum_uniform(parts.uniform)
                 varying = algebra.sum_varying(parts.varying)
                 made = algebra.pointer(parts.base, uniform, varying, shape_of(pointer.type))
-            return algebra.promised(made, parts.divisibility)
+            return algebra.with_divisibility(made, parts.divisibility)
 
 
 def _is_canonical(pointer: Value, parts: Parts) -> bool:

@@ -1,4 +1,10 @@
-"""One computation of each value."""
+"""Common subexpression elimination, including loads.
+
+Input and output: verified SSA. Afterwards there are no duplicates among pure ops, nor among
+non-volatile loads without a write between them, where one dominates the other. One traversal with a
+scoped hash table, linear in the number of ops: keys are (op class, operands, attributes), for loads
+also a version of memory, for reductions and scans also the combine region.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +21,8 @@ Key = tuple[Any, ...]
 
 @compiler_pass("cse")
 def merge_equal_values(fn: Function, ctx: PassContext) -> bool:
-    """Replace an op by an earlier one that computes the same value.
-
-    Needs: verified SSA.  Leaves: no duplicates among ops without effects, nor among loads with no
-    write between them.
-
-    Keys are (op class, operands, attributes), for a reduction its combine region too. Only an op
-    that dominates may replace: one before it in its region, or in a region around it.
-    """
+    """Replace ops by equal ops that dominate them: those that precede them in the same region or in
+    an enclosing one."""
     merged = _Merger().region(fn.body, {})
     ctx.count("merged", merged)
     return merged > 0
@@ -30,10 +30,11 @@ def merge_equal_values(fn: Function, ctx: PassContext) -> bool:
 
 class _Merger:
     def __init__(self) -> None:
-        self.version = 0  # grows where memory may have changed; part of a load's key
+        self.version = 0  # of memory: incremented at each possible write
 
     def region(self, region: Region, outer: dict[Key, Op]) -> int:
-        """Merge within the region; `outer` are the ops that dominate it."""
+        """Merge the ops of the region; `outer` are the ops that dominate it. Returns the number of
+        merged ops."""
         seen = outer
         added: list[Key] = []
         merged = 0
@@ -59,7 +60,7 @@ class _Merger:
 
     def _nested(self, op: Op, seen: dict[Key, Op]) -> int:
         writes = op.writes()
-        # A loop's body may see what its end wrote.
+        # The body of a loop reads what earlier iterations wrote.
         self.version += writes
         merged = 0
         for region in op.regions:
@@ -68,7 +69,8 @@ class _Merger:
         return merged
 
     def _key(self, op: Op) -> Key | None:
-        """Equal for ops that give equal results; None for an op that may not be merged."""
+        """A key that is equal for ops with equal results; None for an op that must not be
+        merged."""
         if isinstance(op, Load):
             return None if op.volatile else (self.version, *_shallow_key(op))
         if op.reads_memory or op.writes_memory:
@@ -79,7 +81,7 @@ class _Merger:
 
 
 def _attribute_key(value: Any) -> Hashable:
-    """Tells 0.0 from -0.0 and takes a NaN as equal to itself."""
+    """Distinguishes 0.0 from -0.0, and makes a NaN equal to itself."""
     return value.hex() if isinstance(value, float) else value
 
 
@@ -93,7 +95,8 @@ def _shallow_key(op: Op) -> Key:
 
 
 def _combine_key(op: Op) -> Key:
-    """The key of an op with regions of its own values: these count by where they are defined."""
+    """The key of an op with regions, whose values are identified by the order of their
+    definitions."""
     numbers: dict[Value, int] = {}
     parts: list[Any] = [_shallow_key(op)]
     for region in op.regions:

@@ -1,4 +1,10 @@
-"""Calls of device functions become their bodies."""
+"""Inlining of calls of device functions.
+
+Input: a module in `ctx.module` whose callees end with `control.return`. Output: no calls, except of
+functions marked ``noinline`` if the option ``keep_noinline`` is set; functions without callers are
+removed. Recursion is an error. Inlined ops keep their source locations, with the location of the
+call as their caller. Linear in the size of the result.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +18,10 @@ from tilewright.ops.control import Call
 
 @compiler_pass("inline")
 def inline_calls(fn: Function, ctx: PassContext) -> bool:
-    """Replace every call by the body of the function that it calls, and remove functions that
-    nothing calls any more.
+    """Replace every call by the body of the callee, and remove functions without callers.
 
-    Needs: `ctx.module`; callees end with `control.return`.  Leaves: no calls, but for recursion,
-    which is an error, and functions marked ``noinline`` where the option ``keep_noinline`` asks.
-
-    Inlined ops keep their own location, with the place of the call as its caller.
+    Raises:
+        IRError: a call is recursive, or the callee does not exist.
     """
     module = ctx.module
     assert module is not None
@@ -34,13 +37,14 @@ def inline_calls(fn: Function, ctx: PassContext) -> bool:
 
 
 def _expand(call: Call, module: Module, keep_noinline: bool, stack: tuple[str, ...]) -> int:
-    """Replace one call, then those that its body brought; `stack` are the functions around it."""
+    """Inline one call, then the calls in the inlined body; `stack` are the enclosing functions.
+    Returns the number of calls inlined."""
     callee = module.functions.get(call.callee)
     if callee is None:
-        raise IRError("callee", f"there is no function @{call.callee} to call", call.loc)
+        raise IRError("callee", f"there is no function @{call.callee} in the module", call.loc)
     if callee.name in stack:
         names = " → ".join(f"@{name}" for name in (*stack, callee.name))
-        raise IRError("recursion", f"a kernel can't recurse: {names}", call.loc)
+        raise IRError("recursion", f"recursion is not supported: {names}", call.loc)
     if keep_noinline and callee.attrs.get("noinline"):
         return 0
     inlined = 1
@@ -51,7 +55,7 @@ def _expand(call: Call, module: Module, keep_noinline: bool, stack: tuple[str, .
 
 
 def _copy_body(call: Call, callee: Function) -> list[Op]:
-    """Put a copy of the callee's ops in the call's place; returns them, nested ones too."""
+    """Replace the call by a copy of the callee's body; returns the new ops, nested ones too."""
     assert call.parent is not None
     mapping: dict[Value, Value] = dict(zip(callee.args, call.args, strict=True))
     locations: dict[Loc | None, Loc | None] = {}

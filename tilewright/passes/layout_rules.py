@@ -1,7 +1,11 @@
-"""How layouts pass through the ops that move nothing.
+"""Layout rules: the relation between the layouts of an op's operands and those of its results.
 
-A thread that has the elements of an operand has those of the result, under other coordinates. So
-one layout gives the other: `result_layout` from operand to result, `operand_layout` back.
+Ops fall into three classes. Some work in any layout (`propagates_layout`): elementwise ops, and ops
+that only rename coordinates, such as `permute`, so that each thread already holds the elements of
+the result. `result_layout` maps the layout of an operand to that of the result, `operand_layout`
+the reverse. For others, such as reductions, the layout of the first operand determines all others
+(`derived_demands`). The rest prescribe layouts: memory accesses, and the ops in
+`assign_layouts.ANCHORS`.
 """
 
 from __future__ import annotations
@@ -30,13 +34,14 @@ def is_tile(value: Value) -> bool:
     return isinstance(value.type, Tile)
 
 
-def follows(op: Op) -> bool:
-    """Whether the op works in whatever layout its result is wanted."""
+def propagates_layout(op: Op) -> bool:
+    """Whether the op can compute its result in any layout, given operands in the layout that
+    `operand_layout` returns."""
     return op.elementwise or isinstance(op, Arange | Fetch) or _renames(op)
 
 
 def _renames(op: Op) -> bool:
-    """Whether the op only gives elements other coordinates, which layouts can express."""
+    """Whether the op only renames coordinates by a map that is linear over GF(2)."""
     if not isinstance(op, View) or isinstance(op, ConvertLayout) or not op.moves_all:
         return False
     return not any(isinstance(term, Reversed) for term in _map_of(op).axes)
@@ -49,7 +54,7 @@ def _map_of(op: View) -> IndexMap:
 
 
 def result_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:
-    """The layout of the result, from that of an operand; None where it does not follow from it."""
+    """The layout of the result, given that of an operand; None if that does not determine it."""
     if op.elementwise:
         return operand
     if not isinstance(op, View) or not _renames(op):
@@ -61,7 +66,7 @@ def result_layout(op: Op, operand: LinearLayout) -> LinearLayout | None:
 
 
 def operand_layout(op: Op, result: LinearLayout) -> LinearLayout:
-    """The layout in which the op takes its tiles, from that of its result."""
+    """The required layout of the op's tile operands, given that of its result."""
     if op.elementwise:
         return result
     assert isinstance(op, View), f"{op.name} takes no tile"
@@ -72,48 +77,52 @@ def operand_layout(op: Op, result: LinearLayout) -> LinearLayout:
 
 @lru_cache(1024)
 def _columns(found: IndexMap) -> tuple[int, ...]:
-    """For each bit of a flat index into the result, the flat index into the operand that it alone
-    gives: where extents are powers of two, a map that moves elements is linear in them."""
+    """The columns of the index map as a matrix over GF(2), from bits of the flat index of the
+    result to the flat index of the operand. The map is linear because extents are powers of two."""
     columns: list[int] = []
     for axis in reversed(range(len(found.target))):
         for unit in gf2.units(found.target[axis].bit_length() - 1):
-            place = found.at([unit if own == axis else 0 for own in range(len(found.target))])
-            assert place is not None
+            index = found.at([unit if own == axis else 0 for own in range(len(found.target))])
+            assert index is not None
             flat = 0
-            for coordinate, extent in zip(place, found.source, strict=True):
+            for coordinate, extent in zip(index, found.source, strict=True):
                 flat = flat * extent + (coordinate or 0)
             columns.append(flat)
     return tuple(columns)
 
 
 def reduced_layout(source: LinearLayout, axis: int) -> LinearLayout:
-    """Of a reduction's result: every thread that had a part of a row has its result."""
+    """The layout of a reduction's result: each thread that held an element of a row holds the
+    result of that row."""
     return families.without_duplicates(families.sliced(source, axis))
 
 
-# -- ops whose layouts follow from one of their operands' -----------------------------------------
+# -- ops whose layouts are derived from that of their first operand -------------------------------
 
 
 class Demands(NamedTuple):
-    """The layouts in which an op takes its operands and gives its results; None for scalars."""
+    """The required layouts of an op's operands, and the layouts of its results; None for
+    scalars."""
 
     operands: Sequence[LinearLayout | None]
     results: Sequence[LinearLayout | None]
 
 
-_COMBINING = (
+_DERIVED = (
     *(Reduce, Scan, Join, Split, Cat, Flip, Gather, Sort, Histogram, Map),
     *(InlineAsm, InlineAsmEffect),
 )
 
 
-def combines(op: Op) -> bool:
-    """Whether the layouts of all the op's tiles follow from that of its first operand."""
-    return isinstance(op, _COMBINING) and bool(op.operands) and is_tile(op.operands[0])
+def derives_from_first_operand(op: Op) -> bool:
+    """Whether the layout of the op's first operand determines those of its other operands and of
+    its results."""
+    return isinstance(op, _DERIVED) and bool(op.operands) and is_tile(op.operands[0])
 
 
-def demands_from(op: Op, source: LinearLayout) -> Demands:
-    """What an op that `combines` demands when `source` is the layout of its first operand."""
+def derived_demands(op: Op, source: LinearLayout) -> Demands:
+    """The layouts of an op that `derives_from_first_operand`, `source` being the preferred layout
+    of that operand."""
     match op:
         case Reduce():
             result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
@@ -146,21 +155,21 @@ def demands_from(op: Op, source: LinearLayout) -> Demands:
                 index = spread(extents, families.row_major(len(extents)), 1, source)
             return Demands([source, index], [index])
         case _:
-            raise AssertionError(f"{op.name} has no such layouts")
+            raise AssertionError(f"the layouts of {op.name} do not derive from its first operand")
 
 
 def packed_layout(source: LinearLayout, pack: int) -> LinearLayout:
-    """A layout whose registers, `pack` at a time, hold neighbours in row-major order: this one, or
-    one like it."""
-    wanted = tuple(1 << i for i in range(pack.bit_length() - 1))
-    if source.bases(REGISTER)[: len(wanted)] == wanted:
+    """A layout in which groups of `pack` registers hold elements that are consecutive in row-major
+    order: `source` if it does, otherwise one over the same lanes and warps."""
+    consecutive = tuple(1 << i for i in range(pack.bit_length() - 1))
+    if source.bases(REGISTER)[: len(consecutive)] == consecutive:
         return source
     flat = spread((prod(source.shape),), (0,), pack, source)
     return shape.reshape(flat, source.shape)
 
 
 def cat_layout(half: LinearLayout, axis: int) -> LinearLayout:
-    """Of two tiles one after the other: the second one in the upper half of the registers."""
+    """The layout of a concatenation: the second tile is in the upper half of the registers."""
     return half * LinearLayout.identity1d(2, REGISTER, dim_name(axis))
 
 
@@ -179,11 +188,8 @@ def _split_demands(source: LinearLayout) -> Demands:
 
 
 class AxisBits(NamedTuple):
-    """Who holds the bits of a coordinate, the lowest first.
-
-    Each field lists bits of one input: registers that are neighbours, then lanes, warps, and
-    registers again for what is left.
-    """
+    """The bits of register, lane and warp that hold the bits of a coordinate, least significant
+    bits first: `near` register bits, then lane bits, warp bits, and `far` register bits."""
 
     near: tuple[int, ...]
     lanes: tuple[int, ...]
@@ -192,11 +198,11 @@ class AxisBits(NamedTuple):
 
 
 def axis_order(layout: LinearLayout, axis: int) -> AxisBits | None:
-    """How an axis is spread, if each bit of its coordinate is one bit of register, lane or warp.
+    """The distribution of an axis over registers, lanes and warps, if a scan can use it.
 
-    The order must be that of `AxisBits`, and bits that move along the axis move along no other.
-    Higher bits of the coordinate are higher bits of the lane and of the warp, so that counting
-    down gives the one before.
+    Each bit of the coordinate must be one bit of register, lane or warp, which affects no other
+    axis, in the order of `AxisBits`. Lane bits, and warp bits, must be in ascending order, so that
+    the thread that holds the preceding elements has the preceding index. None otherwise.
     """
     extents = layout.shape
     low = prod(extents[axis + 1 :])
@@ -226,7 +232,8 @@ def axis_order(layout: LinearLayout, axis: int) -> AxisBits | None:
 
 
 def scannable(source: LinearLayout, axis: int) -> LinearLayout:
-    """A layout along whose axis prefixes can be formed: this one, or one like it."""
+    """A layout in which a scan along `axis` can be computed (`axis_order`): `source` if possible,
+    otherwise one over the same lanes and warps."""
     if axis_order(source, axis) is not None:
         return source
     rank = len(source.shape)
@@ -237,7 +244,7 @@ def scannable(source: LinearLayout, axis: int) -> LinearLayout:
 def spread(
     extents: Sequence[int], order: Sequence[int], vector: int, like: LinearLayout
 ) -> LinearLayout:
-    """`coalesced` over as many lanes and warps as another layout has."""
+    """`coalesced` with the numbers of lanes and warps of another layout."""
     layout = coalesced(extents, order, vector, like.in_size(LANE), like.in_size(WARP))
     return layout.select_ins(*HARDWARE)
 
@@ -245,10 +252,12 @@ def spread(
 def coalesced(
     extents: Sequence[int], order: Sequence[int], vector: int, lanes: int, warps: int
 ) -> LinearLayout:
-    """Neighbouring lanes hold neighbouring vectors of `vector` elements along `order[0]`.
+    """A layout in which consecutive lanes hold consecutive vectors of `vector` elements along
+    `order[0]`, the fastest dimension.
 
-    Lanes fill the fastest dimension first. Warps fill the slowest first, so that a row lies within
-    one warp where there are rows enough: reducing it then needs no shared memory.
+    Lanes are distributed over the fastest dimension first. Warps are distributed over the slowest
+    dimension first, so that, if there are enough rows, each row is within one warp and its
+    reduction does not need shared memory.
     """
     rank = len(extents)
     registers, lane_grid, warp_grid = [1] * rank, [1] * rank, [1] * rank
@@ -259,19 +268,20 @@ def coalesced(
     for dim in reversed(order):
         warp_grid[dim] = min(warps, extents[dim] // (registers[dim] * lane_grid[dim]))
         warps //= warp_grid[dim]
-    # Threads that are left over hold copies.
+    # The remaining threads hold duplicates.
     lane_grid[order[-1]] *= lanes
     warp_grid[order[-1]] *= warps
     return families.blocked(extents, registers, lane_grid, warp_grid, order)
 
 
 def per_thread(extents: Sequence[int], lanes: int, warps: int) -> int:
-    """Elements of a tile that each thread has, at least."""
+    """The minimum number of elements of a tile per thread."""
     return max(1, prod(extents) // (lanes * warps))
 
 
-def run_of_a_warp(layout: LinearLayout, order: Sequence[int], vector: int) -> int:
-    """Neighbours along the fastest axis that a warp accesses at once, `vector` a thread at most."""
+def warp_run(layout: LinearLayout, order: Sequence[int], vector: int) -> int:
+    """The number of consecutive elements along the fastest axis that one access of a warp covers,
+    at most `vector` per thread."""
     axis = order[0]
     step = prod(layout.shape[axis + 1 :])
     lanes = set(layout.bases(LANE))

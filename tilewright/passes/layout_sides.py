@@ -1,8 +1,14 @@
-"""Which ops work in the layout of a matrix instruction, and which in that of memory.
+"""Partition of the ops between matrix instructions and memory accesses by a min-cut.
 
-What is between the two does not mind, so that there is a choice of where values pass from one to
-the other, through shared memory. A product whose accumulator is multiplied with two loaded tiles
-and stored twice may be moved once, as fp32, or those four tiles, as bf16.
+Elementwise ops between a matrix instruction and memory accesses can work in the layout of either.
+Each value that is defined on one side and used on the other is converted through shared memory. For
+example, if an accumulator is multiplied by two loaded tiles and the results are stored twice,
+either the accumulator is converted, as fp32, or those four tiles are, as bf16.
+
+Input: the layouts that `assign_layouts` propagated. Output: the same with some ops moved to the
+other side, such that the number of converted bytes, weighted by the estimated trip counts of loops,
+is minimal; of equal cuts, the one that moves the fewest ops. One min-cut on a graph with a node for
+each movable op and two for each value.
 """
 
 from __future__ import annotations
@@ -17,61 +23,68 @@ from tilewright.layout.linear import LinearLayout
 from tilewright.ops.atomic import AtomicStore
 from tilewright.ops.control import For, While
 from tilewright.ops.memory import Store
-from tilewright.passes.layout_rules import follows, operand_layout, result_layout
-from tilewright.passes.least_cut import Cut, Node
+from tilewright.passes.layout_rules import operand_layout, propagates_layout, result_layout
+from tilewright.passes.min_cut import Cut, Node
 
-TRIPS = 16  # of a loop of which nothing is known
-FINE = 1 << 12  # parts of a byte: of equal cuts, that is taken which changes least
+TRIPS = 16  # the assumed trip count of a loop
+FINE = 1 << 12  # cost of a converted byte, in moved ops: breaks ties between equal cuts
 
 
-class Home(NamedTuple):
-    """The layout in which a value is made, and how strong the reason for it is."""
+class Assigned(NamedTuple):
+    """The layout assigned to a value, and the priority of its origin."""
 
-    strength: int
+    priority: int
     layout: LinearLayout
 
 
-DEFAULT, ACCESS, MATRIX = 1, 2, 3  # strengths: any layout would do, memory, a matrix instruction
+DEFAULT, ACCESS, MATRIX = 1, 2, 3  # priorities: none, a memory access, a matrix instruction
 
 AnyStore = Store | AtomicStore
 
 
 class Choice(Protocol):
-    """What is asked of the pass that chooses layouts."""
+    """The interface to the layout assignment."""
 
-    homes: dict[Value, Home]
+    assigned: dict[Value, Assigned]
 
     def store_layout(self, op: AnyStore) -> LinearLayout:
-        """The layout in which an op stores."""
+        """The layout in which a store takes its operands."""
         ...
 
-    def any_layout(self, value: Value) -> LinearLayout:
-        """A layout for a value of which nothing is known."""
+    def default_layout(self, value: Value) -> LinearLayout:
+        """The layout of a value to which none was propagated."""
         ...
 
 
 def choose_sides(fn: Function, choice: Choice) -> int:
-    """Change homes so that as little as can be passes from one side to the other.
+    """Update `choice.assigned` to a partition with minimal conversions between the sides.
 
-    Nothing is done where a shape has two layouts of matrix instructions: they would be two sides.
+    Nothing is changed if matrix instructions use two layouts for one shape: a min-cut separates two
+    sides only.
 
     Returns:
-        how many values changed sides.
+        the number of ops that changed sides.
     """
     matrices = {
-        (shape_of(value.type), home.layout)
-        for value, home in choice.homes.items()
-        if home.strength == MATRIX
+        (shape_of(value.type), assigned.layout)
+        for value, assigned in choice.assigned.items()
+        if assigned.priority == MATRIX
     }
     shapes = [shape for shape, _ in matrices]
-    alone = len(set(shapes)) == len(shapes)
-    return _Sides(fn, choice).run() if matrices and alone else 0
+    unique = len(set(shapes)) == len(shapes)
+    return _Sides(fn, choice).run() if matrices and unique else 0
 
 
 class _Sides:
+    """The partition of one function.
+
+    Attributes:
+        free: the ops that can work on either side, in program order.
+    """
+
     def __init__(self, fn: Function, choice: Choice) -> None:
         self.choice = choice
-        self.homes = choice.homes
+        self.assigned = choice.assigned
         self.free = {op: None for op in fn.walk() if self._is_free(op)}
 
     def run(self) -> int:
@@ -80,78 +93,80 @@ class _Sides:
         to_matrix = [op for op in moved if op in matrix]
         for op in moved:
             if op not in matrix:
-                self.homes[op.results[0]] = Home(ACCESS, self._memory_layout(op))
-        # Layouts come from users as well as from operands, whichever is known first.
+                self.assigned[op.results[0]] = Assigned(ACCESS, self._memory_layout(op))
+        # The layout of an op may come from a user or from an operand, so both orders are visited.
         for op in (*reversed(to_matrix), *to_matrix):
             layout = self._matrix_layout(op)
             if layout is not None:
-                self.homes[op.results[0]] = Home(MATRIX, layout)
+                self.assigned[op.results[0]] = Assigned(MATRIX, layout)
         return len(moved)
 
     # -- the graph ------------------------------------------------------------------------------
 
     def _side_of_matrices(self) -> set[Node]:
+        """The ops on the side of the matrix instructions, the source of the graph."""
         cut = Cut()
-        for value in self.homes:
+        for value in self.assigned:
             users = list(self._users(cut, value))
             if users:
-                cut.passes(self._maker(cut, value), users, _cost(value) * FINE)
+                cut.add_value(self._producer(cut, value), users, _cost(value) * FINE)
         for op in self.free:
             here = (cut.source, op) if self._in_matrix(op.results[0]) else (op, cut.sink)
-            cut.edge(*here, 1)
-        return cut.least()[1]
+            cut.add_edge(*here, 1)
+        return cut.solve()[1]
 
     def _is_free(self, op: Op) -> bool:
-        """Whether an op may work on either side."""
-        if not follows(op) or op.results[0] not in self.homes:
+        """Whether an op can work on either side."""
+        if not propagates_layout(op) or op.results[0] not in self.assigned:
             return False
-        layouts = [self.homes[v].layout for v in op.operands if v in self.homes]
+        layouts = [self.assigned[v].layout for v in op.operands if v in self.assigned]
         return bool(layouts) and result_layout(op, layouts[0]) is not None
 
     def _in_matrix(self, value: Value) -> bool:
-        return self.homes[value].strength == MATRIX
+        return self.assigned[value].priority == MATRIX
 
     def _side(self, cut: Cut, value: Value) -> Node:
         return cut.source if self._in_matrix(value) else cut.sink
 
-    def _maker(self, cut: Cut, value: Value) -> Node:
+    def _producer(self, cut: Cut, value: Value) -> Node:
         return value.op if value.op in self.free else self._side(cut, value)
 
     def _users(self, cut: Cut, value: Value) -> Iterator[Node]:
-        """Where a value is wanted. What is made again wherever it is wanted does not count, nor
-        does what is stored as it comes from the matrix instruction."""
+        """The nodes that use a value. Users that are rematerialised in each layout do not count,
+        nor do stores that accept the layout of the matrix instruction."""
         for op in value.users:
             if op in self.free:
                 yield op
             elif isinstance(op, AnyStore):
-                as_it_is = self.choice.store_layout(op) == self.homes[value].layout
-                if not (as_it_is and self._in_matrix(value)):
+                accepted = self.choice.store_layout(op) == self.assigned[value].layout
+                if not (accepted and self._in_matrix(value)):
                     yield cut.sink
-            elif not follows(op):
+            elif not propagates_layout(op):
                 yield self._side(cut, value)
 
     # -- layouts --------------------------------------------------------------------------------
 
     def _memory_layout(self, op: Op) -> LinearLayout:
-        """That of an operand on this side, or any."""
-        return self._from_operands(op, False) or self.choice.any_layout(op.results[0])
+        """The layout of an op on the memory side: from an operand on that side, or the default."""
+        return self._from_operands(op, False) or self.choice.default_layout(op.results[0])
 
     def _matrix_layout(self, op: Op) -> LinearLayout | None:
-        """That in which a user on this side takes the result, or which follows from an operand."""
+        """The layout of an op on the matrix side: the one that a user on that side requires, or the
+        one that results from an operand."""
         for user in op.results[0].users:
             if user in self.free and self._in_matrix(user.results[0]):
-                return operand_layout(user, self.homes[user.results[0]].layout)
+                return operand_layout(user, self.assigned[user.results[0]].layout)
         return self._from_operands(op, True)
 
     def _from_operands(self, op: Op, matrix: bool) -> LinearLayout | None:
         for value in op.operands:
-            if value in self.homes and self._in_matrix(value) == matrix:
-                return result_layout(op, self.homes[value].layout)
+            if value in self.assigned and self._in_matrix(value) == matrix:
+                return result_layout(op, self.assigned[value].layout)
         return None
 
 
 def _cost(value: Value) -> int:
-    """Bytes that are moved, as often as they are."""
+    """The cost of converting a value: its bytes times the assumed number of executions."""
     trips, region = 1, value.region
     while region is not None and region.parent is not None:
         trips *= TRIPS if isinstance(region.parent, For | While) else 1

@@ -1,4 +1,12 @@
-"""Moves what does not change out of loops."""
+"""Loop-invariant code motion.
+
+Input and output: verified SSA. Hoists ops whose operands are loop-invariant out of `for` and
+`while`, inner loops first, in program order. Pure ops are total, so they may be speculated. A load
+is hoisted only if it is certain to execute and nothing in the loop may write its memory; alias
+analysis is more precise after canonicalize_pointers. A nested `while` is never hoisted, because it
+might not terminate, and a nested `for` only if it is certain to execute. Linear in the number of
+ops times the loop depth, plus loads times writers of each loop.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +20,14 @@ from tilewright.rewrites.control import runs_at_least_once
 
 @compiler_pass("licm")
 def hoist_invariants(fn: Function, ctx: PassContext) -> bool:
-    """Move ops whose operands do not change out of `for` and `while` loops.
-
-    Needs: verified SSA; knows more aliases after canonicalize_pointers.  Leaves: ops in the order
-    in which they were.
-
-    Every op without effects may run where it did not before, for all are total. A load moves only
-    where it surely runs, and nothing in the loop may write what it reads. An inner `while` never
-    moves (it might not end), an inner `for` only where it surely runs.
-    """
+    """Hoist loop-invariant ops; see the module docstring."""
     hoisted = _hoist_within(fn, fn.body)
     ctx.count("hoisted", hoisted)
     return hoisted > 0
 
 
 def _hoist_within(fn: Function, region: Region) -> int:
-    """Inner loops first, so that what leaves them may go on outwards."""
+    """Inner loops first, so that hoisted ops can be hoisted further."""
     hoisted = 0
     for op in region:
         for nested in op.regions:
@@ -40,28 +40,28 @@ def _hoist_within(fn: Function, region: Region) -> int:
     return hoisted
 
 
-def _hoist(fn: Function, loop: Op, body: Region, surely_runs: bool) -> int:
+def _hoist(fn: Function, loop: Op, body: Region, certain: bool) -> int:
     assert loop.parent is not None
     writers = [op for op in loop.walk() if op.writes_memory]
     hoisted = 0
     for op in body:
-        if _may_move(fn, op, loop, writers, surely_runs):
+        if _can_hoist(fn, op, loop, writers, certain):
             op.remove()
             loop.parent.insert_before(op, loop)
             hoisted += 1
     return hoisted
 
 
-def _may_move(fn: Function, op: Op, loop: Op, writers: list[Op], surely_runs: bool) -> bool:
+def _can_hoist(fn: Function, op: Op, loop: Op, writers: list[Op], certain: bool) -> bool:
     if op.terminator or op.writes() or not _is_invariant(op, loop):
         return False
     inner = list(op.walk()) if op.regions else [op]
     if any(isinstance(o, While) for o in inner):
         return False
-    if not surely_runs and any(isinstance(o, For) for o in inner):
+    if not certain and any(isinstance(o, For) for o in inner):
         return False
     loads = [o for o in inner if o.reads_memory]
-    if loads and not surely_runs:
+    if loads and not certain:
         return False
     return not any(_may_change(fn, load, writer) for load in loads for writer in writers)
 
@@ -73,7 +73,8 @@ def _may_change(fn: Function, load: Op, writer: Op) -> bool:
 
 
 def _is_invariant(op: Op, loop: Op) -> bool:
-    """Whether the op, and all within it, uses only itself and what is defined outside the loop."""
+    """Whether the op and its nested ops use only values defined within the op or outside the
+    loop."""
     if not op.regions:
         return all(_is_outside(v, loop) for v in op.operands)
     return all(

@@ -1,4 +1,8 @@
-"""What `pad_tiles` does to each kind of op that would show the padding of its tiles."""
+"""The rules of `pad_tiles` for ops whose results or effects would depend on padding.
+
+Each rule replaces or changes an op such that padding elements do not affect it: it masks them off,
+or sets them to a neutral element. See `padding.pads`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ from tilewright.ops.shape import Arange, Broadcast, Cat, Flip, Gather, Reshape, 
 from tilewright.ops.sort import Sort
 from tilewright.passes.padding import Padding, is_padded, padded, pads
 
-# -- making tiles ----------------------------------------------------------------------------------
+# -- creation of tiles -----------------------------------------------------------------------------
 
 
 @pads(arith.Constant)
@@ -38,7 +42,7 @@ def pad_shape(p: Padding, op: Splat | Broadcast) -> None:
 
 @pads(Arange)
 def pad_arange(p: Padding, op: Arange) -> None:
-    """More numbers; they wrap where they would leave i32."""
+    """Extend the range. If its end exceeds i32, compute it with an addition that wraps."""
     (count,) = padded((op.end - op.start,))
     if op.start + count <= 2**31:
         op.end = op.start + count
@@ -52,7 +56,7 @@ def pad_arange(p: Padding, op: Arange) -> None:
 
 @pads(Load)
 def pad_load(p: Padding, op: Load) -> None:
-    """Without `other` the padding is 0."""
+    """Mask off the padding, which is 0 if there is no `other`."""
     mask = p.masked(op.mask, p.shape(op.ptr))
     new = Load(op.ptr, mask, op.other, op.cache, op.evict, op.volatile)
     result = p.b.value(new)
@@ -101,59 +105,59 @@ def pad_poll(p: Padding, op: AtomicPoll) -> None:
 
 @pads(Print)
 def pad_print(p: Padding, op: Print) -> None:
-    """What is behind a tile is not printed."""
+    """Do not print the padding."""
     op.extents = (*map(p.shape, op.values),)
 
 
 @pads(Assert)
 def pad_assert(p: Padding, op: Assert) -> None:
-    """What is behind a tile is not asserted."""
+    """Do not check the padding."""
     mask = p.inside(p.shape(op.condition))
     if mask is not None:
         holds = p.constant(True, op.condition.type)
         op.set_operand(0, p.b.value(arith.Select(mask, op.condition, holds)))
 
 
-# -- moving elements -------------------------------------------------------------------------------
+# -- movement of elements --------------------------------------------------------------------------
 
 
 @pads(Reshape)
 def pad_reshape(p: Padding, op: Reshape) -> None:
     found = p.reshaped(op.src, op.shape)
-    if found is op.src:  # two shapes that are padded alike
+    if found is op.src:  # the two padded shapes are equal
         found = p.b.value(Reshape(found, shape_of(found.type)))
     p.replace(op, found)
 
 
 @pads(Flip)
 def pad_flip(p: Padding, op: Flip) -> None:
-    """The mirror image of a place is counted from the last element, not from the padding."""
+    """Gather, since the index is reversed with respect to the extent without padding."""
     shape = p.shape(op.src)
     if is_padded((shape[op.axis],)):
         return
-    places = p.places(padded(shape), op.axis)
-    last = p.constant(shape[op.axis] - 1, places.type)
-    p.replace(op, p.gathered(op.src, p.b.value(arith.Sub(last, places)), op.axis))
+    coordinates = p.coordinates(padded(shape), op.axis)
+    last = p.constant(shape[op.axis] - 1, coordinates.type)
+    p.replace(op, p.gathered(op.src, p.b.value(arith.Sub(last, coordinates)), op.axis))
 
 
 @pads(Cat)
 def pad_cat(p: Padding, op: Cat) -> None:
-    """Tiles of equal and padded lengths stay side by side; others are gathered."""
+    """Gather, unless the two extents are equal powers of two."""
     first, second = (p.shape(v)[op.axis] for v in (op.lhs, op.rhs))
     if first == second and is_padded((first,)):
         return
     shape = padded(shape_of(op.result.type))
-    places = p.places(shape, op.axis)
-    start = p.constant(first, places.type)
-    from_first = p.gathered(op.lhs, places, op.axis)
-    from_second = p.gathered(op.rhs, p.b.value(arith.Sub(places, start)), op.axis)
-    is_first = p.b.value(arith.Cmp(places, start, "lt"))
+    coordinates = p.coordinates(shape, op.axis)
+    start = p.constant(first, coordinates.type)
+    from_first = p.gathered(op.lhs, coordinates, op.axis)
+    from_second = p.gathered(op.rhs, p.b.value(arith.Sub(coordinates, start)), op.axis)
+    is_first = p.b.value(arith.Cmp(coordinates, start, "lt"))
     p.replace(op, p.b.value(arith.Select(is_first, from_first, from_second)))
 
 
 @pads(Gather)
 def pad_gather(p: Padding, op: Gather) -> None:
-    """An index is clamped to the axis without its padding."""
+    """Clamp the index to the extent without padding."""
     extent = p.shape(op.src)[op.axis]
     element = dtype_of(op.index.type)
     if is_padded((extent,)) or element.get_int_max_value() < extent:
@@ -165,11 +169,12 @@ def pad_gather(p: Padding, op: Gather) -> None:
     op.set_operand(op.operands.index(op.index, 1), p.b.value(arith.Min(index, last, False)))
 
 
-# -- combining elements ----------------------------------------------------------------------------
+# -- reductions and products -----------------------------------------------------------------------
 
 
 def identity(op: Op, element: DType) -> float | None:
-    """What changes nothing when it is combined with any element; None where nothing is known."""
+    """The identity element of a combine op for an element type; None if there is none or it is not
+    known."""
     if element.is_fp8():
         return None
     floating = element.is_floating()
@@ -185,7 +190,7 @@ def identity(op: Op, element: DType) -> float | None:
         case arith.Mul():
             return 1.0 if floating else 1
         case arith.Max() | arith.Min() if floating and not op.propagate_nan:
-            return float("nan")  # which loses to any number
+            return float("nan")  # the result is the other operand
         case arith.Max():
             return least
         case arith.Min():
@@ -200,7 +205,8 @@ def identity(op: Op, element: DType) -> float | None:
 
 @pads(Reduce, Scan)
 def pad_combining(p: Padding, op: Reduce | Scan) -> None:
-    """Along the axis the padding is neutral; forward scans never come to it."""
+    """Set the padding along the axis to the identity element. A forward scan does not need it, as
+    padding follows the elements."""
     extent = p.shape(op.srcs[0])[op.axis]
     if is_padded((extent,)) or (isinstance(op, Scan) and not op.reverse):
         return
@@ -216,7 +222,8 @@ def pad_combining(p: Padding, op: Reduce | Scan) -> None:
 
 
 def _combine_with_flags(p: Padding, op: Reduce | Scan) -> None:
-    """A flag goes with each element, whether it is one: what is none is passed over."""
+    """Combine elements together with a flag that is false for padding, where no identity element
+    is known."""
     mask = p.inside(p.shape(op.srcs[0]), (op.axis,))
     assert mask is not None
     region = _flagged(p, op)
@@ -229,8 +236,8 @@ def _combine_with_flags(p: Padding, op: Reduce | Scan) -> None:
 
 
 def _flagged(p: Padding, op: Reduce | Scan) -> Region:
-    """The combine region for elements with a flag each: of two the one that is one, of two that
-    are what they combine to."""
+    """The combine region for elements with flags: combines two elements, and returns the other
+    operand if one is padding."""
     elements: list[Type] = [element_of(s.type) for s in op.srcs]
     count = len(elements)
     region = Region([*elements, I1, *elements, I1])
@@ -252,7 +259,7 @@ def _flagged(p: Padding, op: Reduce | Scan) -> Region:
 
 @pads(Sort)
 def pad_sort(p: Padding, op: Sort) -> None:
-    """The padding sorts to the end."""
+    """Set the padding to the value that is sorted to the end."""
     element = dtype_of(op.src.type)
     last = element.get_int_min_value() if op.descending else element.get_int_max_value()
     op.set_operand(0, p.filled(op.src, last, -1))
@@ -260,7 +267,7 @@ def pad_sort(p: Padding, op: Sort) -> None:
 
 @pads(Dot)
 def pad_dot(p: Padding, op: Dot) -> None:
-    """Products of the padding add 0, so it must be 0 on both sides: 0 * NaN is not 0."""
+    """Set the padding of both operands to 0; of one would not suffice, as 0 * NaN is NaN."""
     zero = 0 if dtype_of(op.lhs.type).is_int() else 0.0
     op.set_operand(0, p.filled(op.lhs, zero, -1))
     op.set_operand(1, p.filled(op.rhs, zero, -2))
@@ -274,7 +281,7 @@ def pad_histogram(p: Padding, op: Histogram) -> None:
 
 @pads(Map)
 def pad_map(p: Padding, op: Map) -> None:
-    """The body runs for no padding, on which it might not end."""
+    """Do not run the body on padding: it might not terminate."""
     shape = p.shape(op.srcs[0])
     if shape[-1] % op.pack == 0:
         p.replace(op, *_masked_map(p, op, op.srcs, shape))
@@ -282,15 +289,15 @@ def pad_map(p: Padding, op: Map) -> None:
     flat = (prod(shape),)
     found = _masked_map(p, op, [p.reshaped(s, flat) for s in op.srcs], flat)
     for value in found:
-        p.note(value, flat)
+        p.set_shape(value, flat)
     p.replace(op, *(p.reshaped(v, shape) for v in found))
 
 
 def _masked_map(
     p: Padding, op: Map, srcs: Sequence[Value], shape: tuple[int, ...]
 ) -> Sequence[Value]:
-    """The op on padded tiles whose elements have a flag each; the first of a pack speaks for all,
-    as no pack ends in the padding."""
+    """The op on padded tiles with a mask, on which the body is conditional. The mask of the first
+    element applies to the whole pack, as no pack extends into the padding."""
     mask = p.inside(shape)
     if mask is None:
         return p.b.insert(Map([*srcs], op.pack, op.body.clone({}))).results
@@ -302,8 +309,8 @@ def _masked_map(
         arg.replace_with(outer)
     then.args.clear()
     with p.b.at_end(otherwise):
-        nothing = [p.constant(_zero(v.type), v.type) for v in then.terminator.operands]
-        p.b.insert(Yield(nothing))
+        zeros = [p.constant(_zero(v.type), v.type) for v in then.terminator.operands]
+        p.b.insert(Yield(zeros))
     with p.b.at_end(region):
         p.b.insert(Yield(p.b.insert(If(region.args[len(args)], then, otherwise)).results))
     return p.b.insert(Map([*srcs, mask], op.pack, region)).results

@@ -1,4 +1,12 @@
-"""Gives every tile extents that are powers of two, for targets whose layouts know no others."""
+"""Padding of tiles to extents that are powers of two, which linear layouts require.
+
+Input: tile IR with inlined calls and pointers in canonical form. Output: the same effects, with all
+extents powers of two; dead ops and duplicates are left to dce and cse. A tile becomes the leading
+part of a tile whose extents are rounded up. The other elements, the *padding*, are unspecified, and
+must not affect any result or effect: memory accesses are masked; reductions, reverse scans, sorts
+and products see identity elements; and ops that depend on row-major positions gather elements
+(`pad_rules`). One traversal, linear in the number of ops.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +21,7 @@ REGISTERED = (pad_rules,)
 
 @compiler_pass("pad_tiles")
 def pad_tiles(fn: Function, ctx: PassContext) -> bool:
-    """Make the extents of all tiles powers of two.
-
-    Needs: inlined calls, pointers in canonical form.
-    Leaves: dead ops; what cse finds twice; the same effects.
-
-    A tile is put at the start of one whose extents are the next powers of two. What the other
-    elements hold, the *padding*, is unspecified: an op that reads it must not show it. So accesses
-    of memory get a mask; reductions, backward scans, sorts and products see neutral elements
-    there; and where row-major order would count it, elements are gathered.
-    """
+    """Round the extents of all tiles up to powers of two; see the module docstring."""
     values = [r for op in fn.walk() for r in values_of(op)]
     if all(is_padded(shape_of(v.type)) for v in values):
         return False

@@ -1,4 +1,4 @@
-"""The state of `pad_tiles`, what its rules ask of it, and the rules by op."""
+"""The state of `pad_tiles`, the interface of its rules, and their registry."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Shape = tuple[int, ...]
 
 
 def padded(shape: Sequence[int]) -> Shape:
-    """Each extent as the least power of two that is not less."""
+    """Each extent rounded up to a power of two."""
     return tuple(1 << (extent - 1).bit_length() for extent in shape)
 
 
@@ -38,18 +38,18 @@ def is_padded(shape: Sequence[int]) -> bool:
 Rule = Callable[["Padding", Any], None]
 RULES: dict[type[Op], Rule] = {}
 
-# Ops for which it is enough that their operands and results have other shapes.
+# Ops that need no rule: the types of their operands and results change.
 PLAIN = (
     control.For, control.While, control.If, control.Yield, control.Condition, Join, Split,
 )  # fmt: skip
 
 
 def pads(*classes: type[Op]) -> Callable[[Rule], Rule]:
-    """Register what becomes of ops that meet a tile of other extents.
+    """Register a rule for ops with an operand or result whose extents are not powers of two.
 
-    A rule runs with the place before the op; the operands are padded by then, the results not yet.
-    It changes the op's attributes, or makes other ops and says with `Padding.replace` what stands
-    in for its results.
+    A rule is called with the insertion point before the op, whose operands are already padded, but
+    not its results. It either changes the attributes of the op, or inserts other ops and calls
+    `Padding.replace`.
     """
 
     def register(fn: Rule) -> Rule:
@@ -61,17 +61,18 @@ def pads(*classes: type[Op]) -> Callable[[Rule], Rule]:
 
 
 def values_of(op: Op) -> list[Value]:
-    """The values that the op defines, in its regions too."""
+    """The values that the op defines: its results and the arguments of its regions."""
     return [*op.results, *(arg for region in op.regions for arg in region.args)]
 
 
 class Padding:
-    """The pass at work.
+    """The pass on one function.
 
     Attributes:
-        b: where rules make ops.
-        shapes: what was the shape of each value that is padded now.
+        b: the builder for rules.
+        shapes: the original shapes of padded values.
         zeros: values whose padding is known to be 0.
+        start: the op before which coordinates and masks are inserted, which dominates all others.
     """
 
     def __init__(self, fn: Function, ctx: PassContext) -> None:
@@ -83,7 +84,7 @@ class Padding:
         first = fn.body.first
         assert first is not None
         self.start: Op = first
-        self._places: dict[tuple[Shape, int], Value] = {}
+        self._coordinates: dict[tuple[Shape, int], Value] = {}
         self._masks: dict[tuple[Shape, Shape], Value] = {}
 
     def run(self) -> None:
@@ -99,7 +100,7 @@ class Padding:
             rule is not None or op.elementwise or isinstance(op, PLAIN) or _is_aligned(op),
             op,
             "padding",
-            "can't take tiles whose extents are no powers of two, as in ({types})",
+            "does not support tiles whose extents are not powers of two, as in ({types})",
             types=", ".join(text_of(v.type) for v in (*op.operands, *op.results)),
         )
         if rule is not None:
@@ -113,27 +114,27 @@ class Padding:
         self.ctx.count("padded")
 
     def pad_type(self, value: Value) -> None:
-        """Give a value the padded type, and remember its shape."""
+        """Change the type of a value to the padded one, and record its original shape."""
         shape = shape_of(value.type)
         if not is_padded(shape):
             self.shapes[value] = shape
             value.type = with_shape(value.type, padded(shape))
 
-    # -- what rules ask -------------------------------------------------------------------------
+    # -- the interface of rules -----------------------------------------------------------------
 
     def shape(self, value: Value) -> Shape:
-        """The shape of a value before it was padded."""
+        """The shape of a value without padding."""
         return self.shapes.get(value, shape_of(value.type))
 
-    def note(self, value: Value, shape: Shape) -> None:
-        """Say what is no padding of a value that is padded."""
+    def set_shape(self, value: Value, shape: Shape) -> None:
+        """Record the shape without padding of a padded value."""
         if not is_padded(shape):
             self.shapes[value] = shape
 
     def replace(self, op: Op, *values: Value) -> None:
-        """Let padded values stand in for the results of an op, which goes."""
+        """Replace the results of an op by padded values, and erase it."""
         for result, value in zip(op.results, values, strict=True):
-            self.note(value, shape_of(result.type))
+            self.set_shape(value, shape_of(result.type))
             result.replace_with(value)
         if op is self.start:
             assert op.next is not None
@@ -145,22 +146,22 @@ class Padding:
         type = like if shape is None else with_shape(like, shape)
         return self.b.value(arith.Constant(number, type))
 
-    def places(self, shape: Shape, axis: int) -> Value:
-        """Of each element of a padded tile its place along an axis, as i32."""
+    def coordinates(self, shape: Shape, axis: int) -> Value:
+        """An i32 tile of the coordinates along an axis, in a padded shape."""
         key = shape, axis
-        if key not in self._places:
+        if key not in self._coordinates:
             with self.b.before(self.start):
                 line = self.b.value(Arange(0, shape[axis]))
                 if len(shape) > 1:
                     thin = tuple(n if a == axis else 1 for a, n in enumerate(shape))
                     line = self.b.value(Reshape(line, thin))
                     line = self.b.value(Broadcast(line, shape)) if thin != shape else line
-                self._places[key] = line
-        return self._places[key]
+                self._coordinates[key] = line
+        return self._coordinates[key]
 
     def inside(self, shape: Shape, axes: Sequence[int] | None = None) -> Value | None:
-        """Which elements of a padded tile are no padding along some axes, all by default; None
-        where there is none."""
+        """The mask of elements that are not padding along some axes, by default all; None if there
+        is no padding along them."""
         chosen = range(len(shape)) if axes is None else axes
         limits = tuple(n if a in chosen else 0 for a, n in enumerate(shape))
         if is_padded([n or 1 for n in limits]):
@@ -168,7 +169,7 @@ class Padding:
         full = padded(shape)
         key = full, limits
         if key not in self._masks:
-            lines = [self.places(full, a) for a, n in enumerate(limits) if n and n != full[a]]
+            lines = [self.coordinates(full, a) for a, n in enumerate(limits) if n and n != full[a]]
             counts = [n for a, n in enumerate(limits) if n and n != full[a]]
             with self.b.before(self.start):
                 mask: Value | None = None
@@ -181,14 +182,14 @@ class Padding:
         return self._masks[key]
 
     def masked(self, mask: Value | None, shape: Shape) -> Value | None:
-        """A mask, and no padding."""
+        """The conjunction of a mask and `inside`."""
         own = self.inside(shape)
         if mask is None or own is None:
             return mask or own
         return self.b.value(arith.And(own, mask))
 
     def filled(self, value: Value, number: float, axis: int) -> Value:
-        """The value with a number in the padding along an axis."""
+        """The value with its padding along an axis set to a number."""
         mask = self.inside(self.shape(value), (axis % len(shape_of(value.type)),))
         if mask is None or (value in self.zeros and number == 0):
             return value
@@ -198,30 +199,30 @@ class Padding:
         return self.b.value(Gather(value, index, axis))
 
     def reshaped(self, value: Value, shape: Shape) -> Value:
-        """The value in another shape, its padding like that of any."""
+        """The padded value reshaped according to the shapes without padding."""
         own = self.shape(value)
         if groups_match(own, shape):
-            return self._flatly(value, padded(shape))
-        flat = self._flatly(value, (prod(padded(own)),))
-        index = self._moved(self._counted(padded(shape)), shape, own)
-        return self._flatly(self.gathered(flat, index, 0), padded(shape))
+            return self._reshape(value, padded(shape))
+        flat = self._reshape(value, (prod(padded(own)),))
+        index = self._source_positions(self._positions(padded(shape)), shape, own)
+        return self._reshape(self.gathered(flat, index, 0), padded(shape))
 
-    def _flatly(self, value: Value, shape: Shape) -> Value:
+    def _reshape(self, value: Value, shape: Shape) -> Value:
         return value if shape_of(value.type) == shape else self.b.value(Reshape(value, shape))
 
-    def _counted(self, shape: Shape) -> Value:
+    def _positions(self, shape: Shape) -> Value:
         return self.b.value(Arange(0, prod(shape)))
 
-    def _moved(self, position: Value, target: Shape, source: Shape) -> Value:
-        """Row-major positions in the padded source of elements at positions in the padded target.
+    def _source_positions(self, position: Value, target: Shape, source: Shape) -> Value:
+        """Convert row-major positions in the padded target to those in the padded source: through
+        coordinates of the target, the position without padding, and coordinates of the source."""
+        linear = self._linearised(
+            self._delinearised(position, padded(target)), target, position.type
+        )
+        return self._linearised(self._delinearised(linear, source), padded(source), position.type)
 
-        A position in the padded target gives coordinates, these the position without padding, this
-        the coordinates in the source.
-        """
-        linear = self._ranked(self._coordinates(position, padded(target)), target, position.type)
-        return self._ranked(self._coordinates(linear, source), padded(source), position.type)
-
-    def _coordinates(self, position: Value, shape: Shape) -> list[Value]:
+    def _delinearised(self, position: Value, shape: Shape) -> list[Value]:
+        """The coordinates of a row-major position in `shape`."""
         found: list[Value] = []
         for extent in reversed(shape[1:]):
             by = self.constant(extent, position.type)
@@ -229,7 +230,8 @@ class Padding:
             position = self.b.value(arith.IntDiv(position, by))
         return [position, *reversed(found)]
 
-    def _ranked(self, coordinates: Sequence[Value], shape: Shape, type: Type) -> Value:
+    def _linearised(self, coordinates: Sequence[Value], shape: Shape, type: Type) -> Value:
+        """The row-major position of coordinates in `shape`."""
         position = coordinates[0]
         for extent, coordinate in zip(shape[1:], coordinates[1:], strict=True):
             scaled = self.b.value(arith.Mul(position, self.constant(extent, type)))
@@ -242,14 +244,15 @@ def _is_aligned(op: Op) -> bool:
 
 
 def _keeps_zero(op: Op) -> bool:
-    """Whether the op makes zeros of zeros."""
+    """Whether the op maps zeros to zeros."""
     return isinstance(op, arith.Cast) or _is_aligned(op)
 
 
 def groups_match(source: Shape, target: Shape) -> bool:
-    """Whether a reshape keeps the row-major order of padded tiles too.
+    """Whether a reshape of the padded tiles is that of the tiles, so that no gather is needed.
 
-    In each group of axes only the first, whose padding comes last, may be no power of two.
+    In each group of axes, only the first may have an extent that is not a power of two: its padding
+    follows all elements in row-major order.
     """
     return all(
         is_padded([source[axis] for axis in sources[1:]])

@@ -1,4 +1,12 @@
-"""Loads of a loop's operands start iterations ahead, as asynchronous copies to shared memory."""
+"""Software pipelining of loads through shared memory, by asynchronous copies.
+
+Input: laid-out IR. A load qualifies if its only use is a `gpu.share` in the same loop and each
+thread can copy at least `MIN_COPY_BYTES` at once. Output: for each such load a buffer of S =
+`num_stages` slots; before the loop, the copies of the first S - 1 iterations; in the loop, a wait
+for the copies of this iteration, and the start of those of iteration i + S - 1. These write the
+slot that iteration i - 1 read, so they follow a barrier. Linear in the size of the loops, plus
+loads times stores for the alias analysis.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +23,21 @@ from tilewright.ops.arith import Add, Cmp, Select
 from tilewright.ops.control import Barrier, For, Yield
 from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Share, Slot, WaitCopies
 from tilewright.ops.memory import Load
-from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
+from tilewright.passes.software_pipelining import (
+    LoopRewrite,
+    Slice,
+    backward_slice,
+    is_unmodified,
+)
 
 NAME = "pipeline_loads"
-MIN_COPY_BYTES = 4  # the least that one asynchronous copy moves
+MIN_COPY_BYTES = 4  # the minimum size of one asynchronous copy
 
 
 @compiler_pass(NAME)
 def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
-    """Turn loads that a loop puts in shared memory into copies for a later iteration.
-
-    Needs: layouts; loads in the loop whose only use is a `gpu.share`.
-    Leaves: for each such load a buffer of `num_stages` slots; before the loop the copies of the
-    first iterations; in it, a wait for this iteration's copies and the start of later ones.
-
-    With S slots, the copies of iteration i + S - 1 start in iteration i. They go to the slot that
-    iteration i - 1 has read, so they follow a barrier.
-    """
+    """Replace loads to shared memory in loops by asynchronous copies for later iterations; see the
+    module docstring."""
     stages: int = ctx.options.get("num_stages", 1)
     infos = axis_info(fn)
     changed = False
@@ -39,14 +45,14 @@ def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
         if isinstance(op, For) and (op.num_stages or stages) > 1:
             found = _find(fn, op, infos, ctx)
             if found is not None:
-                _tell(found[1], op.num_stages or stages, infos, ctx)
+                _report(found[1], op.num_stages or stages, infos, ctx)
                 _Pipeline(op, *found, op.num_stages or stages).rewrite()
                 ctx.count("pipelined")
                 changed = True
     return changed
 
 
-def _tell(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> None:
+def _report(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> None:
     for share in shares:
         load, kind = _load_of(share), share.result.type
         assert isinstance(kind, Shared)
@@ -60,16 +66,16 @@ def _tell(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> 
         )
 
 
-# -- what can be done -----------------------------------------------------------------------------
+# -- analysis -------------------------------------------------------------------------------------
 
 
 def _find(
     fn: Function, loop: For, infos: AxisMap, ctx: PassContext
-) -> tuple[Ahead, list[Share]] | None:
-    """The shares whose loads can become copies, and what their addresses depend on."""
+) -> tuple[Slice, list[Share]] | None:
+    """The shares whose loads can become copies, and the backward slice of their addresses."""
     shares: list[Share] = []
     for op in loop.body:
-        # What comes from outside of the loop is shared there, once loop invariants are hoisted.
+        # The share of a loop-invariant tile is hoisted by licm.
         if isinstance(op, Share) and op.src.region is loop.body:
             reason = _refusal(fn, loop, op, infos)
             if reason:
@@ -78,7 +84,7 @@ def _find(
                 shares.append(op)
     if not shares:
         return None
-    ahead = ahead_of(loop, [v for s in shares for v in _load_of(s).operands])
+    ahead = backward_slice(loop, [v for s in shares for v in _load_of(s).operands])
     if ahead is None:
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
@@ -92,16 +98,16 @@ def _load_of(share: Share) -> Load:
 
 
 def _refusal(fn: Function, loop: For, share: Share, infos: AxisMap) -> str:
-    """Why the load behind a share can't become a copy; "" if it can."""
+    """The reason why the load of a share can't become a copy; "" if it can."""
     load = share.src.op
     if not isinstance(load, Load) or load.parent is not loop.body:
         return "the operand is computed, not loaded, in the loop"
     if len(share.src.users) != 1:
         return "the loaded tile has other uses too"
     if load.other is not None or load.volatile:
-        return "copies give 0 where the mask is false, and are not volatile"
-    if not stays(fn, loop, load.ptr):
-        return "the loop writes what may be the same memory"
+        return "asynchronous copies support neither `other` nor volatile loads"
+    if not is_unmodified(fn, loop, load.ptr):
+        return "the loop may write the same memory"
     if _copy_bytes(share, load, infos) < MIN_COPY_BYTES:
         return "threads do not hold enough adjacent elements for a copy"
     return ""
@@ -126,7 +132,7 @@ def _copy_bytes(share: Share, load: Load, infos: AxisMap) -> int:
 
 
 def _run_in_memory(buffer: LinearLayout, axis: int) -> int:
-    """Elements along an axis that follow each other in memory, wherever they start."""
+    """The length of runs of elements along an axis that are consecutive in the buffer."""
     start = sum(dim.bits for dim in buffer.outs[: len(buffer.outs) - 1 - axis])
     run = 1
     for bit, column in enumerate(buffer.bases(OFFSET)):
@@ -137,13 +143,13 @@ def _run_in_memory(buffer: LinearLayout, axis: int) -> int:
     return run
 
 
-# -- doing it -------------------------------------------------------------------------------------
+# -- transformation -------------------------------------------------------------------------------
 
 
 class _Pipeline(LoopRewrite):
     """The rewrite of one loop."""
 
-    def __init__(self, loop: For, ahead: Ahead, shares: list[Share], slots: int) -> None:
+    def __init__(self, loop: For, ahead: Slice, shares: list[Share], slots: int) -> None:
         super().__init__(loop, ahead)
         self.shares = shares
         self.slots = slots
@@ -161,37 +167,39 @@ class _Pipeline(LoopRewrite):
         body = self._new_body(carried)
         self.replace(carried, body)
         self.add(WaitCopies(0))
-        # Other warps may still read slots that the next turn of a loop around this one fills.
+        # If this loop is nested, other warps may still read slots when its next execution starts.
         self.add(Barrier())
         self.old.erase()
 
     def _prologue(self) -> list[Value]:
-        """Copies for the first iterations; index and carried values of the one after them."""
+        """Start the copies of the first iterations. Returns the induction variable and the
+        loop-carried values of the iteration after them."""
         index = self.old.start
         values = [self.old.inits[i] for i in self.ahead.carried]
         for number in range(self.distance):
             slot = self.number(number)
-            inside = self.inside(self.old.start, number)
-            values = self._copies(index, values, slot, inside)
+            exists = self.exists(self.old.start, number)
+            values = self._copies(index, values, slot, exists)
             index = self.value(Add(index, self.old.step))
         return [index, *values]
 
     def _copies(
-        self, index: Value, values: Sequence[Value], slot: Value, inside: Value
+        self, index: Value, values: Sequence[Value], slot: Value, exists: Value
     ) -> list[Value]:
-        """Start the copies of an iteration; the carried values of the next one."""
+        """Start the copies of an iteration. Returns the loop-carried values of the next one."""
         mapping, following = self.compute(index, values)
         for share, buffer in zip(self.shares, self.buffers, strict=True):
             load = _load_of(share)
             ptr = mapping.get(load.ptr, load.ptr)
-            mask = self.mask(load, mapping, inside)
-            place = self.value(Slot(buffer, slot), share.result.layout)
-            self.add(CopyAsync(ptr, place, mask)).loc = load.loc
+            mask = self.mask(load, mapping, exists)
+            target = self.value(Slot(buffer, slot), share.result.layout)
+            self.add(CopyAsync(ptr, target, mask)).loc = load.loc
         self.add(CommitCopies())
         return following
 
     def _new_body(self, carried: Sequence[Value]) -> Region:
-        """The loop's body with the slots to read and to fill, and the state ahead."""
+        """The new body, which also carries the slots to read and to fill, and the state of the
+        iteration ahead."""
         old = self.old.body
         body, (read, fill, index, *values) = self.body_with(carried)
         mapping = dict(zip(old.args, body.args, strict=False))
@@ -201,8 +209,8 @@ class _Pipeline(LoopRewrite):
         self.anchor = end
         self.add(WaitCopies(self.distance - 1))
         self.add(Barrier())
-        # The values ahead are computed and copies started first: the rest of the body hides them.
-        following = self._copies(index, values, fill, self.inside(body.args[0], self.distance))
+        # The copies start first, so that the rest of the body hides their latency.
+        following = self._copies(index, values, fill, self.exists(body.args[0], self.distance))
         for op in old:
             if op.terminator or op in loads:
                 continue

@@ -1,4 +1,5 @@
-"""Pointers that loops carry and branches yield become offsets; part of canonicalize_pointers."""
+"""The part of canonicalize_pointers on control flow: replaces loop-carried pointers, and pointers
+that branches yield, by offsets from a common base."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tilewright.rewrites.patterns import known
 
 
 def convert_regions(algebra: PointerAlgebra, region: Region) -> bool:
-    """Carry and yield offsets instead of pointers, inner loops first; whether anything changed."""
+    """Replace the pointers that loops carry and branches yield, inner loops first. Returns whether
+    anything changed."""
     changed = False
     for op in region:
         for nested in op.regions:
@@ -37,7 +39,8 @@ def _is_outside(value: Value, op: Op) -> bool:
 
 
 class _Moved(NamedTuple):
-    """A pointer as `start` moved by what the loop (or branch) gives at these places."""
+    """A replaced pointer: `start` plus offsets, which are given by their indices among the
+    additional loop-carried values of a loop, or results of an `if`; None for no offset."""
 
     start: Value
     uniform: int | None
@@ -45,10 +48,10 @@ class _Moved(NamedTuple):
 
 
 class _LoopRewrite:
-    """One `for`, while its carried pointers are replaced.
+    """Replaces the loop-carried pointers of a `for`.
 
     Attributes:
-        inits, nexts: of the offsets carried instead.
+        inits, nexts: the initial and the yielded values of the loop-carried offsets.
     """
 
     def __init__(self, algebra: PointerAlgebra, loop: For) -> None:
@@ -81,7 +84,8 @@ class _LoopRewrite:
         return True
 
     def _replace_argument(self, index: int) -> _Moved | None:
-        """Replace the pointer in the body by offsets; None where it must stay."""
+        """Replace a loop-carried pointer in the body; None if it is not one that can be
+        replaced."""
         algebra, loop = self.algebra, self.loop
         init, arg = loop.inits[index], loop.body.args[index + 1]
         if not is_pointer(init.type):
@@ -102,7 +106,8 @@ class _LoopRewrite:
     def _by_steps(
         self, init: Value, step: Parts, last_is_used: bool
     ) -> tuple[_Moved, tuple[Value | None, Value | None]]:
-        """The pointer moves by a step each time: carry how far, or compute it."""
+        """A pointer that advances by a step: carry the sum of steps, or compute it from the
+        iteration number. Returns also the uniform and varying offset in the body."""
         algebra = self.algebra
         uniform = varying = None
         now: list[Value | None] = [None, None]
@@ -127,7 +132,7 @@ class _LoopRewrite:
     def _by_offsets(
         self, before: Parts, after: Parts, type: Type
     ) -> tuple[_Moved, tuple[Value | None, Value | None]]:
-        """The pointer is set anew each time, on the same base: carry its offsets."""
+        """A pointer that each iteration recomputes from the same base: carry its offsets."""
         algebra = self.algebra
         uniform = varying = None
         now: list[Value | None] = [None, None]
@@ -152,7 +157,8 @@ class _LoopRewrite:
     def _carry(
         self, init: Value | None, type: Type, following: Callable[[Value], Value | None]
     ) -> tuple[int, Value]:
-        """Carry one more value, from `init` (None: 0); gives its place and its argument."""
+        """Add a loop-carried value with the initial value `init` (None: 0). Returns its index and
+        the argument of the body."""
         build, new = self.algebra.build, self.algebra.new
         with build.before(self.loop):
             self.inits.append(init or new(Constant(0, type)))
@@ -162,13 +168,13 @@ class _LoopRewrite:
         return len(self.inits) - 1, arg
 
     def _iterations(self) -> Value | None:
-        """How many times the body ran before, in i64; None where it would take a division by an
-        unknown number."""
+        """The iteration number, from 0, in i64; None if it needs a division that is expensive or
+        may be inexact."""
         if self._iteration is not None:
             return self._iteration
         algebra, loop = self.algebra, self.loop
         step = known(loop.step)
-        # (i - start) wraps correctly, but may not be divided when it has wrapped.
+        # The wrapped difference i - start is correct modulo 2**64, but its quotient is not.
         if step is None or step < 1 or (step > 1 and loop.step.type.scalar.primitive_bitwidth > 32):
             return None
         with algebra.build.before(self.first):
@@ -184,7 +190,7 @@ class _LoopRewrite:
 def _replace_results(
     algebra: PointerAlgebra, old: For | If, new: For | If, moved: Sequence[_Moved | None]
 ) -> None:
-    """Replace the results of the old op by those of the new one, which gives offsets last."""
+    """Replace the results of the old op by those of the new one, whose last results are offsets."""
     kept = moved.count(None)
     offsets = new.results[kept:]
     following = iter(new.results)
@@ -202,7 +208,7 @@ def _replace_results(
 
 
 def _convert_if(algebra: PointerAlgebra, op: If) -> bool:
-    """Pointers with one base from both branches become that base and offsets."""
+    """Replace pointers whose base is the same in both branches by that base and offsets."""
     ends = (op.then.terminator, op.otherwise.terminator)
     yields: tuple[list[Value], list[Value]] = ([], [])
     extra: tuple[list[Value], list[Value]] = ([], [])

@@ -1,4 +1,7 @@
-"""Pointer arithmetic taken apart into a base and offsets, and put together again."""
+"""Decomposition of pointer arithmetic into a base and offsets, and its reconstruction.
+
+Part of canonicalize_pointers; see there for the form and the rules for splitting sums.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +18,20 @@ from tilewright.ops.shape import Splat
 from tilewright.ops.view import View
 from tilewright.rewrites.patterns import known, like
 
-# A sum of narrow integers is worth splitting only when a term is, or may hold, a uniform one.
+# Ops whose result may contain a uniform term. Only such sums of narrow integers are split, because
+# the proof that they do not wrap is expensive.
 _SPLITTABLE = (Constant, Add, Cast, View)
 
 
 class Parts(NamedTuple):
-    """A pointer as a base and offsets that are added to it, each extended to 64 bits.
-
-    The base is a scalar pointer, or a tile of pointers of which nothing is known.
+    """A pointer as the sum of a base and offsets, each extended to 64 bits.
 
     Attributes:
-        divisibility: what the author promises of the addresses themselves, as in `Hint`; it holds
-            for this sum only, not for one with further offsets.
+        base: a scalar pointer, or a tile of pointers of unknown origin.
+        uniform: scalar offsets.
+        varying: tiles of offsets.
+        divisibility: the guaranteed divisibility of the addresses, as in `Hint`. It holds for this
+            sum, not for one with further offsets.
     """
 
     base: Value
@@ -41,7 +46,10 @@ def is_pointer_arithmetic(op: Op) -> bool:
 
 
 class PointerAlgebra:
-    """Takes pointers apart and puts them together; inserts ops by `build`."""
+    """Decomposes pointers, and builds them from their parts with the builder `build`.
+
+    The decomposition of each pointer is cached.
+    """
 
     def __init__(self) -> None:
         self.inserted = False
@@ -49,15 +57,15 @@ class PointerAlgebra:
         self._parts: dict[Value, Parts] = {}
 
     def forget(self) -> None:
-        """Forget what is known of pointers, after uses of one were replaced."""
+        """Invalidate the cache, after uses of a pointer were replaced."""
         self._parts.clear()
 
     def new(self, op: Op) -> Value:
-        """Insert the op at the present place and return its only result."""
+        """Insert the op and return its only result."""
         self.inserted = True
         return self.build.value(op)
 
-    # -- taking pointers apart ------------------------------------------------------------------
+    # -- decomposition --------------------------------------------------------------------------
 
     def parts(self, pointer: Value) -> Parts:
         found = self._parts.get(pointer)
@@ -88,7 +96,7 @@ class PointerAlgebra:
                 return Parts(pointer)
 
     def _parts_of_reshaped(self, op: Op, parts: Parts) -> Parts:
-        """A change of shape acts on the varying offsets, or on the base if that is a tile."""
+        """Apply a view op to the varying offsets, and to the base if that is a tile."""
         base, uniform, varying, _ = parts
         base_is_tile = isinstance(base.type, Tile)
         if base_is_tile and not uniform and not varying:
@@ -120,8 +128,8 @@ class PointerAlgebra:
             return Parts(a.base, shared, (self.new(Select(condition, *zero)),))
 
     def _parts_of_hint(self, op: Hint, parts: Parts) -> Parts:
-        """Contiguity and constancy of pointers are those of their offsets; divisibility is a fact
-        of the whole address: neither the base nor an offset alone need have it."""
+        """Move a hint of contiguity or constancy to the varying offset. Divisibility is a property
+        of the whole address: neither the base nor an offset alone needs to have it."""
         if any(op.divisibility):
             parts = parts._replace(divisibility=op.divisibility)
         if not any(op.contiguity + op.constancy):
@@ -131,12 +139,13 @@ class PointerAlgebra:
         with self.build.before(op):
             varying = self.sum_varying(parts.varying)
             assert varying is not None
-            nothing = (0,) * len(op.divisibility)
-            hint = Hint(varying, nothing, op.contiguity, op.constancy)
+            unknown = (0,) * len(op.divisibility)
+            hint = Hint(varying, unknown, op.contiguity, op.constancy)
             return parts._replace(varying=(self.new(hint),))
 
     def split_offset(self, offset: Value) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-        """The offset as uniform terms and varying terms whose exact sum, mod 2^64, it is."""
+        """Uniform and varying terms whose sum, each extended to 64 bits, is the extended offset
+        modulo 2^64."""
         if not isinstance(offset.type, Tile):
             return (() if known(offset) == 0 else (offset,)), ()
         op = offset.op
@@ -166,7 +175,8 @@ class PointerAlgebra:
         return (), (offset,)
 
     def _adds_exactly(self, total: Value, a: Value, b: Value) -> bool:
-        """Whether extending the sum to 64 bits is the sum of the extended terms, mod 2^64."""
+        """Whether the extended sum is the sum of the extended terms, modulo 2^64: whether the
+        narrow sum does not wrap."""
         if element_of(total.type).primitive_bitwidth == 64:
             return True
         if not isinstance(a.op, _SPLITTABLE) and not isinstance(b.op, _SPLITTABLE):
@@ -179,13 +189,13 @@ class PointerAlgebra:
         return self.new(Constant(value, I64))
 
     def wide(self, term: Value) -> Value:
-        """The term in 64 bits."""
+        """The term extended to 64 bits."""
         if element_of(term.type) == I64:
             return term
         return self.new(Cast(term, I64, "rtne"))
 
     def sum_uniform(self, terms: Sequence[Value]) -> Value | None:
-        """The sum of scalars in i64, the constants among them added here; None for 0."""
+        """The sum of scalars in i64, with constants folded; None for 0."""
         total: Value | None = None
         constants = 0
         for term in terms:
@@ -202,7 +212,8 @@ class PointerAlgebra:
         return constant if total is None else self.new(Add(total, constant))
 
     def sum_varying(self, terms: Sequence[Value], wide: bool = False) -> Value | None:
-        """The sum of tiles: in i32 where it surely fits, else (or if `wide`) in i64."""
+        """The sum of tiles: in i32 if it is known not to wrap, otherwise (or if `wide`) in i64;
+        None for an empty sum."""
         if not terms:
             return None
         if len(terms) == 1 and not wide:
@@ -226,19 +237,20 @@ class PointerAlgebra:
         splat = self.new(Splat(uniform, type.shape))
         return splat if varying is None else self.new(Add(varying, splat))
 
-    # -- putting pointers together --------------------------------------------------------------
+    # -- construction ---------------------------------------------------------------------------
 
-    def promised(self, pointer: Value, divisibility: tuple[int, ...]) -> Value:
-        """The pointer with a hint of its divisibility, where there is any."""
+    def with_divisibility(self, pointer: Value, divisibility: tuple[int, ...]) -> Value:
+        """The pointer with a hint of its divisibility, unless that is ()."""
         if not divisibility:
             return pointer
-        nothing = (0,) * len(divisibility)
-        return self.new(Hint(pointer, divisibility, nothing, nothing))
+        unknown = (0,) * len(divisibility)
+        return self.new(Hint(pointer, divisibility, unknown, unknown))
 
     def pointer(
         self, start: Value, uniform: Value | None, varying: Value | None, shape: tuple[int, ...]
     ) -> Value:
-        """`start`, a scalar or a tile, moved by the offsets; a tile if `shape` is one's."""
+        """`start`, a scalar pointer or a tile of pointers, plus the offsets; a tile unless `shape`
+        is ()."""
         is_tile = isinstance(start.type, Tile)
         if uniform is not None:
             offset = self.new(Splat(uniform, shape)) if is_tile else uniform

@@ -1,4 +1,10 @@
-"""Loads of a loop that nothing else hides are started one iteration ahead, into registers."""
+"""Prefetching of loads into registers, one iteration ahead.
+
+Input: laid-out IR in which loads through shared memory are already pipelined. Output: loops that
+carry the tiles of the next iteration, whose loads start before this iteration's computation, which
+hides their latency. It applies to innermost loops with `num_stages` > 1, within a limit on
+registers. Linear in the size of the loops, plus loads times stores for the alias analysis.
+"""
 
 from __future__ import annotations
 
@@ -11,34 +17,32 @@ from tilewright.layout.linear import REGISTER
 from tilewright.ops.arith import Add
 from tilewright.ops.control import For, Yield
 from tilewright.ops.memory import Load
-from tilewright.passes.loop_ahead import Ahead, LoopRewrite, ahead_of, stays
+from tilewright.passes.software_pipelining import (
+    LoopRewrite,
+    Slice,
+    backward_slice,
+    is_unmodified,
+)
 
 NAME = "prefetch_loads"
-MAX_BYTES = 128  # of a thread, that loads ahead of their use may bring
+MAX_BYTES = 128  # the maximum number of prefetched bytes per thread
 PARTS = 4
-"""Each thread keeps at most one of so many parts of the registers that it can have for loads ahead,
-where a narrow element counts as a register, which it takes when it is used: a loss over two rows of
-32 elements of bf16 a thread, in 512 threads, left room for one program on a multiprocessor
-otherwise, instead of two."""
+"""Prefetched tiles may occupy at most one in `PARTS` of the registers of a thread. Narrow elements
+count as one register each, since they are unpacked when they are used. Without this limit, a loss
+over two rows of 32 bf16 elements per thread, with 512 threads, ran one program per multiprocessor
+instead of two."""
 
 
 @compiler_pass(NAME)
 def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
-    """Load for the next iteration while this one computes.
-
-    Needs: layouts; what goes through shared memory pipelined already.
-    Leaves: loops that carry the tiles of the next iteration.
-
-    For loops with `num_stages` above 1 whose loads do not feed a product: without this, each
-    iteration waits for memory from its start.
-    """
+    """Prefetch the loads of innermost loops, one iteration ahead; see the module docstring."""
     stages: int = ctx.options.get("num_stages", 1)
     changed = False
     for op in list(fn.walk()):
         if not isinstance(op, For):
             continue
         if (op.num_stages or stages) <= 1:
-            _tell_of_stages(op, ctx)
+            _report_single_stage(op, ctx)
         else:
             found = _find(fn, op, ctx)
             if found is not None:
@@ -50,57 +54,57 @@ def prefetch_loads(fn: Function, ctx: PassContext) -> bool:
     return changed
 
 
-def _tell_of_stages(loop: For, ctx: PassContext) -> None:
+def _report_single_stage(loop: For, ctx: PassContext) -> None:
     if any(isinstance(op, Load) for op in loop.body):
-        ctx.missed(NAME, "num_stages is 1: nothing is loaded for later iterations", loop.loc)
+        ctx.missed(NAME, "num_stages is 1: no loads are prefetched", loop.loc)
 
 
-def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Ahead, list[Load]] | None:
+def _find(fn: Function, loop: For, ctx: PassContext) -> tuple[Slice, list[Load]] | None:
     if any(isinstance(op, For) for op in loop.body.walk()):
         return None
-    loads = [op for op in loop.body if isinstance(op, Load) and _fits(fn, loop, op, ctx)]
+    loads = [op for op in loop.body if isinstance(op, Load) and _can_prefetch(fn, loop, op, ctx)]
     if not loads:
         return None
     if ctx.gpu.warps == 1:
-        # A multiprocessor holds up to 32 such programs, which hide the loads of each other: a loop
-        # over 2048 numbers with an exponential of each loses 4 % by loads ahead.
-        ctx.missed(NAME, "programs of one warp wait for memory in turns", loop.loc)
+        # A multiprocessor runs up to 32 such programs, which hide each other's latency: prefetching
+        # slowed a loop over 2048 elements with an exponential of each down by 4 %.
+        ctx.missed(NAME, "programs of one warp hide each other's latency", loop.loc)
         return None
     size = sum(map(_bytes, loads))
-    needed, most = sum(map(_registers, loads)), ctx.gpu.registers // ctx.gpu.threads // PARTS
-    if size > MAX_BYTES or needed > most:
+    needed, limit = sum(map(_registers, loads)), ctx.gpu.registers // ctx.gpu.threads // PARTS
+    if size > MAX_BYTES or needed > limit:
         ctx.missed(
             NAME,
-            f"the tiles loaded in the loop are too large: {size} bytes in {needed} registers of a "
-            f"thread, where {MAX_BYTES} in {most} may wait for the next iteration",
+            f"the tiles loaded in the loop are too large: {size} bytes in {needed} registers per "
+            f"thread, where the limits for prefetching are {MAX_BYTES} and {limit}",
             loop.loc,
         )
         return None
-    ahead = ahead_of(loop, [v for load in loads for v in load.operands])
+    ahead = backward_slice(loop, [v for load in loads for v in load.operands])
     if ahead is None:
         ctx.missed(NAME, "an address depends on memory that the loop reads", loop.loc)
         return None
     return ahead, loads
 
 
-def _fits(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
+def _can_prefetch(fn: Function, loop: For, load: Load, ctx: PassContext) -> bool:
     if load.volatile or load.result.layout is None:
         return False
-    if not stays(fn, loop, load.ptr):
-        ctx.missed(NAME, "the loop writes what may be the same memory", load.loc)
+    if not is_unmodified(fn, loop, load.ptr):
+        ctx.missed(NAME, "the loop may write the same memory", load.loc)
         return False
     return True
 
 
 def _bytes(load: Load) -> int:
-    """Of the tile, in a thread."""
+    """The bytes of the tile per thread."""
     assert load.result.layout is not None
     size = element_of(load.result.type).nbytes_in_memory
     return load.result.layout.in_size(REGISTER) * size
 
 
 def _registers(load: Load) -> int:
-    """Of a thread, that hold the tile."""
+    """The registers of a thread that hold the tile."""
     assert load.result.layout is not None
     words = -(-element_of(load.result.type).nbytes_in_memory // 4)
     return load.result.layout.in_size(REGISTER) * words
@@ -109,27 +113,28 @@ def _registers(load: Load) -> int:
 class _Prefetch(LoopRewrite):
     """The rewrite of one loop."""
 
-    def __init__(self, loop: For, ahead: Ahead, loads: list[Load]) -> None:
+    def __init__(self, loop: For, ahead: Slice, loads: list[Load]) -> None:
         super().__init__(loop, ahead)
         self.loads = loads
 
     def rewrite(self) -> None:
         start = self.old.start
         values = [self.old.inits[i] for i in self.ahead.carried]
-        tiles, following = self._load(start, values, self.inside(start, 0))
+        tiles, following = self._load(start, values, self.exists(start, 0))
         carried = [*tiles, self.value(Add(start, self.old.step)), *following]
         self.replace(carried, self._new_body(carried))
         self.old.erase()
 
     def _load(
-        self, index: Value, values: Sequence[Value], inside: Value
+        self, index: Value, values: Sequence[Value], exists: Value
     ) -> tuple[list[Value], list[Value]]:
-        """The tiles of an iteration, and the carried values of the next one."""
+        """Load the tiles of an iteration. Returns them, and the loop-carried values of the next
+        iteration."""
         mapping, following = self.compute(index, values)
         tiles: list[Value] = []
         for load in self.loads:
             other = load.other and mapping.get(load.other, load.other)
-            mask = self.mask(load, mapping, inside)
+            mask = self.mask(load, mapping, exists)
             early = Load(
                 mapping.get(load.ptr, load.ptr), mask, other, load.cache, load.evict, False
             )
@@ -147,7 +152,7 @@ class _Prefetch(LoopRewrite):
         end = Yield([])
         body.append(end)
         self.anchor = end
-        later, following = self._load(index, values, self.inside(body.args[0], 1))
+        later, following = self._load(index, values, self.exists(body.args[0], 1))
         for op in old:
             if not op.terminator and op not in loads:
                 self.add(op.clone(mapping))

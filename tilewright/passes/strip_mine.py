@@ -1,4 +1,17 @@
-"""Large tiles that are loaded, computed with and stored are taken in parts, one after the other."""
+"""Strip-mining of elementwise computations on tiles that are too large for the registers.
+
+Input: tile IR without layouts, with pointers in canonical form and equal values merged. Output:
+sequences of loads, elementwise ops and stores of tiles of one shape become loops over parts of the
+tiles, so that a thread needs registers for one part only; the originals are left dead. A sequence
+qualifies if nothing else uses the loaded tiles.
+
+The stores of a part precede the loads of the next one. So accesses that may overlap must have equal
+offsets, all of them distinct, and either the same base or two arguments of the kernel (these are
+assumed not to overlap partially). The order of the elements of a tile is otherwise unspecified when
+several warps execute a program; programs of one warp are not changed.
+
+Linear in the number of ops, for each axis that is tried, plus stores times accesses for aliases.
+"""
 
 from __future__ import annotations
 
@@ -23,53 +36,45 @@ from tilewright.passes.layout_rules import is_tile, per_thread
 
 NAME = "strip_mine"
 
-MOST_REGISTERS = 96
-"""Of a thread, that the tiles in use at once may take before they are taken in parts. A loss with
-four exponentials on tiles of 32 elements a thread, 6 of them in use at once, took 128 registers on
-an H200, which left 16 warps to a multiprocessor, and 1.86 ms; in two parts 48, and 1.53 ms."""
+MAX_REGISTERS = 96
+"""The maximum number of registers per thread for live tiles before they are strip-mined. A loss
+with four exponentials on tiles of 32 elements per thread, 6 of them live at once, used 128
+registers on an H200, which limited a multiprocessor to 16 warps, and took 1.86 ms; in two parts it
+used 48 registers and took 1.53 ms."""
 
-MOST_OF_ALL = 0.75
-"""And of the registers that a thread can have: a loss on two such tiles in each of 1024 threads,
-which have 64, spilled 50."""
+MAX_SHARE = 0.75
+"""The maximum share of the registers available to a thread: a loss on two such tiles in 1024
+threads, which have 64 registers each, spilled 50."""
 
-VECTOR_BYTES = 16  # what each thread accesses of a part, at least
+VECTOR_BYTES = 16  # the minimum number of bytes of a part per thread and access
 
-MOST_OUTSIDE = 16  # ops from in front of a loop that may be repeated in each part of an iteration
+MAX_RECOMPUTED = 16  # the maximum number of index ops outside the sequence to recompute per part
 
 
 @compiler_pass(NAME)
 def strip_mine(fn: Function, ctx: PassContext) -> bool:
-    """Put what large tiles are computed by into loops over parts of them.
-
-    Needs: pointers in canonical form, equal values merged; no layouts yet.
-    Leaves: dead ops.
-
-    It takes sequences of loads, ops on elements, and stores of tiles of one shape, of which nothing
-    else needs what was loaded: a thread then needs registers for a part of each tile.
-
-    Stores of a part come before loads of the next, so accesses that may meet must have equal
-    offsets, which are consecutive numbers. That leaves arguments that share memory some elements
-    apart. But a tile's elements are in no order where several warps work on it, and programs of one
-    warp stay as they are.
-    """
+    """Strip-mine sequences of ops on large tiles; see the module docstring."""
     if ctx.gpu.warps == 1:
         return False
     changed = False
     for region in [fn.body, *(region for op in fn.walk() for region in op.regions)]:
-        for ops in _runs(region):
+        for ops in _sequences(region):
             strips = _Strips(fn, ops)
             parts = strips.parts(ctx.gpu)
             if parts > 1 and strips.find(parts):
                 shape = "x".join(map(str, strips.shape))
-                ctx.did(NAME, f"tiles of {shape} are taken in {parts} parts", strips.stores[0].loc)
+                ctx.did(
+                    NAME, f"tiles of {shape} are computed in {parts} parts", strips.stores[0].loc
+                )
                 ctx.count("strips")
                 strips.rewrite(parts)
                 changed = True
     return changed
 
 
-def _runs(region: Region) -> Iterator[list[Op]]:
-    """Longest sequences of ops that only compute, load tiles and store tiles, with a store."""
+def _sequences(region: Region) -> Iterator[list[Op]]:
+    """Maximal sequences of pure ops, loads of tiles and stores of tiles, with at least one
+    store."""
     run: list[Op] = []
     for op in list(region):
         if _computes(op) or _accesses(op):
@@ -91,11 +96,11 @@ def _accesses(op: Op) -> bool:
 
 
 class _Strips:
-    """One sequence of ops, and what becomes of it.
+    """The transformation of one sequence of ops.
 
     Attributes:
-        shape: of the tiles that are stored.
-        axes: of each value that is computed in parts, the axis along which it is divided.
+        shape: the shape of the stored tiles.
+        axes: for each value that is computed in parts, the axis along which it is divided.
     """
 
     def __init__(self, fn: Function, ops: list[Op]) -> None:
@@ -108,16 +113,16 @@ class _Strips:
         self._inside = set(ops)
         self._outside: list[Op] = []
 
-    # -- whether it pays ------------------------------------------------------------------------
+    # -- profitability --------------------------------------------------------------------------
 
     def parts(self, gpu: GpuMachine) -> int:
-        """In how many parts the tiles should be taken; 1 if as they are."""
+        """The number of parts such that the live tiles fit in registers; 1 if they already do."""
         elements = per_thread(self.shape, gpu.lanes, gpu.warps)
         accesses = [op.result if isinstance(op, Load) else op.value for op in self._accesses()]
         size = min(element_of(value.type).nbytes_in_memory for value in accesses)
-        words, parts = self._words(), 1
-        most = min(MOST_REGISTERS, MOST_OF_ALL * gpu.registers / gpu.threads)
-        while words * elements > most * parts:
+        words, parts = self._pressure(), 1
+        limit = min(MAX_REGISTERS, MAX_SHARE * gpu.registers / gpu.threads)
+        while words * elements > limit * parts:
             if elements // (2 * parts) < VECTOR_BYTES // size:
                 break
             parts *= 2
@@ -126,55 +131,56 @@ class _Strips:
     def _accesses(self) -> list[Load | Store]:
         return [*self.loads, *self.stores]
 
-    def _words(self) -> int:
-        """Registers of a thread for each of its elements, where most are in use. What does not
-        come from memory is computed when it is used, and counts as none."""
-        steps = [(op, list(_needs(op))) for op in self.ops if not _is_fused(op)]
+    def _pressure(self) -> int:
+        """The maximum register pressure, in registers per element of a thread. Values that do not
+        depend on loads are assumed to be rematerialised, and do not count."""
+        steps = [(op, list(_reads(op))) for op in self.ops if not _is_fused(op)]
         last = {v: op for op, needed in steps for v in needed}
         loaded: set[Value] = set()
-        now = most = 0
+        now = peak = 0
         for op, needed in steps:
             if isinstance(op, Load) or any(v in loaded for v in needed):
-                made = [r for r in op.results if shape_of(r.type) == self.shape and r in last]
-                loaded.update(made)
-                now += sum(map(_words_of, made))
+                live = [r for r in op.results if shape_of(r.type) == self.shape and r in last]
+                loaded.update(live)
+                now += sum(map(_words_of, live))
             now -= sum(_words_of(v) for v in set(needed) & loaded if last[v] is op)
-            most = max(most, now)
-        return most
+            peak = max(peak, now)
+        return peak
 
-    # -- whether it may be ----------------------------------------------------------------------
+    # -- legality -------------------------------------------------------------------------------
 
     def find(self, parts: int) -> bool:
-        """Choose an axis, the slowest that will do, and find all that is divided along it."""
+        """Choose the slowest-varying axis that is legal, and set `axes`; False if there is none."""
         if not self._may_interleave():
             return False
         axes = range(len(self.shape))
         if len(axes) > 1:
             contiguity = self._infos[self.stores[0].ptr].contiguity
             axes = sorted(axes, key=contiguity.__getitem__)
-        return any(self.shape[axis] % parts == 0 and self._reach(axis) for axis in axes)
+        return any(self.shape[axis] % parts == 0 and self._divide(axis) for axis in axes)
 
     @cached_property
     def _infos(self) -> AxisMap:
         return axis_info(self.fn)
 
     def _may_interleave(self) -> bool:
-        """Whether stores of a part may come before loads and stores of later ones."""
+        """Whether the stores of a part may precede the loads and stores of later parts."""
         accesses = self._accesses()
         if not all(shape_of(op.ptr.type) == self.shape for op in accesses):
             return False
-        meeting = [
+        overlapping = [
             (op.ptr, store.ptr)
             for store in self.stores
             for op in accesses
             if op is not store and may_overlap(self.fn, op.ptr, store.ptr)
         ]
-        return not meeting or (
-            all(self._meet_in_place(*pair) for pair in meeting) and self._has_own_places()
+        return not overlapping or (
+            all(self._have_equal_offsets(*pair) for pair in overlapping)
+            and self._has_distinct_offsets()
         )
 
-    def _meet_in_place(self, a: Value, b: Value) -> bool:
-        """Whether two pointers have equal offsets, from one place or from different arguments."""
+    def _have_equal_offsets(self, a: Value, b: Value) -> bool:
+        """Whether two pointers have equal offsets, from the same base or from two arguments."""
         one, other = split_pointer(a), split_pointer(b)
         if one.varying is None or one.varying is not other.varying:
             return False
@@ -182,13 +188,13 @@ class _Strips:
             return one.uniform is other.uniform
         return one.base.owner is self.fn.body and other.base.owner is self.fn.body
 
-    def _has_own_places(self) -> bool:
-        """Whether no two elements have the same offset: those of a part would meet later ones."""
+    def _has_distinct_offsets(self) -> bool:
+        """Whether all elements have distinct offsets, so that parts do not overlap."""
         offsets = split_pointer(self.stores[0].ptr).varying
         return offsets is not None and max(self._infos[offsets].contiguity) == prod(self.shape)
 
-    def _reach(self, axis: int) -> bool:
-        """Fill `axes` from the stores backwards; false if something cannot be divided."""
+    def _divide(self, axis: int) -> bool:
+        """Compute `axes` backwards from the stores; False if an op cannot be divided."""
         self.axes = {}
         outside: dict[Op, None] = {}
         pending = [(v, axis) for op in self.stores for v in op.operands]
@@ -204,7 +210,7 @@ class _Strips:
                 return False
             if op not in self._inside:
                 outside[op] = None
-                if not _is_index(op) or len(outside) > MOST_OUTSIDE:
+                if not _is_index(op) or len(outside) > MAX_RECOMPUTED:
                     return False
             self.axes[value] = along
             pending += [(v, a) for v, a in zip(op.operands, axes, strict=True) if a is not None]
@@ -216,17 +222,17 @@ class _Strips:
         return {v.op for v in self.axes if v.op is not None}.union(self.stores)
 
     def _loaded(self) -> set[Value]:
-        """What depends on the loads."""
+        """The values that depend on the loads."""
         found = {op.result for op in self.loads}
         for op in self.ops:
             if any(v in found for v in op.operands):
                 found.update(op.results)
         return found
 
-    # -- the loop -------------------------------------------------------------------------------
+    # -- transformation -------------------------------------------------------------------------
 
     def rewrite(self, parts: int) -> None:
-        """Put a loop behind the sequence, and erase what it replaces."""
+        """Insert the loop after the sequence, and erase the ops that it replaces."""
         end = self.ops[-1].next
         assert end is not None
         divided = self._divided()
@@ -251,7 +257,8 @@ class _Strips:
 
 
 class _Part:
-    """The part of each value that begins at `begin` and is one of `parts`, along its axis."""
+    """The body of the loop: computes the part of each value that starts at index `begin` along its
+    axis, one of `parts` equal ones."""
 
     def __init__(self, b: Builder, axes: dict[Value, int], begin: Value, parts: int) -> None:
         self.b = b
@@ -261,7 +268,7 @@ class _Part:
         self.mapping: dict[Value, Value] = {}
 
     def copy(self, op: Op) -> None:
-        """The op on parts, here."""
+        """Insert a copy of the op that computes a part of its result."""
         copy = op.clone(self.mapping)
         for old, new in zip(op.results, copy.results, strict=True):
             axis = self.axes[old]
@@ -276,7 +283,7 @@ class _Part:
                 case Arange():
                     copy.end = copy.start + shape[axis]
                 case arith.Hint():
-                    # The first element of a part may be the middle of a run.
+                    # A part may start in the middle of a run.
                     facts = list(copy.divisibility)
                     facts[axis] = gcd(facts[axis], shape[axis]) if facts[axis] else 0
                     copy.divisibility = tuple(facts)
@@ -289,7 +296,7 @@ class _Part:
 
 
 def _operands_first(ops: dict[Op, None]) -> list[Op]:
-    """A few ops in an order in which each comes behind those that it needs."""
+    """The ops in topological order. The recursion is bounded by `MAX_RECOMPUTED`."""
     ordered: dict[Op, None] = {}
 
     def visit(op: Op) -> None:
@@ -305,15 +312,15 @@ def _operands_first(ops: dict[Op, None]) -> list[Op]:
 
 
 def _is_fused(op: Op) -> bool:
-    """Whether it is a product that is part of the one instruction of a sum."""
+    """Whether the op is a product that is fused with its only user to an fma."""
     if not isinstance(op, arith.Mul) or not is_float(op.result.type):
         return False
     users = list(op.result.users)
     return len(users) == 1 and isinstance(users[0], arith.Add | arith.Sub)
 
 
-def _needs(op: Op) -> Iterator[Value]:
-    """What the instruction of an op reads."""
+def _reads(op: Op) -> Iterator[Value]:
+    """The values that the instruction of an op reads."""
     for value in op.operands:
         if value.op is not None and _is_fused(value.op):
             yield from value.op.operands
@@ -322,13 +329,14 @@ def _needs(op: Op) -> Iterator[Value]:
 
 
 def _words_of(value: Value) -> int:
-    """Registers of an element."""
+    """Registers per element."""
     element = element_of(value.type)
     return 0 if element == I1 else -(-element.nbytes_in_memory // 4)
 
 
 def _is_index(op: Op) -> bool:
-    """Whether the op makes one number for all elements, or an index, mask or pointer by little."""
+    """Whether the op is cheap to recompute: a constant, or arithmetic of indices, masks and
+    pointers without divisions."""
     if isinstance(op, arith.Constant | Arange) or (isinstance(op, View) and op.aligned):
         return True
     costs = isinstance(op, arith.IntDiv | arith.Rem) or any(is_float(r.type) for r in op.results)
@@ -336,8 +344,8 @@ def _is_index(op: Op) -> bool:
 
 
 def _operand_axes(op: Op, axis: int) -> list[int | None] | None:
-    """The axes along which operands are divided so that the result is along `axis`, each None for
-    what is needed whole; None if they can't be."""
+    """For each operand, the axis along which it is divided if the result is divided along `axis`;
+    None for an operand that is used whole. Returns None if the result cannot be divided."""
     if op.elementwise or isinstance(op, Load):
         return [axis if is_tile(v) else None for v in op.operands]
     if isinstance(op, Arange):

@@ -1,12 +1,15 @@
-"""Checks laid-out IR: every tile has a layout, and each op gets its tiles in the one it works in.
+"""Verifier of laid-out IR: layouts exist, and satisfy the layout rules of each op.
 
-The rules are those that `assign_layouts` keeps, and that every pass behind it must keep too:
+`assign_layouts` establishes these invariants, and later passes must preserve them:
 
 - A tile has a layout of its shape, over registers, lanes and warps; a scalar has none.
-- Elementwise ops and accesses of memory have all their tiles in one layout.
-- Ops on shapes, reductions and matrix instructions follow `layout_rules.py` and `ANCHORS`.
-- What a loop carries has one layout from its start to its result; so have the branches of an `if`.
-- A buffer in shared memory has a layout of its shape, over offsets, where something accesses it.
+- All tiles of an elementwise op, or of a memory access, have the same layout.
+- Shape ops, reductions and matrix instructions satisfy `layout_rules.py` and `ANCHORS`.
+- A loop-carried value has one layout in its initial value, argument, yielded value and result; so
+  do the values that the branches of an `if` yield, and its result.
+- A buffer in shared memory that is accessed has an invertible layout of its shape, over offsets.
+
+One traversal, linear in the number of ops; it does not modify the IR.
 """
 
 from __future__ import annotations
@@ -26,11 +29,11 @@ from tilewright.ops.memory import Load, Store
 from tilewright.passes.assign_layouts import ANCHORS, assign_layouts
 from tilewright.passes.dce import remove_dead_code
 from tilewright.passes.layout_rules import (
-    combines,
-    demands_from,
-    follows,
+    derived_demands,
+    derives_from_first_operand,
     is_tile,
     operand_layout,
+    propagates_layout,
 )
 
 CODE = "layout"
@@ -40,10 +43,11 @@ THREADS = (REGISTER, LANE, WARP)
 class LayoutVerifier:
     """An observer that verifies layouts after each step, once they are assigned.
 
-    It begins with `dce`, as `assign_layouts` leaves the dead originals of what it made again.
+    It starts with the first `dce` after `assign_layouts`, which leaves dead originals of
+    rematerialised values.
 
     Args:
-        ctx: the context of the run; its options say how many threads there are.
+        ctx: the context of the run, for the number of lanes and warps.
     """
 
     def __init__(self, ctx: PassContext) -> None:
@@ -62,7 +66,7 @@ class LayoutVerifier:
 
 
 def verify_layouts(fn: Function, ctx: PassContext) -> None:
-    """Raise `IRError` with the code ``layout`` at the first op that breaks a rule."""
+    """Raise `IRError` with the code ``layout`` for the first op that violates an invariant."""
     for op in fn.walk():
         for region in op.regions:
             _check_values(op, region.args, ctx)
@@ -110,12 +114,18 @@ def _check_tile(op: Op, value: Value, ctx: PassContext) -> None:
         (layout.in_size(LANE), layout.in_size(WARP)) == threads,
         op,
         CODE,
-        "a layout is for other than {lanes} lanes of {warps} warps: {layout}",
+        "a layout is not over {lanes} lanes and {warps} warps: {layout}",
         lanes=threads[0],
         warps=threads[1],
         **facts,
     )
-    require(layout.is_surjective(), op, CODE, "nobody holds parts of a tile: {layout}", **facts)
+    require(
+        layout.is_surjective(),
+        op,
+        CODE,
+        "no thread holds some elements of a tile: {layout}",
+        **facts,
+    )
 
 
 def _check_buffer(op: Op, value: Value) -> None:
@@ -127,8 +137,7 @@ def _check_buffer(op: Op, value: Value) -> None:
         and layout.is_invertible(),
         op,
         CODE,
-        "a buffer {type} that is accessed needs a layout that places each of its elements once, "
-        "not {layout}",
+        "a buffer {type} that is accessed needs an invertible layout over offsets, not {layout}",
         type=text_of(value.type),
         layout=layout,
     )
@@ -138,7 +147,7 @@ def _check_buffer(op: Op, value: Value) -> None:
 
 
 def _check_op(op: Op, ctx: PassContext) -> None:
-    """The layouts in which an op takes its operands and gives its results."""
+    """Verify the layouts of an op's operands and results."""
     for value in op.operands:
         if isinstance(value.type, Shared) and _accesses(op):
             _check_buffer(op, value)
@@ -147,10 +156,10 @@ def _check_op(op: Op, ctx: PassContext) -> None:
         demands = anchor(op, ctx)
         _check_all(op, op.operands, demands.operands)
         _check_all(op, op.results, demands.results)
-    elif follows(op):
-        _check_following(op)
-    elif combines(op):
-        _check_combining(op)
+    elif propagates_layout(op):
+        _check_propagating(op)
+    elif derives_from_first_operand(op):
+        _check_derived(op)
     elif isinstance(op, Load | Store | AnyAtomic | CopyAsync):
         tiles = [v for v in (*op.operands, *op.results) if is_tile(v)]
         _check_all(op, tiles, [tiles[0].layout] * len(tiles) if tiles else [])
@@ -162,21 +171,21 @@ def _check_op(op: Op, ctx: PassContext) -> None:
 
 
 def _accesses(op: Op) -> bool:
-    """Whether the op reads or writes the elements of its buffers, so that it must know places."""
+    """Whether the op reads or writes the elements of its buffers, so that they need layouts."""
     return isinstance(op, Fetch | Share | CopyAsync) or type(op) in ANCHORS
 
 
-def _check_following(op: Op) -> None:
+def _check_propagating(op: Op) -> None:
     (result,) = op.results
     if result.layout is not None and any(is_tile(v) for v in op.operands):
         expected = operand_layout(op, result.layout)
         _check_all(op, op.operands, [expected] * len(op.operands))
 
 
-def _check_combining(op: Op) -> None:
+def _check_derived(op: Op) -> None:
     source = op.operands[0].layout
-    assert source is not None, "operands are checked where they are made"
-    demands = demands_from(op, source)
+    assert source is not None, "operands are verified at their definitions"
+    demands = derived_demands(op, source)
     _check_all(op, op.operands, demands.operands)
     _check_all(op, op.results, demands.results)
 
@@ -204,14 +213,14 @@ def _check_control(op: Op) -> None:
 
 
 def _check_all(op: Op, values: Sequence[Value], layouts: Sequence[LinearLayout | None]) -> None:
-    """Each tile must have the layout at its place; what is no tile may have any."""
+    """Verify that each tile has the corresponding layout."""
     for value, expected in zip(values, layouts, strict=True):
         if is_tile(value) or isinstance(op, PermuteBuffer):
             require(
                 value.layout == expected,
                 op,
                 CODE,
-                "a tile {type} is in the layout {found}, and not in {expected}",
+                "a tile {type} has the layout {found}, expected {expected}",
                 type=text_of(value.type),
                 found=value.layout,
                 expected=expected,

@@ -1,4 +1,4 @@
-"""All rewrite rules. Importing this package fills the registry; one file a family of ops."""
+"""Rewrite rules, one file per family of ops. Importing this package registers all of them."""
 
 from tilewright.ir.rewriter import RULES
 from tilewright.rewrites import (

@@ -1,19 +1,20 @@
 """Identities of integer and float arithmetic.
 
 Canonical form:
-- a constant operand of a commutative op stands on the right, of a comparison too;
+- a constant operand of a commutative op is on the right;
 - an integer minus a constant is a sum with the negated constant; `x + -y` is `x - y`, `0 - x` is
   `-x`, `x * -1` is `-x`;
 - constants of nested sums, products, ands, … are combined;
 - a float divided by a power of two is a product; unsigned division by one is a shift;
-- a product by a power of two stays a product, and a shift a shift: axis information reads both.
+- products by powers of two and shifts are not converted to each other: axis information handles
+  both.
 
-The measure that falls: the cost of the ops (division, product, sum), then their number, then
-constants on the left.
+Termination: each rule decreases (cost of the ops: division, product, sum; number of ops; number of
+constants on the left), in lexicographic order.
 
-Of floats, only what holds for -0.0, infinities and NaN too: x + 0.0 is not x (-0.0 + 0.0 = 0.0),
-x - x is not 0, and an infinite fp8e5 times 1.0 is its largest number. A NaN is any NaN: its sign
-and payload carry no meaning.
+Rules for floats hold for -0.0, infinities and NaN, too: x + 0.0 is not x (-0.0 + 0.0 = 0.0),
+x - x is not 0, and an infinite fp8e5 times 1.0 is the largest finite value. The sign and payload of
+a NaN are unspecified.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ def add_of_negative(op: Add, rw: Rewriter) -> Value | None:
 
 @rewrite(Sub)
 def sub_of_zero(op: Sub, rw: Rewriter) -> Value | None:
-    """x - 0.0 = x for floats; of an integer constant: sub_of_constant"""
+    """x - 0.0 = x for floats; for integers, see sub_of_constant"""
     return op.lhs if is_neutral_float(op.rhs, 0.0) else None
 
 
@@ -180,7 +181,7 @@ def abs_of_signed(op: Abs, rw: Rewriter) -> Value | None:
     """|-x| = |x|; ||x|| = |x|; |u| = u for an unsigned u"""
     element = element_of(op.src.type)
     if element.is_int() and not element.is_bool() and not _is_signed(op.src):
-        return op.src  # before all else: -u wraps around, and |-u| is -u
+        return op.src  # must precede |-x| = |x|, which is wrong for unsigned x
     match op.src.op:
         case Abs():
             return op.src
@@ -222,7 +223,7 @@ def mul_of_zero(op: Mul, rw: Rewriter) -> Value | None:
 def fma_of_unit(op: Fma, rw: Rewriter) -> Value | None:
     """fma(x, 1.0, z) = x + z
 
-    fma(x, y, -0.0) stays: it is a product that may not fuse with a sum, as x * y may.
+    fma(x, y, -0.0) is not rewritten to x * y, which could be contracted with a sum.
     """
     return rw.insert(Add(op.x, op.z)) if is_float_of(op.y, 1.0) else None
 
@@ -234,7 +235,7 @@ def fma_of_unit(op: Fma, rw: Rewriter) -> Value | None:
 def div_by_power_of_two(op: Div, rw: Rewriter) -> Value | None:
     """x / 2^k = x * 2^-k for floats, where both powers are normal numbers
 
-    No two of fp8e4b15 are: it ends at 1.875.
+    It does not apply to fp8e4b15, whose largest value is 1.875.
     """
     number, element = known(op.rhs), element_of(op.rhs.type)
     if not isinstance(number, float) or element is FP8E4B15:
@@ -334,7 +335,7 @@ rewrite(Shr)(shift_of_unit)
 
 @rewrite(Shl)
 def shift_out(op: Shl, rw: Rewriter) -> Value | None:
-    """x << c = 0 where c, read as unsigned, is the width or more"""
+    """x << c = 0 where c, as an unsigned integer, is the bit width or more"""
     number = known(op.rhs)
     if not isinstance(number, int) or 0 <= number < element_of(op.rhs.type).primitive_bitwidth:
         return None
@@ -388,13 +389,15 @@ def _extremum_with_bound(op: Min | Max, neutral: float, absorbing: float) -> Val
 
 @rewrite(Min)
 def min_with_bound(op: Min, rw: Rewriter) -> Value | None:
-    """min(x, MAX) = x; min(x, MIN) = MIN; a NaN in x decides which holds for infinities"""
+    """min(x, MAX) = x; min(x, MIN) = MIN; for floats, MAX and MIN are the infinities, and the first
+    holds with `propagate_nan`, the second without"""
     low, high = _bounds(op.lhs)
     return _extremum_with_bound(op, neutral=high, absorbing=low)
 
 
 @rewrite(Max)
 def max_with_bound(op: Max, rw: Rewriter) -> Value | None:
-    """max(x, MIN) = x; max(x, MAX) = MAX; a NaN in x decides which holds for infinities"""
+    """max(x, MIN) = x; max(x, MAX) = MAX; for floats, MAX and MIN are the infinities, and the first
+    holds with `propagate_nan`, the second without"""
     low, high = _bounds(op.lhs)
     return _extremum_with_bound(op, neutral=low, absorbing=high)

@@ -1,7 +1,8 @@
 """Structured control flow.
 
-Canonical form: no branch or loop whose way is known, no carried value that does not change, no
-result that nobody reads. The measure that falls: number of regions, then of carried values.
+Canonical form: no `if` with a constant condition, no loop with a known trip count of 0 or 1, no
+loop-invariant or duplicate loop-carried values, no unused results. Termination: each rule decreases
+(number of regions, number of loop-carried values and results), in lexicographic order.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from tilewright.ops.arith import Select
 from tilewright.ops.control import For, If, While, Yield
 from tilewright.rewrites.patterns import known
 
-# -- taking regions apart and building the op anew ------------------------------------------------
+# -- modification of regions ----------------------------------------------------------------------
 
 
 def take_region(op: Op, index: int) -> Region:
-    """Take the region out of the op, which is left with an empty one."""
+    """Detach a region from its op, and replace it by an empty one."""
     region = op.regions[index]
     region.parent = None
     op.regions[index] = Region()
@@ -45,7 +46,7 @@ def remove_args(region: Region, keep: Sequence[bool]) -> None:
 
 
 def spread(values: Sequence[Value], keep: Sequence[bool], other: Sequence[Value]) -> list[Value]:
-    """The values at the kept places, those of `other` elsewhere."""
+    """The values in the positions where `keep` is true, items of `other` elsewhere."""
     remaining = iter(values)
     return [next(remaining) if k else o for k, o in zip(keep, other, strict=True)]
 
@@ -56,9 +57,9 @@ def drop_yields(region: Region, keep: Sequence[bool]) -> None:
 
 
 def rebuilt_for(op: For, keep: Sequence[bool]) -> For:
-    """A detached loop that takes the body of `op` and carries only the kept values.
+    """A detached loop with the body of `op` and only the kept loop-carried values.
 
-    The body yields only these already, and uses no other of its arguments.
+    The body must already yield only these, and the arguments of the others must be unused.
     """
     body = take_region(op, 0)
     remove_args(body, [True, *keep])
@@ -67,7 +68,7 @@ def rebuilt_for(op: For, keep: Sequence[bool]) -> For:
 
 
 def rebuilt_if(op: If) -> If:
-    """A detached `if` that takes the regions of `op`, with a result for each value they yield."""
+    """A detached `if` with the regions of `op`, and a result for each value that they yield."""
     return If(op.condition, take_region(op, 0), take_region(op, 1))
 
 
@@ -94,7 +95,7 @@ def if_known(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
 
 @rewrite(If)
 def if_results_needed(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
-    """if c {…; a, x} {…; b, x} = if c {…; a} {…; b}, x; a result without users goes"""
+    """if c {…; a, x} {…; b, x} = if c {…; a} {…; b}, x; removes unused results"""
     left, right = op.then.terminator.operands, op.otherwise.terminator.operands
     keep = [bool(r.users) and a is not b for r, a, b in zip(op.results, left, right, strict=True)]
     if all(keep):
@@ -110,7 +111,7 @@ def if_results_needed(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
 
 @rewrite(If)
 def if_to_select(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
-    """if c {a} {b} = select(c, a, b) for scalars where neither branch computes anything"""
+    """if c {a} {b} = select(c, a, b) for scalars where the branches contain no ops"""
     if op.then.first is not op.then.last or op.otherwise.first is not op.otherwise.last:
         return None
     left, right = op.then.terminator.operands, op.otherwise.terminator.operands
@@ -123,7 +124,7 @@ def if_to_select(op: If, rw: Rewriter) -> tuple[Value, ...] | None:
 
 
 def known_trips(op: For) -> int | None:
-    """How often the body runs, where start, stop and step are constants."""
+    """The trip count, if start, stop and step are constants; otherwise None."""
     start, stop, step = known(op.start), known(op.stop), known(op.step)
     if start is None or stop is None or step is None:
         return None
@@ -132,14 +133,14 @@ def known_trips(op: For) -> int | None:
 
 
 def runs_at_least_once(op: For) -> bool:
-    """Whether the body surely runs."""
+    """Whether the trip count is known to be at least 1."""
     trips = known_trips(op)
     return trips is not None and trips > 0
 
 
 @rewrite(For)
 def for_few_trips(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
-    """for with no trip = its inits; for with one trip = its body"""
+    """for with trip count 0 = its inits; for with trip count 1 = its body"""
     trips = known_trips(op)
     if trips == 0:
         return tuple(op.inits)
@@ -154,8 +155,8 @@ def for_few_trips(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
 
 @rewrite(For)
 def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
-    """A carried value that never changes is its init; one that nobody reads goes; of two that are
-    always equal one remains"""
+    """Replaces loop-invariant loop-carried values by their inits, merges equal ones, and removes
+    unused ones"""
     args = op.body.args[1:]
     dropped: set[int] = set()
     seen: dict[tuple[Value, Value], int] = {}
@@ -185,7 +186,7 @@ def for_carried_needed(op: For, rw: Rewriter) -> tuple[Value, ...] | None:
 
 @rewrite(While)
 def while_never(op: While, rw: Rewriter) -> tuple[Value, ...] | None:
-    """while whose condition is false at once = what it passes on"""
+    """while with a constant false condition = the values that the condition passes on"""
     end = op.before.terminator
     if known(end.operands[0]) is not False:
         return None

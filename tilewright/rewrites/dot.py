@@ -1,6 +1,6 @@
 """Matrix products.
 
-Canonical form: a sum with a product is the product's accumulator.
+Canonical form: a value that is added to a product is its accumulator.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tilewright.rewrites.patterns import known
 def add_to_dot(op: Add, rw: Rewriter) -> Value | None:
     """c + dot(a, b, 0) = dot(a, b, c)
 
-    For floats too: a product's order of summation is the target's choice, and starting the sum
-    from `c` is one of the orders. The language takes both forms for the same accumulation.
+    This includes floats: the order of summation of a product is unspecified, and starting with `c`
+    is one of the possible orders.
     """
     for product, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         match product.op:

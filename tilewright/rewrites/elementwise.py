@@ -1,9 +1,9 @@
-"""Rules that hold for every elementwise op, so they are registered for all of them.
+"""Rules for all elementwise ops.
 
-Canonical form: arithmetic is done on as few elements as possible. What is the same everywhere is
-computed as a scalar and splat; what is the same along an axis is computed before the axis is
-inserted (`expand_dims`) or repeated (`broadcast`). A constant tile is one `arith.constant`, never
-a splat. The measure that falls: elements computed.
+Canonical form: elementwise ops are computed on as few elements as possible. A uniform result is
+computed as a scalar and splat; a result that is equal along an axis is computed before the axis is
+inserted (`expand_dims`) or broadcast. A constant tile is an `arith.constant`, not a splat.
+Termination: each rule decreases the number of elements computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tilewright.rewrites.patterns import (
 
 
 def fold_constants(op: Op, rw: Rewriter) -> Value | None:
-    """f(c, …) = its value, by the op's own meaning"""
+    """f(c, …) = its value, computed by the op's `evaluate`"""
     numbers: list[Any] = []
     for operand in op.operands:
         source = operand.op
@@ -58,7 +58,8 @@ def lift_splat(op: Op, rw: Rewriter) -> Value | None:
 
 
 def _lift(op: Op, rw: Rewriter, shape_op: type[Broadcast] | type[ExpandDims]) -> Value | None:
-    """The op on the sources of its operands, when these are all `shape_op` alike, or uniform."""
+    """The op applied to the sources of its operands, if each of them is an equal `shape_op` or
+    uniform."""
     outer: Broadcast | ExpandDims | None = None
     for operand in op.operands:
         source = operand.op
@@ -99,7 +100,7 @@ def lift_expand_dims(op: Op, rw: Rewriter) -> Value | None:
 for _op_class in REGISTRY.values():
     if _op_class.elementwise and _op_class is not Constant:
         rewrite(_op_class)(fold_constants)
-        # A hint speaks of axes, so it stays where it was written.
+        # A hint is not moved, because it describes the axes of its operand.
         if _op_class is not Hint:
             rewrite(_op_class)(lift_splat)
             # A tile of pointers is a splat base plus offsets: see passes/canonicalize_pointers.py.

@@ -1,7 +1,7 @@
 """Identities of the elementary functions.
 
-Canonical form: no rounding of what is already a whole number, no sign under an even function. The
-measure that falls: number of ops.
+Canonical form: no rounding of integral values, no negation or absolute value as operand of an even
+function. Termination: each rule decreases the number of ops.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tilewright.ops.math import ROUNDINGS, Cos
 
 
 def round_of_whole(op: Op, rw: Rewriter) -> Value | None:
-    """floor(w) = w, and so with the other roundings, where w is of them or made from an integer
+    """floor(w) = w, and likewise for the other roundings, if w is a rounding or cast from an
+    integer
 
-    Not of fp8e4b15: there a whole number too large becomes 1.875.
+    It does not apply to fp8e4b15, in which a large integer saturates to 1.875.
     """
     source = op.operands[0]
     if element_of(source.type) is FP8E4B15:

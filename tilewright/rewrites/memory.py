@@ -1,8 +1,8 @@
 """Pointers, loads and stores.
 
-Canonical form: no mask that is true everywhere, no access that is masked off everywhere, no `other`
-of zero (that is the default), no `other` that a select overrides. The measure that falls: elements
-accessed, then number of operands. A volatile load stays as it is.
+Canonical form: no constant masks, no `other` of zero (the default), no select between a masked load
+and a constant. Termination: each rule decreases (number of elements accessed, number of operands),
+in lexicographic order. Volatile loads are not changed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reshape_of_load(op: Reshape, rw: Rewriter) -> Value | None:
     def dropped(value: Value | None) -> Value | None:
         return value and rw.insert(Reshape(value, op.shape))
 
-    with rw.before(load):  # where memory is what the load saw
+    with rw.before(load):  # memory may be written between the load and this op
         ptr = rw.insert(Reshape(load.ptr, op.shape))
         mask, other = dropped(load.mask), dropped(load.other)
         return rw.insert(Load(ptr, mask, other, load.cache, load.evict, False))
@@ -83,14 +83,14 @@ def select_of_masked_load(op: Select, rw: Rewriter) -> Value | None:
         return None
     if load.mask is not op.condition or len(load.result.users) != 1 or op.on_false is op.on_true:
         return None
-    with rw.before(load):  # where memory is what the load saw
+    with rw.before(load):  # memory may be written between the load and this op
         other = rw.insert(Constant(number, op.on_false.type))
         return rw.insert(Load(load.ptr, load.mask, other, load.cache, load.evict, False))
 
 
 @rewrite(Store)
 def store_with_known_mask(op: Store, rw: Rewriter) -> tuple[()] | None:
-    """store(p, x, true) = store(p, x); store(p, x, false) = nothing"""
+    """store(p, x, true) = store(p, x); store(p, x, false) is removed"""
     choice = known(op.mask) if op.mask is not None else None
     if choice is None:
         return None

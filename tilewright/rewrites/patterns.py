@@ -1,4 +1,4 @@
-"""What many rules share: what a value is known to be, and making constants and ops like others."""
+"""Helpers for rules: predicates on constant values, and creation of constants and similar ops."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Number = bool | int | float
 
 
 def known(value: Value) -> Number | None:
-    """The number that every element of the value is, when it is known at compile time."""
+    """The value of a constant, or of all elements of a constant tile; None for other values."""
     op = value.op
     return op.value if isinstance(op, Constant) else None
 
 
 def is_int_of(value: Value, number: int) -> bool:
-    """Whether the value is the integer (or bool) constant `number`, as its type reads it."""
+    """Whether the value is the integer (or bool) constant `number`, as its type represents it."""
     found = known(value)
     return found is not None and not isinstance(found, float) and found == number
 
 
 def is_float_of(value: Value, number: float) -> bool:
-    """Whether the value is this float constant, its sign included."""
+    """Whether the value is this float constant; distinguishes 0.0 and -0.0."""
     found = known(value)
     return (
         isinstance(found, float)
@@ -38,15 +38,15 @@ def is_float_of(value: Value, number: float) -> bool:
 
 
 def is_neutral_float(value: Value, number: float) -> bool:
-    """Whether the value is this float constant, in a type whose arithmetic can return an operand.
+    """Whether the value is this float constant, in a type in which it is an identity element.
 
-    fp8e5 is none: its results saturate, so the sum of an infinity and zero is its largest number.
+    In fp8e5, there is none: results saturate, so that the sum of an infinity and zero is finite.
     """
     return element_of(value.type) is not FP8E5 and is_float_of(value, number)
 
 
 def wrap(number: int, type: Type) -> bool | int:
-    """The integer modulo 2^bits, as the type reads it; a bool for i1."""
+    """The integer modulo 2^bits, as the type represents it; a bool for i1."""
     element = element_of(type)
     assert isinstance(element, DType)
     if element.is_bool():
@@ -57,7 +57,7 @@ def wrap(number: int, type: Type) -> bool | int:
 
 
 def constant(rw: Rewriter, number: Number, type: Type) -> Value:
-    """A constant of any type; integers wrap, and an integer becomes a float where one is wanted."""
+    """A constant of any type. Integers wrap, and are converted for float types."""
     if element_of(type).is_floating():
         return rw.insert(Constant(float(number), type))
     if element_of(type).is_int():
@@ -67,21 +67,23 @@ def constant(rw: Rewriter, number: Number, type: Type) -> Value:
 
 
 def all_ones(type: Type) -> int:
-    """The number with all bits set, as the type reads it: -1, True, or the unsigned maximum."""
+    """The integer with all bits set, as the type represents it: -1, True, or the unsigned
+    maximum."""
     return wrap(-1, type)
 
 
 def like(op: Op, operands: Sequence[Value]) -> Op:
-    """A detached op of the same class and attributes on other operands.
+    """A detached op of the same class and attributes with other operands.
 
-    The class has no regions, and no operand fields that are optional or variadic.
+    The class must have no regions, and no optional or variadic operands.
     """
     make: Any = type(op)
     return make(*operands, **op.attributes)
 
 
 def uniform(value: Value) -> Value | Constant | None:
-    """What all elements of the tile are: a scalar value, a constant op, or None when unknown."""
+    """The common value of all elements of a uniform tile, as a scalar value or a constant op; None
+    if the tile is not known to be uniform."""
     match value.op:
         case Splat(src):
             return src
@@ -92,14 +94,14 @@ def uniform(value: Value) -> Value | Constant | None:
 
 
 def scalar_of(rw: Rewriter, found: Value | Constant) -> Value:
-    """The scalar value that `uniform` found."""
+    """The scalar value of a result of `uniform`."""
     if isinstance(found, Constant):
         return rw.insert(Constant(found.value, element_of(found.type)))
     return found
 
 
 def with_shape_of(rw: Rewriter, found: Value | Constant, shape: tuple[int, ...]) -> Value:
-    """The tile of this shape, each element of which is what `uniform` found."""
+    """A tile of this shape with the value of a result of `uniform`; a scalar if the shape is ()."""
     if isinstance(found, Constant):
         return rw.insert(Constant(found.value, with_shape(found.type, shape)))
     return rw.insert(Splat(found, shape)) if shape else found

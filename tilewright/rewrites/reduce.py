@@ -1,7 +1,7 @@
 """Reductions and scans.
 
-Canonical form: no combination along an axis of length 1, nor of what is the same everywhere where
-the answer is known. The measure that falls: elements combined.
+Canonical form: no reduction or scan along an axis of length 1, no reduction of a uniform tile whose
+result has a closed form. Termination: each rule decreases the number of elements combined.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Comparison, selection, casts, hints.
+"""Comparisons, selects, casts and hints.
 
-Canonical form: a constant stands on the right of a comparison; a condition is not negated under a
-select; a chain of casts is one cast where that is exact. The measure that falls: number of ops.
+Canonical form: a constant operand of a comparison is on the right; the condition of a select is not
+a negation; a chain of casts is a single cast if that is exact. Termination: each rule decreases
+(number of ops, number of constants on the left), in lexicographic order.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ def cmp_constant_to_the_right(op: Cmp, rw: Rewriter) -> Value | None:
 
 @rewrite(Cmp)
 def cmp_of_ranges(op: Cmp, rw: Rewriter) -> Value | None:
-    """x < y = true where the most that x can be is below the least that y can be, and so on"""
+    """x < y = true if the maximum of x is less than the minimum of y, and likewise for the other
+    predicates"""
     if is_float(op.lhs.type):
         return None
-    (x_least, x_most), (y_least, y_most) = value_range(op.lhs), value_range(op.rhs)
-    below, above = x_most < y_least, x_least > y_most
-    not_above, not_below = x_most <= y_least, x_least >= y_most
+    (x_min, x_max), (y_min, y_max) = value_range(op.lhs), value_range(op.rhs)
+    below, above = x_max < y_min, x_min > y_max
+    not_above, not_below = x_max <= y_min, x_min >= y_max
     holds, fails = {
         "lt": (below, not_below),
         "le": (not_above, above),
@@ -78,7 +80,7 @@ def cmp_of_condition(op: Cmp, rw: Rewriter) -> Value | None:
 
 @rewrite(Cmp)
 def cmp_of_sum(op: Cmp, rw: Rewriter) -> Value | None:
-    """x + c == d = x == d - c; x - y == 0 = x == y, and so for !=, for integers"""
+    """x + c == d = x == d - c; x - y == 0 = x == y, and likewise for !=, for integers"""
     if op.predicate not in ("eq", "ne") or not is_int(op.lhs.type):
         return None
     number = known(op.rhs)
@@ -117,7 +119,7 @@ def select_known(op: Select, rw: Rewriter) -> Value | None:
 
 @rewrite(Select)
 def select_of_equal_constants(op: Select, rw: Rewriter) -> Value | None:
-    """select(c, k, k) = k for a number k"""
+    """select(c, k, k) = k for equal constants k, other than NaN"""
     match op.on_true.op, op.on_false.op:
         case Constant(x), Constant(y) if repr(x) == repr(y) and x == x:
             return op.on_true
@@ -172,7 +174,7 @@ def cast_to_same(op: Cast, rw: Rewriter) -> Value | None:
 
 
 def _holds_all_of(wide: DType, narrow: DType) -> bool:
-    """Whether every value of one standard float type is one of the other."""
+    """Whether every value of the standard float type `narrow` is representable in `wide`."""
     if not (wide.is_standard_floating() and narrow.is_standard_floating()):
         return False
     return (
@@ -182,7 +184,7 @@ def _holds_all_of(wide: DType, narrow: DType) -> bool:
 
 
 def _cast_chain_is_one_cast(a: DType, b: DType, c: DType) -> bool:
-    """Whether a → b → c gives the same bits as a → c for every value of type a."""
+    """Whether the casts a → b → c have the same result as a → c for every value of type a."""
     if a.is_floating() and b.is_floating() and c.is_floating():
         return _holds_all_of(b, a) and c.is_standard_floating()
     if not (a.is_int() and b.is_int() and c.is_int()) or b.is_bool():
@@ -198,7 +200,8 @@ def _cast_chain_is_one_cast(a: DType, b: DType, c: DType) -> bool:
 
 @rewrite(Cast)
 def cast_of_cast(op: Cast, rw: Rewriter) -> Value | None:
-    """cast(cast(x, b), c) = cast(x, c) where b holds all of x, or c drops what b added"""
+    """cast(cast(x, b), c) = cast(x, c) if b represents every value of x, or c truncates the bits
+    that b added"""
     match op.src.op:
         case Cast(x, b, _):
             a = dtype_of(x.type)
@@ -225,13 +228,13 @@ def bitcast_of_bitcast(op: Bitcast, rw: Rewriter) -> Value | None:
 
 
 def _joined(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Both facts hold: a multiple of 4 and of 6 is one of 12. 0 says nothing."""
+    """The conjunction of two hints: a multiple of 4 and of 6 is a multiple of 12. 0 means none."""
     return tuple(lcm(x, y) if x and y else x or y for x, y in zip(a, b, strict=True))
 
 
 @rewrite(Hint)
 def hint_of_hint(op: Hint, rw: Rewriter) -> Value | None:
-    """hint(hint(x, f), g) = hint(x, f and g); a hint that says nothing goes"""
+    """hint(hint(x, f), g) = hint(x, f and g); removes trivial hints"""
     facts = (op.divisibility, op.contiguity, op.constancy)
     if not any(fact > 1 for per_axis in facts for fact in per_axis):
         return op.src

@@ -1,9 +1,10 @@
-"""Shape changes.
+"""Shape ops.
 
-Canonical form: at most one of each kind in a row, `broadcast` outermost, then `expand_dims`; a
-reshape that only inserts one axis is an `expand_dims`; axes of length 1 are dropped from indices
-and from what is loaded, not afterwards; a uniform tile is one splat or constant.
-The measure that falls: elements moved, then number of ops, then depth of a broadcast.
+Canonical form: no two consecutive shape ops of the same kind; `broadcast` outermost, then
+`expand_dims`; a reshape that only inserts one axis is an `expand_dims`; axes of length 1 are
+dropped before loads and index arithmetic rather than after them; a uniform tile is a splat or a
+constant. Termination: each rule decreases (number of elements moved, number of ops, distance of
+broadcasts from the users), in lexicographic order.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def splat_of_constant(op: Splat, rw: Rewriter) -> Value | None:
 
 
 def shape_of_uniform(op: Op, rw: Rewriter) -> Value | None:
-    """shape(splat(x)) = splat(x) for every change of shape"""
+    """f(splat(x)) = splat(x) for every shape op f"""
     same = uniform(op.operands[0])
     return None if same is None else with_shape_of(rw, same, shape_of(op.result.type))
 
@@ -67,7 +68,7 @@ def expand_dims_of_broadcast(op: ExpandDims, rw: Rewriter) -> Value | None:
 
 @rewrite(Broadcast)
 def broadcast_again(op: Broadcast, rw: Rewriter) -> Value | None:
-    """broadcast(x) = x where the shape stays; broadcast(broadcast(x)) = broadcast(x)"""
+    """broadcast(x) = x if the shape is the same; broadcast(broadcast(x)) = broadcast(x)"""
     if op.src.type == op.result.type:
         return op.src
     match op.src.op:
@@ -79,7 +80,7 @@ def broadcast_again(op: Broadcast, rw: Rewriter) -> Value | None:
 
 @rewrite(Reshape)
 def reshape_again(op: Reshape, rw: Rewriter) -> Value | None:
-    """reshape(x) = x where the shape stays; reshape(reshape(x)) = reshape(expand_dims(x)) =
+    """reshape(x) = x if the shape is the same; reshape(reshape(x)) = reshape(expand_dims(x)) =
     reshape(x)"""
     if op.src.type == op.result.type:
         return op.src
@@ -91,9 +92,9 @@ def reshape_again(op: Reshape, rw: Rewriter) -> Value | None:
 
 
 def without_dropped_axes(op: Reshape, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Another shape of as many axes as the source, without the axes that the reshape drops.
+    """`shape`, which has the rank of the reshape's source, without the axes that the reshape drops.
 
-    None where it does anything but drop axes of length 1, or drops all.
+    None unless the reshape only drops axes of length 1, and not all axes.
     """
     source, left = shape_of(op.src.type), list(op.shape)
     kept: list[int] = []
@@ -119,14 +120,14 @@ def reshape_of_broadcast(op: Reshape, rw: Rewriter) -> Value | None:
             return None
 
 
-# What addresses and masks are made of.
+# The ops that compute addresses and masks.
 _INDEXING = (AddPtr, Add, Sub, Mul, Min, Max, And, Or, Cmp, Cast)
 
 
 @rewrite(Reshape)
 def reshape_of_index(op: Reshape, rw: Rewriter) -> Value | None:
-    """reshape(f(x, y)) = f(reshape(x), reshape(y)) where it drops axes of length 1, of what has
-    one use: so that a load without these axes has its address in the usual form"""
+    """reshape(f(x, y)) = f(reshape(x), reshape(y)) where it drops axes of length 1 and f(x, y) has
+    one use, so that the address of a load without these axes is in canonical form"""
     source = op.src.op
     if not isinstance(source, _INDEXING) or len(op.src.users) != 1:
         return None
@@ -149,7 +150,7 @@ def reshape_that_inserts_an_axis(op: Reshape, rw: Rewriter) -> Value | None:
 
 @rewrite(Permute)
 def permute_again(op: Permute, rw: Rewriter) -> Value | None:
-    """permute(x) = x where no axis moves; permute(permute(x, p), q) = permute(x, p[q])"""
+    """permute(x) = x for the identity permutation; permute(permute(x, p), q) = permute(x, p[q])"""
     if op.order == tuple(range(len(op.order))):
         return op.src
     match op.src.op:

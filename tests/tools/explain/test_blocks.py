@@ -51,9 +51,9 @@ EXPECTED = {
 """,
     "chain": """
 60  loads 512 elements of `x`
-  axis 0: from (a number that a loop carries), stride 1
+  axis 0: from (a loop-carried value), stride 1
 61  loads 1 element of `links`
-  outer: at (a number that a loop carries), stride 1
+  outer: at (a loop-carried value), stride 1
 62  stores 512 elements of `out`
   axis 0: from 0, stride 1
 """,

@@ -40,13 +40,13 @@ def said(report: Report, words: str, verb: str = "loads") -> str:
     [
         (
             "cpu",
-            r"loads element by element \(a gather of \d+\): neighbours are `stride` elements "
-            r"apart, which is not known to be 1 when it is compiled",
+            r"loads element by element \(a gather of \d+\): adjacent elements have "
+            r"the stride `stride`, which is not known to be 1 at compile time",
         ),
         (
             HOPPER,
-            "each thread loads 4 bytes at a time, 4 times: neighbours are `stride` elements "
-            "apart, which is not known to be 1 when it is compiled",
+            "each thread loads 4 bytes at a time, 4 times: adjacent elements have "
+            "the stride `stride`, which is not known to be 1 at compile time",
         ),
     ],
 )
@@ -56,7 +56,9 @@ def test_unknown_stride(explain: Explain, target: str, expected: str) -> None:
 
 def test_known_stride(explain: Explain) -> None:
     text = said(explain("every_third", HOPPER), "i * 3")
-    assert text == "each thread loads 4 bytes at a time, 4 times: neighbours are 3 elements apart"
+    assert (
+        text == "each thread loads 4 bytes at a time, 4 times: adjacent elements have the stride 3"
+    )
     assert "out of wider vectors" in said(explain("every_third"), "i * 3")
 
 
@@ -65,7 +67,7 @@ def test_addresses_from_memory(explain: Explain, target: str) -> None:
     report = explain("looked_up", target)
     texts = [r.text for r in report.remarks if r.missed]
     assert len(texts) == 1
-    assert texts[0].endswith("the addresses come from memory: they may be anywhere")
+    assert texts[0].endswith("the addresses are loaded from memory")
 
 
 def test_address_that_is_no_known_multiple(explain: Explain) -> None:
@@ -88,7 +90,7 @@ def test_mask_that_ends_within_a_vector(explain: Explain) -> None:
 @pytest.mark.parametrize("target", ["cpu", HOPPER])
 def test_mask_of_what_was_loaded(explain: Explain, target: str) -> None:
     text = said(explain("positive", target), "value > 0)", "stores")
-    assert ": the mask may change from each element to the next (line " in text
+    assert ": the mask may differ between adjacent elements (line " in text
 
 
 def test_wide_accesses(explain: Explain) -> None:
@@ -102,7 +104,7 @@ def test_wide_accesses(explain: Explain) -> None:
 def test_loop_of_one_stage(explain: Explain) -> None:
     report = explain("total", HOPPER, "-o", "num_stages=1")
     (remark,) = [r for r in report.remarks if r.missed]
-    assert remark.text == "num_stages is 1: nothing is loaded for later iterations"
+    assert remark.text == "num_stages is 1: no loads are prefetched"
     assert line_of(remark.place) == "for start in range(0, n, BLOCK):"
 
 

@@ -126,7 +126,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert text.startswith("strided for cuda:90  (")
     for title in ("Resources", "Cost of a launch", "What keeps it from being faster", "Layouts"):
         assert f"\n{title}\n─" in text
-    assert "neighbours are `stride` elements apart" in text
+    assert "adjacent elements have the stride `stride`" in text
     assert "on NVIDIA H200: at least" in text
 
 

@@ -50,11 +50,11 @@ def _why_no_wider(kernel: Kernel, op: memory.Load | memory.Store, length: int, s
     info, reasons = kernel.infos[op.ptr], Reasons(kernel.fn, kernel.infos)
     axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
     if info.contiguity[axis] <= length < shape_of(op.ptr.type)[axis]:
-        return reasons.apart(op.ptr, axis)
+        return reasons.why_not_contiguous(op.ptr, axis)
     if info.divisibility[axis] // size <= length:
-        return reasons.unaligned(op.ptr)
+        return reasons.why_unaligned(op.ptr)
     if op.mask is not None and kernel.infos[op.mask].constancy[axis] <= length:
-        return reasons.ragged(op.mask, axis, VECTOR_BYTES // size)
+        return reasons.why_mask_varies(op.mask, axis, VECTOR_BYTES // size)
     return ""
 
 

@@ -70,16 +70,16 @@ class AccessReport:
                 return many
             case Form.MASKED:
                 assert op.mask is not None
-                return f"{many}, always under a mask: {reasons.endless(op.mask, axis)}"
+                return f"{many}, always under a mask: {reasons.why_mask_unbounded(op.mask, axis)}"
             case Form.STRIDED:
-                why = reasons.apart(op.ptr, axis)
+                why = reasons.why_not_contiguous(op.ptr, axis)
                 return f"{verb} {width} elements out of wider vectors: {why}"
             case Form.ONE:
                 return f"{verb} one element ({size} byte{'s' * (size > 1)}) at a time"
             case Form.EACH:
                 return (
                     f"{verb} element by element (a {kind} of {width}): "
-                    f"{reasons.apart(op.ptr, axis)}"
+                    f"{reasons.why_not_contiguous(op.ptr, axis)}"
                 )
             case _:
                 assert_never(form)

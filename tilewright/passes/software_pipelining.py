@@ -1,4 +1,10 @@
-"""Work of a loop's later iterations, done in earlier ones: what the passes that do so share."""
+"""Software pipelining: the parts that `pipeline_loads` and `prefetch_loads` share.
+
+Both start the loads of an iteration in an earlier one. For that, the ops that compute the addresses
+of the loads (their backward slice) are duplicated, with their own copy of the loop-carried values,
+which runs ahead of the original. This is legal only if the slice is pure, and if the loop does not
+write the loaded memory.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +22,21 @@ from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
 
 
-class Ahead(NamedTuple):
-    """What must be computed of an iteration to know some of its values.
+class Slice(NamedTuple):
+    """The backward slice of some values of a loop's body.
 
     Attributes:
-        carried: indices of the carried values that they depend on.
-        body: the ops that compute them, and what these carried values become, in order.
+        carried: the indices of the loop-carried values that they depend on.
+        body: the ops that compute the values, and the next values of those loop-carried values, in
+            program order.
     """
 
     carried: list[int]
     body: list[Op]
 
 
-def ahead_of(loop: For, roots: Sequence[Value]) -> Ahead | None:
-    """What `roots` depend on; None if that includes reading memory or a nested loop."""
+def backward_slice(loop: For, roots: Sequence[Value]) -> Slice | None:
+    """The backward slice of `roots`; None if it is not pure or includes nested regions."""
     carried: set[int] = set()
     needed: set[Op] = set()
     pending = list(roots)
@@ -44,11 +51,12 @@ def ahead_of(loop: For, roots: Sequence[Value]) -> Ahead | None:
                 return None
             needed.add(value.op)
             pending += value.op.operands
-    return Ahead(sorted(carried), [op for op in loop.body if op in needed])
+    return Slice(sorted(carried), [op for op in loop.body if op in needed])
 
 
-def stays(fn: Function, loop: For, pointer: Value) -> bool:
-    """Whether what a pointer points to is the same in all iterations, as far as is known."""
+def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
+    """Whether no op of the loop may write the memory that a pointer, or a tile of them, points
+    to."""
     for op in loop.body.walk():
         if isinstance(op, Store | Writing):
             if may_overlap(fn, pointer, op.ptr):
@@ -59,12 +67,16 @@ def stays(fn: Function, loop: For, pointer: Value) -> bool:
 
 
 class LoopRewrite:
-    """Replaces a loop by one that carries the state of an iteration ahead.
+    """Replaces a loop by one that also carries the state of a later iteration.
 
-    Ops are inserted before `anchor`, with the loop's location unless they have one.
+    Ops are inserted before `anchor`, with the location of the loop unless they have one.
+
+    Args:
+        loop: the loop to replace.
+        ahead: the slice that is computed for later iterations.
     """
 
-    def __init__(self, loop: For, ahead: Ahead) -> None:
+    def __init__(self, loop: For, ahead: Slice) -> None:
         self.old = loop
         self.ahead = ahead
         self.anchor: Op = loop
@@ -85,10 +97,10 @@ class LoopRewrite:
     def number(self, value: int, type: Type = I32) -> Value:
         return self.value(Constant(value, type))
 
-    def inside(self, index: Value, iterations: int) -> Value:
-        """Whether there is an iteration so many after the one with this index.
+    def exists(self, index: Value, iterations: int) -> Value:
+        """An i1: whether the iteration `iterations` after the one with this index exists.
 
-        In 64 bits, as the index of one that there is not may be beyond its type.
+        It is computed in 64 bits, because the index may overflow its type past the last iteration.
         """
         index, step, stop = (
             v if v.type == I64 else self.value(Cast(v, I64, "rtne"))
@@ -100,14 +112,15 @@ class LoopRewrite:
     def compute(
         self, index: Value, values: Sequence[Value]
     ) -> tuple[dict[Value, Value], list[Value]]:
-        """The ops ahead of an iteration, and the carried values ahead of the next one.
+        """Insert the ops of the slice for one iteration.
 
         Args:
-            index: of the iteration.
-            values: its carried values that `ahead` names.
+            index: the induction variable of the iteration.
+            values: the loop-carried values of the iteration, in the order of `ahead.carried`.
 
         Returns:
-            what stands for each value of the old loop, and the carried values that follow.
+            the mapping from values of the old loop to those of that iteration, and the loop-carried
+            values of the iteration after it.
         """
         args = self.old.body.args
         mapping: dict[Value, Value] = {args[0]: index}
@@ -118,16 +131,16 @@ class LoopRewrite:
         yielded = self.old.body.terminator.operands
         return mapping, [mapping.get(yielded[i], yielded[i]) for i in self.ahead.carried]
 
-    def mask(self, load: Load, mapping: dict[Value, Value], inside: Value) -> Value:
-        """A load's mask, false everywhere where there is no such iteration."""
+    def mask(self, load: Load, mapping: dict[Value, Value], exists: Value) -> Value:
+        """The mask of a load, and false in all lanes unless `exists`."""
         layout = load.ptr.layout
-        every = self.value(Splat(inside, shape_of(load.ptr.type)), layout)
+        lanes = self.value(Splat(exists, shape_of(load.ptr.type)), layout)
         if load.mask is None:
-            return every
-        return self.value(And(mapping.get(load.mask, load.mask), every), layout)
+            return lanes
+        return self.value(And(mapping.get(load.mask, load.mask), lanes), layout)
 
     def body_with(self, extra: Sequence[Value]) -> tuple[Region, list[Value]]:
-        """An empty body that takes more carried values, and the arguments for these."""
+        """An empty body with additional loop-carried values, and the arguments for these."""
         old = self.old.body
         body = Region([v.type for v in (*old.args, *extra)])
         for before, after in zip((*old.args, *extra), body.args, strict=True):
@@ -135,7 +148,7 @@ class LoopRewrite:
         return body, body.args[len(old.args) :]
 
     def replace(self, extra: Sequence[Value], body: Region) -> None:
-        """Put the new loop, which carries more, in place of the old one."""
+        """Replace the old loop by one with additional loop-carried values and the new body."""
         old = self.old
         self.anchor = old
         new = For(

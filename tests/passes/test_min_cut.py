@@ -1,4 +1,4 @@
-"""The least cut, against all cuts of small graphs."""
+"""The minimum cut, against all cuts of small graphs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from tilewright.passes.least_cut import Cut, Node
+from tilewright.passes.min_cut import Cut, Node
 
 Edges = list[tuple[Node, Node, int]]
 
@@ -15,16 +15,16 @@ Edges = list[tuple[Node, Node, int]]
 def cut_of(edges: Edges) -> Cut:
     cut = Cut()
     for edge in edges:
-        cut.edge(*edge)
+        cut.add_edge(*edge)
     return cut
 
 
 def capacity(edges: Edges, side: set[Node]) -> int:
-    """Of the edges that leave one side."""
+    """The capacity of the edges that leave one side."""
     return sum(room for a, b, room in edges if a in side and b not in side)
 
 
-def least_of_all(edges: Edges, nodes: list[Node]) -> int:
+def minimum_by_enumeration(edges: Edges, nodes: list[Node]) -> int:
     choices = product([False, True], repeat=len(nodes))
     chosen = ({n for n, there in zip(nodes, c, strict=True) if there} for c in choices)
     return min(capacity(edges, {Cut.source, *side}) for side in chosen)
@@ -40,25 +40,25 @@ def test_random_graphs(seed: int) -> None:
         for a, b in product(ends, ends)
         if a != Cut.sink and b != Cut.source and rng.random() < 0.6
     ]
-    total, side = cut_of(edges).least()
-    assert total == capacity(edges, side) == least_of_all(edges, nodes)
+    total, side = cut_of(edges).solve()
+    assert total == capacity(edges, side) == minimum_by_enumeration(edges, nodes)
     assert Cut.source in side
     assert Cut.sink not in side
 
 
-def test_what_is_made_once_crosses_once() -> None:
+def test_value_with_several_users_costs_once() -> None:
     for there, here in ((Cut.sink, Cut.source), (Cut.source, Cut.sink)):
         cut = Cut()
-        cut.passes(here, [there, there, "a"], 5)
-        cut.edge("a", here, 1)
-        cut.edge(here, "a", 1)
-        assert cut.least()[0] == 5
+        cut.add_value(here, [there, there, "a"], 5)
+        cut.add_edge("a", here, 1)
+        cut.add_edge(here, "a", 1)
+        assert cut.solve()[0] == 5
 
 
-def test_nothing_crosses_on_one_side() -> None:
+def test_value_used_on_its_side_costs_nothing() -> None:
     cut = Cut()
-    cut.passes(Cut.source, ["a", "b"], 7)
-    total, side = cut.least()
+    cut.add_value(Cut.source, ["a", "b"], 7)
+    total, side = cut.solve()
     assert total == 0
     assert {"a", "b"} <= side
 
@@ -66,7 +66,7 @@ def test_nothing_crosses_on_one_side() -> None:
 def test_long_paths() -> None:
     cut = Cut()
     for i in range(5000):
-        cut.edge(i, i + 1, 300)
-        cut.edge(i, Cut.sink, 1)
-    cut.edge(Cut.source, 0, 1000)
-    assert cut.least()[0] == 301
+        cut.add_edge(i, i + 1, 300)
+        cut.add_edge(i, Cut.sink, 1)
+    cut.add_edge(Cut.source, 0, 1000)
+    assert cut.solve()[0] == 301
