@@ -16,7 +16,14 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
-from tests.fuzz.programs.check import Difference, check, check_emulated, machine_of, ops_of
+from tests.fuzz.programs.check import (
+    Difference,
+    check,
+    check_emulated,
+    check_launched,
+    machine_of,
+    ops_of,
+)
 from tests.fuzz.programs.program import random_program
 from tests.fuzz.views import SLOT, views_args, views_module
 from tests.lowering.simt import harness as simt
@@ -127,6 +134,7 @@ def views_emulated(seed: int) -> set[str]:
 
 CHECKS: dict[str, Check] = {
     "programs": lambda seed: check(random_program(seed)),
+    "programs-launched": lambda seed: check_launched(random_program(seed)),
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
     "kernels": kernel,
     "kernels-emulated": kernel_emulated,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import selectors
 import signal
 import subprocess
@@ -25,10 +26,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.fuzz.checks import CHECKS, VIEWS
-from tests.fuzz.programs.check import check, check_emulated, failure, failure_of
+from tests.fuzz.programs.check import (
+    check,
+    check_emulated,
+    check_launched,
+    failure,
+    failure_of,
+)
 from tests.fuzz.programs.program import classes, random_program
 from tests.fuzz.programs.shrink import shrink
 from tilewright.base.diagnostics import CompilationError
@@ -38,7 +46,11 @@ SHRINKING = 30.0  # seconds for each kind of failure
 PROGRAM_SECONDS = 60.0  # that one program may take
 RENEWED = 400  # programs that one process runs: what it keeps of each adds up
 
-REDUCED = {"programs": check, "programs-emulated": check_emulated}
+REDUCED = {
+    "programs": check,
+    "programs-launched": check_launched,
+    "programs-emulated": check_emulated,
+}
 """The checks whose programs are text, which can be reduced."""
 
 Task = tuple[str, int]  # a check and a seed
@@ -210,7 +222,8 @@ def main() -> int:
     tasks.sort(key=lambda task: (task[1] - given.first) / counts[task[0]])
     begin = time.monotonic()
     run = Run(tasks, begin + 60 * given.minutes)
-    with ThreadPoolExecutor(given.processes) as threads:
+    with TemporaryDirectory() as cache, ThreadPoolExecutor(given.processes) as threads:
+        os.environ["TILEWRIGHT_CACHE_DIR"] = cache
         list(threads.map(run.drive, range(given.processes)))
     summary = run.summary
     lines = [*_counts(summary, len(tasks), time.monotonic() - begin), *_reached(summary)]

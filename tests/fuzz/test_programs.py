@@ -14,7 +14,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.fuzz.programs.check import build, check, check_emulated, failure, launch_of, load
+from tests.fuzz.programs.check import (
+    build,
+    check,
+    check_emulated,
+    check_launched,
+    failure,
+    launch_of,
+    load,
+)
 from tests.fuzz.programs.mutate import mutated
 from tests.fuzz.programs.program import random_program
 from tests.fuzz.programs.shrink import shrink
@@ -35,6 +43,11 @@ def agrees(text: str, check: Callable[[str], object]) -> None:
 
 def test_random_program_agrees_on_the_cpu(fuzz_seed: int) -> None:
     agrees(random_program(fuzz_seed), check)
+
+
+def test_random_program_agrees_when_launched(fuzz_seed: int) -> None:
+    if fuzz_seed % 4 == 0:
+        agrees(random_program(fuzz_seed), check_launched)
 
 
 def test_random_program_agrees_on_an_emulated_gpu(fuzz_seed: int) -> None:

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+import tilewright as tw
 from tests.arrays import copied
 from tests.fuzz.programs.memory import COUNTERS
-from tests.gpu.programs import At, Program, source_of
+from tests.gpu.programs import EXACT, At, Program, source_of
 from tests.ir_values import random_array, same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host, run_compiled
@@ -34,7 +35,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.memory import Checks
 from tilewright.ir.passes import PassContext, run
-from tilewright.ir.types import DType, Tile, scalar_type
+from tilewright.ir.types import E4B15, FP8E4B15, DType, Tile, scalar_type
 from tilewright.ir.verify import verify_module
 from tilewright.targets.cpu.machine import Machine
 
@@ -147,9 +148,33 @@ def check(text: str) -> set[str]:
     machine = machine_of(seed)
     if seed % 5 == 0:  # every launch is large: stores go past the caches
         machine = replace(machine, cache_bytes=1)
-    run_compiled(lowered, grid, args, machine=machine)
+    run_compiled(lowered, grid, args, machine=machine, threads=1 + (seed % 7 == 0))
     compare(args, expected, launch, machine.cpu)
     return ops_of(module) | {*program.REACHED}
+
+
+def check_launched(text: str) -> set[str]:
+    """Interpret the program, launch it as its author would, and compare."""
+    program = load(text)
+    launch = launch_of(program)
+    module, expected = build(launch)
+    interpret(module, launch.grid, expected)
+    args = arguments(program)
+    passed = [_as_passed(value) for value in args]
+    program.kernel[launch.grid](*passed, **program.CONSTEXPRS, **EXACT)
+    compare(_arrays(args), _arrays(expected), launch, "the device of a launch")
+    return ops_of(module) | {*program.REACHED}
+
+
+def _as_passed(value: Any) -> Any:
+    """An argument as a launch takes it: NumPy has no type for one kind of fp8."""
+    if isinstance(value, np.ndarray) and value.dtype == E4B15:
+        return tw.reinterpret(value.view(np.uint8), FP8E4B15)
+    return value
+
+
+def _arrays(args: list[Any]) -> list[Any]:
+    return [x for x in args if isinstance(x, np.ndarray) and x.ndim]
 
 
 def check_emulated(text: str) -> set[str]:

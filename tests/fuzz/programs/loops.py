@@ -86,15 +86,18 @@ def counted(w: Writer) -> bool:
     if w.loops >= 2 or w.nested >= 3:
         return False
     dtype = w.choose(TYPES)
-    total = w.define(Kind(dtype))
+    total, kept = w.define(Kind(dtype)), dtype
     w.emit(f"{total} = tl.full((), {w.below(9)}, {tl(dtype)})")
     index = w.book.name("i")
-    w.emit(f"for {index} in range({_range(w, dtype)}):")
+    bounds = _range(w, dtype)
+    if dtype.primitive_bitwidth < 32 and any(b.strip(" -").isdigit() for b in bounds.split(", ")):
+        dtype = I32  # a literal among the bounds is one
+    w.emit(f"for {index} in range({bounds}):")
     leave, w.leave = w.leave, False
     w.loops += 1
     with w.block():
         w.scopes[-1][index] = Kind(dtype)
-        w.emit(f"{total} = ({total} * 3 + {index}).to({tl(dtype)})")
+        w.emit(f"{total} = ({total} * 3 + {index}).to({tl(kept)})")
         if w.one_in(3):
             mark(w, "range: left early")
             w.emit(f"if {w.condition(1)}:")

@@ -11,7 +11,7 @@ from math import prod
 
 from tests.fuzz.programs.kinds import INTEGERS, NUMBERS, Kind, Shape, Value, text_of, tl
 from tests.fuzz.programs.masks import mask as mask_of
-from tests.fuzz.programs.writer import Array, Writer, expression, statement
+from tests.fuzz.programs.writer import Array, Writer, expression, mark, statement
 from tilewright.ir.types import FP8E4B15, FP32, FP64, I32, I64, U32, U64, DType
 
 READABLE = 4096
@@ -60,11 +60,53 @@ def readable(w: Writer, shape: Shape, depth: int) -> str:
     if w.one_in(3):
         return w.index(shape, READABLE, depth)
     start = str(w.below(READABLE // 2)) if w.one_in(2) else w.index((), READABLE // 2, 0)
+    if len(shape) == 2 and w.one_in(3) and w.is_kernel:
+        return _strided(w, shape)
     if len(shape) == 2 and w.one_in(2):
         rows, columns = shape
         return (f"({start} + tl.arange(0, {rows})[:, None] * {w.choose((1, columns, 16))}"
                 f" + tl.arange(0, {columns}) * {w.choose((1, 1, 2, rows))})")  # fmt: skip
     return f"({start} + {w.offsets(shape)})"
+
+
+def _strided(w: Writer, shape: Shape) -> str:
+    """Places in a matrix whose strides are arguments, as authors write them."""
+    rows, columns = (f"tl.arange(0, {n})" for n in shape)
+    stride = w.choose(("n", "n", "(n + 1)", "17"))
+    if w.one_in(3):
+        rows = f"({shape[0] - 1} - {rows})"
+    if w.one_in(4):
+        columns = f"(({columns} + program) % {w.choose(('n', '5', '8'))})"
+    if w.one_in(4):
+        rows = f"({rows} + program)"
+    wide = w.choose(("", "", ".to(tl.int64)"))
+    if w.one_in(3):
+        return f"(({rows})[:, None]{wide} * one + ({columns})[None, :] * {stride})"
+    return f"(({rows})[:, None]{wide} * {stride} + ({columns})[None, :] * one)"
+
+
+def scattered(w: Writer, shape: Shape) -> str:
+    """Places in a slot, each for one element: rows, columns, every other, any order."""
+    count, room = prod(shape), w.book.largest
+    places = w.offsets(shape)
+    options = [places] * 4
+    if len(shape) == 2:
+        rows, columns = (f"tl.arange(0, {n})" for n in shape)
+        options += [f"({columns}[None, :] * {shape[0]} + {rows}[:, None])"] * 2
+        options += [f"({rows}[:, None] * {shape[1]} + {shape[1] - 1} - {columns}[None, :])"]
+        if 2 * count <= room:
+            options += [f"({rows}[:, None] * {2 * shape[1]} + {columns}[None, :])"]
+    options += [f"({count - 1} - {places})"]
+    if 2 * count <= room:
+        options += [f"({places} * 2)", f"({places} * 2 + 1)", f"({places} + {places} // 4 * 2)"]
+    if count & (count - 1) == 0:
+        odd = 2 * w.below(8) + 1
+        options += [f"(({places} * {odd}) & {count - 1})", f"({places} ^ {w.below(count)})"]
+        options += [f"(({places} + n) & {count - 1})"]
+    found = w.choose(options)
+    if found != places:
+        mark(w, "store: not row by row")
+    return found
 
 
 # -- a program's own slots --------------------------------------------------------------------
@@ -103,7 +145,7 @@ def save(w: Writer, text: str, kind: Kind, *, mask: str = "") -> bool:
     assert place is not None
     if array.dtype.is_fp8() or kind.dtype.is_fp8():
         text = w.cast(Value(text, kind.dtype), array.dtype)
-    pointer = f"{place} + {w.offsets(kind.shape)}" if kind.shape else place
+    pointer = f"{place} + {scattered(w, kind.shape)}" if kind.shape else place
     guarded(w, f"tl.store({pointer}, {text}{mask})")
     return True
 
