@@ -1,1 +1,1 @@
-"""Lowering of tile IR to LLVM: what all targets share."""
+"""Lowering of tile IR to LLVM IR: the parts shared by all targets."""

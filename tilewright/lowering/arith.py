@@ -1,4 +1,10 @@
-"""Lowering of the elementwise ops of `ops/arith.py` and `ops/math.py`."""
+"""Lowering of the elementwise ops of `ops/arith.py` and `ops/math.py`.
+
+Each function takes operands as scalars or vectors of equal lanes, in register types, and returns
+the result likewise. Results are bit-exact with the op's `evaluate`, except for mathematical
+functions, whose error is bounded in `lowering.math`. Arithmetic is total: where LLVM's instruction
+is undefined or poison (division by zero, large shifts), operands are replaced before it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ def _is_float(op: Op) -> bool:
 
 
 def _in_float(b: Builder, op: Op, name: str, *args: V) -> V:
-    """A float instruction, done in fp32 for narrow types and rounded after."""
+    """A float instruction; for narrow types computed in fp32, and rounded."""
     element = _element(op)
     wide = [widen(b, a, element) for a in args]
     return narrow(b, getattr(b, name)(*wide), element)
@@ -49,9 +55,10 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
 
 
 def _safe_divisor(b: Builder, element: ir.DType, lhs: V, rhs: V) -> tuple[V, V]:
-    """A divisor that can't trap, and whether the given one was 0.
+    """A divisor that can't trap, and the predicate that the given one is 0.
 
-    0 becomes 1. So does -1 under the smallest number: MIN // 1 is MIN, what MIN // -1 wraps to.
+    0 is replaced by 1; so is -1 as the divisor of MIN, as MIN // 1 is MIN, and so is MIN // -1
+    modulo 2^n.
     """
     by_zero = b.icmp("eq", rhs, const(rhs.type, 0))
     unsafe = by_zero
@@ -83,7 +90,7 @@ def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
 
 
 def _fmod(b: Builder, element: ir.DType, lhs: V, rhs: V) -> V:
-    """fmod, exact for every magnitude: the C library's, lane by lane."""
+    """fmod, exact for every magnitude: calls of the C library, lane by lane."""
     x, y = widen(b, lhs, element), widen(b, rhs, element)
     name = "fmod" if x.type.element is F64 else "fmodf"
     if not x.type.lanes:
@@ -149,7 +156,7 @@ def lower_extremum(b: Builder, op: arith.Min | arith.Max, lhs: V, rhs: V) -> V:
 
 
 def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V:
-    """llvm.maximumnum / llvm.maximum: they order -0.0 below 0.0, as the op does."""
+    """llvm.maximumnum or llvm.maximum, which order -0.0 below 0.0, as the op does."""
     stem = "maximum" if largest else "minimum"
     name = f"llvm.{stem}{'' if propagate else 'num'}"
     return b.intrinsic(name, x.type, [x, y], overloads=[x.type])
@@ -158,8 +165,12 @@ def _float_extremum(b: Builder, x: V, y: V, largest: bool, propagate: bool) -> V
 def _picked_extremum(
     b: Builder, lhs: tuple[V, V], rhs: tuple[V, V], largest: bool, propagate: bool
 ) -> V:
-    """One of the operands as it is, bits and all: converting back would turn an infinity into the
-    largest finite number. Each operand is given as its bits and as fp32."""
+    """The bits of one of the operands: converting the fp32 result back would turn an infinity into
+    the largest finite number.
+
+    Args:
+        lhs, rhs: the operands, each as its bits and as fp32.
+    """
     (p, x), (q, y) = lhs, rhs
     best = _float_extremum(b, x, y, largest, propagate)
     as_int = like(I32, x.type)
@@ -193,7 +204,7 @@ def lower_neg(b: Builder, op: arith.Neg, src: V) -> V:
         return src if element.is_bool() else b.neg(src)
     if src.type.is_float:
         return b.fneg(src)
-    # bf16 and fp8 live as bits; the fnuz kinds have no -0 and keep their only NaN
+    # bf16 and fp8 are integers in registers. The fnuz formats have no -0: its pattern is their NaN.
     flipped = b.xor(src, const(src.type, 1 << (src.type.bits - 1)))
     if element in (ir.FP8E4B8, ir.FP8E5B16):
         magnitude = b.and_(src, const(src.type, 0x7F))
@@ -222,17 +233,18 @@ def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     element = _element(op)
     if element.primitive_bitwidth >= 32:
         return b.fma(x, y, z)
-    # in fp64 the product of narrow floats is exact
+    # In fp64 the product of narrow floats is exact.
     wide = [cast(b, v, element, ir.FP64) for v in (x, y, z)]
     return cast(b, _sum_to_odd(b, b.fmul(wide[0], wide[1]), wide[2]), ir.FP64, element)
 
 
 def _sum_to_odd(b: Builder, x: V, y: V) -> V:
-    """x + y in fp64, rounded to odd: an inexact sum becomes the neighbour whose last bit is 1.
+    """x + y in fp64, rounded to odd: an inexact sum becomes the adjacent number with last bit 1.
 
-    Rounding that to a type with at least two bits less gives what rounding the exact sum once does
-    (Boldo and Melquiond, 2008). The error of the sum is exact by Knuth's TwoSum; it is NaN, and so
-    the sum stays, where the sum is not finite.
+    Rounding that to a type with at least two bits less equals rounding the exact sum once (Boldo
+    and Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to
+    odd", 2008). The error of the sum is computed exactly by Knuth's TwoSum. If the sum is not
+    finite, the error is NaN, which compares as exact, and the sum is returned.
     """
     total = b.fadd(x, y)
     shifted = b.fsub(total, x)
@@ -240,7 +252,7 @@ def _sum_to_odd(b: Builder, x: V, y: V) -> V:
     as_int = like(I64, total.type)
     bits = b.bitcast(total, as_int)
     signs_differ = b.xor(bits, b.bitcast(error, as_int))
-    beyond = b.lshr(signs_differ, 63)  # 1 where the sum was rounded away from zero
+    beyond = b.lshr(signs_differ, 63)  # 1 if the sum was rounded away from zero
     odd = b.or_(b.sub(bits, beyond), 1)
     inexact = b.fcmp("one", error, const(error.type, 0.0))
     return b.bitcast(b.select(inexact, odd, bits), total.type)

@@ -1,4 +1,4 @@
-"""Inline assembly on packs of elements: short ones share registers of 32 bits."""
+"""Inline assembly on packs of elements; narrow elements share registers of 32 bits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Packs = list[list[V]]
 
 
 def call(b: Builder, op: InlineAsm | InlineAsmEffect, packs: Sequence[Sequence[V]]) -> Packs:
-    """The elements of each result, from those of each operand: as many as the pack has."""
+    """Emit the assembly for one pack: `op.pack` elements of each operand and of each result."""
     outputs, inputs = split_constraints(op.constraints)
     letters = [_letter(c, outputs) for c in inputs]
     args: list[V] = []
@@ -56,7 +56,7 @@ def call(b: Builder, op: InlineAsm | InlineAsmEffect, packs: Sequence[Sequence[V
 
 
 def _letter(constraint: str, outputs: Sequence[str]) -> str:
-    """The letter of a constraint; of one tied to an output, that of the output."""
+    """The letter of a constraint; for a tied operand, that of the output."""
     text = constraint.lstrip("=+&%")
     return _letter(outputs[int(text)], outputs) if text.isdigit() else text
 
@@ -67,7 +67,7 @@ def _word_bits(element: ir.Scalar, pack: int, letter: str) -> int:
 
 
 def _register(b: Builder, group: Sequence[V], element: ir.Scalar, letter: str) -> V:
-    """Elements in one register, the first lowest."""
+    """Elements packed into one register, the first in the lowest bits."""
     if letter in _FLOATS and len(group) == 1 and group[0].type is _FLOATS[letter]:
         return group[0]
     bits = 8 * element.nbytes_in_memory

@@ -1,7 +1,9 @@
-"""Conversions between number types, exact to the bit on every target.
+"""Conversions between number types, bit-exact on every target.
 
-Narrow floats (fp16, bf16, fp8) widen to fp32 exactly; narrowing rounds to nearest even or toward
-zero by integer arithmetic on the bits, so subnormals and NaN come out as `Cast` says.
+Narrow floats (fp16, bf16, fp8) widen to fp32 exactly. Narrowing rounds to nearest even or toward
+zero, by integer arithmetic on the bits, so that subnormals and NaN are as `Cast` defines on every
+machine. Conversions from wider types go through an intermediate type rounded to odd, which makes
+the final rounding equal to a single one.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ _LARGEST = {
     ir.FP8E4B15: 1.875,
 }  # fmt: skip
 
-# The bits that an fp32 has below the mantissa of an fp16.
+# The number of bits of an fp32 below the mantissa of an fp16.
 _BELOW_FP16 = 13
 
 
 def widen(b: Builder, x: V, element: ir.DType) -> V:
-    """The value in the type arithmetic is done in: narrow floats become fp32, exactly."""
+    """Convert to the type in which arithmetic is computed: narrow floats become fp32, exactly."""
     if not element.is_floating() or element.primitive_bitwidth >= 32:
         return x
     if b.own_cast is not None:
@@ -35,15 +37,15 @@ def widen(b: Builder, x: V, element: ir.DType) -> V:
 
 
 def _upper_half(b: Builder, x: V) -> V:
-    """16 bits as the upper ones of 32, the others 0."""
+    """16 bits in the upper half of 32, the lower half 0."""
     if x.part is None:
         return b.shl(b.zext(x, I32), 16)
-    word, place = x.part  # by one instruction, where the upper half would take two
+    word, place = x.part  # one instruction on the containing word, instead of two
     return b.and_(word, 0xFFFF0000) if place else b.shl(word, 16)
 
 
 def narrow(b: Builder, x: V, element: ir.DType) -> V:
-    """Undo `widen`: an fp32 result rounded to nearest even to the element type."""
+    """The inverse of `widen`: round an fp32 result to nearest even in the element type."""
     if not element.is_floating() or element.primitive_bitwidth >= 32:
         return x
     return _from_f32(b, x, element, "rtne")
@@ -65,7 +67,7 @@ def cast(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: str = "rtne
 
 
 def resize_int(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
-    """Truncate, or extend by the sign of the source."""
+    """Truncate, or extend according to the signedness of the source."""
     target = register_type(to)
     if target.bits < x.type.bits:
         return b.trunc(x, target)
@@ -88,7 +90,7 @@ def _int_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType) -> V:
         return convert(x, register_type(to))
     if source.primitive_bitwidth <= 16:
         return _from_f32(b, convert(x, F32), to, "rtne")
-    # through fp64: the meaning is that of the NumPy oracle, one rounding from fp64
+    # Through fp64, as the op's `evaluate` defines: 64-bit integers round twice.
     return _from_f64(b, convert(x, F64), to, "rtne")
 
 
@@ -111,7 +113,7 @@ def _float_to_float(b: Builder, x: V, source: ir.DType, to: ir.DType, rounding: 
 
 
 def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
-    """One rounding: to fp32 with the last bit set when inexact (round to odd), then on."""
+    """fp64 to a narrow type with a single rounding: to fp32 rounded to odd, then to the type."""
     f = b.fptrunc(x, F32)
     toward = _toward_zero_f32(b, f, x)
     back = b.fpext(toward, F64)
@@ -122,11 +124,11 @@ def _from_f64(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
 
 
 def _toward_zero_f32(b: Builder, rounded: V, exact: V) -> V:
-    """The fp32 next to `rounded` toward zero where rounding went away from zero."""
+    """`exact` rounded toward zero, given `rounded` to nearest: one unit less if that is larger."""
     back = b.fpext(rounded, F64)
     over = b.fcmp("ogt", _abs(b, back), _abs(b, exact))
     bits = b.bitcast(rounded, like(I32, rounded.type))
-    # with exact = inf, `over` is false; a finite number that rounded to inf steps back
+    # For infinite `exact`, `over` is false; a finite one rounded to infinity becomes the largest.
     stepped = b.sub(bits, b.zext(over, I32))
     return b.bitcast(stepped, rounded.type)
 
@@ -157,15 +159,15 @@ def _toward_zero_f16(b: Builder, rounded: V, exact: V) -> V:
 
 
 def cast_fp16(b: Builder, x: V, source: str, to: str) -> V | None:
-    """Conversions of fp16 in integer arithmetic, as `Builder.own_cast`: for machines that have no
-    instruction, where LLVM would call a library."""
+    """Conversions of fp16 by integer arithmetic, for `Builder.own_cast`: for machines without an
+    instruction, on which LLVM would call a library."""
     if source == "fp16" and to == "fp32":
         return _widen_fp16(b, x)
     return _to_fp16(b, x) if source == "fp32" and to == "fp16" else None
 
 
 def _widen_fp16(b: Builder, x: V) -> V:
-    """As `_widen_fp8`; what has the largest exponent gets that of fp32."""
+    """As `_widen_fp8`; infinities and NaN, with the largest exponent, get that of fp32."""
     bits = b.zext(b.bitcast(x, like(I16, x.type)), I32)
     magnitude = b.and_(bits, 0x7FFF)
     placed = b.shl(magnitude, 13)
@@ -178,7 +180,7 @@ def _widen_fp16(b: Builder, x: V) -> V:
 
 
 def _to_fp16(b: Builder, x: V) -> V:
-    """As `_to_fp8`, but what is too large is infinite: rounded up to there, or cut down to it."""
+    """As `_to_fp8`, but numbers out of range become infinite."""
     source = b.bitcast(x, like(I32, x.type))
     bits = _scaled_to_odd(b, _abs(b, x), ir.FP16.exponent_bias)
     bits = b.add(bits, b.add(b.and_(b.lshr(bits, 13), 1), (1 << 12) - 1))
@@ -199,15 +201,15 @@ def _to_bf16(b: Builder, x: V, rounding: str) -> V:
 
 
 def round_to_bf16(b: Builder, x: V) -> V:
-    """An fp32 as a bf16: the upper half of its bits, after adding just under (or at) half of its
-    last place."""
+    """fp32 to bf16, rounding to nearest even: the upper half of the bits, after adding 0x7FFF plus
+    the lowest bit of the upper half."""
     bits = b.bitcast(x, like(I32, x.type))
     bias = b.add(b.and_(b.lshr(bits, 16), 1), 0x7FFF)
     return _upper_of(b, x, b.add(bits, bias))
 
 
 def _upper_of(b: Builder, x: V, rounded: V) -> V:
-    """The upper half of rounded bits; of a NaN the upper half of its own, made quiet."""
+    """The upper half of the rounded bits; for NaN, that of its own bits, quieted."""
     bits = b.bitcast(x, like(I32, x.type))
     quiet = b.or_(b.lshr(bits, 16), 0x40)
     nan = b.fcmp("uno", x, x)
@@ -215,16 +217,17 @@ def _upper_of(b: Builder, x: V, rounded: V) -> V:
 
 
 def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
-    """Place sign, exponent and mantissa; subnormals are scaled by a float product."""
+    """fp8 to fp32, exactly: the bits are moved in place, and a product corrects the bias of the
+    exponent, which normalises subnormals."""
     mantissa = element.fp_mantissa_width
     bits = b.zext(x, I32)
     magnitude = b.and_(bits, 0x7F)
     sign = b.shl(b.and_(bits, 0x80), 24)
-    # the magnitude as an fp32 whose exponent is off by a constant: exact also for subnormals
+    # The magnitude as an fp32 whose exponent is off by a constant; exact for subnormals, too.
     placed = b.bitcast(b.shl(magnitude, 23 - mantissa), like(F32, x.type))
     scaled = b.fmul(placed, const(placed.type, 2.0 ** (127 - element.exponent_bias)))
     result = b.or_(b.bitcast(scaled, like(I32, x.type)), sign)
-    if element == ir.FP8E4B15:  # neither infinities nor NaN
+    if element == ir.FP8E4B15:  # has neither infinities nor NaN
         return b.bitcast(result, like(F32, x.type))
     nan = const(result.type, 0x7FC00000)
     if element == ir.FP8E5:
@@ -233,14 +236,14 @@ def _widen_fp8(b: Builder, x: V, element: ir.DType) -> V:
         is_nan = b.icmp("ugt", magnitude, const(magnitude.type, 0x7C))
     elif element == ir.FP8E4NV:
         is_nan = b.icmp("eq", magnitude, const(magnitude.type, 0x7F))
-    else:  # the fnuz kinds: the pattern of -0 is the only NaN
+    else:  # the fnuz formats: the pattern of -0 is the only NaN
         is_nan = b.icmp("eq", bits, const(bits.type, 0x80))
     return b.bitcast(b.select(is_nan, nan, result), like(F32, x.type))
 
 
 def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
-    """Clamp to the largest finite value, then round the bits of an fp32 scaled so that the target's
-    subnormals are fp32's own."""
+    """fp32 to fp8: saturate at the largest finite value, then round the bits of the number scaled
+    such that subnormals of the format are subnormals of fp32."""
     mantissa, bias = to.fp_mantissa_width, to.exponent_bias
     source = b.bitcast(x, like(I32, x.type))
     sign = b.and_(b.lshr(source, 24), 0x80)
@@ -248,7 +251,7 @@ def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
     limit = const(x.type, _LARGEST[to])
     clamped = b.select(b.fcmp("ogt", magnitude, limit), limit, magnitude)
     bits = _scaled_to_odd(b, clamped, bias)
-    if to == ir.FP8E4B15:  # an fp16 first, truncated: it has as many exponents
+    if to == ir.FP8E4B15:  # defined by truncation to fp16, which has the same exponents, first
         bits = b.and_(bits, -(1 << _BELOW_FP16) & 0xFFFFFFFF)
     drop = 23 - mantissa
     if rounding == "rtne":
@@ -256,10 +259,10 @@ def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
         bits = b.add(bits, half)
     packed = b.lshr(bits, drop)
     zero = b.icmp("eq", packed, const(packed.type, 0))
-    if to in (ir.FP8E4B8, ir.FP8E5B16):  # no -0: its pattern is the NaN
+    if to in (ir.FP8E4B8, ir.FP8E5B16):  # no -0: its pattern is NaN
         sign = b.select(zero, const(sign.type, 0), sign)
         nan_bits = 0x80
-    else:  # the largest number of fp8e4b15, a NaN of the others
+    else:  # the largest number of fp8e4b15, NaN in the other formats
         nan_bits = 0x7F
     result = b.or_(packed, sign)
     nan = b.fcmp("uno", x, x)
@@ -267,8 +270,8 @@ def _to_fp8(b: Builder, x: V, to: ir.DType, rounding: str) -> V:
 
 
 def _scaled_to_odd(b: Builder, clamped: V, bias: int) -> V:
-    """The bits of the number times 2 ** (bias - 127). Where that loses something, among the
-    subnormals of fp32, it is rounded to odd, which keeps the rounding that follows right."""
+    """The bits of the number times 2 ** (bias - 127), rounded to odd if inexact (subnormals of
+    fp32), so that the subsequent rounding is correct."""
     scaled = b.fmul(clamped, const(clamped.type, 2.0 ** (bias - 127)))
     bits = b.bitcast(scaled, like(I32, scaled.type))
     back = b.fmul(scaled, const(scaled.type, 2.0 ** (127 - bias)))

@@ -1,9 +1,9 @@
-"""Writes LLVM IR as text.
+"""A builder of LLVM IR as text.
 
-LLVM parses text faster than Python can build an object graph of instructions, so an
-instruction here is one formatted line in the list of its block, and a value is a name with
-a type. The text is for LLVM 22: opaque pointers, ``splat (T c)`` constants, and masked memory
-intrinsics whose alignment is a parameter attribute of the pointer.
+LLVM parses text faster than Python can build an object graph of instructions. So an instruction is
+one formatted line in the list of its block, and a value is a name with a type. The syntax is that
+of LLVM 22: opaque pointers, ``splat (T c)`` constants, and masked memory intrinsics whose alignment
+is a parameter attribute of the pointer.
 
     module = Module("example")
     function = module.function("axpy", VOID, [(PTR, "noalias"), (F32, "")])
@@ -16,8 +16,8 @@ intrinsics whose alignment is a parameter attribute of the pointer.
     b.ret()
     text = module.text()
 
-Every builder checks what it can check by identity (types are interned) and raises `TypeError`
-or `ValueError`; whatever it lets pass, LLVM's own verifier refuses.
+The builder checks types by identity (they are interned) and raises `TypeError` or `ValueError`;
+LLVM's verifier detects the rest.
 """
 
 from __future__ import annotations
@@ -69,19 +69,19 @@ class Builder(ValueBuilder):
     """Appends instructions to the blocks of one function, starting in its entry block.
 
     Attributes:
-        function, module: where it writes.
-        current: the block it appends to.
+        function, module: the function and module under construction.
+        current: the block to append to.
         fast_flags: fast-math flags of the float instructions, such as ``"contract"``.
         location: metadata id of a DILocation (``"!7"``) to attach to each instruction, or None.
-        has_fma: whether the target fuses multiply and add in one instruction; `mul_add` and the
-            functions of `lowering.math` read it.
+        has_fma: whether the target has a fused multiply-add; used by `mul_add` and `lowering.math`.
         own_cast: the target's own conversions between floats, which `lowering.convert` prefers.
-        own_scale: its instruction for x * 2**floor(y), which exponentials prefer; see `OwnScale`.
-        rounds_to_bf16: whether its instruction from fp32 to bf16 rounds to nearest even and keeps
-            subnormals; `lowering.convert` reads it.
+        own_scale: the target's instruction for x * 2**floor(y), which exponentials prefer; see
+            `OwnScale`.
+        rounds_to_bf16: whether the target's instruction from fp32 to bf16 rounds to nearest even
+            and preserves subnormals; used by `lowering.convert`.
 
-    An operand may be a Python number where another operand gives it its type.
-    Integer instructions on constants fold, and so do ``x + 0``, ``x * 1`` and the like.
+    An operand may be a Python number if another operand determines its type. Integer instructions
+    on constants are folded, as are identities such as ``x + 0`` and ``x * 1``.
     """
 
     __slots__ = ()
@@ -102,7 +102,7 @@ class Builder(ValueBuilder):
 
     @staticmethod
     def _tail(align: int | None, type: LType, metadata: str) -> str:
-        # Stated always: LLVM's default for a vector is the alignment of the whole vector.
+        # Always explicit: LLVM's default for a vector is the alignment of the whole vector.
         tail = f", align {align or max(1, type.bits // 8)}"
         return f"{tail}, {metadata}" if metadata else tail
 
@@ -133,8 +133,8 @@ class Builder(ValueBuilder):
         self._effect(f"{keyword} {value!r}, {ptr!r}{self._tail(align, value.type, metadata)}")
 
     def alloca(self, type: LType, count: int | V = 1, align: int | None = None) -> V:
-        """Stack room for `count` of a type, in the entry block wherever the builder is; where the
-        count is a value, room that is taken here, each time that control comes by."""
+        """Stack memory for `count` elements: in the entry block for a constant count, else at the
+        current position, allocated each time it is executed."""
         if isinstance(count, V):
             return self._value(f"alloca {type.text}, {count!r}", PTR)
         name = f"%v{self.function.next_serial()}"
@@ -162,7 +162,7 @@ class Builder(ValueBuilder):
     ) -> V:
         """Load the lanes whose mask is set; the others are `passthru` (default zero).
 
-        Memory of the lanes not set is not touched.
+        Memory of the other lanes is not accessed.
         """
         self._check_mask(mask, type)
         other = passthru or zero(type)
@@ -260,7 +260,7 @@ class Builder(ValueBuilder):
     # Calls ------------------------------------------------------------------------------------
 
     def call(self, name: str | V, ret: LType, args: Sequence[V], attributes: str = "") -> V:
-        """Call a function by name (declared if need be) or through a pointer.
+        """Call a function by name (declared if necessary) or through a pointer.
 
         The result of a VOID call must not be used. `attributes` are those of the call site.
         """
@@ -283,8 +283,8 @@ class Builder(ValueBuilder):
     ) -> V:
         """Call an LLVM intrinsic: ``intrinsic("llvm.fma", t, [a, b, c], overloads=[t])``.
 
-        The name is without its overload suffix, which `overloads` gives. Fast flags are put on
-        calls that return floats.
+        The name is without its overload suffix, which follows from `overloads`. Calls that return
+        floats have the fast-math flags.
         """
         full = ".".join([name, *(t.mangled for t in overloads)])
         if ret.is_float and self._fast:
@@ -302,7 +302,8 @@ class Builder(ValueBuilder):
     ) -> V:
         """Target assembly, with LLVM's constraint string.
 
-        `convergent`: threads run it together, so it may not move into or out of a branch.
+        `convergent`: must be executed by the same threads as written, so that it isn't moved into
+        or out of a branch.
         """
         effect = "sideeffect " if side_effects else ""
         tail = " convergent" if convergent else ""
@@ -330,7 +331,7 @@ class Builder(ValueBuilder):
         weights: tuple[int, int] | None = None,
         metadata: str = "",
     ) -> None:
-        """Branch on an i1; `weights` are relative frequencies of the two ways."""
+        """Branch on an i1; `weights` are relative frequencies of the two targets."""
         if condition.type is not I1:
             raise TypeError(f"a branch condition is an i1, not {condition!r}")
         line = f"br {condition!r}, label %{then.label}, label %{otherwise.label}"
@@ -341,7 +342,7 @@ class Builder(ValueBuilder):
 
     @contextmanager
     def when(self, condition: V, weights: tuple[int, int] | None = None) -> Generator[None]:
-        """Instructions that run where an i1 holds. They may end with a terminator of their own.
+        """Instructions under a condition, an i1. They may end with a terminator of their own.
 
         with b.when(b.icmp("eq", pointer, 0)):
             b.ret(const(I32, 0))
@@ -373,7 +374,7 @@ class Builder(ValueBuilder):
         vectorize: bool | None = None,
         align: int | None = None,
     ) -> str:
-        """What the branch back of a loop carries; `align`: bytes that its head is aligned to."""
+        """Metadata for the back edge of a loop; `align`: alignment of its header in bytes."""
         hints: list[str] = []
         if align is not None:
             hints.append(f'!{{!"llvm.loop.align", i32 {align}}}')
@@ -399,18 +400,17 @@ class Builder(ValueBuilder):
         unroll: Literal["disable", "full"] | int | None = None,
         vectorize: bool | None = None,
     ) -> Generator[Loop]:
-        """A loop over ``range(start, stop, step)`` (signed, step > 0), whose body is the block.
+        """A loop over ``range(start, stop, step)`` (signed, step > 0); the context is its body.
 
-        The index has the type of the first bound that is a value, i64 if none is. ``stop +
-        step`` must not overflow that type. The body may open blocks of its own; the builder must
-        be in the block that ends the iteration when it leaves.
+        The index has the type of the first bound that is a value, or else i64. ``stop + step`` must
+        not overflow that type. The body may consist of several blocks; at its end the builder must
+        be in the one that ends the iteration.
 
             with b.loop(0, n, 16, carried=[acc]) as loop:
                 loop.yield_([b.fadd(loop.carried[0], term(loop.index))])
             total = loop.results[0]
 
-        The loop is emitted with its test at the bottom, guarded by one test before it, so it
-        needs no loop rotation later.
+        The loop is rotated: its test is at the bottom, guarded by one test before it.
         """
         type = next((x.type for x in (start, stop, step) if isinstance(x, V)), I64)
         start, stop, step = (x if isinstance(x, V) else const(type, x) for x in (start, stop, step))

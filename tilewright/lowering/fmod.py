@@ -1,4 +1,8 @@
-"""fmod without a C library: exact, by long division of the significands as integers."""
+"""fmod without a C library: exact, by long division of the significands as integers.
+
+The loop has as many iterations as the difference of the exponents divided by the free bits of an
+i64: at most 186 for fp64, 7 for fp32.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,10 @@ from tilewright.lowering.math_common import (
 
 
 def fmod(b: Builder, x: V, y: V) -> V:
-    """x - trunc(x / y) * y, exactly, with the sign of x, of two fp32 or fp64.
+    """x - trunc(x / y) * y, exactly, with the sign of x, for fp32 or fp64.
 
-    NaN where x is infinite or y is 0. With x = m * 2**e and y = n * 2**f, the remainder of m by n
-    is doubled e - f times, modulo n: as many bits in one step as an i64 has room for.
+    NaN if x is infinite or y is 0. With x = m * 2**e and y = n * 2**f, the remainder of m by n is
+    doubled e - f times modulo n, in each step as many times as fit in an i64.
     """
     f = format_of(x)
     with b.flags(""):
@@ -45,7 +49,7 @@ def _significand(b: Builder, f: Format, x: V) -> tuple[V, V]:
 
 
 def _doubled(b: Builder, f: Format, rest: V, divisor: V, times: V) -> V:
-    """rest * 2**times modulo the divisor; `rest` where `times` is negative."""
+    """rest * 2**times modulo the divisor; `rest` if `times` is negative."""
     room = 63 - f.mantissa
     steps = b.sdiv(b.add(times, room - 1), room)
     with b.loop(0, steps, 1, carried=[rest, times]) as loop:
@@ -57,9 +61,9 @@ def _doubled(b: Builder, f: Format, rest: V, divisor: V, times: V) -> V:
 
 
 def _scaled(b: Builder, f: Format, significand: V, exponent: V) -> V:
-    """The significand times 2**(exponent - bias - mantissa), which a float holds exactly.
+    """The significand times 2**(exponent - bias - mantissa), which is exact.
 
-    In two factors: the power itself may be too small for a normal number.
+    The power is applied in two factors, as it may be subnormal itself.
     """
     whole = b.uitofp(significand, f.float)
     shift = b.sub(exponent, f.bias + f.mantissa)

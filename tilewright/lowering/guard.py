@@ -1,4 +1,4 @@
-"""Code that runs under a branch and gives a value."""
+"""A conditionally executed computation with a result."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tilewright.lowering.emit import Builder, V
 
 
 def guarded(b: Builder, condition: V | None, act: Callable[[], V], otherwise: V) -> V:
-    """What `act` emits and gives where the condition, an i1, holds; else `otherwise`.
+    """Emit `act` under a branch. Returns its result if the condition is true, else `otherwise`.
 
     Args:
-        condition: None where it always holds.
+        condition: an i1; None if always true.
     """
     if condition is None:
         return act()

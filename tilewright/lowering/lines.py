@@ -1,7 +1,5 @@
-"""Which line of the user's source each instruction comes from, as LLVM's debug metadata.
-
-Only what line tables need is written: no variables, no types.
-"""
+"""Source locations of instructions, as LLVM debug metadata: line tables only, no variables or
+types."""
 
 from __future__ import annotations
 
@@ -17,11 +15,11 @@ class Lines:
         lines = Lines(module, function, loc)
         b.location = lines.of(op.loc)
 
-    Files are named without their folders, so that a kernel gives the same code wherever its source
-    lies; tools that show the source are told where to look for it.
+    Files are named without their directories, so that the code does not depend on where the source
+    is; debuggers and profilers have an option for the directory.
 
     Args:
-        loc: where the function is defined.
+        loc: the location of the function's definition.
     """
 
     def __init__(self, module: Module, function: Function, loc: Loc) -> None:

@@ -1,6 +1,6 @@
-"""The instructions that compute on values, and where a builder writes them.
+"""The base class of the builder: its position, and instructions that compute on values.
 
-`lowering.emit` adds memory, calls and control; its `Builder` is the class to use.
+`lowering.emit` adds memory, calls and control flow; its `Builder` is the class to use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewright.lowering.llvm_values import (
 
 
 class _ClosedLines(list[str]):
-    """Stands for the lines of a closed block: appending says what is wrong."""
+    """The lines of a closed block, to which appending is an error."""
 
     def append(self, object: str, /) -> None:
         raise ValueError(f"instruction after a terminator: {object.strip()}")
@@ -69,16 +69,16 @@ fp8 saturates.
 OwnScale = Callable[[Any, V, V], V]
 """A target's instruction for x * 2**floor(y), rounded once: (builder, x, y) -> result.
 
-y is a float of any size. Where it is infinite and x is NaN, the result is 2**y: what is left of an
-exponential when the reduction of its argument failed.
+y is any float. If it is infinite and x is NaN, the result is 2**y, which is the value of an
+exponential whose argument reduction overflowed.
 """
 
 
 class ValueBuilder:
-    """Half of `emit.Builder`, which says what the attributes and operands are.
+    """The base of `emit.Builder`, which documents attributes and operands.
 
-    Here are the position, the fast-math flags, and every instruction that computes on values:
-    arithmetic, comparison, conversion, and on the lanes of a vector.
+    It has the position, the fast-math flags, and the instructions that compute on values:
+    arithmetic, comparison, conversion, and permutation of lanes.
     """
 
     __slots__ = (
@@ -105,7 +105,7 @@ class ValueBuilder:
         self.current = function.entry
         self.at(function.entry)
 
-    # Where ------------------------------------------------------------------------------------
+    # Position and flags -----------------------------------------------------------------------
 
     @property
     def fast_flags(self) -> str:
@@ -118,7 +118,7 @@ class ValueBuilder:
 
     @contextmanager
     def flags(self, fast_flags: str) -> Generator[None]:
-        """Use other fast-math flags inside; ``flags("")`` for code that needs exact rounding."""
+        """Use other fast-math flags within; ``flags("")`` for code that depends on rounding."""
         saved = self.flag_text
         self.fast_flags = fast_flags
         try:
@@ -128,7 +128,7 @@ class ValueBuilder:
 
     @contextmanager
     def located(self, location: str) -> Generator[None]:
-        """Attach another location to the instructions inside."""
+        """Attach another location to the instructions within."""
         saved, self.location = self.location, location
         try:
             yield
@@ -136,7 +136,7 @@ class ValueBuilder:
             self.location = saved
 
     def block(self, hint: str = "b") -> Block:
-        """A new block; it gets its place when the builder first moves to it."""
+        """A new block, which is added to the function when the builder first moves to it."""
         return Block(self.function, hint)
 
     def at(self, block: Block) -> Block:
@@ -221,7 +221,7 @@ class ValueBuilder:
         return self._int("mul", a, b, flags)
 
     def _divide(self, name: str, a: Operand, b: Operand, flags: str = "") -> V:
-        """Folds only what cannot trap: a nonzero divisor, and no INT_MIN / -1."""
+        """Folds unless the instruction is undefined: division by zero, INT_MIN / -1."""
         a, b = self._pair(name, a, b)
         signed, remainder = name[0] == "s", name.endswith("rem")
         if b.number == 1 and b.type.bits > 1:
@@ -289,7 +289,7 @@ class ValueBuilder:
         return self._int("xor", a, b)
 
     def not_(self, a: V) -> V:
-        """Every bit flipped."""
+        """Bitwise complement."""
         return self.xor(a, -1)
 
     def neg(self, a: V) -> V:
@@ -347,15 +347,15 @@ class ValueBuilder:
         return self._float("fdiv", a, b)
 
     def fneg(self, a: V) -> V:
-        """The sign flipped, of NaN too."""
+        """The sign bit inverted, of NaN too."""
         return self._value(f"fneg {self._fast}{a.type.text} {a.text}", a.type)
 
     def fma(self, a: Operand, b: Operand, c: Operand) -> V:
-        """a * b + c rounded once, on any target (slow in software where `has_fma` is false)."""
+        """a * b + c rounded once, on any target (slow, in software, unless `has_fma`)."""
         return self._multiply_add("llvm.fma", a, b, c)
 
     def mul_add(self, a: Operand, b: Operand, c: Operand) -> V:
-        """a * b + c, rounded once where that is fast and twice elsewhere."""
+        """a * b + c, rounded once if `has_fma`, else twice."""
         if self.has_fma:
             return self._multiply_add("llvm.fma", a, b, c)
         return self.fadd(self.fmul(a, b), c)
@@ -398,17 +398,17 @@ class ValueBuilder:
         return self._value(line, like(I1, a.type))
 
     def select(self, condition: V, a: Operand, b: Operand) -> V:
-        """a where the condition holds, else b; a scalar condition chooses whole vectors."""
+        """a where the condition is true, else b; a scalar condition selects whole vectors."""
         a, b = self._pair("select", a, b)
-        wanted = condition.type
-        if wanted is not I1 and wanted is not like(I1, a.type):
-            raise TypeError(f"select of {a.type} by a condition of type {wanted}")
+        kind = condition.type
+        if kind is not I1 and kind is not like(I1, a.type):
+            raise TypeError(f"select of {a.type} by a condition of type {kind}")
         if condition.number is not None:
             return a if condition.number else b
         if a.text == b.text:
             return a
         fast = self._fast if a.type.is_float else ""
-        line = f"select {fast}{wanted.text} {condition.text}, {a!r}, {b!r}"
+        line = f"select {fast}{kind.text} {condition.text}, {a!r}, {b!r}"
         return self._value(line, a.type)
 
     # Conversion -------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ class ValueBuilder:
         return self._cast("ptrtoint", value, type)
 
     def addrspacecast(self, value: V, type: LType) -> V:
-        """The same place as a pointer of another address space."""
+        """The same address as a pointer of another address space."""
         return self._cast("addrspacecast", value, type)
 
     def bitcast(self, value: V, type: LType) -> V:

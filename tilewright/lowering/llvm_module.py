@@ -1,6 +1,6 @@
-"""An LLVM module in the making: its functions, blocks, phis, globals and metadata.
+"""An LLVM module under construction: functions, blocks, phis, globals and metadata.
 
-`lowering.emit` gives all of this on; import it from there.
+Re-exported by `lowering.emit`; import it from there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tilewright.lowering.llvm_values import LType, Number, V, pointer, row, scal
 
 
 class Module:
-    """An LLVM module in the making. `text()` may be taken at any time all blocks are closed."""
+    """An LLVM module under construction. `text()` requires that all blocks are closed."""
 
     __slots__ = (
         "_attributes", "_declarations", "_functions", "_globals", "_header", "_metadata",
@@ -45,9 +45,9 @@ class Module:
         """Define a function; the result has its `params` as values and an open entry block.
 
         `params` pairs each type with its parameter attributes (``"noalias align 64"``).
-        `attributes` is a function attribute list, kept once however many functions share it.
-        `linkage` is all that LLVM writes before the type: linkage and calling convention
-        (``"internal"``, ``"ptx_kernel"``). Raises ValueError when the name is taken.
+        `attributes` is a list of function attributes; equal lists are shared. `linkage` is the text
+        before the return type: linkage and calling convention (``"internal"``, ``"ptx_kernel"``).
+        Raises ValueError if the name is taken.
         """
         if name in self._functions or name in self._globals:
             raise ValueError(f"@{name} is defined twice in module {self.name}")
@@ -57,7 +57,7 @@ class Module:
         return made
 
     def row(self, member: LType, count: int) -> LType:
-        """A struct of so many members of one type, under a name."""
+        """A named struct of `count` members of one type."""
         made = row(member, count)
         self._rows[made.text] = f"{{ {', '.join([member.text] * count)} }}"
         return made
@@ -68,7 +68,7 @@ class Module:
         if attributes:
             line = f"{line} {self.attribute_group(attributes)}"
         known = self._declarations.setdefault(name, line)
-        # A later use that states no attributes agrees with one that does.
+        # A later use without attributes is consistent with a declaration that has some.
         if known != line and not (known.startswith(line + " #") and not attributes):
             raise ValueError(f"@{name} is declared as both\n  {known}\n  {line}")
 
@@ -81,7 +81,7 @@ class Module:
     def global_constant(
         self, hint: str, element: LType, numbers: Sequence[Number], align: int = 64, space: int = 0
     ) -> V:
-        """A private table of numbers; the result points to its first. Equal tables are shared."""
+        """A private constant array; the result is its address. Equal arrays are shared."""
         body = ", ".join(f"{element.text} {scalar_text(element, n)[0]}" for n in numbers)
         address_space = f"addrspace({space}) " if space else ""
         line = (
@@ -222,7 +222,7 @@ class Function:
 
 
 class Block:
-    """A basic block. It takes its place in the function the first time a builder enters it."""
+    """A basic block. It is added to the function when a builder first moves to it."""
 
     __slots__ = ("closed", "function", "label", "lines", "phis", "placed")
 
@@ -235,7 +235,7 @@ class Block:
         self.placed = False
 
     def place(self) -> None:
-        """Put the block after those placed before it; nothing if it has a place."""
+        """Add the block at the end of the function, unless it was added already."""
         if not self.placed:
             self.placed = True
             self.function.blocks.append(self)
@@ -252,13 +252,13 @@ class Phi:
         self._location = location
 
     def add(self, value: V, block: Block) -> None:
-        """`value` arrives when control comes from `block`."""
+        """Add the incoming value for the predecessor `block`."""
         if value.type is not self.value.type:
             raise TypeError(f"phi of {self.value.type} cannot take {value!r}")
         self._incoming.append(f"[ {value.text}, %{block.label} ]")
 
     def line(self) -> str:
-        """The instruction. Raises ValueError when nothing was added."""
+        """The instruction as text. Raises ValueError if there is no incoming value."""
         if not self._incoming:
             raise ValueError(f"phi {self.value.text} has no incoming value")
         text, type = self.value.text, self.value.type.text
@@ -266,7 +266,7 @@ class Phi:
 
 
 class Loop:
-    """What `Builder.loop` gives: `index` and `carried` inside, `results` after the block."""
+    """The loop of `Builder.loop`: `index` and `carried` in its body, `results` after it."""
 
     __slots__ = ("_yielded", "carried", "index", "results")
 
@@ -277,7 +277,7 @@ class Loop:
         self._yielded: list[V] | None = None
 
     def yield_(self, values: Sequence[V]) -> None:
-        """Give the carried values of the next iteration; call once, at the end of the body."""
+        """Set the carried values of the next iteration; call once, at the end of the body."""
         if self._yielded is not None:
             raise ValueError("the loop body has yielded already")
         if [v.type for v in values] != [c.type for c in self.carried]:
@@ -285,7 +285,7 @@ class Loop:
         self._yielded = list(values)
 
     def yielded(self) -> list[V]:
-        """What the body gave. Raises ValueError if it carries values and gave none."""
+        """The yielded values. Raises ValueError if the loop carries values and yielded none."""
         if self._yielded is None and self.carried:
             raise ValueError("the loop carries values but its body never yielded")
         return self._yielded or []

@@ -1,7 +1,7 @@
-"""LLVM types, values and constants, each with the text that LLVM reads.
+"""LLVM types, values and constants, each with its text in LLVM's syntax.
 
-The text is for LLVM 22: opaque pointers and ``splat (T c)`` constants. `lowering.emit` gives all of
-this on; import it from there.
+The syntax is that of LLVM 22: opaque pointers and ``splat (T c)`` constants. Re-exported by
+`lowering.emit`; import it from there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class LType:
     """An LLVM type. Interned: equal types are the same object, so compare with ``is``.
 
     Attributes:
-        text: as LLVM writes it, ``"<16 x float>"``.
-        element: type of one lane; the type itself when it is not a vector.
+        text: in LLVM's syntax, ``"<16 x float>"``.
+        element: type of one lane; the type itself if it is not a vector.
         lanes: lane count of a vector, 0 otherwise.
         bits: bits of one element (a pointer has 64; an array or struct, the sum; void 0).
-        is_float, is_int, is_ptr: about the element.
+        is_float, is_int, is_ptr: the kind of the element.
         mangled: as an overload suffix of an intrinsic, ``"v16f32"``.
     """
 
@@ -95,7 +95,7 @@ def array(element: LType, count: int) -> LType:
 
 
 def struct(*members: LType) -> LType:
-    """The literal struct of the members: what cmpxchg and multi-result calls return."""
+    """The literal struct of the members: the result type of cmpxchg and of several results."""
     text = "{ " + ", ".join(m.text for m in members) + " }"
     bits = sum(m.bits * max(1, m.lanes) for m in members)
     return _interned(text, "struct", bits, "sl_" + "".join(m.mangled for m in members) + "s")
@@ -104,7 +104,7 @@ def struct(*members: LType) -> LType:
 def row(member: LType, count: int) -> LType:
     """A named struct of equal members, which `Module.row` declares.
 
-    Long ones are written again with each member that is taken out, so a name saves most of a text.
+    A literal struct would be repeated in the text of each `extractvalue`; a name saves most of it.
     """
     text = f"%{member.mangled}.x{count}"
     return _interned(text, "struct", member.bits * count, f"s_{member.mangled}.x{count}s")
@@ -124,13 +124,13 @@ VOID = _interned("void", "void", 0, "isVoid")
 
 
 class V:
-    """An LLVM value: the text that names it (``%v7``, ``@table``, ``4.0``) and its type.
+    """An LLVM value: its text (``%v7``, ``@table``, ``4.0``) and its type.
 
-    `number` is the value of an integer constant, or of each lane of a splat of one (signed,
-    within the type; a bool is 0 or 1), and None for everything else. Folding reads it.
-
-    `part` tells of a value that was taken out of a word of 32 bits the word, and the bit of it at
-    which the value begins.
+    Attributes:
+        number: the value of an integer constant, or of each lane of a splat of one (signed, within
+            the type; a bool is 0 or 1); None for everything else. Used for constant folding.
+        part: for a value extracted from a word of 32 bits, the word, and the position of the
+            value's lowest bit in it; else None.
     """
 
     __slots__ = ("number", "part", "text", "type")
@@ -147,10 +147,10 @@ class V:
 
 Number = int | float
 Operand = V | int | float
-"""A value, or a Python number that takes the type of the operand beside it."""
+"""A value, or a Python number, which takes the type of the other operand."""
 
-# Significand bits (with the hidden one) and the exponent of the smallest subnormal: IEEE 754
-# binary16, bfloat16 (binary32 cut to 16 bits), binary32.
+# Significand bits (with the implicit one), the exponent of the smallest subnormal, and the largest
+# number: IEEE 754 binary16, bfloat16 (the upper half of binary32), binary32.
 _NARROW_FLOATS = {
     F16: (11, -24, 65504.0),
     BF16: (8, -133, float.fromhex("0x1.fep127")),
@@ -205,9 +205,9 @@ def scalar_text(type: LType, number: Number) -> tuple[str, int | None]:
 
 
 def const(type: LType, number: Number) -> V:
-    """The constant `number` of a type; in every lane of a vector type.
+    """The constant `number` of a type; for a vector type, in every lane.
 
-    Integers wrap to the type; floats are rounded to nearest even and written bit for bit.
+    Integers are reduced modulo 2^n; floats are rounded to nearest even, and written in hexadecimal.
     """
     text, value = _integer_text(type, number) if type.is_int else _constant_text(type, number)
     return V(text, type, value)
@@ -224,7 +224,7 @@ def _constant_text(type: LType, number: Number) -> tuple[str, int | None]:
     return text, value
 
 
-# Only of integers are texts cached: 0.0 and -0.0 are equal numbers and different constants.
+# Only texts of integers are cached: 0.0 and -0.0 are equal keys but different constants.
 _integer_text = lru_cache(4096)(_constant_text)
 
 
@@ -238,7 +238,7 @@ def zero(type: LType) -> V:
 
 
 def poison(type: LType) -> V:
-    """LLVM's poison: any use that matters is undefined behaviour."""
+    """LLVM's poison value."""
     return V("poison", type)
 
 

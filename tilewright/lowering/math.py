@@ -1,27 +1,27 @@
 """Elementary functions as branch-free vector code, for any target.
 
-`MATH` maps a name to a function that emits the code for one scalar or vector of f32 or f64
-(narrower floats are widened by the caller). All of it is ordinary LLVM arithmetic, so every target
-reuses it; `Builder.has_fma` decides whether products are fused. A target with better instructions
-puts its own function in place of an entry.
+`MATH` maps a name to a function that emits code for a scalar or vector of f32 or f64 (narrower
+floats are widened by the caller). It uses ordinary LLVM arithmetic only, so it works on every
+target; products are fused according to `Builder.has_fma`. A target with better instructions
+overrides the lowering of an op.
 
-Every function treats signed zeros, infinities, NaN, subnormal arguments and results, overflow and
-underflow as C's Annex F does (only the sign of a NaN is left open). Errors are at most 2 ulp with
-and without fma; `tests/lowering/test_math.py` measures them and states a bound for each.
+Every function handles signed zeros, infinities, NaN, subnormal arguments and results, overflow and
+underflow as C's Annex F specifies (except for the sign of a NaN). Errors are at most 2 ulp, with
+and without fma; `tests/lowering/test_math.py` measures them and has a bound for each.
 
-Where the code calls out, and why:
-- sin, cos, tan of f64 call the intrinsics ``llvm.sin`` and so on, lane by lane, when some lane is
-  as large as 2**19. That is rare, and reducing such arguments takes more than 1100 bits of 2/pi.
-- pow of f64 is ``llvm.pow``: it needs a logarithm of more than double precision.
+Library functions are called in two cases:
+- sin, cos, tan of f64 call the intrinsics ``llvm.sin`` and so on, lane by lane, if the magnitude of
+  a lane is 2**19 or more. That is rare, and requires more than 1100 bits of 2/pi to reduce.
+- pow of f64 is ``llvm.pow``: it requires a logarithm of more than double precision.
 A target without a C library overrides these.
 
-How the coefficients were found: each polynomial is the minimax one, from Remez' exchange algorithm
-on a Chebyshev grid with 40 digits, of the expression in the comment above it, weighted so that the
-error counts relative to the function itself. The stated error is that of the exact polynomial;
-coefficients are rounded to the type where they are emitted. Other constants are exact to the type.
+The coefficients: each polynomial is the minimax one, from Remez' exchange algorithm on a Chebyshev
+grid with 40 digits, of the expression in the comment above it, weighted for the relative error of
+the function itself. The stated error is that of the polynomial with exact coefficients; they are
+rounded to the type where they are emitted. Other constants are exact to the type.
 
-Here is what f32 and f64 do alike; `math_f32` and `math_f64` have what they do apart, `math_common`
-the pieces of all three.
+This file has the code common to f32 and f64, `math_f32` and `math_f64` what differs, `math_common`
+the helpers of all three.
 
 Sources of the formulas: W. Cody and W. Waite, "Software Manual for the Elementary Functions", 1980,
 for reductions with a constant in parts; K. C. Ng and others, FDLIBM (Sun Microsystems, 1993), for
@@ -56,7 +56,7 @@ from tilewright.lowering.math_common import (
 
 
 def _by_format(f32: Callable[..., V], f64: Callable[..., V]) -> Callable[..., V]:
-    """One emitter of two: which it is, the first operand decides."""
+    """Dispatch between two emitters on the type of the first operand."""
     return lambda b, x, *rest: (f32 if format_of(x) is FORMAT_F32 else f64)(b, x, *rest)
 
 
@@ -76,7 +76,7 @@ def _exp(b: Builder, x: V) -> V:
 
 
 def _exp2(b: Builder, x: V) -> V:
-    """x = n + r; exact where x is an integer."""
+    """2**n * 2**r with x = n + r; exact if x is an integer."""
     f = format_of(x)
     if b.own_scale is not None:
         n = _unary("llvm.roundeven")(b, x)
@@ -91,8 +91,8 @@ def _exp2(b: Builder, x: V) -> V:
 def _expm1_scaled(b: Builder, x: V, exponent_offset: int) -> V:
     """expm1(x) * 2**offset, for x within the range where 2**(n + offset) is normal.
 
-    With s = 2**(n + offset), that is (s - 2**offset) + s*r + s*r**2*P(r). The first sum is exact
-    or nearly so, and where n = 0 it is s*r: nothing is lost for the smallest x.
+    With s = 2**(n + offset), that is (s - 2**offset) + s*r + s*r**2*P(r). The first difference is
+    exact or nearly so, and 0 for n = 0, so that the result is accurate for the smallest x.
     """
     f = format_of(x)
     rounded, _, r = reduce_ln2(b, x, f.magic + f.bias + exponent_offset)
@@ -104,14 +104,14 @@ def _expm1_scaled(b: Builder, x: V, exponent_offset: int) -> V:
 def _expm1(b: Builder, x: V) -> V:
     f = format_of(x)
     y = clamp_high(b, clamp_low(b, x, -f.expm1_saturates), f.exp_range[1])
-    # Half of the result, so that 2**n is finite where the result is.
+    # Half of the result, so that 2**n is finite if the result is.
     half = _expm1_scaled(b, y, -1)
     tiny = b.fcmp("olt", fabs(b, x), 2.0 ** -(f.mantissa + 3))
     return b.select(tiny, x, b.fadd(half, half))
 
 
 def _tanh(b: Builder, x: V) -> V:
-    """x + x**3 P(x**2) up to 0.55; beyond, with m = expm1(2|x|), tanh|x| = m / (m + 2)."""
+    """x + x**3 P(x**2) for |x| <= 0.55; else tanh|x| = m / (m + 2) with m = expm1(2|x|)."""
     f = format_of(x)
     magnitude = clamp_high(b, fabs(b, x), f.tanh_saturates)
     m = _expm1_scaled(b, b.fadd(magnitude, magnitude), 0)
@@ -123,10 +123,10 @@ def _tanh(b: Builder, x: V) -> V:
 
 
 def _sigmoid(b: Builder, x: V) -> V:
-    """1/(1+e) for x >= 0 and e/(1+e) below, with e = exp(-|x|), which cannot overflow.
+    """1/(1+e) for x >= 0, else e/(1+e), with e = exp(-|x|), which cannot overflow.
 
-    The roundings of e, 1+e and the quotient add up to 2.5 ulp, so e is kept as a sum of two and
-    what it and 1+e lost corrects the quotient: (n + dn)/(d + dd) = t + (dn - t*dd)/d.
+    The rounding errors of e, 1+e and the quotient add up to 2.5 ulp. So the errors of e and 1+e are
+    computed, and correct the quotient: (n + dn)/(d + dd) = t + (dn - t*dd)/d, with t = n/d.
     """
     f = format_of(x)
     y = clamp_low(b, b.fneg(fabs(b, x)), f.exp_range[0])
@@ -141,7 +141,8 @@ def _sigmoid(b: Builder, x: V) -> V:
     negative = b.fcmp("olt", x, 0.0)
     t = b.fdiv(b.select(negative, e, 1.0), d)
     correction = b.fsub(b.select(negative, e_lost, 0.0), b.fmul(t, d_lost))
-    # The correction is below 2 ulp: for 1/d, a line within 0.043 of it on 1 .. 2 will do.
+    # The correction is below 2 ulp, so a linear approximation of 1/d on 1 .. 2, with an error of
+    # 0.043, is sufficient.
     return b.mul_add(correction, b.mul_add(d, -0.5, 1.457), t)
 
 
@@ -151,7 +152,7 @@ def _sigmoid(b: Builder, x: V) -> V:
 
 
 def _log_of_parts(b: Builder, exponent: V, f: V, base: str) -> V:
-    """log(2**exponent * (1+f)) in a base: exponent a float, f as for `_log_rest`."""
+    """log(2**exponent * (1+f)) in a base; `exponent` is a float, f as for `_log_rest`."""
     form = format_of(f)
     rest = _log_rest(b, f)
     if base == "e":
@@ -181,13 +182,13 @@ def _log_in_base(base: str) -> Callable[[Builder, V], V]:
 
 
 def _log1p(b: Builder, x: V) -> V:
-    """log of u = 1+x, with what u lost to rounding put back into its fraction."""
+    """log of u = 1+x, with the rounding error of u added to its fraction."""
     f = format_of(x)
     u = b.fadd(x, 1.0)
     back = b.fsub(u, 1.0)
-    lost = b.fadd(b.fsub(1.0, b.fsub(u, back)), b.fsub(x, back))  # Knuth's exact sum
+    lost = b.fadd(b.fsub(1.0, b.fsub(u, back)), b.fsub(x, back))  # Knuth's TwoSum
     exponent, m = decompose(b, u)
-    # 2**-exponent, or 0 where that is not normal: what was lost does not count there.
+    # 2**-exponent, or 0 if that is not normal; the error is negligible then.
     below = b.sub(f.bias, exponent)
     down = power_of_two(b, b.select(b.icmp("sgt", below, 0), below, zero(below.type)))
     fraction = b.mul_add(lost, down, b.fsub(m, 1.0))
@@ -210,7 +211,8 @@ def _rsqrt(b: Builder, x: V) -> V:
 
 
 def _exactly(emit: Callable[..., V]) -> Callable[..., V]:
-    """Emit without fast-math flags: contraction would break the error terms, nnan the specials."""
+    """Emit without fast-math flags: contraction would invalidate the error terms, and nnan the
+    special cases."""
 
     def guarded(b: Builder, *operands: V) -> V:
         first = operands[0]
@@ -252,6 +254,6 @@ MATH: dict[str, Callable[..., V]] = {
 
     y = MATH["exp"](b, b.load(vector(F32, 16), address))
 
-sin, cos and tan open new blocks: the builder ends in another block than it began in.
-Raises TypeError for other types than f32 and f64, scalar or vector.
+sin, cos and tan create blocks, so the builder's current block changes. Raises TypeError for types
+other than f32 and f64, scalar or vector.
 """

@@ -1,6 +1,6 @@
-"""What the elementary functions of `lowering.math` share: the float formats and small pieces.
+"""Helpers of the elementary functions: parameters of the float formats, and common steps.
 
-`lowering.math` says how the coefficients were found and where the formulas come from.
+`lowering.math` describes the origin of the coefficients and formulas.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from tilewright.lowering.emit import F32, F64, I1, I32, I64, Builder, LType, V, 
 
 @dataclass(frozen=True)
 class Format:
-    """What the algorithms need to know of a float type. Polynomials begin with the constant.
+    """The parameters of the algorithms for a float type.
 
-    ln2, log10_2: in two parts, the first short enough that k * first is exact for exponents k.
-    log2e, log10e: in two parts, together of twice the precision.
-    expm1: (expm1(r) - r) / r**2 on |r| <= ln2/2.
-    exp2: (2**r - 1) / r on |r| <= 1/2.
-    tanh: (tanh(x) - x) / x**3 in x**2, on |x| <= 0.55.
-    exp_range: below the first exp is 0, above the second it is infinite; exp2_range likewise.
-    expm1_saturates: expm1(-x) is -1 above; tanh_saturates: tanh(x) is 1 above.
+    Attributes (coefficients of polynomials are in ascending order):
+        float, int: the LLVM type, and the integer type of its size.
+        mantissa, bias: explicit bits of the significand, and the exponent's bias.
+        sqrt_half_bits: the bits of sqrt(1/2).
+        ln2, log10_2: as a sum of two, of which the first is short enough that its product with any
+            exponent is exact.
+        log2e, log10e: as a sum of two, with twice the precision.
+        expm1: (expm1(r) - r) / r**2 on |r| <= ln2/2.
+        exp2: (2**r - 1) / r on |r| <= 1/2.
+        tanh: (tanh(x) - x) / x**3 in x**2, on |x| <= 0.55.
+        exp_range: exp is 0 below the first and infinite above the second; exp2_range likewise.
+        expm1_saturates: expm1(-x) is -1 for larger x; tanh_saturates: tanh(x) is 1.
     """
 
     float: LType
@@ -48,7 +53,7 @@ class Format:
 
     @property
     def magic(self) -> float:
-        """Adding this to |y| < 2**(mantissa - 2) rounds y to an integer, kept in the low bits."""
+        """Adding this to |y| < 2**(mantissa - 2) rounds y to an integer, in the low bits."""
         return 1.5 * 2.0**self.mantissa
 
 
@@ -151,14 +156,14 @@ FORMAT_F64 = Format(
     tanh_saturates=19.1,
 )
 
-# pi/2 in parts whose product with a reduced quotient (below 2**20) is exact, and for fma.
+# pi/2 as a sum of parts whose products with a quotient below 2**20 are exact; and as one for fma.
 HALF_PI_SPLIT = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 HALF_PI_FMA = (1.5707963267948966, 6.123233995736766e-17)
-# From here on arguments are reduced another way, as their quotients would outgrow the parts above.
+# Larger arguments are reduced differently, as their quotients exceed that limit.
 TRIG_HUGE = 2.0**19
 
 # --------------------------------------------------------------------------------------------
-# Pieces
+# Common steps
 # --------------------------------------------------------------------------------------------
 
 
@@ -180,7 +185,7 @@ def polynomial(b: Builder, x: V, coefficients: Sequence[float]) -> V:
 
 
 def fabs(b: Builder, x: V) -> V:
-    """x without its sign."""
+    """The absolute value of x."""
     return b.intrinsic("llvm.fabs", x.type, [x], [x.type])
 
 
@@ -190,17 +195,17 @@ def copysign(b: Builder, magnitude: V, sign: V) -> V:
 
 
 def trunc(b: Builder, x: V) -> V:
-    """The integer next to x towards 0, as a float."""
+    """x rounded toward zero to an integer, as a float."""
     return b.intrinsic("llvm.trunc", x.type, [x], [x.type])
 
 
 def clamp_low(b: Builder, x: V, low: float) -> V:
-    """The larger of both; NaN stays. One instruction where compare and select fuse to a max."""
+    """max(x, low), propagating NaN. A single instruction where LLVM selects a max for it."""
     return b.select(b.fcmp("olt", x, low), low, x)
 
 
 def clamp_high(b: Builder, x: V, high: float) -> V:
-    """The smaller of both; NaN stays."""
+    """min(x, high), propagating NaN."""
     return b.select(b.fcmp("ogt", x, high), high, x)
 
 
@@ -215,13 +220,13 @@ def float_bits(b: Builder, bits: V) -> V:
 
 
 def power_of_two(b: Builder, shifted: V) -> V:
-    """2**k from an integer with k + bias in its low bits; higher bits fall off the end."""
+    """2**k from an integer with k + bias in its low bits; higher bits are shifted out."""
     f = FORMAT_F32 if shifted.type.bits == 32 else FORMAT_F64
     return float_bits(b, b.shl(shifted, f.mantissa))
 
 
 def scale_factors(b: Builder, rounded: V) -> tuple[V, V]:
-    """2**floor(n/2) and 2**ceil(n/2), both normal for any n at which 2**n may be finite or 0.
+    """2**floor(n/2) and 2**ceil(n/2), both normal for any n for which 2**n may be finite or 0.
 
     `rounded` is n + magic + 2*bias, so its low bits hold n + 2*bias.
     """
@@ -258,21 +263,23 @@ def decompose(b: Builder, x: V) -> tuple[V, V]:
 
 
 def log_specials(b: Builder, x: V, argument: V, result: V) -> V:
-    """`argument` (x, or 1+x computed exactly enough) decides: <0 NaN, 0 -inf, inf and NaN x."""
+    """The special cases of a logarithm of `argument` (x, or 1+x): NaN if negative, -inf if 0, and x
+    if infinite or NaN."""
     result = b.select(b.fcmp("olt", argument, math.inf), result, x)
     pole = b.select(b.fcmp("oeq", argument, 0.0), const(x.type, -math.inf), math.nan)
     return b.select(b.fcmp("ugt", argument, 0.0), result, pole)
 
 
 def _any(b: Builder, condition: V) -> V:
-    """Whether the condition holds in some lane, as an i1."""
+    """Whether the condition is true in some lane, as an i1."""
     if not condition.type.lanes:
         return condition
     return b.intrinsic("llvm.vector.reduce.or", I1, [condition], [condition.type])
 
 
 def if_any(b: Builder, condition: V, values: Sequence[V], slow: Callable[[], list[V]]) -> list[V]:
-    """`slow()` when the condition holds in some lane, which is rare; `values` otherwise."""
+    """The result of `slow()` if the condition is true in some lane, which is unlikely; else
+    `values`."""
     rare, join = b.block("rare"), b.block("join")
     source = b.current
     b.cond_br(_any(b, condition), rare, join, weights=(1, 2000))
@@ -291,7 +298,7 @@ def if_any(b: Builder, condition: V, values: Sequence[V], slow: Callable[[], lis
 
 
 def negate_if_bit(b: Builder, value: V, q: V, bit: int) -> V:
-    """`value` with its sign flipped where that bit of q is set."""
+    """`value`, negated where bit `bit` of q is set."""
     bits = int_bits(b, value)
     selected = b.and_(q, 1 << bit)
     return float_bits(

@@ -1,7 +1,6 @@
 """The elementary functions of f32 that differ from those of f64.
 
-Some go through f64. `lowering.math` says how the coefficients were found and where the formulas
-come from.
+Some compute in f64. `lowering.math` describes the origin of the coefficients and formulas.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ _ERF_LARGE = (
     0.021989820680820275,
     -0.0017436584109301572,
 )
-# 2**r on |r| <= 1/2, from the second coefficient on: 2**-23.4, where it is at most 0.18 of erf.
+# 2**r on |r| <= 1/2, without the constant term: 2**-23.4; its share in erf is at most 0.18.
 _EXP2_ERF = (
     0.6931469775976783,
     0.240222420831118,
@@ -86,7 +85,7 @@ _EXP2_ERF = (
     0.00967151278577686,
     0.0013264727252583531,
 )
-# Through f64: the trigonometric kernels for tan, 2**-37.5 and 2**-42.9; log2((1+s)/(1-s))/s in
+# Computed in f64: the trigonometric kernels for tan, 2**-37.5 and 2**-42.9; log2((1+s)/(1-s))/s in
 # s**2, 2**-43.6; (2**r - 1)/r, 2**-34.3.
 _SIN_TAN = (
     -0.16666666640380515,
@@ -124,9 +123,9 @@ _TWO_OVER_PI = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC56
 
 def exp_clamped(b: Builder, x: V) -> V:
     """exp of x within exp_range."""
-    # x = 2m ln2 + r: with an even exponent the scale is one factor, applied twice, and is
-    # right for subnormal results and overflow too. The wider range of r costs two more terms
-    # of the polynomial and saves four integer operations.
+    # x = 2m ln2 + r: with an even exponent the scale is one factor, applied twice, which is correct
+    # for subnormal results and overflow, too. The wider range of r costs two more terms of the
+    # polynomial, and saves four integer operations.
     rounded, _, r = reduce_ln2(b, x, FORMAT_F32.magic + FORMAT_F32.bias, step=2)
     p = polynomial(b, r, (1.0, 1.0, *_EXP))
     scale = power_of_two(b, int_bits(b, rounded))
@@ -134,10 +133,10 @@ def exp_clamped(b: Builder, x: V) -> V:
 
 
 def exp_scaled(b: Builder, x: V, own_scale: OwnScale) -> V:
-    """exp of x from where it is not 0 on, by the target's own scaling.
+    """exp of x above the lower end of exp_range, with the target's own scaling.
 
-    What is too large needs no limit: however far off r is then, the polynomial is positive, as its
-    degree is even; and where r is NaN, for infinity, the scaling makes infinity of it.
+    Large x need no clamping: the polynomial is positive for any r, as its degree is even, and if r
+    is NaN, for infinite x, the scaling returns infinity.
     """
     _, n, r = reduce_ln2(b, x, FORMAT_F32.magic)
     return own_scale(b, polynomial(b, r, (1.0, 1.0, *FORMAT_F32.expm1)), n)
@@ -149,7 +148,7 @@ def log_rest(b: Builder, f: V) -> V:
 
 
 def _payne_hanek_tables() -> tuple[list[float], list[float]]:
-    """2/pi * 2**(E - 150) modulo 4 for biased f32 exponents E = 146 .. 254, in two parts.
+    """2/pi * 2**(E - 150) modulo 4 for biased f32 exponents E = 146 .. 254, as a sum of two.
 
     The first part has 29 bits, so its product with a 24-bit significand is exact in f64.
     """
@@ -157,7 +156,7 @@ def _payne_hanek_tables() -> tuple[list[float], list[float]]:
     second: list[float] = []
     point = 256
     for exponent in range(146 - 150, 255 - 150):
-        # A negative shift drops bits that are far below what the second part holds.
+        # A negative shift drops bits far below the precision of the second part.
         number = _TWO_OVER_PI << exponent if exponent >= 0 else _TWO_OVER_PI >> -exponent
         number &= (1 << (point + 2)) - 1
         cut = point - 27
@@ -167,9 +166,9 @@ def _payne_hanek_tables() -> tuple[list[float], list[float]]:
 
 
 def _reduce_huge(b: Builder, x: V, wide: V) -> tuple[V, V]:
-    """As `_reduce`, for |x| from 2**19 to the largest f32: Payne and Hanek by table.
+    """As `_reduce`, for |x| >= 2**19: Payne and Hanek's reduction with a table.
 
-    x is M * 2**(E-150) with a 24-bit integer M, and 2/pi * 2**(E-150) matters modulo 4 only.
+    x is M * 2**(E-150) with a 24-bit integer M, so only 2/pi * 2**(E-150) modulo 4 is needed.
     """
     bits = int_bits(b, x)
     exponent = b.and_(b.lshr(bits, 23), 255)
@@ -189,7 +188,7 @@ def _reduce_huge(b: Builder, x: V, wide: V) -> tuple[V, V]:
         else:
             parts.append(b.load(F64, address))
     product = b.fmul(significand, parts[0])
-    # The second part contributes up to 1/8, so it takes part in choosing n.
+    # The second part contributes up to 1/8, so it must be included in the choice of n.
     rounded = b.fadd(b.mul_add(significand, parts[1], product), FORMAT_F64.magic)
     fraction = b.fsub(product, b.fsub(rounded, FORMAT_F64.magic))
     fraction = b.mul_add(significand, parts[1], fraction)
@@ -199,8 +198,8 @@ def _reduce_huge(b: Builder, x: V, wide: V) -> tuple[V, V]:
 def _reduce(b: Builder, x: V) -> tuple[V, V]:
     """(q, r): x = n*pi/2 + r, |r| <= pi/4 in f64; q is i32 with n modulo 2**32.
 
-    All finite f32. r has a relative error below 2**-27 even where x is next to a multiple of pi/2
-    (no f32 is nearer to one than 2**-30, while the absolute error is below 2**-57).
+    Valid for all finite f32. The relative error of r is below 2**-27 even next to a multiple of
+    pi/2: no f32 is closer to one than 2**-30, and the absolute error is below 2**-57.
     """
     wide = b.fpext(x, F64)
     rounded = b.mul_add(wide, 2 / math.pi, FORMAT_F64.magic)
@@ -212,7 +211,7 @@ def _reduce(b: Builder, x: V) -> tuple[V, V]:
 
     def slow() -> list[V]:
         huge_rounded, huge_r = _reduce_huge(b, x, wide)
-        # An infinity keeps the NaN that the first way makes of it.
+        # For an infinity, keep the NaN of the first reduction.
         finite = b.and_(huge, b.fcmp("one", fabs(b, x), math.inf))
         return [b.select(finite, huge_rounded, rounded), b.select(finite, huge_r, r)]
 
@@ -221,7 +220,7 @@ def _reduce(b: Builder, x: V) -> tuple[V, V]:
 
 
 def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
-    """Emits sin(x + quarter*pi/2): sin for 0, cos for 1."""
+    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1."""
 
     def emit(b: Builder, x: V) -> V:
         q, wide = _reduce(b, x)
@@ -239,7 +238,7 @@ def sin_cos(quarter: int) -> Callable[[Builder, V], V]:
 
 
 def tan(b: Builder, x: V) -> V:
-    """In f64 throughout: the quotient of two f32 kernels would miss 2 ulp."""
+    """Computed in f64: the quotient of two f32 kernels would have an error above 2 ulp."""
     q, r = _reduce(b, x)
     z = b.fmul(r, r)
     sine = b.mul_add(b.fmul(r, z), polynomial(b, z, _SIN_TAN), r)
@@ -251,14 +250,14 @@ def tan(b: Builder, x: V) -> V:
 
 
 def erf(b: Builder, x: V) -> V:
-    """x + x*P(x**2) up to 0.95, then 1 - 2**P(|x|); the argument stops at 4, where erf is 1."""
+    """x + x*P(x**2) for |x| <= 0.95, else 1 - 2**P(|x|), with |x| clamped to 4, where erf is 1."""
     magnitude = clamp_high(b, fabs(b, x), 4.0)
     z = b.fmul(magnitude, magnitude)
     small = b.mul_add(magnitude, polynomial(b, z, _ERF_SMALL), magnitude)
     exponent = polynomial(b, magnitude, _ERF_LARGE)  # -26 .. -2.4
     rounded = b.fadd(exponent, FORMAT_F32.magic)
     r = b.fsub(exponent, b.fsub(rounded, FORMAT_F32.magic))
-    # Neither the power of r nor the result is subnormal, so that adding to the exponent multiplies.
+    # Neither the power of r nor the result is subnormal, so adding to the exponent scales it.
     power = int_bits(b, polynomial(b, r, (1.0, *_EXP2_ERF)))
     scaled = b.add(power, b.shl(int_bits(b, rounded), FORMAT_F32.mantissa))
     large = b.fsub(1.0, float_bits(b, scaled))
@@ -266,14 +265,14 @@ def erf(b: Builder, x: V) -> V:
 
 
 def pow_(b: Builder, x: V, y: V) -> V:
-    """2**(y * log2|x|) in f64, then the cases of C's Annex F."""
+    """2**(y * log2|x|) in f64, and the special cases of C's Annex F."""
     wide = b.fpext(fabs(b, x), F64)  # normal in f64, if finite and not 0
     bits, m = decompose(b, wide)
     s = b.fdiv(b.fsub(m, 1.0), b.fadd(m, 1.0))
     log2 = b.mul_add(s, polynomial(b, b.fmul(s, s), _LOG2_POW), b.sitofp(b.trunc(bits, I32), F64))
     log2 = log_specials(b, wide, wide, log2)
     exponent = b.fmul(b.fpext(y, F64), log2)
-    # Beyond f32 on both sides, and normal in f64: rounding to f32 makes 0 or inf of it.
+    # Out of the range of f32, but normal in f64: rounding to f32 yields 0 or inf.
     exponent = clamp_high(b, clamp_low(b, exponent, -200.0), 200.0)
     magic = FORMAT_F64.magic + FORMAT_F64.bias
     rounded = b.fadd(exponent, magic)
@@ -283,7 +282,7 @@ def pow_(b: Builder, x: V, y: V) -> V:
 
 
 def _pow_cases(b: Builder, x: V, y: V, power: V) -> V:
-    """`power` is |x|**y; put in the sign, NaN for negative x, and the cases that are 1."""
+    """Apply the special cases to `power` = |x|**y: the sign, NaN for negative x, and 1."""
     half = b.fmul(y, 0.5)
     whole = b.fcmp("oeq", trunc(b, y), y)
     odd = b.and_(whole, b.fcmp("one", trunc(b, half), half))

@@ -1,6 +1,6 @@
 """The elementary functions of f64 that differ from those of f32.
 
-`lowering.math` says how the coefficients were found and where the formulas come from.
+`lowering.math` describes the origin of the coefficients and formulas.
 """
 
 from __future__ import annotations
@@ -125,8 +125,7 @@ def log_rest(b: Builder, f: V) -> V:
 def _reduce(b: Builder, x: V) -> tuple[V, V, V]:
     """(q, r, tail) for x = n*pi/2 + r + tail with |x| < 2**19; q is an i64 with n in its low bits.
 
-    x - n*P1 and n*P2 are exact, and the rounding error of their difference goes to the tail,
-    together with n*P3.
+    x - n*P1 and n*P2 are exact; the tail contains the rounding error of their difference, and n*P3.
     """
     rounded = b.mul_add(x, 2 / math.pi, FORMAT_F64.magic)
     n = b.fsub(rounded, FORMAT_F64.magic)
@@ -154,7 +153,7 @@ def _kernels(b: Builder, r: V, tail: V) -> tuple[tuple[V, V], tuple[V, V]]:
 
 
 def _with_huge(b: Builder, name: str, x: V, result: V) -> V:
-    """`result`, but the intrinsic's where |x| is too large for `_kernels`."""
+    """`result`, or that of the intrinsic in lanes where |x| is too large for `_reduce`."""
     huge = b.fcmp("oge", fabs(b, x), TRIG_HUGE)
 
     def slow() -> list[V]:
@@ -167,10 +166,10 @@ Reduction = Callable[[Builder, V], tuple[V, V, V]]
 
 
 def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Builder, V], V]:
-    """Emits sin(x + quarter*pi/2): sin for 0, cos for 1.
+    """The emitter of sin(x + quarter*pi/2): sin for 0, cos for 1.
 
     Args:
-        reduce_huge: as `_reduce`, for |x| from 2**19 on; without it the C library does those.
+        reduce_huge: as `_reduce`, for |x| >= 2**19; None to call the C library for these.
     """
 
     def emit(b: Builder, x: V) -> V:
@@ -193,7 +192,7 @@ def sin_cos(quarter: int, reduce_huge: Reduction | None = None) -> Callable[[Bui
 
 
 def tan(b: Builder, x: V) -> V:
-    """t = n/d of the rounded kernels, then (n + dn)/(d + dd) = t + (dn - t*dd)/d."""
+    """t = n/d of the rounded kernels, corrected by (n + dn)/(d + dd) = t + (dn - t*dd)/d."""
     q, r, tail = _reduce(b, x)
     sine, cosine = _kernels(b, r, tail)
     odd = is_odd(b, q)
@@ -212,17 +211,17 @@ def tan(b: Builder, x: V) -> V:
 
 
 def erf(b: Builder, x: V) -> V:
-    """x*P(x**2) up to 1, then 1 - exp(-x**2) * P(|x|); the argument stops at 6."""
+    """x*P(x**2) for |x| <= 1, else 1 - exp(-x**2) * P(|x|), with |x| clamped to 6."""
     magnitude = clamp_high(b, fabs(b, x), 6.0)
     z = b.fmul(magnitude, magnitude)
     factor = b.mul_add(z, polynomial(b, z, _ERF_SMALL), 2 / math.sqrt(math.pi) - 1)
     small = b.mul_add(magnitude, factor, magnitude)
-    # The rounding error of x**2 matters little: erfc is below 0.16 here, and falls as x**2 grows.
+    # The rounding error of x**2 is negligible: erfc is below 0.16, and decreases as x**2 grows.
     scaled = polynomial(b, b.fsub(magnitude, 1.5), _ERF_LARGE)
     large = b.fsub(1.0, b.fmul(exp_clamped(b, b.fneg(z)), scaled))
     return copysign(b, b.select(b.fcmp("ogt", magnitude, 1.0), large, small), x)
 
 
 def pow_(b: Builder, x: V, y: V) -> V:
-    """The intrinsic: no double precision logarithm is precise enough."""
+    """The intrinsic, as a double precision logarithm is not accurate enough."""
     return b.intrinsic("llvm.pow", x.type, [x, y], [x.type])

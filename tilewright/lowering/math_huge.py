@@ -1,8 +1,8 @@
-"""Large angles in fp64 without a C library: x modulo pi/2, after Payne and Hanek, in integers.
+"""Reduction of large angles in fp64 without a C library: Payne and Hanek's, in integer arithmetic.
 
-x is M * 2**E with an integer M of 53 bits. Of M * 2**E * 2/pi only the value modulo 4 matters, so
-bits of 2/pi that count 4 or more in the product are left out, and 192 bits from there on will do:
-no fp64 is nearer to a multiple of pi/2 than 2**-62, and what is left out below is under 2**-137.
+x is M * 2**E with an integer M of 53 bits. M * 2**E * 2/pi is needed modulo 4 only, so bits of 2/pi
+whose product with M is a multiple of 4 are skipped, and the next 192 bits are sufficient: no fp64
+is closer to a multiple of pi/2 than 2**-62, and the neglected bits contribute less than 2**-137.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.lowering.emit import F64, I1, I64, I128, Builder, V, const
 from tilewright.lowering.math_common import HALF_PI_FMA, fabs, power_of_two
 
 MANTISSA, BIAS = 52, 1023
-LEADING_ZEROS = 64  # before the point of 2/pi, for exponents that need bits from there
+LEADING_ZEROS = 64  # zero bits before the point of 2/pi, which the smallest exponents use
 TABLE_WORDS = 20
 
 
@@ -23,7 +23,7 @@ TABLE_WORDS = 20
 def _two_over_pi() -> list[int]:
     """`LEADING_ZEROS` zero bits, then those of 2/pi after the point, in words of 64."""
     bits = 64 * TABLE_WORDS - LEADING_ZEROS
-    extra = 32  # for the rounding errors of the series
+    extra = 32  # guard bits for the truncation errors of the series
     unit = 1 << (bits + extra)
     # Machin: pi = 16 atan(1/5) - 4 atan(1/239)
     pi = 16 * _arctangent(unit, 5) - 4 * _arctangent(unit, 239)
@@ -43,17 +43,17 @@ def _arctangent(unit: int, inverse: int) -> int:
 
 
 def reduce_huge(b: Builder, x: V) -> tuple[V, V, V]:
-    """(q, r, tail) for x = n*pi/2 + r + tail, |x| from 2**19 on; q is an i64 with n modulo 4.
+    """(q, r, tail) for x = n*pi/2 + r + tail, |x| >= 2**19; q is an i64 with n modulo 4.
 
-    Infinities and NaN give NaN.
+    r is NaN for infinities and NaN.
     """
     bits = b.bitcast(fabs(b, x), I64)
     exponent = b.lshr(bits, MANTISSA)
     significand = b.or_(b.and_(bits, (1 << MANTISSA) - 1), 1 << MANTISSA)
-    # The first bit that matters counts 2 * 2**-E, so that M times it counts 2 in the product.
+    # The first bit needed has the weight 2 * 2**-E, so that M times it has the weight 2 M.
     first = b.sub(exponent, BIAS + MANTISSA + 1 - (LEADING_ZEROS - 1))
     high, low, quadrant = _fraction(b, significand, _window(b, first))
-    negative = b.icmp("slt", high, 0)  # from one half on, the next multiple is nearer
+    negative = b.icmp("slt", high, 0)  # a fraction of 1/2 or more: the next multiple is closer
     quadrant = b.add(quadrant, b.zext(negative, I64))
     r, tail = _times_half_pi(b, *_magnitude(b, high, low, negative))
     flip = b.xor(negative, b.fcmp("olt", x, 0.0))
@@ -64,7 +64,7 @@ def reduce_huge(b: Builder, x: V) -> tuple[V, V, V]:
 
 
 def _window(b: Builder, first: V) -> tuple[V, V, V]:
-    """192 bits of the table from a bit on, the highest word first."""
+    """192 bits of the table, from bit `first` on, as three words, highest first."""
     table = b.module.global_constant("two_over_pi_f64", I64, _two_over_pi())
     word = b.gep(I64, table, b.lshr(first, 6))
     words = [b.load(I64, b.gep(I64, word, i)) for i in range(4)]
@@ -77,8 +77,7 @@ def _window(b: Builder, first: V) -> tuple[V, V, V]:
 
 
 def _fraction(b: Builder, m: V, window: tuple[V, V, V]) -> tuple[V, V, V]:
-    """The fraction of M times the window, as two words below the point, and its last two bits
-    above the point."""
+    """The product of M and the window: two words after the binary point, and two bits before it."""
     wide = b.zext(m, I128)
     product = b.mul(wide, b.zext(window[2], I128))
     bottom = b.trunc(product, I64)
@@ -92,8 +91,8 @@ def _fraction(b: Builder, m: V, window: tuple[V, V, V]) -> tuple[V, V, V]:
 
 
 def _magnitude(b: Builder, high: V, low: V, negative: V) -> tuple[V, V, V]:
-    """The absolute value of a signed fraction of 128 bits as (head + rest) * scale, exactly enough:
-    head and rest have 53 bits each."""
+    """The absolute value of a signed fraction of 128 bits as (head + rest) * scale, with 53 bits in
+    head and rest each."""
     ones = b.sext(negative, I64)
     low = b.sub(b.xor(low, ones), ones)
     carry = b.and_(negative, b.icmp("eq", low, 0))

@@ -1,11 +1,11 @@
-"""How ops become LLVM values, one element or one vector of elements at a time.
+"""The registry of lowerings of elementwise ops.
 
     @lowers(Add)
     def lower_add(b: Builder, op: Add, lhs: V, rhs: V) -> V: ...
 
-An elementwise op is lowered by one function for scalars and vectors alike; a target overrides it
-with ``@lowers(Add, target=NAME)``. Ops that are not elementwise are a target's own business:
-how it walks tiles decides what they become.
+An elementwise op is lowered by one function, for scalars and vectors alike; a target overrides it
+with ``@lowers(Add, target=NAME)``. Ops that are not elementwise have emitters in each target, or in
+`lowering/simt`, since their code depends on how tiles are represented.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOWERINGS: dict[type[Op], dict[str, Lowering]] = {}
 
 
 def lowers(*classes: type[Op], target: str = "") -> Callable[[Lowering], Lowering]:
-    """Register the lowering of these ops, for one target or for all."""
+    """Register the lowering of op classes, for one target or (default) for all."""
 
     def register(fn: Lowering) -> Lowering:
         for cls in classes:
@@ -34,6 +34,6 @@ def lowers(*classes: type[Op], target: str = "") -> Callable[[Lowering], Lowerin
 
 
 def lowering_of(cls: type[Op], target: str) -> Lowering | None:
-    """The target's own lowering of an op, else the common one, else None."""
+    """The lowering of the target, or else the common one, or else None."""
     known: dict[str, Any] = LOWERINGS.get(cls, {})
     return known.get(target) or known.get("")

@@ -1,9 +1,9 @@
 """Tile element types as LLVM types, in registers and in memory.
 
-bf16 and the 8-bit floats are held as their bits, in integers: their arithmetic is done in fp32 and
-rounded by our own code (`lowering/convert.py`), because what LLVM makes of them differs by machine
-(the AVX-512 conversion to bf16 flushes subnormal numbers, for one). A bool is an i1 in registers
-and a byte in memory.
+bf16 and the 8-bit floats are integers with their bits in registers. Their arithmetic is computed in
+fp32 and rounded by `lowering/convert.py`, as LLVM's code for them differs between machines (for
+example, the AVX-512 conversion to bf16 flushes subnormals). A boolean is an i1 in registers and a
+byte in memory.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def memory_type(type: ir.Type) -> LType:
 
 
 def compute_type(element: ir.DType) -> LType:
-    """The LLVM type in which arithmetic on the element type is done."""
+    """The LLVM type in which arithmetic on the element type is computed."""
     if element.is_floating() and element.primitive_bitwidth < 32:
         return F32
     return register_type(element)
 
 
 def number_of(element: ir.DType, value: bool | int | float) -> int | float:
-    """A constant as its register type takes it: narrow floats are held as bits."""
+    """A constant in its register type: narrow floats as their bits."""
     if element.is_floating() and not register_type(element).is_float:
         return int(array_of(value, element).view(f"u{element.itemsize}"))
     return value
