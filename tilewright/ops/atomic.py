@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.traits import READS, WRITES
-from tilewright.ir.types import I1, I64, Type, element_of, text_of, with_element
+from tilewright.ir.types import I1, I64, Tile, Type, element_of, text_of, with_element
 from tilewright.ops.memory import (
     Access,
     pointed_type,
@@ -252,3 +252,15 @@ Reading = AtomicRMW | AtomicCAS | AtomicLoad | AtomicPoll
 
 Writing = AtomicRMW | AtomicCAS | AtomicStore
 """The atomic ops that write memory."""
+
+
+def acquires(op: AnyAtomic) -> bool:
+    """Whether the op acquires a scalar flag or lock: other programs may have written any memory
+    before they released it, so no later load may move before the op."""
+    return not isinstance(op.ptr.type, Tile) and op.sem in ("acquire", "acq_rel")
+
+
+def releases(op: AnyAtomic) -> bool:
+    """Whether the op releases a scalar flag or lock: other programs that observe it may then write
+    any memory, so no earlier load may move behind the op."""
+    return not isinstance(op.ptr.type, Tile) and op.sem in ("release", "acq_rel")

@@ -16,7 +16,7 @@ from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import I32, I64, Type, shape_of
 from tilewright.layout.linear import LinearLayout
 from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul
-from tilewright.ops.atomic import Writing
+from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.shape import Splat
@@ -59,7 +59,8 @@ def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
     to."""
     for op in loop.body.walk():
         if isinstance(op, Store | Writing):
-            if may_overlap(fn, pointer, op.ptr):
+            # Behind an acquired flag the memory may hold what another program has just written.
+            if may_overlap(fn, pointer, op.ptr) or (isinstance(op, Writing) and acquires(op)):
                 return False
         elif op.writes_memory and not op.local:
             return False

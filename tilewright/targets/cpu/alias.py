@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.pointers import base_of, may_overlap
 from tilewright.ir.core import Function, Op, Value
-from tilewright.ir.types import Tile, shape_of
+from tilewright.ir.types import shape_of
 from tilewright.ops import atomic, memory
 from tilewright.targets.cpu.lazy import is_lazy, is_tile
 
@@ -81,18 +81,10 @@ class MemoryOrder:
         """Whether an op in `op` may write memory that a load through `base` reads."""
         return any(
             not isinstance(w, memory.Store | atomic.Writing)
-            or _publishes(w)
+            or (isinstance(w, atomic.Writing) and atomic.releases(w))
             or self.overlap(base, self.base(w.ptr))
             for w in self.writes_in(op)
         )
-
-
-def _publishes(op: memory.Store | atomic.Writing) -> bool:
-    """Whether the op releases a scalar flag or lock: other programs that observe it may then write
-    any memory that was read before."""
-    if isinstance(op, memory.Store) or isinstance(op.ptr.type, Tile):
-        return False
-    return op.sem in ("release", "acq_rel")
 
 
 def same_elements(load: memory.Load, store: memory.Store, forms: AffineForms) -> bool:
