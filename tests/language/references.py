@@ -89,7 +89,7 @@ NUMBERS: dict[str, Reference] = {
     "sqrt_rn": lambda v: np.sqrt(v.a),
     "sum": lambda v: v.a.sum(dtype=_wide(v.a)),
     "cumsum": lambda v: v.a.cumsum(dtype=_wide(v.a)),
-    "cumprod": lambda v: v.a.cumprod(dtype=_wide(v.a)),
+    "cumprod": lambda v: v.a.cumprod(dtype=v.a.dtype),
     "reduce": lambda v: v.a.sum(dtype=_wide(v.a)),
     "max": lambda v: v.a.max(),
     "min": lambda v: v.a.min(),

@@ -109,7 +109,7 @@ def test_clamp_gives_the_lower_bound_for_nan_unless_it_propagates() -> None:
     same(evaluate("tl.clamp(a, 0.0, 1.0)", a), np.array([0, 0.5, 1, 0], np.float32))
     found = evaluate("tl.clamp(a, 0.0, 1.0, tl.PropagateNan.ALL)", a)
     same(found, np.array([0, 0.5, 1, np.nan], np.float32))
-    same(evaluate("tl.clamp(a, -2, 2)", I8), np.clip(I8, -2, 2))
+    same(evaluate("tl.clamp(a, -2, 2)", I8), np.clip(I8, -2, 2).astype(np.int32))
 
 
 def test_where_broadcasts_and_warns_of_a_condition_that_is_no_bool() -> None:

@@ -176,6 +176,8 @@ def test_softmax_along_each_axis(element: DType) -> None:
 def test_elementary_functions_say_which_types_they_take(element: DType) -> None:
     for name in ("exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "rsqrt", "erf", "floor",
                  "ceil", "sigmoid", "softmax"):  # fmt: skip
+        if name == "softmax" and element.is_floating():
+            continue  # computed in fp32: test_result_types
         error = fails(f"def k(a):\n    tl.{name}(tl.load(a))\n", np.ones(1, element.numpy))
         assert str(error.__cause__) == f"Expected dtype ['fp32', 'fp64'] but got {element}"
 

@@ -157,7 +157,6 @@ REFUSED = [
     ("tl.atomic_add(x, 1.0, scope='world')", "Memory semantic world not supported"),
     ("tl.atomic_add(x, i)",
      "Value argument cannot be block type if pointer argument is not a block"),
-    ("tl.atomic_and(x, 1)", "atomic_and not supported for dtype fp32"),
     ("tl.atomic_cas(x, 1, 2.0)", "atomic_cas takes a cmp of type fp32, got int32"),
     ("tl.atomic_cas(x + i, 1.0, 2.0)", "atomic_cas takes a cmp of type <['4'], fp32>, got fp32"),
 ]  # fmt: skip

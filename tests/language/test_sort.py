@@ -123,8 +123,7 @@ def test_histogram() -> None:
 
 @pytest.mark.parametrize(("x", "cause", "message"), [
     ("tl.zeros((2, 4), tl.int32)", AssertionError, "histogram only supports 1D input"),
-    ("tl.zeros((4,), tl.int64)", ValueError, "histogram only supports 32-bit integer input, but"),
-    ("tl.zeros((4,), tl.float32)", ValueError, "histogram only supports 32-bit integer input, but"),
+    ("tl.zeros((4,), tl.float32)", ValueError, "histogram only supports integer input, but"),
 ])  # fmt: skip
 def test_histogram_refuses(x: str, cause: Any, message: str) -> None:
     error = fails(f"def kernel():\n    tl.histogram({x}, 4)")

@@ -49,7 +49,7 @@ def _extremum(
     if constexpr(indices):
         better = arith.gt if largest else arith.lt
         return tuple(reduce.extremum_with_index(s, x, axis, keep_dims, better, left))
-    function = arith.maximum if largest else arith.minimum
+    function = arith.larger if largest else arith.smaller
     return reduce.extremum(s, x, axis, keep_dims, function)
 
 

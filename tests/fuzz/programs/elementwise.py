@@ -12,6 +12,8 @@ from tests.fuzz.programs.kinds import (
     Kind,
     Shape,
     Value,
+    bf16_widened,
+    compared,
     fits,
     promoted,
     text_of,
@@ -37,18 +39,30 @@ def partner(w: Writer, shape: Shape) -> Shape:
 
 
 def pair(
-    w: Writer, shape: Shape, depth: int, dtypes: tuple[DType, ...] = (), division: bool = False
+    w: Writer,
+    shape: Shape,
+    depth: int,
+    dtypes: tuple[DType, ...] = (),
+    division: bool = False,
+    comparison: bool = False,
 ) -> tuple[str, str, DType] | None:
-    """Two operands whose common shape this is, and the type of an operation on them."""
+    """Two operands whose common shape this is, and the type of an operation on them.
+
+    Args:
+        division, comparison: whether the operation is a division, or a comparison or an extremum.
+    """
     a = w.among(dtypes, shape, depth) if dtypes else w.value(shape, depth)
     if w.one_in(3):  # a number
         number = named_number(w) if w.one_in(3) else None
         name, value = number or ("", w.constant(w.choose((a.dtype, a.dtype, I32, FP32))))
         if division and value == 0:
             return None
-        dtype = with_number(a.dtype, value, division=division)
-        if dtype is None or not fits(value, dtype):
-            return None
+        if comparison:
+            dtype = compared(a.dtype, value)
+        else:
+            dtype = with_number(a.dtype, value, division=division)
+            if dtype is None or not fits(value, dtype):
+                return None
         if dtypes and dtype not in dtypes:
             return None
         text = name or text_of(value)
@@ -119,7 +133,7 @@ def division(w: Writer, shape: Shape, depth: int) -> Value | None:
 
 @expression(3)
 def comparison(w: Writer, shape: Shape, depth: int) -> Value | None:
-    found = pair(w, shape, depth)
+    found = pair(w, shape, depth, comparison=True)
     if found is None:
         return None
     a, b, _ = found
@@ -136,11 +150,11 @@ def comparison(w: Writer, shape: Shape, depth: int) -> Value | None:
 
 
 @expression(3)
-def extremum_of_two(w: Writer, shape: Shape, depth: int) -> Value | None:
-    found = pair(w, shape, depth, (*NUMBERS, *FP8))
+def extremum(w: Writer, shape: Shape, depth: int) -> Value | None:
+    found = pair(w, shape, depth, (*NUMBERS, *FP8), comparison=True)
     if found is None:
         return None
-    a, b, dtype = found
+    a, b, dtype = found[0], found[1], bf16_widened(found[2])
     nan = w.choose(("", "", ", propagate_nan=tl.PropagateNan.ALL"))
     if w.one_in(6) and not shape:
         return Value(f"{w.choose(('min', 'max'))}({a}, {b})", dtype)
@@ -151,7 +165,8 @@ def extremum_of_two(w: Writer, shape: Shape, depth: int) -> Value | None:
 def clamp(w: Writer, shape: Shape, depth: int) -> Value | None:
     x = w.among(NUMBERS, shape, depth)
     low = w.random.randint(0, 5)
-    return Value(f"tl.clamp({x.text}, {low}, {low + w.below(90)})", x.dtype)
+    dtype = bf16_widened(compared(x.dtype, low))
+    return Value(f"tl.clamp({x.text}, {low}, {low + w.below(90)})", dtype)
 
 
 @expression(4)

@@ -95,7 +95,7 @@ def promoted(a: DType, b: DType, *, division: bool = False) -> DType | None:
     pair = {a, b}
     if FP64 in pair:
         return FP64
-    if division and (a.is_floating() or b.is_floating()):
+    if division and (FP16 in pair or BF16 in pair):
         return FP32
     for wins in (FP32, FP16):
         if wins in pair:
@@ -130,6 +130,16 @@ def with_number(
     if weak.kind().value <= strong.kind().value:
         weak = strong
     return promoted(weak, strong, division=division)
+
+
+def compared(strong: DType, number: int | float | bool) -> DType:
+    """The type in which a tensor is compared with a number."""
+    return promoted(natural(number), strong) or strong
+
+
+def bf16_widened(dtype: DType) -> DType:
+    """The type of an extremum of two, a prefix sum or a located extremum in place of `dtype`."""
+    return FP32 if dtype is BF16 else dtype
 
 
 def fits(number: int | float | bool, dtype: DType) -> bool:

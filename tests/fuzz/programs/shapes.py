@@ -12,6 +12,7 @@ from tests.fuzz.programs.kinds import (
     NUMBERS,
     Shape,
     Value,
+    bf16_widened,
     extremum,
     tl,
     widened,
@@ -273,7 +274,8 @@ def placed(w: Writer, source: Shape, at: str, depth: int) -> Value:
     if w.one_in(2):
         return Value(f"tl.arg{name}({text}, {at})", I32)
     part = w.below(2)
-    return Value(f"tl.{name}({text}, {at}, return_indices=True)[{part}]", (dtype, I32)[part])
+    of_value = bf16_widened(dtype)
+    return Value(f"tl.{name}({text}, {at}, return_indices=True)[{part}]", (of_value, I32)[part])
 
 
 @expression(1)
@@ -303,9 +305,9 @@ def scan(w: Writer, shape: Shape, depth: int) -> Value | None:
             if w.one_in(2):
                 dtype = w.choose(FLOATS)
                 text = w.whole(dtype, shape, 1, depth)
-                return Value(f"tl.cumsum({text}, {at}{back})", dtype)
+                return Value(f"tl.cumsum({text}, {at}{back})", bf16_widened(dtype))
             x = w.integer(shape, depth)
-            return Value(f"tl.cumprod({x.text}, {at}{back})", widened(x.dtype))
+            return Value(f"tl.cumprod({x.text}, {at}{back})", x.dtype)
         case 2:
             dtype = w.choose(INTEGERS)
             x = w.typed(dtype, shape, depth)

@@ -102,7 +102,7 @@ def truediv(s: Semantic, a: Any, b: Any) -> tensor:
     x, y = arithmetic_operands(s, a, b, div_or_mod=True)
     if x.dtype.is_int():
         x, y = cast(s, x, FP32), cast(s, y, FP32)
-    return s.emit(ops.Div(x.handle, y.handle, False))
+    return s.emit(ops.Div(x.handle, y.handle, x.dtype.is_fp8()))
 
 
 def floordiv(s: Semantic, a: Any, b: Any) -> tensor:
@@ -180,7 +180,7 @@ def shr(s: Semantic, a: Any, b: Any) -> tensor:
 
 def _comparison(predicate: str) -> Callable[[Semantic, Any, Any], tensor]:
     def compare(s: Semantic, a: Any, b: Any) -> tensor:
-        x, y = arithmetic_operands(s, a, b)
+        x, y = convert.strong_operands(s, a, b)
         return s.emit(ops.Cmp(x.handle, y.handle, predicate))
 
     compare.__doc__ = f"Whether `a` {predicate} `b`, as int1."
@@ -240,18 +240,37 @@ def propagates(mode: Any) -> bool:
 
 
 def minimum(s: Semantic, a: Any, b: Any, propagate_nan: bool = False) -> tensor:
-    x, y = arithmetic_operands(s, a, b)
+    x, y = convert.strong_operands(s, a, b, wide=True)
     return s.emit(ops.Min(x.handle, y.handle, propagate_nan))
 
 
 def maximum(s: Semantic, a: Any, b: Any, propagate_nan: bool = False) -> tensor:
-    x, y = arithmetic_operands(s, a, b)
+    x, y = convert.strong_operands(s, a, b, wide=True)
     return s.emit(ops.Max(x.handle, y.handle, propagate_nan))
+
+
+def smaller(s: Semantic, x: tensor, y: tensor) -> tensor:
+    """The minimum of two tensors of one type, in that type."""
+    return _extremum(s, ops.Min, x, y)
+
+
+def larger(s: Semantic, x: tensor, y: tensor) -> tensor:
+    """The maximum of two tensors of one type, in that type."""
+    return _extremum(s, ops.Max, x, y)
+
+
+def _extremum(s: Semantic, op: type[ops.Min | ops.Max], x: tensor, y: tensor) -> tensor:
+    if isinstance(x.dtype, Pointer):
+        raise IncompatibleTypeErrorImpl(x.type, y.type)
+    return s.emit(op(x.handle, y.handle, False))
 
 
 def clamp(s: Semantic, x: Any, low: Any, high: Any, propagate_nan: bool = False) -> tensor:
     """``min(max(x, low), high)``; only a NaN in `x` can propagate."""
-    value, lo, hi = convert.ternary_operands(s, x, low, high)
+    value, lo, hi = convert.strong_operands(s, x, low, high, wide=True)
+    if s.options.strict_triton and not value.dtype.is_floating():
+        message = f"Unexpected dtype {value.dtype}. Only floating point clamp is supported"
+        raise TypeError(message)
     raised = s.emit(ops.Max(value.handle, lo.handle, False))
     clamped = s.emit(ops.Min(raised.handle, hi.handle, False))
     if not propagate_nan or not value.dtype.is_floating():
@@ -300,21 +319,29 @@ def fma(s: Semantic, x: Any, y: Any, z: Any) -> tensor:
 
 def umulhi(s: Semantic, x: Any, y: Any) -> tensor:
     """High half of the unsigned product of the bit patterns."""
+    if s.options.strict_triton:
+        for value in (x, y):
+            check_dtype(to_tensor(s, value).dtype, ("int32", "int64", "uint32", "uint64"))
     a, b = arithmetic_operands(s, x, y)
     check_dtype(a.dtype, ("int32", "int64", "uint32", "uint64"))
     return s.emit(ops.MulHi(a.handle, b.handle))
 
 
 def fdiv(s: Semantic, x: Any, y: Any, ieee: bool, approx: bool = False) -> tensor:
-    """Float quotient; with `ieee` correctly rounded."""
+    """Float quotient in the common type; with `ieee`, and of floats below 32 bits, correctly
+    rounded.
+    """
     if approx and ieee:
         raise ValueError("approx and ieee_rounding cannot both be True")
-    a, b = arithmetic_operands(s, x, y, div_or_mod=True)
+    a, b = arithmetic_operands(s, x, y)
+    if s.options.strict_triton and convert.element_type(x)[0] != convert.element_type(y)[0]:
+        raise TypeError("both operands of fdiv must have the same floating scalar type")
     if not a.dtype.is_floating():
         raise TypeError("fdiv requires floating-point operands after type promotion")
     if approx and a.dtype is not FP32:
         raise TypeError("approx division requires float32 operands")
-    return s.emit(ops.Div(a.handle, b.handle, ieee))
+    narrow = a.dtype.primitive_bitwidth < 32
+    return s.emit(ops.Div(a.handle, b.handle, ieee or narrow))
 
 
 def div_rn(s: Semantic, x: Any, y: Any) -> tensor:

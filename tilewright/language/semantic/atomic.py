@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ir.core import Value
-from tilewright.ir.types import BF16, FP16, I1, I64, DType, Scalar, shape_of
+from tilewright.ir.types import BF16, FP16, I1, I64, DType, Pointer, Scalar, int_type, shape_of
 from tilewright.language.semantic import convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import to_tensor
@@ -24,6 +24,7 @@ from tilewright.language.values import tensor
 from tilewright.ops import atomic as ops
 
 SEMANTICS = ("acquire", "release", "acq_rel", "relaxed")
+BITWISE = ("and", "or", "xor")
 SCOPES = ("gpu", "cta", "sys")
 
 
@@ -49,8 +50,6 @@ def _check_element(kind: str, element: Scalar) -> None:
         raise ValueError(f"{name} does not support {element}")
     if bits < 16 or (element.is_int() and bits == 16):
         raise ValueError(f"{name} does not support {element}")
-    if element.is_floating() and kind in ("and", "or", "xor"):
-        raise TypeError(f"{name} not supported for dtype {element}")
 
 
 def atomic_rmw(
@@ -61,6 +60,8 @@ def atomic_rmw(
     check_writable(pointer)
     order = memory_order(sem), memory_scope(scope)
     _check_element(kind, element)
+    if element.is_floating() and kind in BITWISE:
+        return _on_bits(s, kind, pointer, value, element, (mask, sem, scope))
     lanes = optional_tensor(s, mask)
     check_mask(lanes)
     operand = to_tensor(s, value)
@@ -69,6 +70,16 @@ def atomic_rmw(
     lanes = None if lanes is None else to_pointer_shape(s, pointer, lanes)
     handle = None if lanes is None else lanes.handle
     return s.emit(ops.AtomicRMW(pointer.handle, operand.handle, handle, kind, *order))
+
+
+def _on_bits(
+    s: Semantic, kind: str, pointer: tensor, value: Any, element: Scalar, rest: tuple[Any, Any, Any]
+) -> tensor:
+    """A bitwise operation on the bits of floats."""
+    bits = int_type(element.primitive_bitwidth, False)
+    words = convert.bitcast(s, pointer, Pointer(bits))
+    operand = convert.bitcast(s, convert.cast(s, to_tensor(s, value), element), bits)
+    return convert.bitcast(s, atomic_rmw(s, kind, words, operand, *rest), element)
 
 
 def atomic_cas(

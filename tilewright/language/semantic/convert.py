@@ -194,7 +194,7 @@ def computation_type(
             a = b = strong
     if a is FP64 or b is FP64:
         return FP64
-    if div_or_mod and (a.is_floating() or b.is_floating()):
+    if div_or_mod and any(x is FP16 or x is BF16 for x in (a, b)):
         return FP32
     if a is FP32 or b is FP32:
         return FP32
@@ -262,6 +262,37 @@ def arithmetic_operands(
         raise IncompatibleTypeErrorImpl(_shown(a, a_type), _shown(b, b_type))
     dtype = computation_type(a_type, a_weak, b_type, b_weak, div_or_mod)
     return joined_operands(s, a, b, dtype)
+
+
+def strong_operands(s: Semantic, *operands: Any, wide: bool = False) -> tuple[tensor, ...]:
+    """Operands of comparisons, `minimum`, `maximum` and `clamp`: a number counts as a value of its
+    own type. So an fp16 value is compared with 0.1 in fp32, and int8 with 300 in int32.
+
+    With `wide`, bfloat16 becomes fp32. Beyond Triton, an integer takes the type of an fp8 value,
+    with which it does not mix otherwise.
+    """
+    types: list[DType] = []
+    numbers: list[DType] = []
+    for value in operands:
+        element, is_number = element_type(value)
+        if isinstance(element, Pointer):
+            raise IncompatibleTypeErrorImpl(*(_shown(v, element_type(v)[0]) for v in operands[:2]))
+        if is_number:
+            numbers.append(element)
+        else:
+            types.append(FP32 if wide and element is BF16 else element)
+    if not s.options.strict_triton and any(t.is_fp8() for t in types):
+        numbers = [t for t in numbers if t.is_floating()]
+    dtype = _together(types + numbers)
+    assert dtype is not None
+    tensors = [cast(s, v, dtype) if isinstance(v, tensor) else v for v in operands]
+    shape: tuple[int, ...] = ()
+    for v in tensors:
+        shape = common_shape(shape, shape_of(v.type)) if isinstance(v, tensor) else shape
+    return tuple(
+        extend_to(s, v, shape) if isinstance(v, tensor) else number_as(s, v, dtype, shape)
+        for v in tensors
+    )
 
 
 def joined_operands(s: Semantic, a: Any, b: Any, dtype: DType) -> tuple[tensor, tensor]:
@@ -423,7 +454,7 @@ def bitcast(s: Semantic, x: tensor, to: Scalar) -> tensor:
 
 
 def _rounding(source: Scalar, to: Scalar, mode: str | None) -> str:
-    """The rounding of a cast.
+    """The rounding of a cast between different types.
 
     Raises:
         ValueError: a mode is given for a cast that does not round, or is unknown.
@@ -454,7 +485,7 @@ def cast(s: Semantic, x: tensor, to: Scalar, rounding: str | None = None) -> ten
         ValueError: the pair of types has no conversion, or `rounding` does not fit.
     """
     source = x.dtype
-    if rounding is None and (source is to or source == to):
+    if source is to or source == to:
         return x
     mode = _rounding(source, to, rounding)
     check_fp8(s, to)

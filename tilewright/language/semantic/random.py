@@ -61,7 +61,8 @@ def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple
 
 
 def _word(s: Semantic, x: tensor) -> tensor:
-    if x.dtype.primitive_bitwidth not in CONSTANTS or not x.dtype.is_int():
+    """The bits of a counter, which in Triton may be a float of 32 bits."""
+    if x.dtype.primitive_bitwidth not in CONSTANTS or not (x.dtype.is_int() or x.dtype is FP32):
         raise ValueError(f"philox takes counters of 32 or 64 bits, not {x.dtype}")
     return convert.bitcast(s, x, int_type(x.dtype.primitive_bitwidth, False))
 
@@ -84,7 +85,8 @@ def randint4x(s: Semantic, seed: Any, offset: Any, rounds: Any) -> tuple:
     """Four uint32 tiles; the counter is the offset, extended by zeros."""
     offset = to_tensor(s, offset)
     element = offset.dtype
-    static_assert(element.is_int(), "offset must be an integer")
+    whole = element.is_int() or element.primitive_bitwidth <= 32
+    static_assert(whole, "offset must be an integer, or a float of at most 32 bits")
     c0 = cast(s, offset, U32)
     zero = constant(s, 0, U32, shape_of(offset.type))
     c1 = zero

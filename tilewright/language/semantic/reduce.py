@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.base.codes import coded
 from tilewright.ir.core import Region
-from tilewright.ir.types import FP32, FP64, I32, U32, DType, Scalar, shape_of
+from tilewright.ir.types import BF16, FP32, I32, U32, DType, Scalar, shape_of
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
@@ -146,11 +146,21 @@ def reduce_or(s: Semantic, x: tensor, axis: Any, keep_dims: Any) -> tensor:
 
 
 def cumsum(s: Semantic, x: tensor, axis: Any, reverse: Any, dtype: Any) -> tensor:
-    return scan(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.add), reverse)[0]
+    """`tl.cumsum`: accumulated as in `tl.sum`, but bfloat16 in fp32."""
+    element = _for_sum(s, _bf16_as_fp32(s, x), dtype)
+    return scan(s, [element], axis, pairwise(s, arith.add), reverse)[0]
 
 
 def cumprod(s: Semantic, x: tensor, axis: Any, reverse: Any, dtype: Any) -> tensor:
-    return scan(s, [_for_sum(s, x, dtype)], axis, pairwise(s, arith.mul), reverse)[0]
+    """`tl.cumprod`: in the type of `x`, so that narrow integers wrap, but bfloat16 in fp32."""
+    element = _bf16_as_fp32(s, x)
+    if plain(dtype) is not None:
+        element = convert.cast(s, element, convert.as_dtype(dtype))
+    return scan(s, [element], axis, pairwise(s, arith.mul), reverse)[0]
+
+
+def _bf16_as_fp32(s: Semantic, x: tensor) -> tensor:
+    return convert.cast(s, x, FP32) if x.dtype is BF16 else x
 
 
 def widened(s: Semantic, x: tensor) -> tensor:
@@ -193,14 +203,16 @@ def extremum_with_index(
         value = arith.where(s, first, value1, value2)
         return [value, arith.where(s, first, index1, index2)]
 
-    return reduce(s, [x, index], where, combine, plain(keep_dims))
+    return reduce(s, [_bf16_as_fp32(s, x), index], where, combine, plain(keep_dims))
 
 
 def softmax(s: Semantic, x: tensor, dim: Any, ieee: Any) -> tensor:
-    """exp(x - max) / sum(exp(x - max)) along `dim`, the first axis by default."""
-    if x.dtype not in (FP32, FP64):
+    """exp(x - max) / sum(exp(x - max)) along `dim`, the first axis by default; in fp32 for
+    narrower floats.
+    """
+    if not x.dtype.is_floating():
         arith.check_dtype(x.dtype, ("fp32", "fp64"))
     axis = 0 if plain(dim) is None else plain(dim)
-    top = extremum(s, x, axis, True, arith.maximum)
+    top = extremum(s, x, axis, True, arith.larger)
     powers = arith.unary_math(s, arith.Exp, arith.sub(s, x, top))
     return arith.fdiv(s, powers, total(s, powers, axis, True, None), bool(plain(ieee)))

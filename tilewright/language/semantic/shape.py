@@ -81,7 +81,7 @@ def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
     number = plain(value)
     if not isinstance(number, bool | int | float):
         raise TypeError(f"cannot convert {number} of type {type(number)} to tensor")
-    if element.is_int() and isinstance(number, float) and number != 0.0:
+    if element.is_int() and not element.is_bool() and isinstance(number, float) and number != 0.0:
         raise TypeError(f"a tensor of {element} can't be filled with the float {number}")
     return constant(s, number, element, sizes)
 
@@ -197,8 +197,11 @@ def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
     assert others if not s.options.strict_triton else first == second, (
         f"tl.cat requires tensors of the same shape, got {list(first)} and {list(second)}"
     )
+    b = _with_signedness_of(s, b, a)
     if a.dtype != b.dtype:
         if not isinstance(a.dtype, DType) or not isinstance(b.dtype, DType):
+            raise IncompatibleTypeErrorImpl(a.type, b.type)
+        if s.options.strict_triton:
             raise IncompatibleTypeErrorImpl(a.type, b.type)
         common = convert.computation_type(a.dtype, False, b.dtype, False)
         a, b = convert.cast(s, a, common), convert.cast(s, b, common)
@@ -209,6 +212,7 @@ def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
 def join(s: Semantic, a: Any, b: Any) -> tensor:
     """The two side by side along a new last axis of length 2."""
     x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
+    y = _with_signedness_of(s, y, x)
     if x.dtype != y.dtype:
         raise coded(
             "unlike-types",
@@ -219,6 +223,13 @@ def join(s: Semantic, a: Any, b: Any) -> tensor:
         return s.emit(ops.Join(x.handle, y.handle))
     pair = join(s, convert.splat(s, x, (1,)), convert.splat(s, y, (1,)))
     return reshape(s, pair, (2,))
+
+
+def _with_signedness_of(s: Semantic, x: tensor, other: tensor) -> tensor:
+    """The tensor, of integers as wide as those of another, with their signedness."""
+    one, two = x.dtype, other.dtype
+    both = one.is_int() and two.is_int() and one.primitive_bitwidth == two.primitive_bitwidth
+    return convert.bitcast(s, x, two) if both else x
 
 
 def split(s: Semantic, x: tensor) -> tuple:
@@ -241,7 +252,8 @@ def interleave(s: Semantic, a: Any, b: Any) -> tensor:
 def flip(s: Semantic, x: tensor, dim: Any) -> tensor:
     """Reversed along `dim`, the last axis by default."""
     rank = len(shape_of(x.type))
-    axis = rank - 1 if plain(dim) is None else compile_time_int(dim, "flip: dim")
+    by_default = plain(dim) is None and not s.options.strict_triton
+    axis = rank - 1 if by_default else compile_time_int(dim, "flip: dim")
     static_assert(-rank <= axis < rank, "flip: dim must be None or in [-rank, rank)")
     return s.emit(ops.Flip(x.handle, axis % rank))
 

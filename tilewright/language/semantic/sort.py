@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright.base.codes import coded
 from tilewright.ir.core import Region
-from tilewright.ir.types import FP16, I1, I8, I32, U32, DType, int_type, shape_of
+from tilewright.ir.types import FP16, I1, I8, I32, DType, int_type, shape_of
 from tilewright.language.semantic import arith, convert, reduce, shape
 from tilewright.language.semantic.context import Semantic, static_assert
 from tilewright.language.semantic.convert import compile_time_int, to_tensor
@@ -111,15 +111,17 @@ def _better_half(s: Semantic, pairs: tensor, falling: bool) -> tensor:
     axis = len(shape_of(pairs.type)) - 2
     second = arith.ne(s, shape.index_along(s, shape_of(pairs.type), axis), 0)
     turned = arith.where(s, second, shape.flip(s, pairs, axis + 1), pairs)
-    better = reduce.pairwise(s, arith.maximum if falling else arith.minimum)
+    better = reduce.pairwise(s, arith.larger if falling else arith.smaller)
     return reduce.reduce(s, [turned], axis, better)[0]
 
 
 def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
     """How often 0, 1, … num_bins - 1 occur where the mask is true."""
     assert len(shape_of(x.type)) == 1, "histogram only supports 1D input"
-    if x.dtype not in (I32, U32):
-        raise ValueError(f"histogram only supports 32-bit integer input, but got {x.dtype}")
+    if not x.dtype.is_int():
+        raise ValueError(f"histogram only supports integer input, but got {x.dtype}")
+    if x.dtype.is_bool():
+        x = convert.cast(s, x, I32)
     bins = plain(num_bins)
     shape.check_shape(s, (bins,))
     counted = None
