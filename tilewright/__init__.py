@@ -29,6 +29,7 @@ from tilewright.language.core import must_use_result
 from tilewright.runtime._allocation import set_allocator
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import Autotuner, Config, Heuristics, autotune, heuristics
+from tilewright.runtime.gradients import grad, jvp, vjp
 from tilewright.runtime.jit import (
     JITFunction,
     KernelInterface,
@@ -64,9 +65,11 @@ __all__ = [
     "compiler",
     "constexpr_function",
     "errors",
+    "grad",
     "heuristics",
     "install_as_triton",
     "jit",
+    "jvp",
     "knobs",
     "language",
     "must_use_result",
@@ -75,4 +78,5 @@ __all__ = [
     "runtime",
     "set_allocator",
     "testing",
+    "vjp",
 ]

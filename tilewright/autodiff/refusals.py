@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.distinct import Verdict
 from tilewright.autodiff.registry import refusal
 from tilewright.ir.core import Op
 from tilewright.ir.types import Type, element_of, is_float, text_of
@@ -62,4 +63,25 @@ def unknown_carried(loop: For, index: int) -> Exception:
         "each iteration, and intermediate values are not kept",
         "help: a carried value has a gradient where the loop only adds to it, something that does "
         "not depend on it",
+    )
+
+
+def stored_twice(array: Array, verdict: Verdict) -> Exception:
+    """The error of a result whose elements may be stored more than once."""
+    return refusal(
+        verdict.at,
+        f"the gradient of {array.name} is used once for each store of an element, and it is not "
+        f"known that each element is stored once: {verdict.reason}",
+        "help: store each element by one program, once",
+    )
+
+
+def not_deterministic(array: Array, verdict: Verdict) -> Exception:
+    """The error of gradients that are added up in any order, though deterministic ones are
+    required."""
+    return refusal(
+        verdict.at,
+        f"the gradient of {array.name} would be added up atomically, in any order: "
+        f"{verdict.reason}",
+        "help: leave out deterministic=True to allow it",
     )

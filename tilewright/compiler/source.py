@@ -204,8 +204,24 @@ class IRSource:
                 f"{self.path}: compiling starts from a kernel or from tile IR "
                 f"({', '.join('*' + e for e in IR_EXTENSIONS)}), not from {self.path.suffix!r}"
             )
+        self._take(self.path.read_text("utf-8"))
+
+    @classmethod
+    def of_text(cls, text: str, arg_names: Sequence[str] = ()) -> IRSource:
+        """A source that is no file, such as a derived kernel.
+
+        Args:
+            arg_names: names of the kernel's arguments, which the text does not have.
+        """
+        made = object.__new__(cls)
+        made.path = Path("<text>.ttir")
+        made._take(text, arg_names)
+        return made
+
+    def _take(self, text: str, arg_names: Sequence[str] = ()) -> None:
         self.ext = self.path.suffix[1:]
-        self.text = self.path.read_text("utf-8")
+        self.text = text
+        self._arg_names = list(arg_names)
         entry = self._parse().entry
         self.name = entry.name
         self.signature = {
@@ -218,6 +234,8 @@ class IRSource:
     def _parse(self) -> Module:
         module = parser.parse_module(self.text, str(self.path))
         verify.verify_module(module)
+        if self._arg_names:
+            module.entry.arg_names = list(self._arg_names)
         return module
 
     def hash(self) -> str:

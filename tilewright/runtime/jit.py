@@ -310,7 +310,7 @@ class JITFunction(SourceFunction, NativeInterface):
         key = Key(*variant[0])
         device = self.device_of(key.devices, values)
         source = ASTSource(self, *self._types(key, values))
-        options = self._options(cache.backend, source, given)
+        options = self.options_of(cache.backend, source, given)
         record = Variant(source, cache.target, options, variant, device, warmup)
         before, after = knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook
         if before is not None and before(**told(record)):
@@ -369,7 +369,7 @@ class JITFunction(SourceFunction, NativeInterface):
             attrs.setdefault(path, []).append(["tw.alias", alias])
         return signature, constants, attrs
 
-    def _options(self, target: Target, source: ASTSource, given: Mapping[str, Any]) -> Any:
+    def options_of(self, target: Target, source: ASTSource, given: Mapping[str, Any]) -> Any:
         """The target's options, from keywords of the call and from parameters of the same names."""
         for name in DEPRECATED_OPTIONS:
             assert name not in given, f"{name} option is deprecated; the current one is used"

@@ -1,0 +1,269 @@
+"""`grad` and `jvp`: launches on the CPU and in the interpreter, compared with torch."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.runtime.jit import InterpretedFunction
+
+torch = pytest.importorskip("torch")
+
+
+def gelu(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, 0.5 * x * (1 + tl.erf(x * 0.7071067811865476)), mask=at < n)
+
+
+def softmax(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, 0))
+    tl.store(y_ptr + row * stride + at, e / tl.sum(e, 0), mask=at < n)
+
+
+def scaled_rows(x_ptr, w_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n)
+    w = tl.load(w_ptr + at, mask=at < n)
+    tl.store(y_ptr + row * stride + at, x * w, mask=at < n)
+
+
+def square_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    tl.store(x_ptr + at, x * x, mask=at < n)
+
+
+def shifted(x_ptr, y_ptr, n, step, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * step + tl.arange(0, BLOCK)
+    tl.store(y_ptr + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.load(x_ptr + at) * 2)
+
+
+def swish(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(y_ptr + at, (x * tl.sigmoid(x)).to(y_ptr.dtype.element_ty), mask=at < n)
+
+
+KINDS = pytest.mark.parametrize("jit", [tw.jit, InterpretedFunction], ids=["cpu", "interpreter"])
+
+
+@KINDS
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gelu_as_torch(jit: Any, dtype: str) -> None:
+    kind = getattr(torch, dtype)
+    x = torch.randn(1000, dtype=kind, requires_grad=True)
+    y, dy, dx = torch.empty_like(x), torch.randn_like(x), torch.full_like(x, torch.nan)
+    kernel = jit(gelu)
+    grid = (8,)
+    kernel[grid](x.detach(), y.detach(), 1000, BLOCK=128)
+    bwd = tw.grad(kernel)
+    bwd[grid](x.detach(), y.detach(), 1000, BLOCK=128, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    expected = torch.autograd.grad(torch.nn.functional.gelu(x.double()), x, dy.double())[0]
+    tolerance = {"float32": 1e-6, "float64": 1e-13}[dtype]
+    torch.testing.assert_close(dx, expected.to(kind), rtol=tolerance, atol=tolerance)
+    assert "x_ptr: stored" in bwd.explain()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("gradients", [None, torch.float32])
+def test_narrow_types(dtype: Any, gradients: Any) -> None:
+    """Computed in fp32 and rounded once; into an array of fp32 not at all."""
+    x = torch.randn(100, dtype=dtype)
+    dy, dx = torch.randn(100, dtype=dtype), torch.empty(100, dtype=gradients or dtype)
+    bwd = tw.grad(tw.jit(swish))
+    bwd[(7,)](x, torch.empty_like(x), 100, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    leaf = x.float().requires_grad_()
+    (expected,) = torch.autograd.grad(torch.nn.functional.silu(leaf), leaf, dy.float())
+    tolerance = 1e-5 if gradients else 1e-2
+    torch.testing.assert_close(dx.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+@KINDS
+def test_softmax_as_torch(jit: Any) -> None:
+    x = torch.randn(7, 100, dtype=torch.float64, requires_grad=True)
+    y = torch.softmax(x, 1)
+    dy, dx = torch.randn_like(x), torch.empty_like(x)
+    bwd = tw.grad(jit(softmax), wrt=("x_ptr",), outputs=("y_ptr",), deterministic=True)
+    args = x.detach(), y.detach(), 100, 100
+    bwd[(7,)](*args, BLOCK=128, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    torch.testing.assert_close(dx, torch.autograd.grad(y, x, dy)[0])
+
+
+def test_shared_weights_are_added_up() -> None:
+    x, w = torch.randn(5, 60), torch.randn(60)
+    y, dy = torch.empty(5, 60), torch.randn(5, 60)
+    dx, dw = torch.full((5, 60), torch.nan), torch.full((60,), torch.nan)
+    bwd = tw.grad(tw.jit(scaled_rows))
+    args = x, w, y, 60, 60
+    bwd[(5,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
+    torch.testing.assert_close(dx, dy * w)
+    torch.testing.assert_close(dw, (dy * x).sum(0))
+    assert "w_ptr: added atomically: several programs" in bwd.explain()
+    bwd[(5,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw}, accumulate=True)
+    torch.testing.assert_close(dw, 2 * (dy * x).sum(0))
+
+
+def test_the_proof_is_of_the_launch() -> None:
+    """The same kernel with other numbers: programs that have elements in common, and not."""
+    x, y, dy = torch.randn(64), torch.empty(64), torch.randn(64)
+    bwd = tw.grad(tw.jit(shifted))
+    for step in (16, 8):
+        dx = torch.full((64,), torch.nan)
+        bwd[(4,)](x, y, 64, step, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+        expected = torch.zeros(64)
+        for program in range(4):
+            expected[program * step :][:16] += 2 * dy[program * 16 :][:16]
+        torch.testing.assert_close(dx, expected)
+    assert "x_ptr: stored" in bwd.explain()
+    assert "x_ptr: added atomically" in bwd.explain()
+
+
+def test_a_known_launch_derives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, dy, dx = (torch.randn(64) for _ in range(4))
+    bwd = tw.grad(tw.jit(gelu))
+    further = {"grads": {"y_ptr": dy}, "into": {"x_ptr": dx}}
+    bwd[(4,)](x, y, 64, BLOCK=16, **further)
+    bwd[(4,)](x, y, 64, BLOCK=16, **further)
+    assert len(bwd.kernels) == 1
+    bwd[(4,)](x, y, 63, BLOCK=16, **further)
+    assert len(bwd.kernels) == 2
+
+
+@KINDS
+def test_tangents(jit: Any) -> None:
+    x, t = torch.randn(100, dtype=torch.float64), torch.randn(100, dtype=torch.float64)
+    y, ty = torch.zeros_like(x), torch.zeros_like(x)
+    tw.jvp(jit(gelu))[(7,)](x, y, 100, BLOCK=16, tangents={"x_ptr": t}, into={"y_ptr": ty})
+    leaf = x.clone().requires_grad_()
+    expected = torch.nn.functional.gelu(leaf)
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
+    torch.testing.assert_close(y, expected.detach())
+    torch.testing.assert_close(ty, slope * t)
+
+
+def test_tangents_in_place() -> None:
+    x = torch.randn(32, dtype=torch.float64)
+    t, before = torch.randn_like(x), x.clone()
+    expected = 2 * before * t
+    both = tw.jvp(tw.jit(square_in_place))
+    both[(2,)](x, 32, BLOCK=16, tangents={"x_ptr": t}, into={"x_ptr": t})
+    torch.testing.assert_close(x, before * before)
+    torch.testing.assert_close(t, expected)
+
+
+def test_numpy_arrays() -> None:
+    x = np.linspace(-1, 1, 50)
+    y, dx = np.zeros(50), np.full(50, np.nan)
+    tw.grad(tw.jit(gelu))[(4,)](
+        x, y, 50, BLOCK=16, grads={"y_ptr": np.ones(50)}, into={"x_ptr": dx}
+    )
+    step = 1e-6
+    erf = np.vectorize(math.erf)
+    slope = [0.5 * (x + s) * (1 + erf((x + s) / np.sqrt(2))) for s in (step, -step)]
+    np.testing.assert_allclose(dx, (slope[0] - slope[1]) / (2 * step), atol=1e-8)
+
+
+# -- what is rejected -----------------------------------------------------------------------------
+
+
+def given() -> dict[str, Any]:
+    return {
+        "x": torch.randn(64),
+        "y": torch.empty(64),
+        "dy": torch.randn(64),
+        "dx": torch.empty(64),
+    }
+
+
+def run(kernel: Any, arrays: dict[str, Any], **options: Any) -> None:
+    bwd = tw.grad(kernel, **options)
+    bwd[(4,)](
+        arrays["x"], arrays["y"], 64, BLOCK=16,
+        grads={"y_ptr": arrays["dy"]}, into={"x_ptr": arrays["dx"]},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["dx", "dy"])
+def test_a_derivative_of_another_layout_is_an_error(name: str) -> None:
+    arrays = given()
+    arrays[name] = torch.empty(65)
+    with pytest.raises(ValueError, match=r"has shape \(65,\) and strides \(1,\)"):
+        run(tw.jit(gelu), arrays)
+    arrays[name] = torch.empty(128)[::2]
+    with pytest.raises(ValueError, match=r"strides \(2,\).*strides \(1,\)"):
+        run(tw.jit(gelu), arrays)
+
+
+def test_a_derivative_of_integers_is_an_error() -> None:
+    arrays = given() | {"dx": torch.empty(64, dtype=torch.int32)}
+    with pytest.raises(TypeError, match="the derivative of x_ptr has elements of int32"):
+        run(tw.jit(gelu), arrays)
+
+
+@pytest.mark.parametrize(("name", "other"), [("dx", "x"), ("dx", "dy"), ("dx", "y"), ("y", "x")])
+def test_shared_memory_is_an_error(name: str, other: str) -> None:
+    arrays = given()
+    arrays[name] = arrays[other]
+    with pytest.raises(ValueError, match="shares memory with"):
+        run(tw.jit(gelu), arrays)
+
+
+def test_views_of_one_storage_that_are_apart_are_fine() -> None:
+    whole = torch.randn(128)
+    arrays = given() | {"x": whole[:64], "dx": whole[64:]}
+    run(tw.jit(gelu), arrays)
+    x = arrays["x"].clone().requires_grad_()
+    expected = torch.autograd.grad(torch.nn.functional.gelu(x), x, arrays["dy"])[0]
+    torch.testing.assert_close(arrays["dx"], expected)
+
+
+def test_narrow_gradients_that_are_added_up_are_an_error() -> None:
+    x, y = torch.randn(5, 60, dtype=torch.float16), torch.empty(5, 60, dtype=torch.float16)
+    w = torch.randn(60, dtype=torch.float16)
+    with pytest.raises(TypeError, match="the gradient of w_ptr is added up by several programs"):
+        tw.grad(tw.jit(scaled_rows))[(5,)](
+            x, w, y, 60, 60, BLOCK=64, grads={"y_ptr": y.clone()}, into={"w_ptr": w.clone()}
+        )
+
+
+def test_a_result_that_is_stored_twice_is_an_error() -> None:
+    x, y = torch.randn(5, 60), torch.empty(60)
+    with pytest.raises(tw.CompilationError, match="it is not known that each element is stored"):
+        tw.grad(tw.jit(softmax))[(5,)](
+            x, y, 60, 0, BLOCK=64,
+            grads={"y_ptr": torch.ones(60)}, into={"x_ptr": torch.empty(5, 60)},
+        )  # fmt: skip
+
+
+def test_deterministic_rejects_atomics() -> None:
+    x, w, y = torch.randn(5, 60), torch.randn(60), torch.empty(5, 60)
+    bwd = tw.grad(tw.jit(scaled_rows), deterministic=True)
+    with pytest.raises(tw.CompilationError, match="would be added up atomically") as info:
+        bwd[(5,)](
+            x, w, y, 60, 60, BLOCK=64,
+            grads={"y_ptr": torch.ones(5, 60)}, into={"w_ptr": torch.empty(60)},
+        )  # fmt: skip
+    assert "w = tl.load(w_ptr + at, mask=at < n)" in str(info.value)
+
+
+def test_names_and_kernels_are_checked() -> None:
+    kernel = tw.jit(gelu)
+    with pytest.raises(ValueError, match="gelu has no parameter 'z'"):
+        tw.grad(kernel, wrt=("z",))
+    with pytest.raises(TypeError, match="is no kernel"):
+        tw.grad(gelu)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="'y_ptr', which is not one of"):
+        tw.grad(kernel, wrt=("x_ptr",))[(1,)](
+            torch.ones(4), torch.ones(4), 4, BLOCK=4, grads={}, into={"y_ptr": torch.ones(4)}
+        )
+    assert "nothing has been derived yet" in tw.grad(kernel).explain()

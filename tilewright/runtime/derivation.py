@@ -1,0 +1,274 @@
+"""Derivation of a kernel for a launch: tile IR, proofs, compilation.
+
+Imported by the first derivation of a process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import Array, arrays_of
+from tilewright.autodiff.derived import Derived
+from tilewright.autodiff.distinct import Verdict, distinct
+from tilewright.autodiff.forward import forward_mode
+from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.autodiff.refusals import not_deterministic, stored_twice
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.base.located import line_of
+from tilewright.compiler.build import context_for
+from tilewright.compiler.driver import compile_source
+from tilewright.compiler.pipeline import STEPS
+from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
+from tilewright.ir.core import Module
+from tilewright.ir.passes import run
+from tilewright.ir.printer import print_module
+from tilewright.ir.types import DType, is_int, scalar_type
+from tilewright.runtime.gradients import Launch, Plan, Request
+from tilewright.runtime.jit import JITFunction, is_tensor_type
+from tilewright.runtime.launch import at_path
+from tilewright.runtime.specialize import Key
+from tilewright.runtime.tensors import read
+
+SMALL = 32  # bits; narrower floats are not added up atomically
+
+
+def derive(request: Request, launch: Launch) -> Plan:
+    """Derive and compile the kernel for a launch.
+
+    Raises:
+        the errors of a launch of a derivative, see `Gradient.run`.
+    """
+    kernel = request.kernel
+    source, _, given = kernel.bound(*launch.args, **launch.kwargs)
+    key = Key(*launch.key)
+    device = kernel.device_of(key.devices, launch.values)
+    cache = kernel.device_caches[device]
+    options = kernel.options_of(cache.backend, source, given)
+    module = source.make_ir(cache.backend.frontend_options(options))
+    run(module, STEPS, context_for(cache.backend, options))
+    paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
+    types = _element_types(request, launch)
+    proofs = _Proofs(module, request, launch, paths)
+    derived = _derived(module, request, types, proofs)
+    more = _positions(request)
+    all_paths = [
+        paths[i] if role.kind == "argument" else (more[role.kind, role.name],)
+        for i, role in enumerate(derived.roles)
+    ]
+    _declare_facts(derived.module, all_paths, key, len(kernel.params))
+    text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
+    compiled = compile_source(text, cache.target, options)
+    compiled.device = device
+    return Plan(
+        compiled, tuple(all_paths), proofs.covered(derived), bool(key.aliases), proofs.text()
+    )
+
+
+def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:
+    """Where a launch's arguments are that are integers at run time."""
+    source, _, _ = kernel.bound(*launch.args, **launch.kwargs)
+    return tuple(
+        path
+        for path, type in runtime_arguments(list(source.signature.values()))
+        if not is_tensor_type(type) and not scalar_type(type).is_floating()
+    )
+
+
+def _positions(request: Request) -> dict[tuple[str, str], int]:
+    """Where the further arrays are among the arguments, by kind and name."""
+    kinds = ("tangent", "tangent") if request.mode == "forward" else ("gradient", "cotangent")
+    pairs = [(kinds[0], name) for name in request.wrt]
+    pairs += [(kinds[1], name) for name in request.outputs]
+    first = len(request.kernel.params)
+    return {pair: first + i for i, pair in enumerate(pairs)}
+
+
+def _element_types(request: Request, launch: Launch) -> dict[str, DType]:
+    """The element types of the further arrays, by the array that each belongs to."""
+    found: dict[str, DType] = {}
+    for (_, name), position in _positions(request).items():
+        type = Key(*launch.key).specs[position][0]
+        if not is_tensor_type(type):
+            raise TypeError(
+                f"the derivative of {name} is {launch.values[position]!r}, not an array"
+            )
+        element = scalar_type(type.lstrip("*k"))
+        if not element.is_floating():
+            raise TypeError(f"the derivative of {name} has elements of {element}, not floats")
+        found[name] = element
+    return found
+
+
+def _derived(
+    module: Module, request: Request, types: Mapping[str, DType], proofs: _Proofs
+) -> Derived:
+    if request.mode == "forward":
+        for name, element in types.items():
+            own = next(a for a in proofs.arrays if a.name == name).element
+            if element != own:
+                raise TypeError(
+                    f"the tangents of {name} have elements of {element}; they must be {own}"
+                )
+        return forward_mode(module, request.wrt, (*request.outputs, *request.in_place), request.aux)
+    derived = reverse_mode(
+        module, request.wrt, request.outputs, request.aux,
+        atomic=proofs.atomic, accumulate=request.accumulate, types=types,
+    )  # fmt: skip
+    proofs.require(derived, types)
+    return derived
+
+
+class _Proofs:
+    """What is proven of the arrays of a launch in reverse mode.
+
+    Attributes:
+        arrays: those of the kernel.
+        atomic: the inputs of which elements may be loaded more than once.
+    """
+
+    def __init__(
+        self, module: Module, request: Request, launch: Launch, paths: Sequence[ArgPath]
+    ) -> None:
+        fn = module.entry
+        self.request = request
+        self.arrays: list[Array] = list(arrays_of(fn).values())
+        self.loads: dict[str, Verdict] = {}
+        self.stores: dict[str, Verdict] = {}
+        if request.mode == "reverse":
+            scalars = {
+                arg: int(at_path(launch.slots, path))
+                for arg, path in zip(fn.args, paths, strict=True)
+                if is_int(arg.type)
+            }
+            finder = BlockFinder()
+            for array in self.arrays:
+                if array.name in request.wrt:
+                    self.loads[array.name] = _verdict(fn, array.loads, scalars, launch, finder)
+                elif array.name in request.outputs:
+                    self.stores[array.name] = _verdict(fn, array.stores, scalars, launch, finder)
+        self.atomic = [name for name, verdict in self.loads.items() if not verdict.distinct]
+
+    def require(self, derived: Derived, types: Mapping[str, DType]) -> None:
+        """Raise if gradients cannot be computed as they are."""
+        reached = set(derived.reached)
+        for array in self.arrays:
+            stores, loads = self.stores.get(array.name), self.loads.get(array.name)
+            if stores is not None and not stores.distinct:
+                raise stored_twice(array, stores)
+            if loads is None or loads.distinct or not reached.intersection(array.loads):
+                continue
+            if self.request.deterministic:
+                raise not_deterministic(array, loads)
+            if types[array.name].primitive_bitwidth < SMALL:
+                raise TypeError(
+                    f"the gradient of {array.name} is added up by several programs; pass an array "
+                    f"of fp32 for it, not of {types[array.name]}"
+                )
+
+    def covered(self, derived: Derived) -> dict[str, int | None]:
+        """See `Plan.covered`."""
+        reached = set(derived.reached)
+        return {
+            array.name: self.loads[array.name].elements
+            if self.loads[array.name].distinct and reached.issuperset(array.loads)
+            else None
+            for array in self.arrays
+            if array.name in self.loads
+        }
+
+    def text(self) -> str:
+        """What was decided, a line for each array."""
+        lines: list[str] = []
+        for array in self.arrays:
+            verdict = self.loads.get(array.name)
+            if verdict is not None:
+                how = "stored" if verdict.distinct else f"added atomically: {verdict.reason}"
+                lines.append(f"  {array.name}: {how} ({_lines(array.loads)})")
+            elif array.name in self.stores:
+                lines.append(f"  {array.name}: its gradient is loaded ({_lines(array.stores)})")
+        return "\n".join(lines)
+
+
+def _lines(ops: Iterable[Any]) -> str:
+    found = sorted({line_of(op.loc) for op in ops})
+    return f"line{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"
+
+
+def _verdict(
+    fn: Any,
+    accesses: Sequence[Any],
+    scalars: Mapping[Any, int],
+    launch: Launch,
+    finder: BlockFinder,
+) -> Verdict:
+    try:
+        points = Points(scalars, launch.grid)
+    except UnknownNumber as error:
+        return Verdict(False, str(error), accesses[0] if accesses else None)
+    return distinct(fn, accesses, points, finder)
+
+
+def _declare_facts(module: Module, paths: Sequence[ArgPath], key: Key, first: int) -> None:
+    """Record alignment and alias classes of the further arrays, as the launch has them."""
+    fn = module.entry
+    pointers = [i for i, attrs in enumerate(fn.arg_attrs) if "alias" in attrs]
+    for i, path in enumerate(paths):
+        if path[0] >= first:
+            fn.arg_attrs[i] = {} if key.aliases else {"alias": len(pointers) + i}
+            if key.specs[path[0]][1] == "D":
+                fn.arg_attrs[i]["divisibility"] = 16
+        elif key.aliases:
+            fn.arg_attrs[i].pop("alias", None)
+
+
+def require_apart(
+    kernel: JITFunction, named: Mapping[str, Any], of_wrt: Mapping[str, Any],
+    of_outputs: Mapping[str, Any], mode: str,
+) -> None:  # fmt: skip
+    """Raise ValueError if an array that a derivative writes shares bytes with another one."""
+    written = of_wrt if mode == "reverse" else of_outputs
+    others = {name: value for name, value in named.items() if hasattr(value, "shape")}
+    read_only = of_outputs if mode == "reverse" else of_wrt
+    others |= {f"derivative of {name}": value for name, value in read_only.items()}
+    found = [(f"derivative of {name}", value) for name, value in written.items()]
+    results = [(name, named[name]) for name in of_outputs]
+    for name, array in found:
+        for other, value in (*others.items(), *found):
+            if other != name and _share(array, value):
+                raise ValueError(f"{kernel.__name__}: the {name} shares memory with {other}")
+    for name, array in results:
+        for other, value in named.items():
+            if other != name and hasattr(value, "shape") and _share(array, value):
+                raise ValueError(
+                    f"{kernel.__name__}: the result {name} shares memory with {other}: the "
+                    "gradient needs the values from before the kernel ran"
+                )
+
+
+def _share(a: Any, b: Any) -> bool:
+    (low, high), (other_low, other_high) = _range(a), _range(b)
+    return low < other_high and other_low < high
+
+
+def _range(array: Any) -> tuple[int, int]:
+    """The bytes between an array's first and last element."""
+    address = read(array)[0]
+    strides = array.stride() if callable(getattr(array, "stride", None)) else None
+    size: int = array.element_size() if strides is not None else array.itemsize
+    steps = [s * size for s in strides] if strides is not None else list(array.strides)
+    if 0 in array.shape:
+        return address, address
+    reaches = [(n - 1) * step for n, step in zip(array.shape, steps, strict=True)]
+    low = address + sum(min(0, reach) for reach in reaches)
+    return low, address + sum(max(0, reach) for reach in reaches) + size
+
+
+def explained(name: str, mode: str, plans: Sequence[Plan]) -> str:
+    """The text of `explain`."""
+    if not plans:
+        return f"{name}: nothing has been derived yet; launch it first"
+    if mode == "forward":
+        return f"{name}: the kernel with tangents, {len(plans)} variants"
+    return "\n".join(f"{name}, variant {i}:\n{plan.text}" for i, plan in enumerate(plans))
