@@ -3,10 +3,10 @@
     python -m tests.fuzz.run --programs=50000 --programs-emulated=10000 --views=250 \\
         --processes=32 --minutes=10 --output=summary.txt
 
-There is one option for each of `tests.fuzz.checks.CHECKS`: how many of its seeds to run, from
-``--first`` on. Each kind of failure is listed once with its seeds; the first program of each is
-reduced and shown whole. A process that crashes, or that takes too long for one program, is
-replaced, and the program counts as failed.
+There is one option for each of `tests.fuzz.checks.CHECKS`: how many programs to check so, each
+with a seed of its own from ``--first`` on. Each kind of failure is listed once with its seeds; the
+first program of each is reduced and shown whole. A process that crashes, or that takes too long for
+one program, is replaced, and the program counts as failed.
 """
 
 from __future__ import annotations
@@ -202,6 +202,15 @@ def _reduced(check: Callable[[str], object], seed: int, kind: str, seconds: floa
     return shrink(random_program(seed), lambda text: failure(text, check) == kind, seconds)
 
 
+def _tasks(counts: dict[str, int], first: int) -> list[Task]:
+    """The programs, each with a seed of its own, in an order that has some of each check early."""
+    placed: list[tuple[float, Task]] = []
+    for name, count in counts.items():
+        placed += [(i / count, (name, first + i)) for i in range(count)]
+        first += count
+    return [task for _, task in sorted(placed)]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="runs random programs")
     for name in CHECKS:
@@ -217,9 +226,7 @@ def main() -> int:
         work()
         return 0
     counts = {name: getattr(given, name.replace("-", "_")) for name in CHECKS}
-    tasks = [(name, given.first + i) for name, count in counts.items() for i in range(count)]
-    # Mixed, so that a run that is cut short has some of each.
-    tasks.sort(key=lambda task: (task[1] - given.first) / counts[task[0]])
+    tasks = _tasks(counts, given.first)
     begin = time.monotonic()
     run = Run(tasks, begin + 60 * given.minutes)
     with TemporaryDirectory() as cache, ThreadPoolExecutor(given.processes) as threads:

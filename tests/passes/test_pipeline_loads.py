@@ -43,7 +43,7 @@ func @rows(%a: ptr<fp32> {{divisibility=16}}, %b: ptr<fp16> {{divisibility=16}},
     : ({type}, {type}, {type}, 8xfp32 !0, 32xfp16 !2, i32) -> (8xfp32 !0, 32xfp16 !2, i32) {{
     (%i: {type}, %u: 8xfp32 !0, %v: 32xfp16 !2, %place: i32)
     %row = arith.mul %i, %eight : ({type}, {type}) -> {type}
-    %pa = mem.addptr %a, {row} : (ptr<fp32>, {type}) -> ptr<fp32>
+    %pa = mem.addptr %a, {row} -> ptr<fp32>
     %sa = tile.splat %pa, shape=(8,) : ptr<fp32> -> 8xptr<fp32> !0
     %qa = mem.addptr %sa, %i8 : (8xptr<fp32> !0, 8xi32 !0) -> 8xptr<fp32> !0
     %la = mem.load %qa, _, _, cache="", evict="", volatile=False
@@ -87,7 +87,7 @@ def pipelined(module: Module, stages: int, *more: str) -> Module:
 
 
 def arguments(start: int, stop: int, step: int, limit: int) -> list[Any]:
-    rng = np.random.default_rng(start + stop)
+    rng = np.random.default_rng(abs(start + stop))
     a = rng.integers(-9, 9, (ROWS, 8)).astype(np.float32)
     b = rng.integers(-9, 9, (ROWS, 32)).astype(np.float16)
     x, y = np.zeros(8, np.float32), np.zeros(32, np.float16)
@@ -103,8 +103,15 @@ def outcome(module: Module, args: list[Any]) -> list[Any]:
     return copies[2:4]
 
 
-def rows_loop(type: str = "i32", stages: int = 0, text: str = TEXT, row: str = "%row") -> Module:
-    """The kernel with an index of this type, a number of stages of its own, and %a's offset."""
+def rows_loop(
+    type: str = "i32", stages: int = 0, text: str = TEXT, *, carried: bool = False
+) -> Module:
+    """The kernel with an index of this type and a number of stages of its own.
+
+    Args:
+        carried: whether the offset into %a is the one that the loop carries.
+    """
+    row = "%place : (ptr<fp32>, i32)" if carried else f"%row : (ptr<fp32>, {type})"
     return parse_module(text.format(type=type, stages=stages, row=row))
 
 
@@ -135,11 +142,21 @@ def test_any_range(start: int, stop: int, step: int) -> None:
     check(module, pipelined(module, 4), arguments(start, stop, step, 12))
 
 
-def test_bounds_at_the_end_of_their_type() -> None:
-    """The index of the iteration behind the last is beyond int32; nothing is copied for it."""
-    last = 2**31 - 1
-    module = rows_loop(row="%place")
-    check(module, pipelined(module, 4), arguments(last - 2, last, 2, last))
+@pytest.mark.parametrize(
+    ("type", "start", "stop"),
+    [
+        ("i32", 2**31 - 3, 2**31 - 1),
+        ("u32", 2**32 - 4, 2**32 - 1),
+        ("i64", 2**63 - 3, 2**63 - 1),
+        ("u64", 2**63 - 3, 2**63 + 2),
+        ("u64", 2**64 - 6, 2**64 - 1),
+    ],
+)
+def test_bounds_at_the_end_of_their_type(type: str, start: int, stop: int) -> None:
+    """The index of the iteration behind the last is beyond the type; nothing is copied for it."""
+    module = rows_loop(type, carried=True)
+    for step in (1, 2):
+        check(module, pipelined(module, 4), arguments(start, stop, step, stop))
 
 
 def test_loop_s_own_number_of_stages() -> None:

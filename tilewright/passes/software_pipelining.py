@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
-from tilewright.ir.types import I32, I64, Type, shape_of
+from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, shape_of
 from tilewright.layout.linear import LinearLayout
-from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul
+from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub
 from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
@@ -101,14 +101,21 @@ class LoopRewrite:
     def exists(self, index: Value, iterations: int) -> Value:
         """An i1: whether the iteration `iterations` after the one with this index exists.
 
-        It is computed in 64 bits, because the index may overflow its type past the last iteration.
+        The index may overflow its type past the last iteration. So narrow types are computed in 64
+        bits; of wide ones, the distance to the end, which is exact as an unsigned number.
         """
-        index, step, stop = (
-            v if v.type == I64 else self.value(Cast(v, I64, "rtne"))
-            for v in (index, self.old.step, self.old.stop)
-        )
+        step, stop = self.old.step, self.old.stop
+        if dtype_of(index.type).primitive_bitwidth == 64:
+            further = self.value(Mul(self.cast(step, U64), self.number(iterations, U64)))
+            left = self.cast(self.value(Sub(stop, index)), U64)
+            begun = self.value(Cmp(index, stop, "lt"))
+            return self.value(And(begun, self.value(Cmp(left, further, "gt"))))
+        index, step, stop = (self.cast(v, I64) for v in (index, step, stop))
         further = self.value(Mul(step, self.number(iterations, I64)))
         return self.value(Cmp(self.value(Add(index, further)), stop, "lt"))
+
+    def cast(self, value: Value, to: DType) -> Value:
+        return value if value.type == to else self.value(Cast(value, to, "rtne"))
 
     def compute(
         self, index: Value, values: Sequence[Value]
