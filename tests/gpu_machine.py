@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from tilewright.ir.machine import GpuMachine
+from tilewright.lowering.target_names import declare_target
+
+EMULATOR = declare_target("emulator")
 
 
 def gpu_machine(
-    *, lanes: int, warps: int, target: str = "emulator", shared_bytes: int = 64 * 1024
+    *, lanes: int, warps: int, target: str = EMULATOR, shared_bytes: int = 64 * 1024
 ) -> GpuMachine:
     """A GPU with so many lanes in a warp, and so many warps for a program."""
     return GpuMachine(

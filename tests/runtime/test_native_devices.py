@@ -126,3 +126,9 @@ def _natively(twin: Twin, grid: Any, *args: Any) -> bool:
     twin.natively = True
     twin.launcher.bind(grid)(*args)
     return twin.natively
+
+
+def test_device_type_without_a_driver_is_named() -> None:
+    message = r"no driver for devices of type 'tpu'; there are drivers for cpu, cuda"
+    with pytest.raises(ValueError, match=message):
+        driver.driver_of("tpu")

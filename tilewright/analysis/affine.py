@@ -48,6 +48,7 @@ from tilewright.analysis.affine_form import (
 from tilewright.analysis.polynomial import ONE, ZERO, Atom, Iteration, Polynomial, Range
 from tilewright.analysis.ranges import type_range, value_range
 from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Pointer, Tile, element_of, is_int, is_pointer, shape_of
 from tilewright.ops import arith, memory, shape
 from tilewright.ops.control import For
@@ -311,7 +312,7 @@ def _is_within(value: Value, body: Region) -> bool:
 
 _Rule = Callable[[AffineForms, Any], Affine | None]
 _RuleT = TypeVar("_RuleT", bound=_Rule)
-_RULES: dict[type[Op], _Rule] = {}
+_RULES: OpTable[_Rule] = OpTable("rules of affine forms")
 
 
 def _has_rule(op: Op) -> bool:
@@ -319,11 +320,7 @@ def _has_rule(op: Op) -> bool:
 
 
 def _rule(*classes: type[Op]) -> Callable[[_RuleT], _RuleT]:
-    def register(rule: _RuleT) -> _RuleT:
-        _RULES.update(dict.fromkeys(classes, rule))
-        return rule
-
-    return register
+    return _RULES.of(*classes)
 
 
 @_rule(arith.Constant)

@@ -42,6 +42,7 @@ from typing import Any, NamedTuple, TypeVar
 from tilewright.analysis.ranges import value_range
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.index_map import Along, Every, Part, Reversed, Term
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Pointer, Tile, element_of, shape_of
 from tilewright.ops import arith, control, memory, shape
 from tilewright.ops.view import View
@@ -138,7 +139,7 @@ class AxisMap:
 
 OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, Sequence[AxisInfo]], AxisInfo | None]
-_RULES: dict[type[Op], _Rule[Any]] = {}
+_RULES: OpTable[_Rule[Any]] = OpTable("rules of axis information")
 
 
 def axis_info(fn: Function) -> AxisMap:
@@ -254,13 +255,7 @@ def _visit_while(op: Op, infos: AxisMap) -> None:
 
 
 def _rule(*classes: type[OpT]) -> Callable[[_Rule[OpT]], _Rule[OpT]]:
-    def register(rule: _Rule[OpT]) -> _Rule[OpT]:
-        for cls in classes:
-            assert cls not in _RULES, f"{cls.name} has two rules"
-            _RULES[cls] = rule
-        return rule
-
-    return register
+    return _RULES.of(*classes)
 
 
 def _only_constancy(op: Op, infos: Sequence[AxisInfo]) -> AxisInfo:

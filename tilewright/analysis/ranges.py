@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import DType, element_of
 from tilewright.ops import arith, control, shape
 from tilewright.ops.view import View
@@ -21,7 +22,7 @@ _Rule = Callable[[OpT, int], Range | None]
 # The maximum number of definitions to look through; beyond, the range is that of the type.
 MAX_DEPTH = 12
 
-_RULES: dict[type[Op], _Rule[Any]] = {}
+_RULES: OpTable[_Rule[Any]] = OpTable("rules of ranges")
 
 
 def value_range(value: Value, depth: int = MAX_DEPTH) -> Range:
@@ -76,13 +77,7 @@ def _induction_range(value: Value, region: Region, depth: int) -> Range | None:
 
 
 def _rule(*classes: type[OpT]) -> Callable[[_Rule[OpT]], _Rule[OpT]]:
-    def register(rule: _Rule[OpT]) -> _Rule[OpT]:
-        for cls in classes:
-            assert cls not in _RULES, f"{cls.name} has two rules"
-            _RULES[cls] = rule
-        return rule
-
-    return register
+    return _RULES.of(*classes)
 
 
 @_rule(arith.Constant)

@@ -24,6 +24,7 @@ from typing import Any
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ir.types import Pointer, element_of, shape_of
 from tilewright.layout.families import row_major
@@ -52,8 +53,9 @@ SECTOR_BYTES = 32  # the granularity of transfers from and to global memory
 MAX_ROUNDS = 8
 
 
-# Ops that prescribe layouts, such as the matrix instructions of a target.
-ANCHORS: dict[type[Op], Callable[[Any, PassContext], Demands]] = {}
+Anchor = Callable[[Any, PassContext], Demands]
+ANCHORS: OpTable[Anchor] = OpTable("prescribed layouts")
+"""Ops that prescribe layouts, such as the matrix instructions of a target."""
 
 
 @compiler_pass("assign_layouts")

@@ -10,6 +10,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.define import require
 from tilewright.ir.index_map import reshape_groups
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import Type, shape_of, text_of, with_shape
 from tilewright.ops import arith, control
@@ -36,7 +37,7 @@ def is_padded(shape: Sequence[int]) -> bool:
 
 
 Rule = Callable[["Padding", Any], None]
-RULES: dict[type[Op], Rule] = {}
+RULES: OpTable[Rule] = OpTable("rules of padding")
 
 # Ops that need no rule: the types of their operands and results change.
 PLAIN = (
@@ -51,13 +52,7 @@ def pads(*classes: type[Op]) -> Callable[[Rule], Rule]:
     not its results. It either changes the attributes of the op, or inserts other ops and calls
     `Padding.replace`.
     """
-
-    def register(fn: Rule) -> Rule:
-        for cls in classes:
-            RULES[cls] = fn
-        return fn
-
-    return register
+    return RULES.of(*classes)
 
 
 def values_of(op: Op) -> list[Value]:

@@ -249,6 +249,11 @@ DRIVERS: dict[str, Callable[[], Callable[[], Any]]] = {
 
 @cache
 def _made(device_type: str) -> Any:
+    if device_type not in DRIVERS:
+        raise ValueError(
+            f"there is no driver for devices of type {device_type!r}; there are drivers for "
+            f"{', '.join(sorted(DRIVERS))}"
+        )
     return DRIVERS[device_type]()()
 
 
@@ -320,7 +325,7 @@ def driver_of(device_type: str) -> Driver:
     """The driver for a device type, preferably the active one.
 
     Raises:
-        KeyError: there is no driver for it.
+        ValueError: there is no driver for it.
     """
     return active if _is_chosen(device_type) else _made(device_type)
 

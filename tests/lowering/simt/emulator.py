@@ -25,6 +25,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
+from tests.gpu_machine import EMULATOR
 from tilewright.ir.core import Module
 from tilewright.lowering.emit import (
     I16,
@@ -179,7 +180,7 @@ def _object_code(text: str) -> bytes:
 class EmulatedHardware:
     """`Hardware` of which a warp may have any number of lanes that is a power of two."""
 
-    def __init__(self, lanes: int, name: str = "emulator") -> None:
+    def __init__(self, lanes: int, name: str = EMULATOR) -> None:
         self.name = name
         self.lanes = lanes
         self.shared_space = 0

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.arrays import copied
-from tests.gpu_machine import gpu_machine
+from tests.gpu_machine import EMULATOR, gpu_machine
 from tests.ir_values import same_bits
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware
 from tilewright.compiler.pipeline import STEPS
@@ -35,7 +35,7 @@ def laid_out(
     lanes: int,
     tile_passes: bool = True,
     features: frozenset[str] = NO_FEATURES,
-    target: str = "emulator",
+    target: str = EMULATOR,
     layout_steps: Sequence[Step] = LAYOUT_STEPS,
 ) -> Module:
     """A copy of the module after the passes of a GPU target with these features.
@@ -58,7 +58,7 @@ def run_emulated(
     warps: int = 4,
     lanes: int = 8,
     seed: int = 0,
-    name: str = "emulator",
+    name: str = EMULATOR,
     tile_passes: bool = True,
     features: frozenset[str] = NO_FEATURES,
 ) -> Emulated:

@@ -14,6 +14,7 @@ from tilewright.ir.core import Function, Module, Value
 from tilewright.lowering.emit import I8, I32, const
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.shared_memory import SCRATCH
+from tilewright.lowering.target_names import declare_target
 from tilewright.ops import control, memory, shape
 from tilewright.ops.arith import Add, Mul
 
@@ -33,19 +34,19 @@ def with_barrier() -> Module:
     return Module([fn])
 
 
-@emits(control.Barrier, target="meets in one warp")
+@emits(control.Barrier, target=declare_target("meets in one warp"))
 def _barrier_of_one_warp(kernel: Kernel, op: control.Barrier) -> None:
     with kernel.only_if(kernel.b.icmp("eq", kernel.warp, 0)):
         kernel.barrier()
 
 
-@emits(control.Barrier, target="shuffles in one lane")
+@emits(control.Barrier, target=declare_target("shuffles in one lane"))
 def _shuffle_of_one_lane(kernel: Kernel, op: control.Barrier) -> None:
     with kernel.only_if(kernel.b.icmp("eq", kernel.lane, 0)):
         kernel.hw.shuffle_xor(kernel.b, const(I32, 1), 1)
 
 
-@emits(control.Barrier, target="asks a lane that is not there")
+@emits(control.Barrier, target=declare_target("asks a lane that is not there"))
 def _shuffle_from_nowhere(kernel: Kernel, op: control.Barrier) -> None:
     kernel.hw.shuffle(kernel.b, const(I32, 1), kernel.b.add(kernel.lane, 1))
 
@@ -64,14 +65,14 @@ def test_all_threads_meet_at_a_barrier() -> None:
     compiled("emulator", with_barrier()).launch((2, 1, 1), [])
 
 
-@emits(shape.Flip, target="writes too far")
+@emits(shape.Flip, target=declare_target("writes too far"))
 def _writes_too_far(kernel: Kernel, op: shape.Flip) -> None:
     b = kernel.b
     b.store(const(I8, 1), b.gep(I8, kernel.shared.address(b, op), SCRATCH[shape.Flip](op) + 8))
     kernel.bind(op, kernel.env[op.src])
 
 
-@emits(shape.Flip, target="forgets a barrier")
+@emits(shape.Flip, target=declare_target("forgets a barrier"))
 def _forgets_a_barrier(kernel: Kernel, op: shape.Flip) -> None:
     """Each thread writes its number, and reads that of the thread across."""
     b = kernel.b

@@ -16,6 +16,7 @@ from tilewright.lowering.simt import control as _control
 from tilewright.lowering.simt import reduce as _reduce
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.shared_memory import SharedMemory
+from tilewright.lowering.target_names import declare_target
 from tilewright.ops import control
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 
@@ -27,7 +28,7 @@ def meeting(name: str, barriers: tuple[int, int]) -> Emulated:
     """Two warps and two more, each meeting so many times at a barrier of their own; each thread
     then writes its number in its team."""
 
-    @emits(control.Barrier, target=name)
+    @emits(control.Barrier, target=declare_target(name))
     def emit(kernel: Kernel, op: control.Barrier) -> None:
         b, out = kernel.b, kernel.scalar(kernel.fn.args[0])
         own = kernel.thread

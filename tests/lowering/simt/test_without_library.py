@@ -19,9 +19,10 @@ from tilewright.lowering.fmod import fmod
 from tilewright.lowering.math_f64 import sin_cos
 from tilewright.lowering.math_huge import reduce_huge
 from tilewright.lowering.registry import lowers
+from tilewright.lowering.target_names import declare_target
 from tilewright.ops import arith, math
 
-TARGET = "without library"
+TARGET = declare_target("without library")
 COUNT = 256
 
 

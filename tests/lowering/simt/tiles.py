@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tests.gpu_machine import EMULATOR
 from tests.ir_values import random_array
 from tests.lowering.simt.harness import assert_same
 from tilewright.ir.builder import Builder
@@ -125,7 +126,7 @@ def check(
     threads: Sequence[Threads] = THREADS,
     columns: Collection[int] = (),
     close: bool = False,
-    name: str = "emulator",
+    name: str = EMULATOR,
 ) -> None:
     """The emulated GPU and the interpreter must agree, whatever number of threads runs it."""
     module = tile_kernel(build, sources, columns)

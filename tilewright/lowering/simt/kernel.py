@@ -22,7 +22,7 @@ from tilewright.ir.passes import PassContext
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
 from tilewright.lowering.emit import I32, PTR, VOID, Builder, LType, Module, V, const
 from tilewright.lowering.lines import Lines
-from tilewright.lowering.registry import lowering_of
+from tilewright.lowering.registry import ALL, TargetTable, lowering_of
 from tilewright.lowering.simt.equal_registers import equal_registers
 from tilewright.lowering.simt.hardware import Hardware
 from tilewright.lowering.simt.shared_memory import SharedMemory
@@ -32,10 +32,10 @@ from tilewright.ops import arith
 
 Registers = list[V]
 Emitter = Callable[["Kernel", Any], None]
-EMITTERS: dict[type[Op], dict[str, Emitter]] = {}
+EMITTERS: TargetTable[Emitter] = TargetTable("emitters for GPUs")
 
 
-def emits(*classes: type[Op], target: str = "") -> Callable[[Emitter], Emitter]:
+def emits(*classes: type[Op], target: str = ALL) -> Callable[[Emitter], Emitter]:
     """Register the emitter of op classes, for one target or (default) for all of them.
 
         @emits(shape.Join)
@@ -43,21 +43,12 @@ def emits(*classes: type[Op], target: str = "") -> Callable[[Emitter], Emitter]:
 
     An emitter reads operands from `kernel.env`, and binds the results with `kernel.bind`.
     """
-
-    def register(fn: Emitter) -> Emitter:
-        for cls in classes:
-            known = EMITTERS.setdefault(cls, {})
-            assert target not in known, f"{cls.name} is emitted twice for {target or 'all'}"
-            known[target] = fn
-        return fn
-
-    return register
+    return EMITTERS.of(*classes, target=target)
 
 
 def emitter_of(cls: type[Op], target: str) -> Emitter | None:
     """The emitter of the target, or else the common one, or else None."""
-    known = EMITTERS.get(cls, {})
-    return known.get(target) or known.get("")
+    return EMITTERS.find(cls, target)
 
 
 class Kernel:

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Shared
 from tilewright.lowering.emit import I8, Builder, Module, V, array
 from tilewright.ops.control import Barrier, For, While
@@ -33,17 +34,12 @@ LASTING = 16 * 1024  # the most bytes of scratch of a program that are not reuse
 VIEWS = (Slot, PermuteBuffer)  # ops whose result is a view of their operand's memory
 
 Scratch = Callable[[Any], int]
-SCRATCH: dict[type[Op], Scratch] = {}
+SCRATCH: OpTable[Scratch] = OpTable("sizes of scratch")
 
 
 def scratch(cls: type[Op]) -> Callable[[Scratch], Scratch]:
     """Register the function that returns the bytes of scratch an op of this class requires."""
-
-    def register(fn: Scratch) -> Scratch:
-        SCRATCH[cls] = fn
-        return fn
-
-    return register
+    return SCRATCH.of(cls)
 
 
 class Span(NamedTuple):

@@ -18,6 +18,7 @@ from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import number_of, register_type
 from tilewright.ops import arith, control
 from tilewright.targets.cpu.level import Level
+from tilewright.targets.cpu.name import NAME
 
 Env = dict[Value, V]
 Conditions = tuple[tuple[V, bool], ...]
@@ -45,7 +46,7 @@ def lanes_type(element: LType, width: int) -> LType:
 
 def lower(b: Builder, op: Op, args: list[V]) -> V:
     """An elementwise op on vectors or scalars."""
-    found = lowering_of(type(op), "cpu")
+    found = lowering_of(type(op), NAME)
     if found is None:
         raise NotImplementedError(f"{op.name} in a combine function, at {op.loc}")
     return found(b, op, *args)

@@ -29,6 +29,7 @@ from tilewright.ops import arith, control, memory, shape
 from tilewright.targets.cpu import access, lanes
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Emitting, Level
+from tilewright.targets.cpu.name import NAME
 
 
 class Need(NamedTuple):
@@ -169,7 +170,7 @@ def _elementwise(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
 
 def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
     """Lower an op on lanes; as a scalar op if all operands are uniform."""
-    lower = lowering_of(type(op), "cpu")
+    lower = lowering_of(type(op), NAME)
     assert lower is not None, f"no lowering of {op.name}"
     depth = max([a.depth for a in args], default=0)
     with level.placed(*args):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ir.core import Op, Region
+from tilewright.ir.op_table import OpTable
 from tilewright.ops import control, memory
 from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import evaluate
@@ -15,18 +16,12 @@ from tilewright.targets.cpu.nest import emit_group
 from tilewright.targets.cpu.plan import Group, Run
 
 StepEmitter = Callable[[Kernel, Level, Any], None]
-STEPS: dict[type[Op], StepEmitter] = {}
+STEPS: OpTable[StepEmitter] = OpTable("emitters for the CPU")
 
 
 def emits(*classes: type[Op]) -> Callable[[StepEmitter], StepEmitter]:
     """Register the emitter of op classes that are steps of their own (`plan.Run`)."""
-
-    def register(fn: StepEmitter) -> StepEmitter:
-        for cls in classes:
-            STEPS[cls] = fn
-        return fn
-
-    return register
+    return STEPS.of(*classes)
 
 
 def emit_region(kernel: Kernel, region: Region, level: Level) -> None:

@@ -13,6 +13,7 @@ from tilewright.base.llvm_version import llvm_version
 from tilewright.targets.base_backend import BaseBackend
 from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.name import NAME
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class CpuTarget(BaseBackend):
         arch: LLVM's name of the processor; "" for this one.
     """
 
-    name = "cpu"
+    name = NAME
 
     def __init__(self, arch: int | str = "") -> None:
         self.arch = str(arch)

@@ -42,6 +42,7 @@ def _share_operands(op: Dot) -> None:
         op.set_operand(i, share.results[0])
 
 
+@ANCHORS.of(Dot)
 def _demands(op: Dot, ctx: PassContext) -> Demands:
     """Squares of elements for each thread, so that each operand it loads is used several times."""
     shape = ir.shape_of(op.acc.type)
@@ -58,6 +59,3 @@ def _demands(op: Dot, ctx: PassContext) -> Demands:
         families.row_major(len(shape)),
     )
     return Demands([None, None, acc], [acc])
-
-
-ANCHORS[Dot] = _demands

@@ -32,6 +32,7 @@ from tilewright.lowering.math_huge import reduce_huge
 from tilewright.lowering.registry import lowers
 from tilewright.lowering.types import register_type
 from tilewright.ops import arith, math
+from tilewright.targets.nvidia.name import NAME
 
 Function = Callable[[Builder, V], V]
 
@@ -57,17 +58,17 @@ def _in_f32(b: Builder, element: ir.DType, function: Function, x: V) -> V:
 # -- sums and products ----------------------------------------------------------------------------
 
 
-@lowers(arith.Add, target="cuda")
+@lowers(arith.Add, target=NAME)
 def lower_add(b: Builder, op: arith.Add, lhs: V, rhs: V) -> V:
     return _in_bf16(b, op, b.fadd, lhs, rhs) or common.lower_add(b, op, lhs, rhs)
 
 
-@lowers(arith.Sub, target="cuda")
+@lowers(arith.Sub, target=NAME)
 def lower_sub(b: Builder, op: arith.Sub, lhs: V, rhs: V) -> V:
     return _in_bf16(b, op, b.fsub, lhs, rhs) or common.lower_sub(b, op, lhs, rhs)
 
 
-@lowers(arith.Mul, target="cuda")
+@lowers(arith.Mul, target=NAME)
 def lower_mul(b: Builder, op: arith.Mul, lhs: V, rhs: V) -> V:
     return _in_bf16(b, op, b.fmul, lhs, rhs) or common.lower_mul(b, op, lhs, rhs)
 
@@ -125,7 +126,7 @@ def _exp_narrow(b: Builder, x: V) -> V:
     return instruction(b, "ex2.approx.f32", b.fmul(x, LOG2_E))
 
 
-@lowers(math.Exp, target="cuda")
+@lowers(math.Exp, target=NAME)
 def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
@@ -137,7 +138,7 @@ def lower_exp(b: Builder, op: math.Exp, src: V) -> V:
     return _in_f32(b, element, function, src)
 
 
-@lowers(math.Exp2, target="cuda")
+@lowers(math.Exp2, target=NAME)
 def lower_exp2(b: Builder, op: math.Exp2, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
@@ -196,7 +197,7 @@ def log_f32(b: Builder, x: V, base: type[arith.Op]) -> V:
     return b.select(normal, usual, unusual)
 
 
-@lowers(math.Log, math.Log2, math.Log10, target="cuda")
+@lowers(math.Log, math.Log2, math.Log10, target=NAME)
 def lower_log(b: Builder, op: math.Log | math.Log2 | math.Log10, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
@@ -227,7 +228,7 @@ def tanh_f32(b: Builder, x: V) -> V:
     return b.select(b.fcmp("ogt", magnitude, 0.7), large, small)
 
 
-@lowers(math.Tanh, target="cuda")
+@lowers(math.Tanh, target=NAME)
 def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
@@ -240,7 +241,7 @@ def lower_tanh(b: Builder, op: math.Tanh, src: V) -> V:
 # -- roots and quotients --------------------------------------------------------------------------
 
 
-@lowers(math.Rsqrt, target="cuda")
+@lowers(math.Rsqrt, target=NAME)
 def lower_rsqrt(b: Builder, op: math.Rsqrt, src: V) -> V:
     element = _element(op)
     if element == ir.FP64:
@@ -248,7 +249,7 @@ def lower_rsqrt(b: Builder, op: math.Rsqrt, src: V) -> V:
     return _in_f32(b, element, lambda b, x: instruction(b, "rsqrt.approx.f32", x), src)
 
 
-@lowers(math.Sqrt, target="cuda")
+@lowers(math.Sqrt, target=NAME)
 def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
     element = _element(op)
     if op.ieee or element == ir.FP64:
@@ -256,7 +257,7 @@ def lower_sqrt(b: Builder, op: math.Sqrt, src: V) -> V:
     return _in_f32(b, element, lambda b, x: instruction(b, "sqrt.approx.f32", x), src)
 
 
-@lowers(arith.Div, target="cuda")
+@lowers(arith.Div, target=NAME)
 def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     element = _element(op)
     if op.ieee or element == ir.FP64:
@@ -265,7 +266,7 @@ def lower_div(b: Builder, op: arith.Div, lhs: V, rhs: V) -> V:
     return narrow(b, instruction(b, "div.full.f32", x, y), element)
 
 
-@lowers(arith.Rem, target="cuda")
+@lowers(arith.Rem, target=NAME)
 def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
     element = _element(op)
     if not element.is_floating():
@@ -273,7 +274,7 @@ def lower_rem(b: Builder, op: arith.Rem, lhs: V, rhs: V) -> V:
     return narrow(b, fmod(b, widen(b, lhs, element), widen(b, rhs, element)), element)
 
 
-@lowers(arith.Fma, target="cuda")
+@lowers(arith.Fma, target=NAME)
 def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
     """fp16 has an instruction; narrower types have none that rounds once."""
     if _element(op) == ir.FP16:
@@ -284,7 +285,7 @@ def lower_fma(b: Builder, op: arith.Fma, x: V, y: V, z: V) -> V:
 # -- bits -----------------------------------------------------------------------------------------
 
 
-@lowers(arith.Shl, arith.Shr, target="cuda")
+@lowers(arith.Shl, arith.Shr, target=NAME)
 def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
     """The common lowering, except for 64-bit shifts by a variable count.
 
@@ -306,7 +307,7 @@ def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
 _MOVES = {16: ("b16", "=h,h"), 32: ("b32", "=r,f"), 64: ("b64", "=l,d")}
 
 
-@lowers(arith.Bitcast, target="cuda")
+@lowers(arith.Bitcast, target=NAME)
 def lower_bitcast(b: Builder, op: arith.Bitcast, src: V) -> V:
     """A bitcast that works around two miscompiles of ptxas (seen with 13.0).
 
@@ -341,7 +342,7 @@ def _hidden_bit(b: Builder, src: V) -> V:
 # -- trigonometry ---------------------------------------------------------------------------------
 
 
-@lowers(math.Sin, math.Cos, target="cuda")
+@lowers(math.Sin, math.Cos, target=NAME)
 def lower_sin_cos(b: Builder, op: math.Sin | math.Cos, src: V) -> V:
     if src.type is not F64:
         return common.lower_math(b, op, src)

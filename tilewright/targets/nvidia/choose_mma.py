@@ -213,6 +213,7 @@ def instruction_columns(op: Wgmma, warps: int) -> int:
     return min(MAX_COLUMNS, shape[1] // groups_of(shape, warps).columns)
 
 
+@ANCHORS.of(Wgmma)
 def _wgmma_demands(op: Wgmma, ctx: PassContext) -> Demands:
     warps = _warps(ctx)
     acc = families.wgmma_accumulator(
@@ -240,6 +241,7 @@ def _mma_grid(shape: tuple[int, ...], warps: int) -> tuple[int, int]:
     return rows, columns
 
 
+@ANCHORS.of(Mma)
 def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
     grid = _mma_grid(ir.shape_of(op.acc.type), _warps(ctx))
     bits = ir.dtype_of(op.lhs.type).primitive_bitwidth
@@ -249,6 +251,7 @@ def _mma_demands(op: Mma, ctx: PassContext) -> Demands:
     return Demands([lhs, rhs, acc], [acc])
 
 
+@ANCHORS.of(WgmmaWait)
 def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
     """The layouts of the products; one carried by a loop has its layout already."""
     layouts = [
@@ -256,8 +259,3 @@ def _wait_demands(op: WgmmaWait, ctx: PassContext) -> Demands:
         for value in op.values
     ]
     return Demands(layouts, layouts)
-
-
-ANCHORS[WgmmaWait] = _wait_demands
-ANCHORS[Wgmma] = _wgmma_demands
-ANCHORS[Mma] = _mma_demands

@@ -26,9 +26,9 @@ from tilewright.targets.export import (
     promises,
 )
 from tilewright.targets.nvidia.features import processor
+from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.protocol import Stage
 
-NAME = "cuda"
 STATIC_SHARED_LIMIT = 48 << 10  # bytes available without cuFuncSetAttribute
 
 # Numbers of the driver's CUfunction_attribute.

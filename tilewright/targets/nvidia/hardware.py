@@ -33,6 +33,7 @@ from tilewright.targets.nvidia.atomic import emit_atomic, instruction, longest
 from tilewright.targets.nvidia.code import Code, row
 from tilewright.targets.nvidia.convert import cast
 from tilewright.targets.nvidia.features import DEFAULT_ARCH, WARP_SIZE, processor
+from tilewright.targets.nvidia.name import NAME
 
 GLOBAL_SPACE = 1
 GLOBAL = pointer(GLOBAL_SPACE)
@@ -58,7 +59,7 @@ class NvidiaHardware:
         features: the features of the architecture (`features.py`).
     """
 
-    name = "cuda"
+    name = NAME
     lanes = WARP_SIZE
     shared_space = 3
 

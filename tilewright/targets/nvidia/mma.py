@@ -36,6 +36,7 @@ from tilewright.targets.nvidia.choose_mma import (
     groups_of,
     instruction_columns,
 )
+from tilewright.targets.nvidia.name import NAME
 
 _NAMES = {
     ir.FP16: "f16", ir.BF16: "bf16", ir.FP32: "tf32", ir.I8: "s8", ir.U8: "u8",
@@ -99,7 +100,7 @@ def ptx_version(fn: Function) -> int:
     return max((_FP8_PTX[ir.dtype_of(op.acc.type)] for op in mmas), default=0)
 
 
-@emits(Mma, target="cuda")
+@emits(Mma, target=NAME)
 def emit_mma(kernel: Kernel, op: Mma) -> None:
     """One m16n8 instruction for each such block of a warp's part of the result and each K step.
 
@@ -202,7 +203,7 @@ class _Block(NamedTuple):
     column: int
 
 
-@emits(Wgmma, target="cuda")
+@emits(Wgmma, target=NAME)
 def emit_wgmma(kernel: Kernel, op: Wgmma) -> None:
     b = kernel.b
     acc = _Accumulators(kernel, op.acc)
@@ -298,7 +299,7 @@ def _scaled(b: Builder, index: V, by: int) -> V:
     return b.mul(index, const(I32, by))
 
 
-@emits(WgmmaWait, target="cuda")
+@emits(WgmmaWait, target=NAME)
 def emit_wgmma_wait(kernel: Kernel, op: WgmmaWait) -> None:
     """The accumulators are operands of the wait, so that no use of them can move before it."""
     code = f"wgmma.wait_group.sync.aligned {op.pending};"

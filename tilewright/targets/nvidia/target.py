@@ -23,6 +23,7 @@ from tilewright.targets.nvidia.features import (
     Processor,
     processor,
 )
+from tilewright.targets.nvidia.name import NAME
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
@@ -117,7 +118,7 @@ class NvidiaTarget(GpuTarget):
             overrides it.
     """
 
-    name = "cuda"
+    name = NAME
 
     def __init__(self, arch: int | str = DEFAULT_ARCH) -> None:
         self._own = processor(arch)
