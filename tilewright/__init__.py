@@ -24,6 +24,7 @@ from tilewright.errors import (
     TilewrightError,
     TritonError,
 )
+from tilewright.interop.torch_gradients import autograd_function
 from tilewright.language.aggregate import aggregate
 from tilewright.language.core import must_use_result
 from tilewright.runtime._allocation import set_allocator
@@ -58,6 +59,7 @@ __all__ = [
     "TritonError",
     "__version__",
     "aggregate",
+    "autograd_function",
     "autotune",
     "backends",
     "cdiv",

@@ -58,6 +58,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "targets/*/emit.py",
         "runtime/devices/llvm.py",
     ),
+    "torch": ("interop/*",),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
 }

@@ -25,7 +25,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type
-from tilewright.runtime.gradients import Launch, Plan, Request
+from tilewright.runtime.gradients import Launch, NarrowSumError, Plan, Request
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.launch import at_path
 from tilewright.runtime.specialize import Key
@@ -153,6 +153,7 @@ class _Proofs:
     def require(self, derived: Derived, types: Mapping[str, DType]) -> None:
         """Raise if gradients cannot be computed as they are."""
         reached = set(derived.reached)
+        narrow: list[str] = []
         for array in self.arrays:
             stores, loads = self.stores.get(array.name), self.loads.get(array.name)
             if stores is not None and not stores.distinct:
@@ -162,10 +163,9 @@ class _Proofs:
             if self.request.deterministic:
                 raise not_deterministic(array, loads)
             if types[array.name].primitive_bitwidth < SMALL:
-                raise TypeError(
-                    f"the gradient of {array.name} is added up by several programs; pass an array "
-                    f"of fp32 for it, not of {types[array.name]}"
-                )
+                narrow.append(array.name)
+        if narrow:
+            raise NarrowSumError(narrow)
 
     def covered(self, derived: Derived) -> dict[str, int | None]:
         """See `Plan.covered`."""

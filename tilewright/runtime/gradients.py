@@ -36,6 +36,21 @@ Arrays = Mapping[str, Any]
 Path = tuple[int, ...]
 
 
+class NarrowSumError(TypeError):
+    """Gradients that several programs add up would be rounded at each addition.
+
+    Attributes:
+        names: the inputs whose gradients need an array of fp32.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(
+            f"the gradient of {', '.join(names)} is added up by several programs, and its elements "
+            "are narrower than 32 bits: pass an array of fp32"
+        )
+
+
 class Plan(NamedTuple):
     """How one variant of a derivative is launched.
 

@@ -1,0 +1,136 @@
+"""Kernels as operators of torch: gradcheck, opcheck, torch.compile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+
+torch = pytest.importorskip("torch")
+
+
+@tw.jit
+def gelu_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + at, 0.5 * x * (1 + tl.erf(x * 0.7071067811865476)), mask=at < n)
+
+
+@tw.jit
+def swiglu_kernel(a_ptr, b_ptr, y_ptr, z_ptr, n, scale, BLOCK: tl.constexpr, SQUARE: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(a_ptr + at, mask=at < n)
+    b = tl.load(b_ptr + at, mask=at < n)
+    if SQUARE:
+        b = b * b
+    gate = tl.sigmoid(a)
+    tl.store(y_ptr + at, a * gate * b * scale, mask=at < n)
+    tl.store(z_ptr + at, gate, mask=at < n)
+
+
+@tw.jit
+def scale_rows_kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + at, mask=at < n).to(tl.float32)
+    w = tl.load(w_ptr + at, mask=at < n).to(tl.float32)
+    tl.store(y_ptr + row * n + at, (x * w).to(y_ptr.dtype.element_ty), mask=at < n)
+
+
+gelu = tw.autograd_function(
+    gelu_kernel,
+    grid=lambda a: (tw.cdiv(a["n"], a["BLOCK"]),),
+    outputs={"y_ptr": lambda a: torch.empty_like(a["x_ptr"])},
+    name="tilewright_tests::gelu",
+)
+swiglu = tw.autograd_function(
+    swiglu_kernel,
+    grid=lambda a: (tw.cdiv(a["n"], a["BLOCK"]),),
+    outputs={
+        "y_ptr": lambda a: torch.empty_like(a["a_ptr"]),
+        "z_ptr": lambda a: torch.empty_like(a["a_ptr"]),
+    },
+)
+scale_rows = tw.autograd_function(
+    scale_rows_kernel,
+    grid=lambda a: (a["x_ptr"].shape[0],),
+    outputs={"y_ptr": lambda a: torch.empty_like(a["x_ptr"])},
+)
+
+
+def leaf(*shape: int) -> Any:
+    return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+
+def test_gradcheck() -> None:
+    assert torch.autograd.gradcheck(lambda x: gelu(x, x.numel(), BLOCK=16), (leaf(39),))
+    a, b = leaf(39), leaf(39)
+    for square in (True, False):
+        assert torch.autograd.gradcheck(
+            lambda a, b, s=square: swiglu(a, b, 39, 0.5, BLOCK=16, SQUARE=s), (a, b)
+        )
+        assert torch.autograd.gradcheck(  # the gradient of one of two results
+            lambda a, b, s=square: swiglu(a, b, 39, 0.5, BLOCK=16, SQUARE=s)[1], (a, b.detach())
+        )
+
+
+def test_opcheck() -> None:
+    x = leaf(39)
+    torch.library.opcheck(gelu.operator, ([x], [39, 16], [], "x_ptr:t n:i BLOCK:i"))
+
+
+def test_compile_without_graph_breaks() -> None:
+    def loss(x: Any) -> Any:
+        return (gelu(x * 2, x.numel(), BLOCK=16) ** 2).sum()
+
+    x = leaf(39)
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    (found,) = torch.autograd.grad(compiled(x), x)
+    (expected,) = torch.autograd.grad((torch.nn.functional.gelu(x * 2) ** 2).sum(), x)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_gradient_of_other_strides_is_copied() -> None:
+    """The gradient of a sum is an expanded number, with strides of 0."""
+    x = leaf(39)
+    gelu(x, 39, BLOCK=16).sum().backward()
+    (expected,) = torch.autograd.grad(torch.nn.functional.gelu(x).sum(), x)
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_only_what_is_needed_is_computed() -> None:
+    a, b = leaf(20), torch.randn(20, dtype=torch.float64)
+    y, _ = swiglu(a, b, 20, 1.0, BLOCK=16, SQUARE=False)
+    y.sum().backward()
+    assert a.grad is not None
+    assert "b_ptr: " not in swiglu.gradient.explain().split("variant")[-1]
+
+
+def test_narrow_weights_are_added_up_in_fp32() -> None:
+    x = torch.randn(300, 20, dtype=torch.float16)
+    w = torch.ones(20, dtype=torch.float16, requires_grad=True)
+    scale_rows(x, w, 20, BLOCK=32).backward(torch.ones_like(x))
+    assert w.grad.dtype == torch.float16
+    torch.testing.assert_close(w.grad, x.double().sum(0).half(), rtol=2e-3, atol=2e-3)
+
+
+def test_wrong_calls_are_errors() -> None:
+    x = leaf(39)
+    with pytest.raises(TypeError, match="gelu_kernel needs the argument 'BLOCK'"):
+        gelu(x, 39)
+    with pytest.raises(TypeError, match="'y_ptr' and has no such parameter"):
+        gelu(x, 39, BLOCK=16, y_ptr=x)
+    with pytest.raises(TypeError, match="takes 3 arguments besides its outputs, not 4"):
+        gelu(x, 39, 16, 17)
+    with pytest.raises(ValueError, match="has no parameter 'z'"):
+        tw.autograd_function(gelu_kernel, grid=(1,), outputs={"z": lambda a: a["x_ptr"]})
+
+
+def test_a_second_derivative_is_an_error() -> None:
+    x = leaf(39)
+    (dx,) = torch.autograd.grad(gelu(x, 39, BLOCK=16).sum(), x, create_graph=True)
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        torch.autograd.grad(dx.sum(), x)
