@@ -58,7 +58,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "targets/*/emit.py",
         "runtime/devices/llvm.py",
     ),
-    "torch": ("interop/*",),
+    "torch": ("interop/torch_gradients.py",),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
 }
