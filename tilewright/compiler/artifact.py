@@ -65,7 +65,9 @@ class Launcher(Protocol):
         """
         ...
 
-    def told(self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]) -> Any:
+    def launch_metadata(
+        self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]
+    ) -> Any:
         """The argument of launch hooks for this launch; None if there are no hooks."""
         ...
 
@@ -336,7 +338,7 @@ class CompiledKernel:
         """The argument of launch hooks: an object whose `get()` returns a dict of name, function,
         stream and the results of the kernel's own `launch_metadata`. None if there are no
         hooks."""
-        return _installed().told(self, grid, stream, self.all_arguments(args))
+        return _installed().launch_metadata(self, grid, stream, self.all_arguments(args))
 
     def _init_handles(self) -> None:
         """Load the kernel, once, without launching it. Thread-safe."""

@@ -1,4 +1,4 @@
-"""Launching: binding and specialising arguments, finding or compiling the kernel, running it."""
+"""Launching of kernels: specialisation of arguments, caches, compilation on a miss, execution."""
 
 from tilewright.base.diagnostics import InterpreterError, OutOfResources
 from tilewright.runtime import driver

@@ -1,4 +1,4 @@
-"""`autotune`: a kernel that finds out by measuring which configuration is fastest.
+"""`autotune`: selects the fastest of several configurations of a kernel by measurement.
 
     @tilewright.autotune([Config({"BLOCK": 128}), Config({"BLOCK": 1024}, num_warps=8)], key=["n"])
     @tilewright.jit
@@ -7,8 +7,8 @@
 
     kernel[lambda meta: (tilewright.cdiv(n, meta["BLOCK"]),)](x, n)
 
-The first launch with new values of the key measures the configurations (`tuning/search.py`), later
-ones, and later processes, use what was found. What trial runs write is put back.
+The first launch for a tuning key measures the configurations (`tuning/search.py`). Later launches
+and later processes use the result. Memory that trial runs write is restored.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ _tuners: weakref.WeakSet[Autotuner] = weakref.WeakSet()
 
 
 class Autotuner(NativeInterface):
-    """A kernel with several configurations. `autotune` makes it, and describes the arguments.
+    """A kernel with several configurations, created by `autotune`, which documents the arguments.
 
     Attributes:
-        fn: what it wraps: the kernel, or another wrapper of it.
+        fn: the wrapped kernel, or another wrapper of it.
         base_fn: the Python function.
         arg_names: the kernel's parameters.
         configs, keys: as given to `autotune`.
-        cache: the best configuration by tuning key: the values of `keys` that the call has, then
-            the types of its tensors; for tensors on another device than the first ones, its name.
-        best_config: that of the last launch.
-        configs_timings: of the last tuning, milliseconds at the quantiles 0.5, 0.2 and 0.8.
-        bench_time: seconds that the last tuning took.
+        cache: the best configuration by tuning key: the values of `keys` in the call, the element
+            types of its tensors and, for a device other than that of the first call, its name.
+        best_config: the configuration of the last launch.
+        configs_timings: the times of the last tuning, milliseconds at the quantiles 0.5, 0.2, 0.8.
+        bench_time: the duration of the last tuning in seconds.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Autotuner(NativeInterface):
 
     @property
     def nargs(self) -> dict[str, Any] | None:
-        """The positional arguments of the present launch of this thread, by name."""
+        """The positional arguments of the current launch of this thread, by name."""
         return getattr(self._launch, "nargs", None)
 
     @nargs.setter
@@ -173,7 +173,7 @@ class Autotuner(NativeInterface):
 
     @property
     def do_bench(self) -> Callable[..., Any]:
-        """What measures a function: the one given, else the active driver's."""
+        """The benchmark function: the one given, or else that of the active driver."""
         return self._do_bench or driver.active.get_benchmarker()
 
     # -- a launch -------------------------------------------------------------------------------
@@ -189,17 +189,17 @@ class Autotuner(NativeInterface):
         return Chain(inner.kernel, [stage, *inner.stages])
 
     def known_config(self, named: dict[str, Any]) -> Config | None:
-        """What has been found for arguments by name; None where nothing has."""
+        """The configuration for arguments by name, if it is known already; else None."""
         if len(self.configs) == 1:
             return self.configs[0]
         return self.cache.get(self._tuning_key(named))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the best configuration, which is found first where it is not known.
+        """Launch with the best configuration, tuning first if it is not known.
 
         Raises:
-            ValueError: a keyword that the configurations set, too.
-            AutotunerError: pruning leaves no configuration, or none runs.
+            ValueError: a keyword is also set by the configurations.
+            AutotunerError: pruning leaves no configuration, or every configuration fails.
         """
         self.nargs = nargs = dict(zip(self.arg_names, args, strict=False))
         config = self._config_for(nargs, args, kwargs)
@@ -240,7 +240,7 @@ class Autotuner(NativeInterface):
         return key if device == self._home[0] else (*key, str(device))
 
     def _general_key(self, named: Mapping[str, Any]) -> tuple[tuple[Any, ...], Any]:
-        """The tuning key whatever device the tensors are on, and that device."""
+        """The tuning key without the device, and the device of the tensors."""
         key = [named[name] for name in self.keys if name in named]
         device = None
         for name, value in named.items():
@@ -277,7 +277,7 @@ class Autotuner(NativeInterface):
         return {**kwargs, **chosen}
 
     def warmup(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Compile every configuration that pruning leaves, without launching."""
+        """Compile every configuration that remains after pruning, without launching."""
         self.nargs = dict(zip(self.arg_names, args, strict=False))
         compiled = [
             self.fn.warmup(*args, **self.merged(kwargs, config))
@@ -289,11 +289,11 @@ class Autotuner(NativeInterface):
     # -- pruning --------------------------------------------------------------------------------
 
     def prune_configs(self, kwargs: Mapping[str, Any]) -> list[Config]:
-        """The configurations to be measured for a call with these keywords.
+        """The configurations to measure for a call with these keywords.
 
         Raises:
-            AutotunerError: none is left.
-            TypeError: `top_k` is neither a part of 1 nor a number of configurations.
+            AutotunerError: no configuration remains.
+            TypeError: `top_k` is neither a fraction nor a number of configurations.
         """
         nargs = self.nargs or {}
         pruned = self.configs
@@ -333,12 +333,12 @@ class Autotuner(NativeInterface):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Config:
-        """The best configuration for a call: from disk, or measured."""
+        """The best configuration for a call: imported, stored on disk, or measured."""
         configs = self.prune_configs(kwargs)
         if len(configs) == 1:
             return configs[0]
         device = self._device(nargs, kwargs)
-        # What is found holds for all devices of a kind.
+        # A result is valid for all devices of a model.
         general, _ = self._general_key({**nargs, **kwargs})
         self._tuned[key] = general, device.kind
         shipped = results.shipped(self._full_name(), device.kind, general, configs)
@@ -347,7 +347,7 @@ class Autotuner(NativeInterface):
             return shipped
         stored = self._store_key(general, device, configs)
         call = Call(self, device.name, args, kwargs)
-        # Another process may be measuring the same: its result is worth a wait.
+        # If another process is tuning the same kernel, wait for its result.
         with disk_cache().compiling(stored) if stored else nullcontext():
             found = results.load(stored, configs) if stored else None
             self.configs_timings = found or self._measured(key, call, configs, stored)
@@ -360,10 +360,10 @@ class Autotuner(NativeInterface):
     def _measured(
         self, key: tuple[Any, ...], call: Call, configs: Sequence[Config], stored: str | None
     ) -> dict[Config, Any]:
-        """Times of the configurations, kept on disk under `stored`.
+        """Measure the configurations, and store their times on disk under the key `stored`.
 
         Raises:
-            AutotunerError: none runs.
+            AutotunerError: every configuration fails.
         """
         begin = time.perf_counter()
         shown = knobs.autotuning.print
@@ -374,7 +374,7 @@ class Autotuner(NativeInterface):
             bench=self._do_bench,
             effort=self._effort(),
             protection=protection,
-            tell=print if shown else None,
+            log=print if shown else None,
         )
         try:
             outcome = search.run(configs, progress)
@@ -394,7 +394,7 @@ class Autotuner(NativeInterface):
         return outcome.timings
 
     def _warn_unmeasured(self, config: Config, why: Exception) -> None:
-        """Where measuring would spoil the arguments, the first configuration is used."""
+        """Warn that the first configuration is used, as trial runs would modify the arguments."""
         warnings.warn(
             f"{self.__name__} is not tuned, and runs with {config}: {why}. The setting "
             "autotuning.protect_mib says how much memory copies may take.",
@@ -438,10 +438,10 @@ class Autotuner(NativeInterface):
             )
 
     def _bench(self, *args: Any, config: Config, **meta: Any) -> Any:
-        """Times of one configuration at the quantiles 0.5, 0.2 and 0.8; infinite if it cannot run.
+        """Times of one configuration at the quantiles 0.5, 0.2 and 0.8; infinite if it fails.
 
         Raises:
-            ValueError: a keyword that the configuration sets, too.
+            ValueError: a keyword is also set by the configuration.
         """
         self.merged(meta, config)
         if self.nargs is None:
@@ -454,7 +454,7 @@ class Autotuner(NativeInterface):
         finally:
             protection.free()
 
-    # -- what the arguments are -----------------------------------------------------------------
+    # -- arguments ------------------------------------------------------------------------------
 
     def _device(self, nargs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> _Device:
         named = {k: v for k, v in {**nargs, **kwargs}.items() if k in self.arg_names}
@@ -468,7 +468,8 @@ class Autotuner(NativeInterface):
         return _Device(name, kind, find_target(driver.target_of(name)).key())
 
     def _reset(self, args: dict[str, Any], reset_only: bool = False) -> None:
-        """Before a run: clear what is to be cleared, keep what is to be restored."""
+        """The default hook before a run: zero the tensors of `reset_to_zero`, and save those of
+        `restore_value`."""
         for name in self.reset_to_zero:
             if args[name] is not None:
                 clear(args[name])
@@ -477,7 +478,7 @@ class Autotuner(NativeInterface):
             self.restore_copies = {k: copied(v) for k, v in given.items() if v is not None}
 
     def _restore(self, args: dict[str, Any], exception: Exception | None) -> None:
-        """After a run: put back what is to be restored."""
+        """The default hook after a run: restore the tensors of `restore_value`."""
         for name, copy in self.restore_copies.items():
             assign(args[name], copy)
         self.restore_copies = {}
@@ -487,11 +488,11 @@ class Autotuner(NativeInterface):
     def _store_key(
         self, key: tuple[Any, ...], device: _Device, configs: Sequence[Config]
     ) -> str | None:
-        """What names the result on disk; None where none is to be kept."""
-        wanted = self.cache_results or (knobs.autotuning.cache and self._do_bench is None)
+        """The key of the result in the disk cache; None if it must not be stored."""
+        enabled = self.cache_results or (knobs.autotuning.cache and self._do_bench is None)
         hooked = self.user_defined_pre_hook or self.user_defined_post_hook
         kernel = _kernel_of(self.fn)
-        if not wanted or not key or kernel is None or _is_interpreted(self.fn):
+        if not enabled or not key or kernel is None or _is_interpreted(self.fn):
             return None
         if any(config.pre_hook for config in self.configs) or (hooked and not self.cache_results):
             return None
@@ -502,7 +503,7 @@ class Autotuner(NativeInterface):
         return f"{self.base_fn.__module__}.{self.base_fn.__qualname__}"
 
     def results(self) -> list[dict[str, Any]]:
-        """What has been found so far, in the form in which it is shipped."""
+        """The results so far, in their shipped form."""
         return [
             results.entry(self._full_name(), kind, general, self.cache[key])
             for key, (general, kind) in self._tuned.items()
@@ -511,11 +512,11 @@ class Autotuner(NativeInterface):
 
 
 def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) -> int:
-    """Write what tuning has found in this process to a file for `import_tuning`; gives the number.
+    """Write the tuning results of this process to a file for `import_tuning`; returns their number.
 
     Args:
         path: the file.
-        kernels: whose results; by default those of all that have been tuned.
+        kernels: the kernels to export; by default all that have been tuned.
     """
     entries = [e for tuner in (_tuners if kernels is None else kernels) for e in tuner.results()]
     results.write(path, entries)
@@ -523,12 +524,12 @@ def export_tuning(path: str | Path, kernels: Iterable[Autotuner] | None = None) 
 
 
 class _Device(NamedTuple):
-    """Where a call runs.
+    """The device of a call.
 
     Attributes:
         name: such as ``"cuda:0"``.
-        kind: what kind of device it is, in words.
-        target: what is compiled for, with all that changes the code.
+        kind: its model, as text.
+        target: the key of the target that is compiled for.
     """
 
     name: str
@@ -540,7 +541,7 @@ _dtype_names: dict[Any, str] = {}
 
 
 def _name_of(dtype: Any) -> str:
-    """``str(dtype)``, which takes longer than all else in a launch, made once for each."""
+    """``str(dtype)``, cached, as it takes longer than the rest of a launch."""
     try:
         return _dtype_names[dtype]
     except KeyError:
@@ -550,7 +551,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def _kernel_of(fn: Any) -> JITFunction | None:
-    """The kernel inside wrappers."""
+    """The kernel in a chain of wrappers."""
     while fn is not None and not isinstance(fn, JITFunction):
         fn = getattr(fn, "fn", None)
     return fn
@@ -580,35 +581,40 @@ def autotune(
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = False,
 ) -> Callable[[Any], Autotuner]:
-    """Have a kernel run with the fastest of some configurations, found by measuring.
+    """Launch a kernel with the fastest of several configurations, selected by measurement.
 
-    What trial runs write is put back, so that tuning leaves the arguments as they were; the results
-    are kept on disk. A configuration that does not compile, or does not fit on the device, is left
-    out.
+        @tilewright.autotune([Config({"BLOCK": 128}), Config({"BLOCK": 1024})], key=["n"])
+        @tilewright.jit
+        def kernel(x, n, BLOCK: tl.constexpr): ...
+
+    Memory that trial runs write is restored, so that tuning does not modify the arguments. Results
+    are stored on disk. A configuration that does not compile, or does not fit on the device, is
+    skipped.
 
     Args:
         configs: the configurations.
-        key: parameters whose values decide which configuration is best. New values, or tensors of
-            other types, are tuned for anew.
-        prune_configs_by: what leaves configurations out before they are measured: a dict with
-            `early_config_prune`, called with the configurations, the positional arguments by name
-            and the keywords, which gives a list; with `perf_model`, which estimates a time from all
-            arguments by name; with `top_k`, how many of the fastest by that estimate are kept, an
-            int, or a float for a part of all.
-        reset_to_zero: parameters whose tensors are set to zero before each trial run, and once
-            before the first real one.
-        restore_value: parameters whose tensors have the same values before each trial run.
-        pre_hook, post_hook: called in place of the last two before and after each trial run, with
-            the arguments by name: ``pre_hook(args, reset_only=False)``,
+        key: parameters on whose values the best configuration depends. The kernel is tuned for each
+            combination of their values and of the tensors' element types.
+        prune_configs_by: a dict that reduces the configurations to measure. `early_config_prune` is
+            called with the configurations, the positional arguments by name and the keywords, and
+            returns a list. `perf_model` estimates a time from all arguments by name. `top_k` is the
+            number of configurations to keep according to that estimate: an int, or a float for a
+            fraction of all.
+        reset_to_zero: parameters whose tensors are zeroed before each trial run, and once before
+            the first actual run.
+        restore_value: parameters whose tensors are restored before each trial run.
+        pre_hook, post_hook: replace the behaviour of the last two before and after each trial run;
+            called with the arguments by name: ``pre_hook(args, reset_only=False)``,
             ``post_hook(args, exception=None)``.
-        warmup, rep, use_cuda_graph: deprecated: milliseconds for which a configuration runs before
-            and while it is measured; whether launches are measured in a CUDA graph.
-        do_bench: measures in place of the usual: ``do_bench(fn, quantiles=(0.5, 0.2, 0.8))`` gives
-            milliseconds. Results are then kept only with `cache_results`.
-        cache_results: keep results on disk, also with a `do_bench` or hooks of your own.
+        warmup, rep, use_cuda_graph: deprecated: the durations of warm-up and measurement in
+            milliseconds; whether to measure launches in a CUDA graph.
+        do_bench: replaces the default measurement: ``do_bench(fn, quantiles=(0.5, 0.2, 0.8))``
+            returns milliseconds. Results are then stored only with `cache_results`.
+        cache_results: store results on disk even with a custom `do_bench` or hooks.
 
     Raises:
-        ValueError: `key`, `reset_to_zero` or `restore_value` has a name that is no parameter.
+        ValueError: `key`, `reset_to_zero` or `restore_value` contains a name that is not a
+            parameter.
     """
 
     def decorate(fn: Any) -> Autotuner:

@@ -86,13 +86,13 @@ def entries(cache: DiskCache) -> Iterator[Entry]:
             yield Entry(key, Path(file.path), status.st_size, status.st_mtime)
 
 
-def _files(cache: DiskCache, wanted: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
+def _files(cache: DiskCache, matches: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
     """The files in the subfolders, which are named by the first digits of keys."""
     if cache.root is None:
         return
     for digits in (f"{number:02x}" for number in range(256)):
         with contextlib.suppress(OSError), os.scandir(cache.root / digits) as found:
-            yield from [file for file in found if wanted(file.name)]
+            yield from [file for file in found if matches(file.name)]
 
 
 def contents(entry: Entry) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.jit import JITFunction, constexpr_key
-from tilewright.runtime.launch import Grid, at_path, extents_of, start_told
+from tilewright.runtime.launch import Grid, at_path, extents_of, start_with_hooks
 from tilewright.runtime.specialize import Binder, make_binder
 from tilewright.runtime.tensors import find_reader
 
@@ -379,7 +379,7 @@ def _start(plan: Plan, launch: Launch) -> None:
     values = [at_path(launch.values, path) for path in plan.paths]
     slots = [at_path(launch.slots, path) for path in plan.paths]
     if knobs.launch_hooks:
-        start_told(plan.kernel, launch.grid, values, slots)
+        start_with_hooks(plan.kernel, launch.grid, values, slots)
     else:
         plan.kernel.run.start(launch.grid, values, slots)
 

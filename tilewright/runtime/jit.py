@@ -33,10 +33,10 @@ from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
-from tilewright.runtime.launch import at_path, extents_of, start_told
+from tilewright.runtime.launch import at_path, extents_of, start_with_hooks
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
-from tilewright.runtime.specialization_data import Variant, told
+from tilewright.runtime.specialization_data import Variant, hook_arguments
 from tilewright.runtime.specialization_data import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
@@ -251,7 +251,7 @@ class JITFunction(SourceFunction, NativeInterface):
         extents = extents_of(grid)
         if 0 not in extents:
             if knobs.launch_hooks:
-                start_told(kernel, extents, values, slots)
+                start_with_hooks(kernel, extents, values, slots)
             else:
                 (kernel.loaded or kernel.run).start(extents, values, slots)
         return kernel
@@ -313,7 +313,7 @@ class JITFunction(SourceFunction, NativeInterface):
         options = self.options_of(cache.backend, source, given)
         record = Variant(source, cache.target, options, variant, device, warmup)
         before, after = knobs.runtime.jit_cache_hook, knobs.runtime.jit_post_compile_hook
-        if before is not None and before(**told(record)):
+        if before is not None and before(**hook_arguments(record)):
             return None
         name = cache_key(source, cache.target, options)
 
@@ -325,7 +325,7 @@ class JITFunction(SourceFunction, NativeInterface):
             self._require_writable(key, kernel)
             cache.kernel_cache[variant] = kernel
             if after is not None:
-                after(**told(record))
+                after(**hook_arguments(record))
 
         mode = active_mode()
         if mode is not None:

@@ -1,16 +1,16 @@
-"""The kinds of arguments that a launch takes: a table with a row for each.
+"""The table of the kinds of arguments that launches accept.
 
-A row says how an argument is recognised, which annotated parameters take it, and what a variant of
-the kernel depends on. Both ways of launching are made from it: the binder in Python
-(`specialize.py`) looks arguments up in it, and the native code (`native/`) is generated from it. A
-kind that is like another but for where its number comes from is that row with a few fields
-replaced:
+A row defines how an argument is recognised, which annotated parameters accept it, and the facts
+about it that variants of the kernel are specialised for. Both launch paths are derived from the
+table: the binder in Python (`specialize.py`) looks arguments up in it, and native code (`native/`)
+is generated from it. A kind that differs from another only in where its number is stored is that
+row with a few fields replaced:
 
     register(INT._replace(name="ticks", types=(Ticks,), attribute="count", facts=(DIVISIBLE,)))
 
-A launch then takes objects of class `Ticks` as their `count`, by Python and natively.
+Launches then accept objects of class `Ticks`, and pass their `count`, on both paths.
 
-Each argument gets a *spec*, the pair (type string, key); see `specialize.py`.
+Each argument has a *spec*, the pair (type string, key); see `specialize.py`.
 """
 
 from __future__ import annotations
@@ -44,30 +44,30 @@ Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple."""
 
 NOT_CONSTEXPR: Final = object()
-"""What a `ConstexprHook` gives for an object that is no compile-time value."""
+"""The result of a `ConstexprHook` for an object that is not a compile-time value."""
 
 ConstexprHook: TypeAlias = Callable[[object], object]
-"""Gives a hashable key for a compile-time object (a JIT function, a constexpr, a dtype), else
-`NOT_CONSTEXPR`. The front end's classes are above this layer, so it is handed in."""
+"""Returns a hashable key for a compile-time object (a JIT function, a constexpr, a dtype), else
+`NOT_CONSTEXPR`. It is a parameter because this layer must not depend on the front end."""
 
 
 class Mode(NamedTuple):
-    """How one parameter is specialised."""
+    """What a parameter is specialised for: pointers to constants, the value 1, alignment."""
 
     const: bool = False
     by_value: bool = True
     by_alignment: bool = True
 
 
-# -- what variants depend on ----------------------------------------------------------------------
+# -- facts that variants are specialised for ------------------------------------------------------
 
 
 class Fact(NamedTuple):
-    """Something about a number that variants of a kernel differ by: ``number & mask == value``.
+    """A property of a number that variants are specialised for: ``number & mask == value``.
 
-    by: the field of `Mode` that says whether a parameter is specialised by it.
-    bit: stands for it in a word of a native key.
-    key: stands for it in a spec; "" where the number becomes a constant of the kernel.
+    by: the field of `Mode` that enables specialisation for it.
+    bit: represents it in a word of a native key.
+    key: represents it in a spec; "" if the number becomes a constant of the kernel.
     """
 
     by: str
@@ -77,24 +77,24 @@ class Fact(NamedTuple):
     key: str
 
     def holds(self, number: int) -> bool:
-        """Whether it is so."""
+        """Whether it is true for a number."""
         return number & self.mask == self.value
 
     def source(self, number: str) -> str:
-        """The same as a Python expression."""
+        """`holds` as a Python expression."""
         masked = number if self.mask == -1 else f"{number} & {self.mask}"
         return f"{masked} == {self.value}" if self.value else f"not {masked}"
 
 
 DIVISIBLE: Final = Fact("by_alignment", 15, 0, 1 << 16, "D")
-"""16 divides the number, or the address."""
+"""The number, or address, is divisible by 16."""
 
 ONE: Final = Fact("by_value", -1, 1, 1 << 20, "")
-"""The number is 1, a constant of the kernel then, as strides often are."""
+"""The number is 1, as strides often are, and becomes a constant of the kernel."""
 
 
 class IntType(NamedTuple):
-    """A type of ints, and what it holds."""
+    """An integer type and its range."""
 
     name: str
     low: int
@@ -106,12 +106,12 @@ INT_TYPES: Final = (
     IntType("i64", -(1 << 63), (1 << 63) - 1),
     IntType("u64", 0, (1 << 64) - 1),
 )
-"""An int has the first of these that holds it."""
+"""An int has the first of these types that can represent it."""
 
 
 def category(annotation: str) -> str:
-    """What an annotated type is, for `Kind.annotated`: ``"pointer"``, ``"bool"``, ``"float"``,
-    ``"narrow"`` for floats below fp32, ``"int"``."""
+    """The category of an annotated type, for `Kind.annotated`: ``"pointer"``, ``"bool"``,
+    ``"float"``, ``"narrow"`` for floats below fp32, or ``"int"``."""
     if annotation.startswith("*"):
         return "pointer"
     if annotation in ("u1", "i1"):
@@ -122,7 +122,7 @@ def category(annotation: str) -> str:
 
 
 def int_range(annotation: str) -> tuple[int, int]:
-    """The least and the greatest int of an annotated type, such as ``"u8"``."""
+    """The minimum and maximum of an annotated integer type, such as ``"u8"``."""
     bits, signed = int(annotation[1:]), annotation[0] == "i"
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
 
@@ -131,7 +131,7 @@ def int_range(annotation: str) -> tuple[int, int]:
 
 
 class Arguments:
-    """Binds arguments of a call, and collects what its tensors have in common.
+    """Binds arguments of a call, and collects devices, extents and read-only flags of its tensors.
 
     Attributes:
         devices, extents, read_only: as in `specialize.Key`, extents in place of aliases.
@@ -146,13 +146,13 @@ class Arguments:
         self.read_only: tuple[int, ...] = ()
 
     def bind(self, value: Any, mode: Mode) -> tuple[Any, Spec]:
-        """(slot, spec) of any argument.
+        """The slot and spec of any argument.
 
-        The order is part of the language: exact types; compile-time objects; then the protocols, by
-        the rows of the table.
+        The order is part of the language: exact types first, then compile-time objects, then the
+        protocols in the order of the table.
 
         Raises:
-            TypeError: kernels do not take such an argument.
+            TypeError: kernels do not accept such an argument.
         """
         kind = BY_TYPE.get(type(value)) or (FOREIGN if type(value) in READERS else None)
         if kind is None:
@@ -165,7 +165,7 @@ class Arguments:
         return kind.bind(self, kind, value, mode)
 
     def bind_tensor(self, value: Any, mode: Mode) -> tuple[int, Spec]:
-        """(address, spec) of a tensor."""
+        """The address and spec of a tensor."""
         reader = find_reader(value)
         assert reader is not None
         address, element, device, low, high, writable = reader(value)
@@ -178,7 +178,7 @@ class Arguments:
 
 
 def join_devices(devices: str, device: str) -> str:
-    """The devices met so far, and one more; "" is none."""
+    """Add a device to the devices so far; "" for none."""
     if not devices or not device:
         return devices or device
     return devices if device in devices.split("+") else f"{devices}+{device}"
@@ -187,7 +187,7 @@ def join_devices(devices: str, device: str) -> str:
 def constant_key(value: Any, hook: ConstexprHook) -> object:
     """A hashable key that is equal only for values that compile to the same code.
 
-    ``1 == 1.0 == True`` and ``0.0 == -0.0`` for Python, but not for a kernel.
+    In Python ``1 == 1.0 == True`` and ``0.0 == -0.0``, but these compile to different code.
     """
     kind = type(value)
     if kind is int or kind is str or value is None:
@@ -197,7 +197,7 @@ def constant_key(value: Any, hook: ConstexprHook) -> object:
     if isinstance(value, (tuple, list)):
         return kind, tuple(constant_key(item, hook) for item in value)
     key = hook(value)
-    if key is value:  # it stands for itself, as element types do
+    if key is value:  # the value is its own key, such as an element type
         return "constexpr", value
     if key is not NOT_CONSTEXPR:
         return "constexpr", constant_key(key, hook)
@@ -213,14 +213,14 @@ POINTERS: Final[dict[str, tuple[Spec, Spec]]] = {
     for prefix in ("*", "*k")
     for t in SHORT
 }
-"""Specs of tensors by their types: unaligned, and aligned."""
+"""Specs of tensors by type string: for unaligned and for aligned addresses."""
 
 
 def int_spec(value: int, mode: Mode, facts: tuple[Fact, ...] = (ONE, DIVISIBLE)) -> Spec:
     """The spec of an int.
 
     Raises:
-        OverflowError: no type holds it.
+        OverflowError: no type can represent it.
     """
     key = ""
     for fact in facts:
@@ -307,26 +307,27 @@ class _NamedKeys(tuple[Any, ...]):
 
 
 Read: TypeAlias = "Callable[[Routine, Argument, Kind], None]"
-"""Generates the native code that reads an argument of a kind."""
+"""Generates the native code that reads an argument of this kind."""
 
 
 class Kind(NamedTuple):
     """A row of the table.
 
-    name: names it, for whoever reads the generated code.
-    bind: in Python: (slot, spec) of a value.
-    read: returns the function that generates the native code for the same (`native/read.py`);
-        its module is imported lazily.
-    types: exact types of its values; ``"torch:Tensor"`` for one of a module that this package
+    name: its name, for comments in the generated code.
+    bind: returns the slot and spec of a value, in Python.
+    read: returns the function that generates the native equivalent (`native/read.py`), whose module
+        is imported lazily.
+    types: exact types of its values; ``"torch:Tensor"`` for a class of a module that this package
         does not import.
-    base: subclasses of this class are recognised too; `tuple` alone can be.
-    met: a dictionary by the types that Python has recognised by `matches`, and that native code
-        may take from then on.
-    matches: whether a value of a type in no row is of this kind.
-    annotated: what its values may be passed for, besides parameters without annotation; see
-        `category`. Python alone takes others, or refuses them.
-    attribute: where a value's number is, if not the value itself; for ints and floats.
-    facts: what an int is specialised by.
+    base: a class whose subclasses are recognised as well; only `tuple` is supported.
+    met: a dictionary whose keys are the types that `matches` has recognised so far, which native
+        code may accept from then on.
+    matches: whether a value of a type that is in no row is of this kind.
+    annotated: the categories of annotated parameters that native code accepts its values for, in
+        addition to parameters without annotation. Other cases are left to Python.
+    attribute: the attribute that contains the number of an int or float kind; "" for the value
+        itself.
+    facts: what an int is specialised for.
     """
 
     name: str
@@ -409,21 +410,21 @@ NONE = Kind(
 
 BUILT_IN: Final = (TUPLE, DESCRIPTOR, ARRAY, TORCH, FOREIGN, INT, FLOAT, BOOL, NONE)
 KINDS: list[Kind] = [*BUILT_IN]
-"""The table. The order is that in which protocols are looked for."""
+"""The table, in the order in which protocols are tested."""
 
 BY_TYPE: dict[type, Kind] = {}
 """Rows by the exact types of their values."""
 
 
 MAX_KINDS: Final = 24
-"""Room in the native tables, for rows and for exact types."""
+"""The capacity of the native tables, for rows and for exact types."""
 
 
 def register(kind: Kind) -> None:
-    """Add a row, before the first launch of the process: later ones are known to Python alone.
+    """Add a row. After the first launch in the process, only the Python path uses it.
 
     Raises:
-        ValueError: there is no room for it.
+        ValueError: the table is full.
     """
     types = sum(len(k.types) for k in (*KINDS, kind))
     if len(KINDS) >= MAX_KINDS or types > MAX_KINDS:

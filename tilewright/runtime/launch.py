@@ -123,7 +123,7 @@ class LaunchMetadata:
         return found
 
 
-def start_told(
+def start_with_hooks(
     kernel: CompiledKernel, grid: Grid, values: Sequence[Any], slots: Sequence[Any]
 ) -> None:
     """Launch, calling the enter and exit hooks."""
@@ -232,11 +232,11 @@ class _Launcher:
         if 0 in extents:
             return
         if hooks:
-            start_told(kernel, extents, args, slots)
+            start_with_hooks(kernel, extents, args, slots)
         else:
             run.start(extents, args, slots)
 
-    def told(
+    def launch_metadata(
         self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]
     ) -> LaunchMetadata | None:
         if not knobs.launch_hooks:

@@ -43,15 +43,15 @@ class Mirrors:
     def __init__(self, tensors: Iterable[Any]) -> None:
         self._mirrors: list[_Mirror] = []
         self._extents: dict[int, tuple[int, int]] = {}
-        wanted: list[tuple[str, int, int]] = []
+        extents: list[tuple[str, int, int]] = []
         for tensor in tensors:
             address, _, device, *_ = read(tensor)
             if device == CPU:
                 continue
             low, high = extent_of(tensor, address)
             self._extents[id(tensor)] = low, high
-            wanted.append((device, low, high))
-        for device, start, stop in _joined(wanted):
+            extents.append((device, low, high))
+        for device, start, stop in _joined(extents):
             now = np.empty(stop - start, np.uint8)
             _driver(device).read_memory(_index(device), start, now)
             self._mirrors.append(_Mirror(device, start, now.copy(), now))

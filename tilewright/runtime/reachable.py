@@ -1,7 +1,8 @@
-"""Memory that interpreted kernels reach through addresses kept in memory.
+"""Registration of memory that interpreted kernels access through pointers stored in memory.
 
-The interpreter knows the memory of a launch's arguments. A kernel that reads addresses from a
-tensor, such as a product of a group of matrices, reaches more: `reachable` says what.
+The interpreter rejects accesses outside the memory of a launch's arguments. A kernel that loads
+addresses from a tensor, such as a grouped matrix product, accesses other memory: `reachable`
+registers it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ _reachable: list[Any] = []
 
 @contextmanager
 def reachable(*tensors: Any) -> Generator[None]:
-    """Let kernels that are interpreted within reach the memory of these tensors.
+    """Allow kernels interpreted within this context to access the memory of the tensors.
 
-    Compiled kernels reach all memory and take no notice. Of a launch that cannot be changed,
-    the setting `runtime.interpret_any_address` trusts every address instead.
+    It has no effect on compiled kernels. If the launching code cannot be changed, the setting
+    `runtime.interpret_any_address` permits every address instead.
 
     Args:
-        tensors: of any library and on any device, as a launch takes them.
+        tensors: tensors of any library and on any device that launches accept.
 
     Example:
         addresses = torch.tensor([m.data_ptr() for m in matrices])
@@ -37,5 +38,5 @@ def reachable(*tensors: Any) -> Generator[None]:
 
 
 def reachable_tensors() -> list[Any]:
-    """The tensors of all `reachable` around this point."""
+    """The tensors of all active `reachable` contexts."""
     return list(_reachable)

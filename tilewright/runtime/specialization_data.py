@@ -58,7 +58,7 @@ class Variant(NamedTuple):
     is_warmup: bool
 
 
-def told(variant: Variant) -> dict[str, Any]:
+def hook_arguments(variant: Variant) -> dict[str, Any]:
     """The keyword arguments of compilation hooks."""
     source, fn = variant.source, variant.source.fn
     options = options_dict(variant.options)

@@ -1,6 +1,6 @@
-"""Binds the arguments of a launch and says which variant of the kernel they need.
+"""Binds the arguments of a launch, and determines the variant of the kernel for them.
 
-Each argument gets a *spec*, the pair (type string, key):
+Each argument has a *spec*, the pair (type string, key):
 
     None                             ("constexpr", None)
     bool                             ("u1", None)
@@ -10,14 +10,14 @@ Each argument gets a *spec*, the pair (type string, key):
     tensor                           ("*fp32", "D" if its address is divisible by 16 else "")
     tensor descriptor                ("tensordesc<fp32[16, 32]>", "D" or "" of base and extents)
     tuple                            (the type strings, the keys)
-    JIT function, constexpr, dtype   ("constexpr", a key that stands for its value)
+    JIT function, constexpr, dtype   ("constexpr", a key that identifies its value)
 
-`do_not_specialize` keeps an int's value and an address out of the key, and
-`do_not_specialize_on_alignment` only what divides it. A parameter that is `constexpr` by its
-declaration has no spec: its part of the key stands for its value.
+With `do_not_specialize` neither the value 1 nor divisibility enter the key, and with
+`do_not_specialize_on_alignment` divisibility does not. A parameter declared as `constexpr` has no
+spec: its part of the key identifies its value.
 
-The binder of a kernel is a Python function made for it, with the kernel's own signature, so that
-binding costs no loop over parameters and a wrong call raises Python's own TypeError.
+The binder of a kernel is a generated Python function with the kernel's own signature, so that
+binding takes no loop over parameters, and an invalid call raises Python's own TypeError.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from tilewright.runtime.tensors import READERS, SHORT, alias_classes
 
 
 def no_constexprs(value: object) -> object:
-    """The hook that knows no compile-time objects."""
+    """A hook for which no object is a compile-time value."""
     return NOT_CONSTEXPR
 
 
 class KernelParam(Protocol):
-    """What the binder needs to know of a kernel's parameter.
+    """The properties of a kernel's parameter that the binder depends on.
 
-    `annotation_type` is the type string that an annotation forces, ``""`` for none.
+    `annotation_type` is the type string of its annotation, ``""`` for none.
     """
 
     @property
@@ -72,14 +72,14 @@ class KernelParam(Protocol):
 
 
 class Key(NamedTuple):
-    """What the variant of a kernel depends on. The binder gives a plain tuple with these fields.
+    """The key of a variant. The binder returns a plain tuple with these fields.
 
-    devices: names of the devices that the tensors are on, joined by "+" in the order met; ""
-        without tensors.
-    aliases: a class for each tensor, in argument order, descriptors and tensors inside tuples
-        included; equal for those that may overlap; () when none do.
-    read_only: numbers, in the same order, of the tensors that must not be stored to.
-    specs: for each parameter its spec, or the key of its value when it is constexpr.
+    devices: names of the tensors' devices, joined by "+" in order of first occurrence; "" without
+        tensors.
+    aliases: an alias class for each tensor, in argument order, including tensors in descriptors and
+        tuples; equal for tensors that may overlap; () if none do.
+    read_only: indices, in the same order, of the tensors that must not be stored to.
+    specs: for each parameter its spec, or the key of its value if it is constexpr.
     """
 
     devices: str
@@ -89,13 +89,13 @@ class Key(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Result of a binder; it is a plain tuple with these fields.
+    """The result of a binder, a plain tuple with these fields.
 
     values: the value of every parameter, defaults included, in order.
-    slots: the same with each tensor replaced by its address, and a descriptor by
-        (address, *shape, *strides): what a launcher writes into argument slots.
-    key: see `Key`; hashable, equal exactly when the same variant will do.
-    options: keyword arguments that are no parameters.
+    slots: the values to write to argument slots: tensors are replaced by their addresses, and
+        descriptors by (address, *shape, *strides).
+    key: see `Key`; hashable, equal if and only if the variant is the same.
+    options: keyword arguments that are not parameters.
     """
 
     values: tuple[Any, ...]
@@ -108,21 +108,21 @@ Binder: TypeAlias = Callable[..., tuple[Any, ...]]
 
 
 def mode_of(param: KernelParam) -> Mode:
-    """How a parameter is specialised."""
+    """What a parameter is specialised for."""
     by_value = not param.do_not_specialize
     by_alignment = by_value and not param.do_not_specialize_on_alignment
     return Mode(param.is_const, by_value, by_alignment)
 
 
 def forced(name: str, annotation: str, spec: Spec, value: Any, slot: Any) -> Spec:
-    """The spec of a parameter whose annotation says its type.
+    """The spec of an argument for a parameter with an annotated type.
 
     Args:
-        spec, slot: what the argument, `value`, has without the annotation.
+        spec, slot: the spec and slot of the argument, `value`, regardless of the annotation.
 
     Raises:
-        TypeError: a tensor for a scalar or the reverse.
-        OverflowError: an int that the annotated type does not hold.
+        TypeError: a tensor is passed for a scalar, or vice versa.
+        OverflowError: an int is out of the range of the annotated type.
     """
     kind = spec[0]
     if kind == "constexpr" and not isinstance(value, int):
@@ -152,10 +152,10 @@ def forced(name: str, annotation: str, spec: Spec, value: Any, slot: Any) -> Spe
 
 
 def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
-    """The spec of an argument of any kind; see the module's text.
+    """The spec of an argument of any kind; see the module's docstring.
 
     Raises:
-        TypeError: kernels do not take such an argument.
+        TypeError: kernels do not accept such an argument.
     """
     return Arguments(hook).bind(value, mode)[1]
 
@@ -164,8 +164,8 @@ def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
 # The generated function
 # --------------------------------------------------------------------------------------------
 
-# In the templates, {v} is the parameter and {i} its number. All other names begin with _tw, which
-# keeps them apart from a kernel's parameters.
+# In the templates, {v} is the parameter and {i} its index. All other names begin with _tw, to avoid
+# conflicts with the kernel's parameters.
 _TENSOR = """\
     _twr = _tw_readers(_tw_type({v}))
     if _twr is not None:
@@ -199,7 +199,7 @@ _PLAIN_POINTER = "_twp{i}[_twe][0]"
 
 
 def _int_key(mode: Mode) -> str:
-    """The source that sets an int's spec."""
+    """The source of the statement that sets an int's spec."""
     _, low, high = INT_TYPES[0]
     small = "_tw_small[{}]".format(DIVISIBLE.source("{v}") if mode.by_alignment else 0)
     key = f"{small} if {low} <= {{v}} <= {high} else _tw_int_spec({{v}}, _twm{{i}})"
@@ -230,7 +230,7 @@ _MARKS = {Parameter.VAR_POSITIONAL: "*"}
 
 
 def _parameter_list(signature: Signature) -> str:
-    """The kernel's own parameters as source; defaults by reference, options last."""
+    """The source of the kernel's parameter list, with defaults by reference and ``**options``."""
     parts: list[str] = []
     starred = False
     parameters = list(signature.parameters.values())
@@ -273,7 +273,7 @@ def binder_source(name: str, signature: Signature, params: Sequence[KernelParam]
 
 
 def _aliases(extents: list[tuple[int, int]], devices: str) -> tuple[int, ...]:
-    # Without memory, as in a compilation ahead, tensors are taken to be as they are usually.
+    # Mock tensors have no memory; they are assumed not to overlap.
     return alias_classes(extents) if devices else ()
 
 
@@ -283,18 +283,19 @@ def make_binder(
     params: Sequence[KernelParam],
     constexpr_hook: ConstexprHook = no_constexprs,
 ) -> Binder:
-    """A function with the kernel's own signature, plus ``**options``, that gives a `Bound`.
+    """Generate a function with the kernel's own signature, plus ``**options``, that returns the
+    fields of `Bound`.
 
     Args:
-        name: the kernel's, as it is to appear in Python's messages about a wrong call.
-        signature: of the kernel.
-        params: one for each parameter of the signature, in its order.
+        name: the kernel's name, for Python's messages about invalid calls.
+        signature: the kernel's signature.
+        params: one for each parameter of the signature, in order.
         constexpr_hook: recognises the front end's compile-time objects.
 
     Raises:
-        TypeError: the signature has ``**kwargs``; from the binder: a missing or duplicate
-            argument, or one of a type that kernels do not take.
-        OverflowError: from the binder: an int beyond 64 bits.
+        TypeError: the signature has ``**kwargs``. By the binder: a missing or duplicate argument,
+            or one of an unsupported type.
+        OverflowError: by the binder: an int exceeds 64 bits.
 
     Example:
         bind = make_binder("add", inspect.signature(add), params)

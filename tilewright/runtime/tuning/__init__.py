@@ -1,2 +1,1 @@
-"""What tuning consists of: measuring a configuration, keeping arguments as they were, compiling
-many at once, results on disk, and telling the user."""
+"""The autotuner: measurement, protection of arguments, parallel compilation, results, reports."""

@@ -1,4 +1,4 @@
-"""One call of a tuned kernel, and what is done to its tensors between trial runs."""
+"""The call of an autotuned kernel, as the subject of a search, and operations on its tensors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tilewright.runtime.tuning.protect import written_tensors
 
 
 class Call:
-    """A call of a tuned kernel, as a subject of the search.
+    """A call of an autotuned kernel (see `search.Subject`).
 
     Args:
         tuner: the `Autotuner`.
-        device: the name of the device that the tensors are on.
-        args, kwargs: of the call, the grid among them.
+        device: the name of the tensors' device.
+        args, kwargs: the arguments of the call; `kwargs` includes the grid.
     """
 
     def __init__(
@@ -44,9 +44,11 @@ class Call:
     def _described(
         self, hook: Callable[[Any], Any], chosen: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with descriptors as a configuration's hook shapes them: copies, since
-        others may be compiled at the same time. A hook that has none to shape is not called: it
-        works on what tensors hold."""
+        """The arguments for a compilation, with descriptors as the configuration's hook sets them.
+
+        Descriptors are copied, since other configurations may be compiled concurrently. Without
+        descriptors the hook is not called, as it would modify the contents of tensors.
+        """
         own = {id(v): copy(v) for v in (*self._args, *chosen.values()) if is_descriptor(v)}
         args = tuple(own.get(id(v), v) for v in self._args)
         chosen = {name: own.get(id(v), v) for name, v in chosen.items()}
@@ -55,7 +57,7 @@ class Call:
         return args, chosen
 
     def written(self, compiled: Any) -> list[Any]:
-        """What the kernel may write; every tensor, where the kernel does not say it."""
+        """The tensors that the kernel may write; all of them if its metadata doesn't say."""
         given = [*self._nargs.values(), *self._kwargs.values()]
         metadata = getattr(compiled, "metadata", None)
         names = getattr(metadata, "signature", None)
@@ -96,12 +98,12 @@ def clear(tensor: Any) -> None:
 
 
 def copied(tensor: Any) -> Any:
-    """Another tensor of the same values."""
+    """A copy of a tensor."""
     return tensor.clone() if hasattr(tensor, "clone") else tensor.copy()
 
 
 def assign(tensor: Any, values: Any) -> None:
-    """Set all elements to those of another tensor."""
+    """Copy the elements of another tensor."""
     if hasattr(tensor, "copy_"):
         tensor.copy_(values)
     else:

@@ -1,12 +1,12 @@
-"""Compiling the configurations of a kernel, many at once where it pays.
+"""Compilation of the configurations of a kernel, in parallel if that is expected to pay.
 
     with Compiling(configs, compile, early=True) as compiling:
-        for config, error in compiling:         # in the order in which they are done
+        for config, error in compiling:         # in order of completion
             ...
 
-This process compiles one configuration after the other. Where others are set to work, they take
-configurations from the same list as soon as they have started, and this process goes on with its
-own while there is nothing to be had from them: whoever is free does the next.
+This process compiles one configuration after another. If worker processes are started, they take
+configurations from the same queue as soon as they are ready, and this process continues to compile
+while none of their results is available.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ else:
     workers = lazy_import("tilewright.compiler.workers")
 
 EARLY_CONFIGS = 6
-"""So many configurations that each take long have processes started for them at once."""
+"""For at least this many configurations, each slow to compile, workers are started immediately."""
 WORTH_SECONDS = 2.0
-"""Compiling that takes less in all is nearly over before other processes have started."""
+"""The remaining compile time (seconds) from which starting workers pays."""
 
 
 Done = tuple[Config, Exception | None]
 
 
 class Compiling:
-    """Compiles for all configurations; a loop over it gives each with its error, if it has one.
+    """Compiles all configurations. Iterating yields each with its error, or None.
 
-    What other processes make is in the kernel's memory when it is asked for.
+    Kernels compiled by workers are in the memory cache of the kernel when they are yielded.
 
     Args:
-        compile: compiles for one, in any thread.
-        early: whether compiling is known to take long. Processes are then started when the first
-            configuration turns out to need compiling, else when one, which did not have to load
-            the compiler first, took long.
+        compile: compiles one configuration; may be called in any thread.
+        early: whether compilation is known to be slow. Workers are then started when the first
+            configuration misses the cache; otherwise when a compilation, other than the one that
+            loads the compiler, was slow.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Compiling:
         self._compile = compile
         self._early = early
         self._threads: list[threading.Thread] = []
-        self._wanted = knobs.autotuning.workers if workers.may_start_processes() else 0
+        # As the setting: -1 for automatic, 0 and 1 for none, else the number of workers.
+        self._workers = knobs.autotuning.workers if workers.may_start_processes() else 0
         self._lowered = 0
 
     def __enter__(self) -> Compiling:
@@ -71,7 +72,7 @@ class Compiling:
 
     @property
     def is_busy(self) -> bool:
-        """Whether threads of this process are at work for it."""
+        """Whether threads of this process are compiling."""
         return any(thread.is_alive() for thread in self._threads)
 
     def __iter__(self) -> Iterator[Done]:
@@ -81,8 +82,8 @@ class Compiling:
     def _next(self) -> Done:
         if self._done:
             return self._done.popleft()
-        # Where a number of processes is asked for, they compile all but the first.
-        if not self._threads or self._wanted < 0:
+        # With an explicit number of workers, these compile all configurations but the first.
+        if not self._threads or self._workers < 0:
             config = self._take()
             if config is not None:
                 return self._here(config)
@@ -104,33 +105,33 @@ class Compiling:
         return config, None
 
     def _here(self, config: Config) -> Done:
-        if self._threads or self._wanted in (0, 1):
+        if self._threads or self._workers in (0, 1):
             return self._attempt(config)
         begin, lowered = time.perf_counter(), self._lowered
         with workers.compiling_elsewhere(self):
             done = self._attempt(config)
-        # The first loads the compiler: it tells nothing of the others.
+        # The first compilation loads the compiler, so its duration is not representative.
         seconds = (time.perf_counter() - begin) if lowered and self._lowered > lowered else 0.0
         if seconds * len(self._waiting) > WORTH_SECONDS:
             self._start(*self._example)
         return done
 
-    # -- other processes ------------------------------------------------------------------------
+    # -- worker processes -----------------------------------------------------------------------
 
     def lower(self, module: Any, device: Any, options: Any) -> None:
-        """Told of a module that is about to be compiled in this process."""
+        """Called before a module is compiled in this process (`workers.Lowering`)."""
         self._lowered += 1
         self._example = device, options
-        if self._wanted > 1 or (self._early and self._count >= EARLY_CONFIGS):
+        if self._workers > 1 or (self._early and self._count >= EARLY_CONFIGS):
             self._start(device, options)
 
     def _start(self, device: Any, options: Any) -> None:
-        """Have threads, each with a process, take what is waiting; once."""
+        """Start threads, each with a worker process, that take configurations from the queue."""
         if self._threads:
             return
         waiting = len(self._waiting)
-        # One core is this process's. A process that gets one configuration is not worth its start.
-        count = min(_cores() - 1, (waiting + 1) // 2) if self._wanted < 0 else self._wanted
+        # One core is left to this process, and each worker should have two configurations at least.
+        count = min(_cores() - 1, (waiting + 1) // 2) if self._workers < 0 else self._workers
         pool = workers.shared_pool()
         idle = pool.idle
         for number in range(min(count, waiting)):
@@ -140,7 +141,7 @@ class Compiling:
             thread.daemon = True
             try:
                 thread.start()
-            except RuntimeError:  # there are too many: those that have started will do
+            except RuntimeError:  # too many threads: continue with those started so far
                 break
             self._threads.append(thread)
 

@@ -1,12 +1,12 @@
-"""Arguments as they were before tuning: what trial runs of a kernel write is put back.
+"""Protection of arguments from trial runs: memory that a kernel may write is saved and restored.
 
     saved = Protection(limit)
     saved.add([tensor, other])      # before the first run that may write them
     saved.restore()                 # after each trial
     saved.free()
 
-Copies are on the tensors' own devices while they fit there, else in this process's memory. Tensors
-that overlap share one.
+Copies are on the tensors' device if there is room, else in host memory. Tensors that overlap share
+a copy.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tilewright.runtime.placement import leaves_of
 from tilewright.runtime.tensors import CPU, UNKNOWN, extent_of, find_reader, read
 
 SHARE = 0.5
-"""The part of a device's free memory that copies may take."""
+"""The fraction of a device's free memory that copies may take."""
 
 
 class Extent(NamedTuple):
-    """Some adjoining bytes of a device."""
+    """A contiguous range of a device's memory; `stop` is exclusive."""
 
     device: str
     start: int
@@ -31,11 +31,11 @@ class Extent(NamedTuple):
 
 
 class CannotProtect(Exception):
-    """There is no room for copies of what a kernel writes, or nobody says how large it is."""
+    """There is no room for copies of the memory that a kernel writes, or its size is unknown."""
 
 
 def written_tensors(metadata: Any, values: Iterable[Any]) -> list[Any]:
-    """The tensors that a compiled kernel may write, of the values of all its parameters."""
+    """The tensors that a compiled kernel may write, given the values of all its parameters."""
     named = list(values)
     found: list[Any] = []
     for index in metadata.may_write:
@@ -48,10 +48,10 @@ def written_tensors(metadata: Any, values: Iterable[Any]) -> list[Any]:
 
 
 class Protection:
-    """Copies of memory that trial runs write.
+    """Copies of the memory that trial runs may write.
 
     Args:
-        limit: the most bytes that copies take on a device; 0 for half of what is free there.
+        limit: the maximum size in bytes of the copies on a device; 0 for half of its free memory.
     """
 
     def __init__(self, limit: int = 0) -> None:
@@ -59,13 +59,13 @@ class Protection:
         self._saved: dict[Extent, driver.Saved] = {}
 
     def add(self, tensors: Iterable[Any]) -> None:
-        """Copy what these tensors hold, where that has not been done.
+        """Copy the contents of tensors that have not been copied yet.
 
         Raises:
-            CannotProtect: it is more than there is room for.
+            CannotProtect: there is not enough room.
         """
-        wanted = [e for t in tensors if (e := _extent(t)) is not None]
-        missing = [e for e in _joined(wanted) if not self._covers(e)]
+        extents = [e for t in tensors if (e := _extent(t)) is not None]
+        missing = [e for e in _joined(extents) if not self._covers(e)]
         for device in dict.fromkeys(e.device for e in missing):
             here = [e for e in missing if e.device == device]
             owner = _owner_for(device, sum(e.stop - e.start for e in here), self._limit)
@@ -74,26 +74,26 @@ class Protection:
                 size = extent.stop - extent.start
                 self._saved[extent] = owner(index, extent.start, size)
 
-    def _covers(self, wanted: Extent) -> bool:
+    def _covers(self, extent: Extent) -> bool:
         return any(
-            have.device == wanted.device and have.start <= wanted.start and wanted.stop <= have.stop
+            have.device == extent.device and have.start <= extent.start and extent.stop <= have.stop
             for have in self._saved
         )
 
     def restore(self) -> None:
-        """Put back everything; what was saved first, last."""
+        """Restore all memory, latest copies first, so that the first copy of a byte prevails."""
         for saved in reversed(self._saved.values()):
             saved.restore()
 
     def free(self) -> None:
-        """Give up the copies."""
+        """Free the copies."""
         for saved in self._saved.values():
             saved.free()
         self._saved.clear()
 
 
 def _owner_for(device: str, size: int, limit: int) -> Any:
-    """What saves so many bytes of a device."""
+    """The constructor of copies with room for `size` bytes: on the device, or else on the host."""
     found: Any = driver.driver_of(device.partition(":")[0])
     index = int(device.partition(":")[2] or 0)
     save = getattr(found, "save_memory", None)
@@ -108,7 +108,7 @@ def _owner_for(device: str, size: int, limit: int) -> Any:
 
 
 def _extent(tensor: Any) -> Extent | None:
-    """The memory that a kernel may write through a tensor; None where there is none."""
+    """The memory that a kernel may write through a tensor; None if there is none."""
     address, _, device, low, high, writable = read(tensor)
     if device == "" or not writable:
         return None
@@ -121,7 +121,7 @@ def _extent(tensor: Any) -> Extent | None:
 
 
 def _joined(extents: Iterable[Extent]) -> list[Extent]:
-    """The extents, with those that overlap made one."""
+    """The extents, with overlapping ones merged."""
     joined: list[Extent] = []
     for extent in sorted(extents):
         last = joined[-1] if joined else None

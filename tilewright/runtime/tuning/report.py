@@ -1,4 +1,4 @@
-"""What tuning tells: a line that counts the configurations on a terminal, a table on request."""
+"""Reports of the autotuner: a progress line on a terminal, and a table of results on request."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from math import isinf
 from typing import Any, TextIO
 
 QUIET_SECONDS = 0.5
-"""Tuning that is over sooner shows no progress."""
+"""The time in seconds before progress is shown."""
 
 
 class Progress:
-    """A line on a terminal that says how far tuning is; nothing where there is no terminal.
+    """A progress line; prints nothing unless the output is a terminal.
 
     Args:
-        name: the kernel's.
-        total: how many configurations there are.
-        out: where it goes; by default standard error.
+        name: the name of the kernel.
+        total: the number of configurations.
+        out: the output; standard error by default.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Progress:
         self._width = 0
 
     def show(self, doing: str, done: int, best: str = "") -> None:
-        """Say that so many are done."""
+        """Update the line: `done` configurations have been processed."""
         if not self._shown or time.monotonic() - self._begin < QUIET_SECONDS:
             return
         filled = 20 * done // max(self._total, 1)
@@ -40,7 +40,7 @@ class Progress:
         self._write(f"{line}, best {best}"[:110] if best else line)
 
     def clear(self) -> None:
-        """Leave the line empty."""
+        """Erase the line."""
         if self._width:
             self._write("")
             self._out.write("\r")
@@ -54,7 +54,7 @@ class Progress:
 
 
 def milliseconds(time: float) -> str:
-    """A time for people: ``0.123 ms``."""
+    """Format a time: ``0.123 ms``."""
     return "-" if isinf(time) else f"{time:.4g} ms"
 
 
@@ -63,7 +63,13 @@ def table(
     reasons: Mapping[Any, str],
     facts: Mapping[Any, Mapping[str, Any]],
 ) -> str:
-    """The configurations with their times, the fastest first, and why some have none."""
+    """A table of the configurations with their times, fastest first, or the reason of failure.
+
+    Args:
+        timings: milliseconds at the quantiles 0.5, 0.2 and 0.8, or one number.
+        reasons: error messages of the configurations that failed.
+        facts: `n_regs`, `n_spills` and `shared` of the configurations, where known.
+    """
     ranked = sorted(timings.items(), key=lambda item: median_of(item[1]))
     fastest = median_of(ranked[0][1]) if ranked else 1.0
     header = ["", "median", "20%", "80%", "of best", "registers", "spills", "shared", "config"]
@@ -84,7 +90,7 @@ def table(
 
 
 def median_of(times: Sequence[float] | float) -> float:
-    """The median, of what a benchmark gives for the quantiles 0.5, 0.2 and 0.8."""
+    """The median, given the result of a benchmark for the quantiles 0.5, 0.2 and 0.8."""
     return times if isinstance(times, int | float) else times[0]
 
 
@@ -95,8 +101,8 @@ def _three(times: Sequence[float] | float) -> Iterable[float]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, in one line."""
+    """The message of an error in one line, with its type."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # The text of a compilation error begins with the kernel's source, and ends with what is wrong.
-    said = lines[-1] if lines and lines[0].startswith("at ") else (lines or [""])[0]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    # A compilation error begins with the kernel's source, and ends with the message.
+    text = lines[-1] if lines and lines[0].startswith("at ") else (lines or [""])[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

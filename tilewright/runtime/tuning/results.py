@@ -1,11 +1,11 @@
-"""What tuning has found: kept on disk, and shipped with programs.
+"""Results of tuning: the disk cache, and files to ship with programs.
 
-On disk a result is an entry of the kernels' cache, whose key holds all that the times depend on:
-the compiler, the kernel's source, the device, the tuning key, the configurations and the settings.
+In the disk cache of kernels, the key of a result contains everything that the times depend on: the
+compiler, the kernel's source, the device, the tuning key, the configurations and the settings.
 
-A shipped result (`export_tuning`, `import_tuning`) names the kernel, the kind of device and the
-tuning key, and holds for whatever version of the compiler and the kernel: it is the program's
-author who vouches for it. A configuration that the kernel no longer has is passed over.
+A shipped result (`export_tuning`, `import_tuning`) is identified by the kernel's name, the device
+model and the tuning key only. It is valid for any version of the compiler and of the kernel, which
+is the responsibility of the program's author. Configurations the kernel no longer has are ignored.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ RESULTS_FILE = "autotune.json"
 def store_key(
     kernel_key: str, device: str, tuning_key: Sequence[Any], configs: Iterable[Any]
 ) -> str:
-    """What names a result on disk.
+    """The key of a result in the disk cache.
 
     Args:
-        kernel_key: hash of the kernel's source and of what it reaches.
-        device: the kind of device, and the processor that code is made for.
+        kernel_key: hash of the kernel's source and its dependencies.
+        device: the device model and the processor to compile for.
     """
     settings = sorted((k, str(v)) for k, v in knobs.cache_key_values().items())
     return digest(
@@ -45,7 +45,7 @@ def store_key(
 
 
 def load(key: str, configs: Sequence[Any]) -> dict[Any, Any] | None:
-    """The times of the configurations, as they were found before; None where there are none."""
+    """The stored times of the configurations; None if there are none, or not for all of them."""
     files = disk_cache().get(key)
     if files is None:
         return None
@@ -53,11 +53,11 @@ def load(key: str, configs: Sequence[Any]) -> dict[Any, Any] | None:
         timings = dict(json.loads(files[RESULTS_FILE])["timings"])
         return {config: _floats(timings[str(config)]) for config in configs}
     except (ValueError, KeyError, TypeError):
-        return None  # written by something else; it will be replaced
+        return None  # malformed, or of other configurations; will be overwritten
 
 
 def save(key: str, name: str, timings: Mapping[Any, Any]) -> None:
-    """Keep the times of configurations. Never raises for the disk."""
+    """Store the times of configurations. Does not raise OSError."""
     content = {"kernel": name, "timings": [[str(c), times] for c, times in timings.items()]}
     disk_cache().put(key, {RESULTS_FILE: json.dumps(content).encode()})
 
@@ -83,19 +83,19 @@ def entry(name: str, device: str, tuning_key: Sequence[Any], config: Any) -> dic
 
 
 def write(path: str | Path, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Write results to a file, in an order of their own, so that equal results are equal files."""
+    """Write results to a file, sorted, so that equal results yield equal files."""
     ordered = sorted(entries, key=lambda e: (e["kernel"], e["device"], e["key"]))
     content = {"format": FORMAT, "results": ordered}
     Path(path).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
 def import_tuning(path: str | Path) -> int:
-    """Have tuned kernels use the results in a file that `export_tuning` wrote; gives their number.
+    """Use the results in a file written by `export_tuning`; returns their number.
 
         tilewright.runtime.import_tuning(Path(__file__).with_name("tuned.json"))
 
     Raises:
-        ValueError: the file holds something else.
+        ValueError: the file does not contain tuning results.
     """
     try:
         content = json.loads(Path(path).read_text("utf-8"))
@@ -111,7 +111,7 @@ def import_tuning(path: str | Path) -> int:
 def shipped(
     name: str, device: str, tuning_key: Sequence[Any], configs: Iterable[Any]
 ) -> Any | None:
-    """The configuration that an imported result names, one of those given; else None."""
+    """The configuration of the imported result, if it is among those given; else None."""
     found = _shipped.get((name, device, repr(list(tuning_key))))
     if found is None:
         return None
@@ -119,5 +119,5 @@ def shipped(
 
 
 def forget_imported() -> None:
-    """Forget what was imported."""
+    """Discard all imported results."""
     _shipped.clear()

@@ -1,7 +1,8 @@
-"""The search for the fastest configuration: each is compiled, then measured, the best ones longer.
+"""The search for the fastest configuration: all are compiled and measured, the best ones longer.
 
-A configuration that does not compile, or that the device cannot hold, is left out with its reason.
-One that is hopelessly slower than the best so far is given up after a few runs.
+A configuration that does not compile, or does not fit on the device, is skipped and its error
+recorded. The measurement of one that is far slower than the best so far is aborted after a few
+runs.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from tilewright.runtime.tuning.report import Progress, median_of, milliseconds
 
 QUANTILES = (0.5, 0.2, 0.8)
 CONTENDER = 1.05
-"""What is slower than the best by no more than this is measured again, for longer."""
+"""Configurations within this factor of the best are measured again, for longer."""
 MAX_CONTENDERS = 4
 DISTURBED = 1.5
-"""What was measured while others compiled, and whose fastest runs were no slower than the best by
-this, is measured again when they have done."""
+"""Configurations that were measured during compilations, and whose fastest runs are within this
+factor of the best, are measured again afterwards."""
 
 Times = list[float]
 
 
 class Effort(NamedTuple):
-    """Milliseconds for which a configuration runs before, and while it is measured."""
+    """The durations of warm-up and measurement of a configuration, in milliseconds."""
 
     warmup: float
     rep: float
@@ -41,37 +42,37 @@ SCREEN, FULL, ONCE = Effort(5, 20), Effort(25, 100), Effort(0, 0)
 
 
 class Subject(Protocol):
-    """What is tuned: a kernel with the arguments of one call."""
+    """The subject of a search: a kernel with the arguments of one call."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def device(self) -> str:
-        """The device that its tensors are on."""
+        """The name of the tensors' device."""
         ...
 
     def compile(self, config: Config) -> Any:
-        """The kernel compiled for a configuration, if the one that compiles says it."""
+        """Compile the kernel for a configuration, and return it; None if it is not available."""
         ...
 
     def written(self, compiled: Any) -> list[Any]:
-        """The tensors that it may write."""
+        """The tensors that the compiled kernel may write."""
         ...
 
     def run(self, config: Config) -> Callable[[], Any]:
-        """What runs the kernel once, with its hooks."""
+        """A function that runs the kernel once, with its hooks."""
         ...
 
 
 @dataclass
 class Outcome:
-    """What was found.
+    """The result of a search.
 
     Attributes:
-        timings: of each configuration, milliseconds at `QUANTILES`; infinite for one that failed.
-        errors: why some failed.
-        facts: registers, spills and shared memory, where they are known.
+        timings: milliseconds at `QUANTILES` for each configuration; infinite if it failed.
+        errors: the errors of those that failed.
+        facts: registers, spills and shared memory, where known.
     """
 
     timings: dict[Config, Any] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class Outcome:
 
 
 def fastest(timings: Mapping[Config, Any]) -> Config:
-    """The configuration of the least times, the first of them decides."""
+    """The configuration with the least times, compared lexicographically."""
 
     def order(config: Config) -> list[float]:
         times = timings[config]
@@ -95,9 +96,9 @@ def fastest(timings: Mapping[Config, Any]) -> Config:
 
 
 def is_of_configuration(error: Exception) -> bool:
-    """Whether another configuration may do better: this one does not compile or does not fit.
+    """Whether an error is due to the configuration: it does not compile, or does not fit.
 
-    A wrong argument, a dead device, a failed check of the interpreter have nothing to do with it.
+    Errors of arguments, of the device, or found by the interpreter would occur with all others.
     """
     others = (DeviceError, InterpreterError, IRError)
     return isinstance(error, TritonError) and not isinstance(error, others)
@@ -107,11 +108,11 @@ class Search:
     """Measures the configurations of a subject.
 
     Args:
-        subject: what is tuned.
-        bench: ``bench(fn, quantiles=…)``, in place of the usual measurement; None for that.
-        effort: for the contenders; the usual measurement of all others takes a part of it.
-        protection: keeps what the kernel writes; None where nothing is kept.
-        tell: called with a line for each configuration.
+        subject: the kernel and its arguments.
+        bench: replaces the default measurement: ``bench(fn, quantiles=…)``.
+        effort: the effort for the best configurations; the first measurement of all takes less.
+        protection: restores what trial runs write; None if nothing is to be restored.
+        log: called with a line of text for each configuration.
     """
 
     def __init__(
@@ -121,20 +122,20 @@ class Search:
         bench: Callable[..., Any] | None = None,
         effort: Effort = FULL,
         protection: Protection | None = None,
-        tell: Callable[[str], Any] | None = None,
+        log: Callable[[str], Any] | None = None,
     ) -> None:
         self.outcome = Outcome()
         self._subject = subject
         self._bench = bench
         self._effort = effort
         self._protection = protection
-        self._tell = tell
+        self._log = log
         self._uncompiled: dict[Config, Exception] = {}
         self._clock: Clock | None = None
         self._not_alone: list[Config] = []
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
-        """Compile and measure all of them, and the best ones again."""
+        """Compile and measure all configurations, and the best ones again."""
         with ExitStack() as kept:
             if self._bench is None:
                 self._clock = kept.enter_context(clock_of(self._subject.device))
@@ -150,15 +151,15 @@ class Search:
         return self.outcome
 
     def _disturbed(self) -> list[Config]:
-        """Those whose times may be those of the threads that compiled meanwhile: a launch that has
-        to wait for Python's lock comes late. Their fastest runs were not so far from the best."""
+        """Configurations to measure again, as concurrent compilations may have delayed launches by
+        holding Python's global lock, and whose fastest runs are close enough to the best."""
         timings, limit = self.outcome.timings, DISTURBED * self._limit()
         return [
             c for c in self._not_alone if not isinstance(t := timings[c], float) and t[1] < limit
         ]
 
     def _leader(self) -> str:
-        """The best so far, for people."""
+        """The best configuration so far, as text."""
         if not self.outcome.timings:
             return ""
         leader = self.outcome.best
@@ -168,25 +169,26 @@ class Search:
     def _compiled(
         self, configs: Sequence[Config], progress: Progress
     ) -> Generator[Iterator[Config]]:
-        """The configurations, each when it is compiled. On a device with a clock of its own, what
-        is compiled meanwhile does not show in the times; elsewhere all are compiled first."""
+        """The configurations, each as soon as it is compiled if the device measures time itself, so
+        that concurrent compilation does not affect it; otherwise after all are compiled."""
         early = self._clock is not None and self._clock.is_devices_own
         with Compiling(configs, self._subject.compile, early=early) as compiling:
-            arriving = self._noting_errors(compiling)
+            arriving = self._recording_errors(compiling)
             if early:
-                yield self._noting_company(arriving, compiling)
+                yield self._recording_load(arriving, compiling)
                 return
             for done, _ in enumerate(arriving, 1):
                 progress.show("compiled", done)
         yield iter(configs)
 
-    def _noting_company(self, arriving: Iterator[Config], compiling: Compiling) -> Iterator[Config]:
+    def _recording_load(self, arriving: Iterator[Config], compiling: Compiling) -> Iterator[Config]:
+        """Record the configurations that are measured during compilations."""
         for config in arriving:
             if compiling.is_busy:
                 self._not_alone.append(config)
             yield config
 
-    def _noting_errors(self, compiling: Compiling) -> Iterator[Config]:
+    def _recording_errors(self, compiling: Compiling) -> Iterator[Config]:
         for config, error in compiling:
             if error is not None:
                 self._uncompiled[config] = error
@@ -201,7 +203,7 @@ class Search:
         return min(map(median_of, self.outcome.timings.values()), default=inf)
 
     def _contenders(self) -> list[Config]:
-        """Those that a longer measurement may put first; none where there is but one."""
+        """The configurations that may turn out fastest in a longer measurement, if several."""
         if self._bench is not None or self._effort == self._screen():
             return []
         timings = self.outcome.timings
@@ -210,13 +212,13 @@ class Search:
         return close[:MAX_CONTENDERS] if len(close) > 1 else []
 
     def trial(self, config: Config, effort: Effort, limit: float = inf) -> Any:
-        """Times of one configuration; infinite ones if it cannot run.
+        """Times of one configuration; infinite if it cannot run.
 
         Raises:
-            Exception: what no other configuration would avoid.
+            Exception: an error that is not due to the configuration.
         """
-        if self._tell is not None:
-            self._tell(f"Autotuning kernel {self._subject.name} with config {config}")
+        if self._log is not None:
+            self._log(f"Autotuning kernel {self._subject.name} with config {config}")
         try:
             if config in self._uncompiled:
                 raise self._uncompiled[config]
@@ -245,7 +247,7 @@ class Search:
 
 
 def _fact(compiled: Any, name: str) -> Any:
-    """A number that a compiled kernel tells of itself, if it does."""
+    """An attribute of a compiled kernel; None if it has no such attribute."""
     try:
         return getattr(compiled, name) if name != "shared" else compiled.metadata.shared
     except AttributeError:
@@ -253,5 +255,5 @@ def _fact(compiled: Any, name: str) -> Any:
 
 
 def all_failed(outcome: Outcome) -> bool:
-    """Whether no configuration runs."""
+    """Whether every configuration failed."""
     return all(isinf(median_of(times)) for times in outcome.timings.values())
