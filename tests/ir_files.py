@@ -41,7 +41,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import tilewright.passes
+import tilewright.compiler.pipeline
 import tilewright.targets.nvidia.steps
 from tests.gpu_machine import gpu_machine
 from tests.ir_values import same_bits, same_meaning
@@ -50,7 +50,7 @@ from tilewright.base.diagnostics import IRError
 from tilewright.ir.core import Module, Op
 from tilewright.ir.machine import GpuMachine
 from tilewright.ir.parser import parse_module
-from tilewright.ir.passes import PASSES, PassContext, Step, Verifier, run
+from tilewright.ir.passes import PassContext, Step, Verifier, find_pass, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import Tile
 from tilewright.ir.verify import verify_module
@@ -61,7 +61,7 @@ from tilewright.targets.cpu.print_plan import print_plan
 __all__ = ["collect", "same_bits"]
 
 # Importing these registers the passes.
-REGISTERED = (tilewright.passes, tilewright.targets.nvidia.steps)
+REGISTERED = (tilewright.compiler.pipeline, tilewright.targets.nvidia.steps)
 
 _ERROR = re.compile(r"# error\[([\w-]+)\]")
 _AXIS = re.compile(r"# axis: (.*)")
@@ -183,7 +183,8 @@ class IrItem(pytest.Item):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CaseFailure | IRError):
             return f"{self.path}:{self.case.line}: @{self.case.name}\n{excinfo.value}"
-        return super().repr_failure(excinfo, style)
+        excinfo.traceback = excinfo.traceback.filter(lambda entry: "_pytest" not in str(entry.path))
+        return excinfo.getrepr(style="short")
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.case.line - 1, f"@{self.case.name}"
@@ -224,7 +225,10 @@ def _parse(case: Case, file: str) -> Module:
 
 
 def _run_passes(module: Module, head: Head) -> PassContext:
-    steps = [Step(PASSES[name]) for name in head.passes]
+    try:
+        steps = [Step(find_pass(name)) for name in head.passes]
+    except ValueError as error:
+        raise CaseFailure(f"{error}; is it in a pipeline?") from error
     ctx = head.context()
     run(module, steps, ctx, [Verifier()])
     verify_module(module)  # also where a pass forgot to say that it changed something

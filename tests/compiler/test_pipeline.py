@@ -3,13 +3,19 @@
 import pytest
 
 from tilewright.compiler.pipeline import ORDER, STEPS, pipeline
-from tilewright.ir.passes import PASSES, Pass, Step, check_order
+from tilewright.ir.passes import PASSES, Pass, Step, check_order, find_pass
 from tilewright.targets.interpreter.target import InterpreterTarget
 
 
 def test_steps_are_registered_passes() -> None:
     assert {step.name for step in STEPS} <= set(PASSES)
     assert all(PASSES[step.name] is step.pass_ for step in STEPS)
+
+
+def test_unknown_pass_is_named_with_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"there is no pass 'cce'; there are .*, cse, dce"):
+        find_pass("cce")
+    assert find_pass("cse") is PASSES["cse"]
 
 
 def test_every_constraint_speaks_of_the_pipeline() -> None:
@@ -28,7 +34,6 @@ def test_each_constraint_is_checked(first: Pass, then: Pass, reason: str) -> Non
 def test_calls_go_first() -> None:
     # Every other pass looks at one function at a time.
     assert STEPS[0].name == "inline"
-    assert not STEPS[0].optional
 
 
 def test_target_appends_steps() -> None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-import tilewright.passes  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from tests.arrays import copied
 from tests.fuzz.ir_generator import GRID, random_args, random_module
 from tests.ir_values import same_bits
+from tilewright.compiler.pipeline import STEPS
 from tilewright.ir.core import Module
 from tilewright.ir.interpret import interpret
 from tilewright.ir.memory import Checks
@@ -14,7 +14,7 @@ from tilewright.ir.passes import PASSES, PassContext, Step, run
 from tilewright.ir.printer import print_module
 from tilewright.ir.verify import verify_module
 
-TILE_PASSES = ("canonicalize", "cse", "dce", "licm", "inline", "canonicalize_pointers")
+TILE_PASSES = sorted({step.name for step in STEPS})
 
 
 def _outcome(module: Module, args: list[np.ndarray]) -> list[np.ndarray]:

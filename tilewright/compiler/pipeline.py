@@ -17,12 +17,12 @@ from tilewright.targets.protocol import Target
 
 STEPS = (
     Step(inline_calls),
-    Step(canonicalize, optional=True),
+    Step(canonicalize),
     Step(canonicalize_pointers),
-    Step(canonicalize, optional=True),
-    Step(merge_equal_values, optional=True),
-    Step(hoist_invariants, optional=True),
-    Step(remove_dead_code, optional=True),
+    Step(canonicalize),
+    Step(merge_equal_values),
+    Step(hoist_invariants),
+    Step(remove_dead_code),
 )
 
 ORDER = (

@@ -119,6 +119,7 @@ class Pass:
 
 
 PASSES: dict[str, Pass] = {}
+"""The registered passes: those of the pipelines that have been imported."""
 
 
 def compiler_pass(name: str) -> Callable[[PassFunction], Pass]:
@@ -132,18 +133,28 @@ def compiler_pass(name: str) -> Callable[[PassFunction], Pass]:
     return register
 
 
+def find_pass(name: str) -> Pass:
+    """The registered pass with this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = PASSES.get(name)
+    if found is None:
+        raise ValueError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
+    return found
+
+
 @dataclass(frozen=True)
 class Step:
     """One entry of a pipeline.
 
     Attributes:
         when: a feature that the target must have for the step to run; "" for always.
-        optional: whether the step may be left out without making the code wrong.
     """
 
     pass_: Pass
     when: str = ""
-    optional: bool = False
 
     @property
     def name(self) -> str:

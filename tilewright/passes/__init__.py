@@ -1,13 +1,1 @@
-"""Passes on tile IR, one per file. Importing this package registers those that every target
-uses."""
-
-from tilewright.passes import (
-    canonicalize,
-    canonicalize_pointers,
-    cse,
-    dce,
-    inline,
-    licm,
-)
-
-__all__ = ["canonicalize", "canonicalize_pointers", "cse", "dce", "inline", "licm"]
+"""The passes on tile IR, one per file, with the same name."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import STEPS
-from tilewright.ir.passes import PASSES, Observer, PassContext, Step, Timer, Verifier, run
+from tilewright.ir.passes import Observer, PassContext, Step, Timer, Verifier, find_pass, run
 from tilewright.ir.printer import print_module
 from tilewright.targets import registry
 from tilewright.tools.load import UsageError, read_ir
@@ -25,12 +25,10 @@ def named_steps(names: str) -> list[Step]:
     """Steps of the passes with these names, separated by commas; of those of all targets too."""
     for target in registry.names():
         registry.target(target).steps()  # which loads what registers its passes
-    steps: list[Step] = []
-    for name in filter(None, (n.strip() for n in names.split(","))):
-        if name not in PASSES:
-            raise UsageError(f"there is no pass {name!r}; there are {', '.join(sorted(PASSES))}")
-        steps.append(Step(PASSES[name]))
-    return steps
+    try:
+        return [Step(find_pass(name.strip())) for name in names.split(",") if name.strip()]
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

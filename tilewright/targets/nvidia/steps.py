@@ -15,8 +15,8 @@ _ = _codegen  # registers the target's own emitters, which `check_kernel` looks 
 STEPS = common_steps(
     first=[Step(wait_for_launches, when="dependent_launch")],
     choose_instructions=[Step(choose_mma)],
-    overlap=[Step(overlap_products, when="wgmma", optional=True)],
-    schedule=[Step(schedule_products, when="wgmma", optional=True)],
+    overlap=[Step(overlap_products, when="wgmma")],
+    schedule=[Step(schedule_products, when="wgmma")],
 )
 
 
