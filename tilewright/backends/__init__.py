@@ -1,4 +1,4 @@
-"""Targets under the names that users import: `backends` has for each its compiler and its driver.
+"""The public registry of targets: `backends` maps each name to its compiler and its driver.
 
 backends["cpu"].driver.is_active()
 """
@@ -15,10 +15,10 @@ __all__ = ["Backend", "BaseBackend", "backends"]
 
 
 class Backend:
-    """A target's two sides. Each is a class, loaded when it is first asked for.
+    """The compiler and the driver of a target, two classes that are loaded on first use.
 
     Args:
-        name: of the target, which is also its devices' type.
+        name: the name of the target, which is also the type of its devices.
     """
 
     def __init__(self, name: str) -> None:
@@ -26,12 +26,13 @@ class Backend:
 
     @property
     def compiler(self) -> Any:
-        """Compiles for the target; takes an architecture."""
+        """The compiler class; its constructor takes an architecture."""
         return BUILT_IN[self._name]()
 
     @property
     def driver(self) -> Any:
-        """Runs on its devices: see `runtime.driver.set_active`. Takes no arguments."""
+        """The driver class, whose constructor takes no arguments; see
+        `runtime.driver.set_active`."""
         return DRIVERS[self._name]()
 
     def __repr__(self) -> str:
@@ -39,6 +40,6 @@ class Backend:
 
 
 OTHER_NAMES = {"cuda": "nvidia"}
-"""What libraries look for by the maker's name."""
+"""Targets that libraries look up by the vendor's name."""
 
 backends = {OTHER_NAMES.get(name, name): Backend(name) for name in DRIVERS}

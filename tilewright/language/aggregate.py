@@ -1,4 +1,4 @@
-"""Aggregates: classes of which a kernel makes values, of named fields.
+"""Aggregates: classes with named fields whose instances exist in kernels.
 
     @tilewright.aggregate
     class Range:
@@ -9,9 +9,9 @@
         def offsets(self):
             return self.start + tl.arange(0, self.count)
 
-A field holds a language value of the class that its annotation names. An instance exists while a
-kernel is compiled only, and does not change once it is made. It is a composite value, whose parts
-are its fields: so it may be loop-carried, joined after an ``if``, given to functions and returned.
+A field holds a language value of the annotated class. Instances exist only at compile time, and are
+immutable after construction. They are composite values whose parts are the fields, so they can be
+loop-carried, merged after an ``if``, passed to functions and returned.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from tilewright.language.values import (
 )
 
 _UNSET: Any = object()
-_PARTS: Any = vars(composite)["values"]  # also reached where a field is called `values`
-# What a class has of itself, which is not copied when it is made anew.
+_PARTS: Any = vars(composite)["values"]  # accessible even if a field is named `values`
+# Members that every class has, which are not copied when it is recreated.
 _OWN = frozenset({"__dict__", "__weakref__"})
 
 
@@ -74,9 +74,8 @@ class aggregate_type(composite_type):
 
 
 class _Method:
-    """A function of the kernel language in a class: bound to the instance through which it is read,
-    which such functions by themselves are not.
-    """
+    """A descriptor that binds a function of the kernel language to the instance, as Python does for
+    plain functions."""
 
     __slots__ = ("fn",)
 
@@ -88,33 +87,34 @@ class _Method:
 
 
 class _AggregateClass(type):
-    """The class of aggregate classes: calling one makes an instance with all its fields."""
+    """The metaclass of aggregates: calling a class creates an instance, and requires that its
+    ``__init__`` assigns all fields."""
 
     def __call__(
         cls, *args: Any, _semantic: Any = None, _generator: Any = None, **kwargs: Any
     ) -> Any:
-        made = new_instance(cls, [_UNSET] * len(cls.aggregate_fields))
+        instance = new_instance(cls, [_UNSET] * len(cls.aggregate_fields))
         init = inspect.getattr_static(cls, "__init__")
         kwargs |= hidden_arguments(init, _semantic=_semantic, _generator=_generator)
-        made.__init__(*args, **kwargs)
-        for name, value in zip(cls.aggregate_fields, made.parts, strict=True):
+        instance.__init__(*args, **kwargs)
+        for name, value in zip(cls.aggregate_fields, instance.parts, strict=True):
             if value is _UNSET:
                 raise AttributeError(
                     f"constructor for {cls.__name__} did not initialize attribute '{name}'"
                 )
-        object.__setattr__(made, "complete", True)
-        return made
+        object.__setattr__(instance, "complete", True)
+        return instance
 
     aggregate_fields: Mapping[str, type]
     aggregate_defaults: Mapping[str, Any]
 
 
 class aggregate_value(composite, metaclass=_AggregateClass):
-    """Base of all aggregates.
+    """Base class of all aggregates.
 
     Class attributes:
-        aggregate_fields: name -> class of the field, in order; those of base classes first.
-        aggregate_defaults: name -> value.
+        aggregate_fields: field name -> class, in order; those of base classes first.
+        aggregate_defaults: field name -> default value.
     """
 
     __slots__ = ("complete",)
@@ -127,7 +127,7 @@ class aggregate_value(composite, metaclass=_AggregateClass):
 
     @property
     def parts(self) -> list[Any]:
-        """The values of the fields; `values`, whatever the fields are called."""
+        """The values of the fields, in order; unlike `values`, never shadowed by a field."""
         return _PARTS.__get__(self)
 
     def __getattr__(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class aggregate_value(composite, metaclass=_AggregateClass):
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
     def field(self, name: str) -> Any:
-        """The value of a field, also of one that is called like a member of this class."""
+        """The value of a field, also of one with the name of a member of this class."""
         value = self.parts[list(self.aggregate_fields).index(name)]
         if value is _UNSET:
             raise AttributeError(f"attribute '{name}' of {type(self).__name__} is not set yet")
@@ -159,11 +159,11 @@ class aggregate_value(composite, metaclass=_AggregateClass):
 
 
 def new_instance(cls: Any, parts: list[Any], complete: bool = False) -> Any:
-    """An instance of an aggregate class without a call of its ``__init__``."""
-    made = object.__new__(cls)
-    object.__setattr__(made, "complete", complete)
-    _PARTS.__set__(made, parts)
-    return made
+    """An instance of an aggregate class, created without calling its ``__init__``."""
+    instance = object.__new__(cls)
+    object.__setattr__(instance, "complete", complete)
+    _PARTS.__set__(instance, parts)
+    return instance
 
 
 @assembles(aggregate_type)
@@ -172,43 +172,43 @@ def _aggregate_of(type: aggregate_type, parts: list[Any]) -> Any:
 
 
 def _checked(owner: Any, name: str, value: Any) -> Any:
-    """The value as the field holds it.
+    """The value, converted to a language value.
 
     Raises:
-        TypeError: it is of another class than the field's annotation says.
+        TypeError: it is not an instance of the field's class.
     """
-    wanted = owner.aggregate_fields[name]
+    expected = owner.aggregate_fields[name]
     value = wrap(value)
-    if wanted is constexpr and not isinstance(value, base_value):
+    if expected is constexpr and not isinstance(value, base_value):
         value = constexpr(value)  # a dtype or a function
-    if not isinstance(value, wanted):
-        error = TypeError(f"Expected {wanted} for attribute '{name}', got {type(value)}")
-        raise coded("needs-constant", error) if wanted is constexpr else error
+    if not isinstance(value, expected):
+        error = TypeError(f"Expected {expected} for attribute '{name}', got {type(value)}")
+        raise coded("needs-constant", error) if expected is constexpr else error
     return value
 
 
-def hidden_arguments(function: Any, **given: Any) -> dict[str, Any]:
-    """Those of the arguments that a function has parameters for."""
-    while hasattr(function, "fn"):  # of a function of the kernel language, the Python function
+def hidden_arguments(function: Any, **arguments: Any) -> dict[str, Any]:
+    """The arguments for which the function has parameters."""
+    while hasattr(function, "fn"):  # unwrap functions of the kernel language
         function = function.fn
     accepted = inspect.signature(function).parameters
-    return {name: value for name, value in given.items() if name in accepted}
+    return {name: value for name, value in arguments.items() if name in accepted}
 
 
-# -- making a class --------------------------------------------------------------------------------
+# -- class creation --------------------------------------------------------------------------------
 
 
 def aggregate(cls: Any) -> Any:
-    """Make a class with annotated fields one of whose instances kernels hold.
+    """Class decorator: make instances of a class with annotated fields usable in kernels.
 
     Each annotation is a class of the language: `tl.tensor`, `tl.constexpr`, `tl.tuple`,
-    `tl.tensor_descriptor` or another aggregate. Without an ``__init__`` one is made that takes the
-    fields in order; a value given in the class is a field's default. Methods are functions of the
-    kernel language (`jit`, `constexpr_function`, primitives); those with the names of Python's
-    operators, such as ``__add__`` and ``__radd__``, are the operators of the instances.
+    `tl.tensor_descriptor` or another aggregate. A class without an ``__init__`` gets one that takes
+    the fields in order; a value assigned in the class body is the default. Methods are functions of
+    the kernel language (`jit`, `constexpr_function`, primitives); special methods such as
+    ``__add__`` and ``__radd__`` define the operators of instances.
 
     Raises:
-        TypeError: a base class is no aggregate; an annotation is no class.
+        TypeError: a base class is not an aggregate, or an annotation is not a class.
         ValueError: ``__init__`` is a jit function.
     """
     for base in cls.__bases__:
@@ -222,24 +222,24 @@ def aggregate(cls: Any) -> Any:
         raise ValueError(f"{cls.__name__}.__init__ cannot be a @triton.jit function")
     caller = getattr(inspect.currentframe(), "f_back", None)
     own = _annotations(cls, caller.f_locals if caller is not None else {})
-    made = cls if isinstance(cls, _AggregateClass) else _with_base(cls)
-    fields = {**_inherited(made, "aggregate_fields"), **own}
+    result = cls if isinstance(cls, _AggregateClass) else _with_base(cls)
+    fields = {**_inherited(result, "aggregate_fields"), **own}
     defaults: dict[str, Any] = {}
     for name, member in list(vars(cls).items()):
         if name in fields:
             defaults[name] = _default(member)
-            delattr(made, name)
+            delattr(result, name)
         elif _is_jit(member):
-            setattr(made, name, _Method(member))
-    made.aggregate_fields = fields
-    made.aggregate_defaults = {**_inherited(made, "aggregate_defaults"), **defaults}
-    if init is None and (own or defaults or made.__init__ is object.__init__):
-        made.__init__ = _generated_init(made)
-    return made
+            setattr(result, name, _Method(member))
+    result.aggregate_fields = fields
+    result.aggregate_defaults = {**_inherited(result, "aggregate_defaults"), **defaults}
+    if init is None and (own or defaults or result.__init__ is object.__init__):
+        result.__init__ = _generated_init(result)
+    return result
 
 
 def _with_base(cls: Any) -> Any:
-    """The class made anew, with the base of all aggregates."""
+    """The class recreated with the base class of all aggregates."""
     namespace = {k: v for k, v in vars(cls).items() if k not in _OWN}
     return _AggregateClass(cls.__name__, (aggregate_value,), namespace)
 
@@ -250,7 +250,7 @@ def _default(value: Any) -> Any:
 
 
 def _inherited(cls: Any, name: str) -> dict[str, Any]:
-    """The fields or defaults of the base classes; the first of them has the last word."""
+    """The merged fields or defaults of the base classes; earlier base classes take precedence."""
     return {k: v for base in reversed(cls.__bases__) for k, v in getattr(base, name).items()}
 
 
@@ -286,10 +286,10 @@ def _generated_init(cls: Any) -> Callable[..., None]:
 
 
 def _bound(cls: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each field with the value that a call gives it.
+    """Bind the arguments of a call to the fields: each field with its value.
 
     Raises:
-        TypeError: the arguments don't fit the fields.
+        TypeError: the arguments do not match the fields.
     """
     what, names = f"{cls.__name__}.__init__()", list(cls.aggregate_fields)
     if len(args) > len(names):
@@ -323,7 +323,8 @@ def aggregate_replace(instance: Any, *, _semantic: Any = None, **changes: Any) -
         wider = tl.aggregate_replace(tile, start=tile.start + 128)
 
     Raises:
-        TypeError: it is no aggregate, it has no such field, or a value is of another class.
+        TypeError: `instance` is not an aggregate, it has no such field, or a value has the wrong
+            class.
     """
     if not isinstance(instance, aggregate_value):
         raise TypeError(
@@ -338,17 +339,18 @@ def aggregate_replace(instance: Any, *, _semantic: Any = None, **changes: Any) -
     return new_instance(owner, parts, complete=True)
 
 
-# A primitive that the host may call too: the front end gives it language values as they are.
+# A primitive that can also be called on the host: unlike `builtin`, it does not need `_semantic`.
 setattr(aggregate_replace, TRITON_BUILTIN, True)
 
 
 def is_aggregate_class(value: Any) -> bool:
-    """Whether this is a class that `aggregate` made."""
+    """Whether this is a class created by `aggregate`."""
     return isinstance(value, _AggregateClass)
 
 
 def method(value: Any, name: str) -> Any:
-    """The method of this name that an aggregate's class, or a base of it, defines; else None."""
+    """The method of this name of an aggregate, if its class or a base class defines it; else
+    None."""
     if isinstance(value, aggregate_value):
         for cls in type(value).__mro__:
             if cls is aggregate_value:
@@ -359,14 +361,13 @@ def method(value: Any, name: str) -> Any:
 
 
 def sources(cls: Any) -> Iterator[Any]:
-    """What an aggregate class is made of, for a key of what uses it: texts, functions of the kernel
-    language, and other aggregate classes.
-    """
+    """The dependencies of an aggregate class, for the cache key of its users: source texts,
+    functions of the kernel language, and other aggregate classes."""
     yield f"{cls.__module__}.{cls.__qualname__} {cls.aggregate_defaults}"
-    for name, wanted in cls.aggregate_fields.items():
-        yield f"{name}: {wanted.__module__}.{wanted.__qualname__}"
-        if is_aggregate_class(wanted):
-            yield wanted
+    for name, field in cls.aggregate_fields.items():
+        yield f"{name}: {field.__module__}.{field.__qualname__}"
+        if is_aggregate_class(field):
+            yield field
     for base in cls.__mro__[: cls.__mro__.index(aggregate_value)]:
         for name, member in vars(base).items():
             found = _function_of(member)

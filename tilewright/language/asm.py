@@ -79,7 +79,7 @@ def dispatch(
 
 
 _PREFIX = "__nv_"
-# Names that libdevice uses for one type, and the language for several.
+# Symbols of libdevice for one type, whose functions in the language are overloaded.
 _ONE_NAME = {"fabs": "abs", "llabs": "abs", "clzll": "clz", "popcll": "popc", "ffsll": "ffs",
              "brevll": "brev", "powi": "pow", "umulhi": "mulhi", "mul64hi": "mulhi",
              "umul64hi": "mulhi"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Block pointers: pointers to blocks of arrays, which know the array's bounds."""
+"""Block pointers: pointers to blocks of arrays, with the bounds of the array."""
 
 from __future__ import annotations
 
@@ -29,17 +29,19 @@ def make_block_ptr(
         a = tl.advance(a, (0, 32))
 
     Args:
-        base: scalar pointer to the array's first element; one to bools is taken as one to int8.
-        shape: extent along each axis, run-time integers.
-        strides: elements from one index to the next along each axis, run-time integers.
-        offsets: where the block begins, run-time integers of at most 32 bits; may be negative.
-        block_shape: extents of the block, compile-time powers of two.
+        base: scalar pointer to the array's first element; bools are accessed as int8.
+        shape: the extent along each axis, run-time integers.
+        strides: the stride along each axis in elements, run-time integers.
+        offsets: the index of the block's first element, run-time integers of at most 32 bits; may
+            be negative.
+        block_shape: the extents of the block, compile-time powers of two.
         order: the axes, fastest in memory first: a hint.
 
-    The elements at index 2^31 and beyond along an axis count as outside where bounds are checked.
+    Where bounds are checked, indices of 2^31 and above are out of bounds.
 
     Raises:
-        ValueError: the lengths differ, `base` is no scalar pointer, `order` is no permutation.
+        ValueError: the lengths differ, `base` is not a scalar pointer, or `order` is not a
+            permutation.
     """
     return semantic.make_block_ptr(_semantic, base, shape, strides, offsets, block_shape, order)
 
@@ -47,13 +49,13 @@ def make_block_ptr(
 @tensor_method
 @builtin
 @must_use_result(
-    "advance changes nothing: it gives another block pointer, which must be assigned to a name."
+    "advance does not modify its argument: it returns a block pointer, which must be assigned."
 )
 def advance(base: Any, offsets: Any, *, _semantic: Any = None) -> block_pointer:
-    """The block pointer `base` moved by `offsets`, one for each axis, in elements.
+    """The block pointer `base` advanced by `offsets`, one for each axis, in elements.
 
     Raises:
-        ValueError: `base` is no block pointer, or there are too few or too many offsets.
+        ValueError: `base` is not a block pointer, or the number of offsets is wrong.
     """
     return semantic.advance(_semantic, base, offsets)
 

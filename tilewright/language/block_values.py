@@ -1,4 +1,4 @@
-"""The values that stand for blocks of arrays in memory."""
+"""The values that represent blocks of arrays in memory: block pointers and tensor descriptors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class block_pointer(composite):
     """A pointer to a block of an array, made by `tl.make_block_ptr`.
 
     Attributes:
-        base: the array, a scalar pointer.
-        extents, strides: of the array along each axis, in elements: scalars of i64.
-        offsets: where the block begins, scalars of i32.
-        dtype: the type of the pointer: its `element_ty` is that of the block, a tile's.
+        base: a scalar pointer to the array.
+        extents, strides: of the array along each axis, in elements: int64 scalars.
+        offsets: the index of the block's first element, int32 scalars.
+        dtype: the type of the pointer; its `element_ty` is the tile type of the block.
     """
 
     __slots__ = ("type",)
@@ -59,17 +59,17 @@ class block_pointer(composite):
 
 
 class tensor_descriptor(composite):
-    """An array in memory that is accessed by blocks, made by `tl.make_tensor_descriptor` or passed
-    to a kernel.
+    """An array in memory that is accessed by blocks, created by `tl.make_tensor_descriptor` or
+    passed to a kernel.
 
     Attributes:
-        base: the array, a scalar pointer.
-        shape: its extents, a tuple of scalars of i32.
-        strides: in elements, a tuple of scalars of i64 and of a compile-time 1 at its end.
-        block_type: the type of the blocks, a tile's.
-        block_shape: their extents, a tuple of compile-time numbers.
+        base: a scalar pointer to the array.
+        shape: its extents, a tuple of int32 scalars.
+        strides: in elements, a tuple of int64 scalars, the last one a compile-time 1.
+        block_type: the tile type of the blocks.
+        block_shape: the extents of the blocks, a tuple of compile-time integers.
         dtype: the element type.
-        padding: what a block is outside the array, "zero" or "nan".
+        padding: the value of out-of-bounds elements, "zero" or "nan".
 
     Its methods are `load`, `store`, `gather`, `scatter` and `atomic_add`, `_min`, `_max`, `_and`,
     `_or`, `_xor`.
@@ -78,7 +78,7 @@ class tensor_descriptor(composite):
     __slots__ = ("block_type", "padding")
 
     if TYPE_CHECKING:
-        # Installed by `tensor_descriptor.py`; declared here for those who check kernels' types.
+        # Installed by `tensor_descriptor.py`; declared here for type checkers.
         # fmt: off
         def load(self, offsets: Any) -> tensor: ...
         def store(self, offsets: Any, value: Any) -> None: ...

@@ -56,7 +56,7 @@ from tilewright.language.values import (
 from tilewright.language.values import is_builtin as is_builtin
 from tilewright.language.values import must_use_result as must_use_result
 
-# The names that `tl` exports. Each file lists its own.
+# The names that `tl` exports from this file and from those it re-exports.
 __all__ = [
     "PropagateNan", "add", "aggregate_replace", "arange",
     "associative_scan", "broadcast", "broadcast_to", "cast", "cat", "clamp", "const", "constexpr",

@@ -72,5 +72,5 @@ def assume(cond: Any, *, _semantic: Any = None) -> None:
 
 @builtin
 def debug_barrier(*, _semantic: Any = None) -> None:
-    """Barrier: all effects of the program before it, also on memory, precede those after it."""
+    """Barrier: orders all memory accesses of the program before it before those after it."""
     _semantic.builder.insert(Barrier())

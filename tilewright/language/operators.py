@@ -1,4 +1,4 @@
-"""The operators of tensors, by their Python names, and `tensor`'s own forms of them."""
+"""The operators of tensors, by the names of Python's special methods, and their installation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ UNARY_OPERATORS: dict[str, Callable[[Semantic, tensor], tensor]] = {
 
 
 def _install_operators() -> None:
-    """Give `tensor` its operators as primitives, for code that builds with ``_semantic=``."""
+    """Install the operators in `tensor` as primitives, for code that passes ``_semantic=``."""
 
     def install(name: str, apply: Callable[..., tensor], swapped: bool = False) -> None:
         @builtin
@@ -65,7 +65,7 @@ _install_operators()
 
 @builtin
 def _getitem(self: tensor, slices: Any, *, _semantic: Any = None) -> tensor:
-    """``x[:, None]``, ``x[3]``, ``x[:, 0:16]``: axes made, picked from and cut."""
+    """``x[:, None]``, ``x[3]``, ``x[:, 0:16]``: indexing with new axes, integers and slices."""
     return subscript(_semantic, self, slices)
 
 

@@ -1,9 +1,9 @@
-"""What a kernel is compiled for, as compile-time values.
+"""Queries about the target, as compile-time values.
 
     if tl.target_info.is_cuda():
         ...
 
-In a kernel these speak of the target of the compilation; on the host, of the active device's.
+In a kernel they refer to the target of the compilation, on the host to that of the active device.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class TargetInfo(NamedTuple):
 
     Attributes:
         backend: its name: ``cpu``, ``cuda``, ``hip``, ``interpreter``.
-        arch: of a CUDA GPU the compute capability times ten, such as 90; else the target's own
-            name of the architecture, "" where there is none.
+        arch: for CUDA, ten times the compute capability, such as 90; otherwise the target's name of
+            the architecture, "" if there is none.
     """
 
     backend: str
@@ -40,7 +40,7 @@ class TargetInfo(NamedTuple):
 
     @classmethod
     def of(cls, backend: str, arch: int | str) -> TargetInfo:
-        """The target of this name and architecture, which for CUDA may read ``sm90``."""
+        """The target of this name and architecture; for CUDA, also as ``sm90``."""
         number = re.fullmatch(r"sm_?(\d+)\w?", str(arch)) if backend == "cuda" else None
         return cls(backend, int(number[1]) if number else arch)
 
@@ -49,13 +49,14 @@ _host_target: Callable[[], Any] | None = None
 
 
 def install_host_target(find: Callable[[], Any]) -> None:
-    """Have `find` say, outside of kernels, which target is the current one."""
+    """Install the function that returns the current target outside of kernels."""
     global _host_target
     _host_target = find
 
 
-def _known_to_both(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Call `fn` with the target first; in a kernel the result is a constexpr."""
+def _query(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Make `fn`, which takes the target first, callable in kernels and on the host. In a kernel,
+    the result is a constexpr."""
 
     @wraps(fn)
     def query(*args: Any, _semantic: Any = None, **kwargs: Any) -> Any:
@@ -71,19 +72,19 @@ def _known_to_both(fn: Callable[..., Any]) -> Callable[..., Any]:
     return query
 
 
-@_known_to_both
+@_query
 def current_target(target: TargetInfo | None) -> TargetInfo | None:
     """The target; its `backend` and `arch` can be read."""
     return target
 
 
-@_known_to_both
+@_query
 def is_cuda(target: TargetInfo | None) -> bool:
     """Whether the target is an NVIDIA GPU."""
     return target is not None and target.backend == "cuda"
 
 
-@_known_to_both
+@_query
 def cuda_capability_geq(target: TargetInfo | None, major: int, minor: int = 0) -> bool:
     """Whether the target is an NVIDIA GPU of at least this compute capability."""
     if target is None or target.backend != "cuda" or not isinstance(target.arch, int):
@@ -95,25 +96,25 @@ def _is_hip_arch(target: TargetInfo | None, arch: str) -> bool:
     return target is not None and target.backend == "hip" and target.arch == arch
 
 
-@_known_to_both
+@_query
 def is_hip(target: TargetInfo | None) -> bool:
     """Whether the target is an AMD GPU."""
     return target is not None and target.backend == "hip"
 
 
-@_known_to_both
+@_query
 def is_hip_cdna3(target: TargetInfo | None) -> bool:
     """Whether the target is an AMD GPU of the third CDNA generation."""
     return _is_hip_arch(target, "gfx942")
 
 
-@_known_to_both
+@_query
 def is_hip_cdna4(target: TargetInfo | None) -> bool:
     """Whether the target is an AMD GPU of the fourth CDNA generation."""
     return _is_hip_arch(target, "gfx950")
 
 
-@_known_to_both
+@_query
 def is_hip_gfx1250(target: TargetInfo | None) -> bool:
     """Whether the target is an AMD GPU of this architecture."""
     return _is_hip_arch(target, "gfx1250")

@@ -1,4 +1,4 @@
-"""Tensor descriptors: arrays in memory that are accessed by blocks, whose bounds are known."""
+"""Tensor descriptors: arrays in memory with known bounds, which are accessed by blocks."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def make_tensor_descriptor(
         desc.store([row, column], tile * 2)
 
     Args:
-        base: scalar pointer to the array's first element, at a multiple of 16 bytes.
+        base: scalar pointer to the array's first element, aligned to 16 bytes.
         shape: 1 to 5 extents, run-time integers.
-        strides: elements from one index to the next along each axis: run-time integers, multiples
-            of 16 bytes; the last is 1.
-        block_shape: extents of a block, compile-time powers of two; a row of it has 16 bytes or
-            more.
-        padding_option: what blocks are outside the array: "zero", or "nan" for floats.
+        strides: the stride along each axis in elements: run-time integers, multiples of 16 bytes;
+            the last one is 1.
+        block_shape: the extents of a block, compile-time powers of two; a row has at least 16
+            bytes.
+        padding_option: the value of out-of-bounds elements: "zero", or "nan" for floats.
 
     Raises:
-        ValueError: an argument breaks these rules.
+        ValueError: an argument violates these rules.
     """
     return semantic.make_tensor_descriptor(
         _semantic, base, shape, strides, block_shape, padding_option
@@ -51,13 +51,13 @@ def make_tensor_descriptor(
 
 @builtin
 def load_tensor_descriptor(desc: Any, offsets: Any, *, _semantic: Any = None) -> tensor:
-    """The block that begins at `offsets`: ``desc.load(offsets)``."""
+    """Load the block at `offsets`: ``desc.load(offsets)``."""
     return semantic.load(_semantic, desc, offsets)
 
 
 @builtin
 def store_tensor_descriptor(desc: Any, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
-    """Write the block that begins at `offsets`: ``desc.store(offsets, value)``."""
+    """Store the block at `offsets`: ``desc.store(offsets, value)``."""
     semantic.store(_semantic, desc, offsets, value)
 
 
@@ -72,14 +72,15 @@ def _method(fn: Function) -> Function:
 @_method
 @builtin
 def load(self: tensor_descriptor, offsets: Any, *, _semantic: Any = None) -> tensor:
-    """The block that begins at `offsets`, 32-bit integers; the padding outside the array."""
+    """Load the block at `offsets`, 32-bit integers; out-of-bounds elements are the padding."""
     return semantic.load(_semantic, self, offsets)
 
 
 @_method
 @builtin
 def store(self: tensor_descriptor, offsets: Any, value: Any, *, _semantic: Any = None) -> None:
-    """Write the block that begins at `offsets`, cast to the element type; nothing outside."""
+    """Store the block at `offsets`, cast to the element type; out-of-bounds elements are not
+    written."""
     semantic.store(_semantic, self, offsets, value)
 
 
@@ -88,7 +89,7 @@ def store(self: tensor_descriptor, offsets: Any, value: Any, *, _semantic: Any =
 def gather(
     self: tensor_descriptor, x_offsets: tensor, y_offset: Any, *, _semantic: Any = None
 ) -> tensor:
-    """The rows `x_offsets` of the array, from column `y_offset` on.
+    """Load the rows `x_offsets` of the array, starting at column `y_offset`.
 
     For a descriptor of rank 2 with blocks [1, N]; the result is [number of rows, N].
     """
@@ -101,7 +102,7 @@ def scatter(
     self: tensor_descriptor, value: tensor, x_offsets: tensor, y_offset: Any, *,
     _semantic: Any = None,
 ) -> None:  # fmt: skip
-    """Write the rows `x_offsets` of the array, from column `y_offset` on; see `gather`."""
+    """Store the rows `x_offsets` of the array, starting at column `y_offset`; see `gather`."""
     semantic.scatter(_semantic, self, value, x_offsets, y_offset)
 
 
@@ -114,8 +115,8 @@ def _atomic(kind: str) -> Any:
 
     function.__name__ = function.__qualname__ = f"atomic_{kind}"
     function.__doc__ = (
-        f"Atomically combine (`{kind}`) the block that begins at `offsets` with `value`; without a "
-        "result, and in no order with other accesses."
+        f"Atomically combine (`{kind}`) the block at `offsets` with `value`; without a result, and "
+        "with relaxed memory order."
     )
     return _method(function)
 

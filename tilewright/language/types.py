@@ -1,6 +1,5 @@
-"""The types of the language. Scalars, pointers and tiles are the IR's own; this file gives them
-their public names and adds the types of compile-time values and of tuples.
-"""
+"""The types of the language: public names of the IR's scalar, pointer and tile types, and the types
+of compile-time values, tuples, block pointers and tensor descriptors."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ float8e4nv, float8e4b8, float8e4b15 = FP8E4NV, FP8E4B8, FP8E4B15
 float16, bfloat16, float32, float64 = FP16, BF16, FP32, FP64
 pi32_t = Pointer(I32)
 
-# Names of element types in array frameworks -> short names in signatures.
+# Names of element types in array libraries -> short names in signatures.
 CANONICAL_NAMES = {
     "bool": "u1",
     "int1": "u1",
@@ -87,7 +86,7 @@ class _PointerTypeMeta(type):
     def __call__(
         cls, element_ty: Any, address_space: str | int = "global", const: bool = False
     ) -> Any:
-        element = getattr(element_ty, "value", element_ty)  # a constexpr dtype is fine
+        element = getattr(element_ty, "value", element_ty)  # unwrap a constexpr
         if not isinstance(element, DType | Pointer):
             raise TypeError(f"element_ty has type `{type(element).__name__}`; expected `dtype`.")
         space = "global" if address_space == 1 else str(address_space)
@@ -98,9 +97,9 @@ class _PointerTypeMeta(type):
 
 
 class pointer_type(metaclass=_PointerTypeMeta):
-    """``pointer_type(element_ty, address_space="global", const=False)``: the type of an address.
+    """``pointer_type(element_ty, address_space="global", const=False)``: the type of a pointer.
 
-    A `const` pointer may not be stored through. Instances are the IR's `Pointer`.
+    Stores through a `const` pointer are errors. Instances are the IR's `Pointer`.
     """
 
 
@@ -121,15 +120,16 @@ class block_type(metaclass=_BlockTypeMeta):
 
 
 def validate_block_shape(shape: Sequence[Any], powers_of_two: bool = False) -> int:
-    """The number of elements, at most 2^20.
+    """Validate a tile's shape, and return its number of elements, at most 2^20.
 
     Args:
+        shape: the extents.
         powers_of_two: whether every extent must be a power of two, as in Triton.
 
     Raises:
         TypeError: an extent is not an int.
-        ValueError: an extent is 0 or less, or no power of two if it must be one; or there are too
-            many elements.
+        ValueError: an extent is 0 or less, or not a power of two if required; or there are too many
+            elements.
     """
     numel = 1
     for i, d in enumerate(shape):
@@ -160,7 +160,8 @@ def _type_text(value: Any) -> str:
 
 
 class constexpr_type:
-    """The type of a compile-time value: it holds the value, so equal types have equal values."""
+    """The type of a compile-time value. It contains the value, so that equal types imply equal
+    values."""
 
     __slots__ = ("value",)
 
@@ -185,15 +186,15 @@ class constexpr_type:
 
 
 class composite_type:
-    """Base of the types of values that have parts, such as tuples.
+    """Base class of the types of composite values, such as tuples.
 
-    A subclass has two duties beside equality and hashing: `with_types`, and a maker of its values
-    (`values.assembles`). With these its values may be loop-carried, joined after an ``if``, given
-    to functions and returned.
+    Besides equality and hashing, a subclass must define `with_types`, and register a constructor of
+    its values (`values.assembles`). Its values can then be loop-carried, merged after an ``if``,
+    passed to functions and returned.
 
     Attributes:
-        types: of the parts, in order. Compile-time parts have a `constexpr_type`.
-        decays: whether compile-time numbers that differ among the values of a join become tensors.
+        types: the types of the parts, in order. Compile-time parts have a `constexpr_type`.
+        decays: whether compile-time numbers that differ between merged values become tensors.
     """
 
     __slots__ = ("types",)
@@ -201,11 +202,13 @@ class composite_type:
     types: tuple[Any, ...]
 
     def with_types(self, types: Sequence[Any]) -> Any:
-        """This type with other types of parts, as many; or with none, as a key of its kind."""
+        """This type with the types of the parts replaced, by the same number of types; or with
+        none, as a key for types that differ in these only."""
         raise NotImplementedError
 
     def like(self, other: Any) -> bool:
-        """Whether the other type has as many parts and differs in the types of these alone."""
+        """Whether the other type has the same number of parts, and differs at most in their
+        types."""
         return (
             type(self) is type(other)
             and len(self.types) == len(other.types)
@@ -214,7 +217,7 @@ class composite_type:
 
 
 class tuple_type(composite_type):
-    """The type of a tuple: those of its elements, and its field names if it is a named one."""
+    """The type of a tuple: the types of its elements, and the field names of a named tuple."""
 
     __slots__ = ("fields", "make")
 
@@ -223,7 +226,7 @@ class tuple_type(composite_type):
     ) -> None:
         self.types = tuple(types)
         self.fields = tuple(fields) if fields else None
-        self.make = make  # the NamedTuple class, when there is one
+        self.make = make  # the NamedTuple class, if any
 
     def with_types(self, types: Sequence[Any]) -> tuple_type:
         return tuple_type(types, self.fields, self.make)
@@ -256,13 +259,13 @@ class tuple_type(composite_type):
 
 
 class block_pointer_type(composite_type):
-    """The type of a block pointer: it points to a block of an array in memory.
+    """The type of a block pointer, which points to a block of an array in memory.
 
-    The parts are the base, a scalar pointer, and for each axis of the array its extent (i64), its
-    stride in elements (i64), and where the block begins (i32).
+    The parts are the base, a scalar pointer, and for each axis of the array the extent (i64), the
+    stride in elements (i64), and the index of the block's first element (i32).
 
     Attributes:
-        element_ty: the type of what is pointed to, a tile.
+        element_ty: the tile type of the block.
         order: the axes, fastest in memory first.
     """
 
@@ -292,7 +295,7 @@ class block_pointer_type(composite_type):
         return self.types[0].const
 
     def with_types(self, types: Sequence[Any]) -> block_pointer_type:
-        """The base alone may be another."""
+        """Only the type of the base may differ."""
         base = types[0] if types else Pointer(self.element_ty.element)
         return block_pointer_type(base, self.element_ty.shape, self.order)
 
@@ -320,9 +323,10 @@ class DescriptorLeaf(NamedTuple):
     """A run-time part of a descriptor that is passed to a kernel.
 
     Attributes:
-        place: in (base, *shape, *strides).
+        place: its index in (base, *shape, *strides).
         name: such as "shape.0"; "" for the base.
-        divisibility: what divides it by the rules for descriptors; of the base, in bytes.
+        type: its element type.
+        divisibility: its divisor according to the rules for descriptors; for the base, in bytes.
     """
 
     place: int
@@ -331,7 +335,7 @@ class DescriptorLeaf(NamedTuple):
     divisibility: int = 1
 
 
-DESCRIPTOR_ALIGNMENT = 16  # bytes, of a descriptor's base and strides
+DESCRIPTOR_ALIGNMENT = 16  # the alignment of a descriptor's base and strides, in bytes
 
 
 class tensor_descriptor_type(composite_type):
@@ -341,9 +345,9 @@ class tensor_descriptor_type(composite_type):
     (i64, the last one a compile-time 1).
 
     Args:
-        block_type: of the blocks, a tile's.
-        shape_type, strides_type: of the extents and the strides.
-        padding: what a block is outside the array, "zero" or "nan".
+        block_type: the tile type of the blocks.
+        shape_type, strides_type: the types of the extents and the strides.
+        padding: the value of out-of-bounds elements, "zero" or "nan".
     """
 
     __slots__ = ("block_type", "padding")
@@ -357,7 +361,7 @@ class tensor_descriptor_type(composite_type):
 
     @staticmethod
     def of(block_type: Tile, padding: str = "zero") -> tensor_descriptor_type:
-        """The type of all descriptors with such blocks."""
+        """The type of descriptors with such blocks, with run-time extents and strides."""
         rank = block_type.rank
         extents = tuple_type([int32] * rank)
         strides = tuple_type([*[int64] * (rank - 1), constexpr_type(1)])
@@ -404,13 +408,13 @@ LanguageType = Type | constexpr_type | composite_type
 def canonical_name(name: str) -> str:
     """The short name of an element type, such as ``fp32``, from any of its spellings.
 
-    Unknown names come back unchanged.
+    Unknown names are returned unchanged.
     """
     name = name.removeprefix("torch.").removeprefix("tl.").removesuffix("_t")
     return CANONICAL_NAMES.get(name, name)
 
 
-# Element, shape, and what follows it, such as a padding or another compiler's layout.
+# The element type, the shape, and further properties, such as the padding.
 _DESCRIPTOR = re.compile(r"tensordesc<(\w+)\[(\d+(?:, *\d+)*)\](.*)>$")
 
 
@@ -440,6 +444,7 @@ def str_to_ty(name: str, c: Any = None) -> LanguageType:
         "*fp32"  "*ki8"  "u1"  "constexpr"  "tensordesc<fp16[64, 64]>"
 
     Args:
+        name: the signature string.
         c: the value of a ``"constexpr"``.
 
     Raises:
@@ -458,9 +463,9 @@ def str_to_ty(name: str, c: Any = None) -> LanguageType:
 
 
 def get_int_dtype(bitwidth: int, signed: bool) -> DType:
-    """The integer type of this width; width 1 is `int1` whatever the sign.
+    """The integer type of this width. Width 1 is `int1`, signed or not.
 
     Raises:
-        ValueError: there is no integer of this width.
+        ValueError: there is no integer type of this width.
     """
     return int_type(bitwidth, signed)

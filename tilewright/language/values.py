@@ -1,8 +1,8 @@
-"""The values that a kernel's expressions have: tensors, compile-time values, tuples.
+"""The values of expressions in kernels: tensors, compile-time values, tuples.
 
-A `tensor` wraps a value of the IR. A `constexpr` wraps a Python value known while the kernel is
-compiled. A `tuple` holds any of these. Everything else that a name may stand for in a kernel
-(functions, modules, dtypes) is itself.
+A `tensor` wraps a value of the IR. A `constexpr` wraps a Python value that is known at compile
+time. A `tuple` contains any of these. Other values of names in a kernel (functions, modules,
+dtypes) are not wrapped.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NO_SEMANTIC = (
 
 
 def builtin(fn: Function) -> Function:
-    """Mark a primitive of the language: it is called with ``_semantic=``, the place it builds at.
+    """Mark a primitive of the language, which is called with the build context ``_semantic=``.
 
-    Called on the host, without it, the primitive raises ValueError.
+    Without it, as on the host, a call raises ValueError.
     """
 
     @wraps(fn)
@@ -48,7 +48,8 @@ def is_builtin(fn: Any) -> bool:
 
 
 def must_use_result(message: Any = "") -> Any:
-    """Make it a compile error to drop the function's result; usable with or without a message."""
+    """Make it a compile error to discard the function's result; usable with or without a
+    message."""
     if callable(message):
         setattr(message, "_must_use_result", True)  # noqa: B010
         return message
@@ -61,14 +62,14 @@ def must_use_result(message: Any = "") -> Any:
 
 
 class base_value:
-    """Base of the values that exist only while a kernel is compiled."""
+    """Base class of the values that exist only at compile time."""
 
     __slots__ = ()
     type: Any
 
 
 class const:
-    """Annotation of a pointer parameter that may not be stored through."""
+    """Annotation of a pointer parameter through which the kernel must not store."""
 
 
 def _plain(value: Any) -> Any:
@@ -78,7 +79,7 @@ def _plain(value: Any) -> Any:
 class constexpr(base_value):
     """A value known at compile time; also the annotation of a compile-time parameter.
 
-    Operators follow Python and give constexprs. Nested constexprs are flattened.
+    Operators follow Python and return constexprs. Nested constexprs are flattened.
 
         BLOCK = tl.constexpr(128)
     """
@@ -228,11 +229,11 @@ class constexpr(base_value):
 
 
 class composite(base_value):
-    """Base of the values that have parts: language values, of which each is followed by itself.
+    """Base class of values with parts, each of which is a language value.
 
     Attributes:
         type: a `composite_type`.
-        values: the parts, in the order of the type's.
+        values: the parts, in the order of `type.types`.
     """
 
     __slots__ = ("values",)
@@ -244,7 +245,8 @@ _ASSEMBLERS: dict[Any, Assembler] = {}
 
 
 def assembles(type_: Any) -> Callable[[Assembler], Assembler]:
-    """Register the function that makes a value of a class of composite types from its parts."""
+    """Register the function that constructs values of a class of composite types from their
+    parts."""
 
     def register(make: Assembler) -> Assembler:
         _ASSEMBLERS[type_] = make
@@ -254,7 +256,7 @@ def assembles(type_: Any) -> Callable[[Assembler], Assembler]:
 
 
 def assemble(type_: composite_type, parts: list[Any]) -> composite:
-    """The value of a composite type that has these parts."""
+    """Construct a value of a composite type from its parts."""
     return _ASSEMBLERS[type(type_)](type_, parts)
 
 
@@ -328,7 +330,7 @@ def _tuple_of(type: tuple_type, parts: list[Any]) -> tuple:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two elements are known to be equal; tensors are only when they are one."""
+    """Whether two elements are known to be equal; tensors are equal only if identical."""
     if isinstance(a, tensor) or isinstance(b, tensor):
         return isinstance(a, tensor) and isinstance(b, tensor) and a.handle is b.handle
     return bool(a == b)
@@ -368,7 +370,7 @@ class tensor(base_value):
     """
 
     __slots__ = ("handle", "type")
-    # methods that are written without a call, as attributes
+    # methods that are accessed as attributes, without a call
     properties = frozenset({"T"})
 
     def __init__(self, handle: Value, type: Type | None = None) -> None:
@@ -391,7 +393,7 @@ class tensor(base_value):
         return constexpr(numel)
 
     if TYPE_CHECKING:
-        # Installed by `core`, as primitives; declared here for those who check kernels' types.
+        # Installed by `core`, as primitives; declared here for type checkers.
         # fmt: off
         def __add__(self, other: Any) -> tensor: ...
         def __radd__(self, other: Any) -> tensor: ...
@@ -445,13 +447,13 @@ class tensor(base_value):
 
 
 def tensor_method(fn: Function, name: str | None = None) -> Function:
-    """Make a primitive a method of `tensor` too."""
+    """Also install a primitive as a method of `tensor`."""
     setattr(tensor, name or fn.__name__, fn)
     return fn
 
 
 def unwrap(value: Any) -> Any:
-    """The Python value of a constexpr; tuples become Python tuples; the rest is itself."""
+    """The Python value of a constexpr; tuples become Python tuples; other values are unchanged."""
     if isinstance(value, constexpr):
         return value.value
     if isinstance(value, tuple):
@@ -461,7 +463,7 @@ def unwrap(value: Any) -> Any:
 
 
 def unwrap_shape(shape: Any) -> builtins.tuple[Any, ...]:
-    """A shape given as a list, a tuple or a constexpr of one, as a tuple of Python values."""
+    """A shape, given as a list, a tuple or a constexpr of one, as a tuple of Python values."""
     shape = _plain(shape)
     if isinstance(shape, int):
         return (shape,)
@@ -489,14 +491,14 @@ def wrap(value: Any) -> Any:
 
 
 def is_constant(value: Any) -> bool:
-    """Whether the value is known at compile time, whole."""
+    """Whether the value, with all parts, is known at compile time."""
     if isinstance(value, composite):
         return all(is_constant(v) for v in value.values)
     return not isinstance(value, tensor)
 
 
 def type_of(value: Any) -> Any:
-    """The type of a language value; that of anything without a type of its own holds the value."""
+    """The type of a language value; a `constexpr_type` for values without a type of their own."""
     if isinstance(value, tensor | composite):
         return value.type
     return constexpr_type(_plain(value))
@@ -513,7 +515,7 @@ def flatten(value: Any, into: list[Value]) -> list[Value]:
 
 
 def flat_types(type: Any) -> list[Type]:
-    """The IR types of the values that `flatten` gives for a value of this type."""
+    """The types of the IR values of a value of this type, in the order of `flatten`."""
     if isinstance(type, constexpr_type):
         return []
     if isinstance(type, composite_type):
@@ -522,7 +524,8 @@ def flat_types(type: Any) -> list[Type]:
 
 
 def unflatten(type: Any, handles: Iterator[Value]) -> Any:
-    """The language value of this type made of the next IR values: the inverse of `flatten`."""
+    """Reconstruct a language value of this type from the next IR values: the inverse of
+    `flatten`."""
     if isinstance(type, constexpr_type):
         return wrap(type.value)
     if isinstance(type, composite_type):

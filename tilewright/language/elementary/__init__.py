@@ -1,1 +1,2 @@
-"""Elementary and special functions, written once as formulas over the ops; see `number`."""
+"""Elementary and special functions, implemented as formulas over the ops of the IR; see
+`number`."""

@@ -1,9 +1,9 @@
 """Bessel functions. fp32 is computed in fp64 and rounded (`in_fp64`).
 
-Up to 8 by polynomials in x^2, beyond by Hankel's form (DLMF 10.17): with two slowly varying P and
-Q, J = sqrt(2 / (pi x)) (P cos(c) - Q sin(c)) and Y = sqrt(2 / (pi x)) (P sin(c) + Q cos(c)), where
-c is x - pi/4 for order 0 and x - 3pi/4 for order 1. Errors count beside the size of the waves: near
-the zeros of these functions nothing more is promised.
+For |x| < 8, polynomials in x^2; otherwise Hankel's form (DLMF 10.17): with two slowly varying
+functions P and Q, J = sqrt(2 / (pi x)) (P cos(c) - Q sin(c)) and Y = sqrt(2 / (pi x)) (P sin(c) +
+Q cos(c)), where c is x - pi/4 for order 0 and x - 3pi/4 for order 1. Error bounds are relative to
+the amplitude of the oscillation, not to the value, which matters near the zeros.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ TWO_OVER_PI = 0.6366197723675814
 
 
 def _near(a: Number, polynomials: Sequence[Sequence[float]]) -> list[Number]:
-    """Polynomials in a^2, for a up to 8."""
+    """The polynomials in a^2, for 0 <= a < 8."""
     near = where(a < END, a, END)
     t = fma(near * near, 1 / 32, -1.0)
     return [polynomial(t, p) for p in polynomials]
 
 
 def _far(a: Number, order: int) -> tuple[Number, Number]:
-    """J and Y of the order, for a from 8 on; of infinity 0."""
+    """J and Y of the order, for a >= 8; 0 at infinity."""
     far = select(a < END, a.constant(END), a == INF, END, a)
     ratio = END / far
     t = fma(ratio * ratio, 2.0, -1.0)
@@ -86,7 +86,7 @@ def j1(x: Number) -> Number:
 
 
 def _second_kind(x: Number, result: Number) -> Number:
-    """The result, with -inf at 0 and NaN below."""
+    """The result, with -inf for x = 0 and NaN for x < 0."""
     return select(x != x, x, x == 0.0, -INF, x < 0.0, NAN, result)
 
 
@@ -107,38 +107,38 @@ def _second_order_1(a: Number) -> Number:
 @function("x->x")
 @in_fp64
 def y0(x: Number) -> Number:
-    """Bessel function of the second kind, order 0; -inf of 0, NaN below."""
+    """Bessel function of the second kind, order 0; -inf for x = 0, NaN for x < 0."""
     return _second_kind(x, _second_order_0(abs(x)))
 
 
 @function("x->x")
 @in_fp64
 def y1(x: Number) -> Number:
-    """Bessel function of the second kind, order 1; -inf of 0, NaN below."""
+    """Bessel function of the second kind, order 1; -inf for x = 0, NaN for x < 0."""
     return _second_kind(x, _second_order_1(abs(x)))
 
 
 # -- any order -------------------------------------------------------------------------------------
 
-TINY = 1e-8  # below, j of order n from 2 on is (x/2)^n / n!
+TINY = 1e-8  # below, j of order n >= 2 is (x/2)^n / n!
 BIG = 2.0**200
 
 
 def _upward(n: Number, x: Number, first: Number, second: Number) -> Number:
-    """Order n of functions whose orders 0 and 1 are given: by f(k+1) = 2k/x f(k) - f(k-1)."""
+    """Order n, given orders 0 and 1, by forward recurrence: f(k+1) = 2k/x f(k) - f(k-1)."""
 
     def step(i: Number, before: Number, this: Number) -> list[Number]:
         k = spread(i, n) + 1
         following = this * (2.0 * k.to(FP64) / x) - before
-        go_on = k < n
-        return [where(go_on, this, before), where(go_on, following, this)]
+        active = k < n
+        return [where(active, this, before), where(active, following, this)]
 
     return repeat(largest(n) - 1, [first, second], step)[1]
 
 
 def _downward(n: Number, x: Number, start: Number) -> Number:
-    """j of order n by the same recurrence from an order far above, where any values will do, and
-    scaled by 1 = j0 + 2 j2 + 2 j4 + ... (Miller's algorithm, DLMF 3.6(iii) and 10.74(iv))."""
+    """j of order n by backward recurrence from a much higher order, with arbitrary initial values,
+    normalised by 1 = j0 + 2 j2 + 2 j4 + ... (Miller's algorithm, DLMF 3.6(iii) and 10.74(iv))."""
     top = largest(start)
 
     def step(i: Number, *old: Number) -> list[Number]:
@@ -164,7 +164,7 @@ def _sign_of_order(n: Number, x: Number, result: Number) -> Number:
 @function("ix->x")
 @in_fp64
 def jn(n: Number, x: Number) -> Number:
-    """Bessel function of the first kind, order n; NaN of negative orders."""
+    """Bessel function of the first kind, order n; NaN for n < 0."""
     a = abs(x)
     first, second = _order_0(a), _order_1(a)
     order = n.to(FP64)
@@ -183,20 +183,20 @@ def jn(n: Number, x: Number) -> Number:
 @function("ix->x")
 @in_fp64
 def yn(n: Number, x: Number) -> Number:
-    """Bessel function of the second kind, order n; -inf of 0, NaN below and of negative orders."""
+    """Bessel function of the second kind, order n; -inf for x = 0, NaN for x < 0 or n < 0."""
     a = abs(x)
     first, second = _second_order_0(a), _second_order_1(a)
     ordinary = (a > 0.0) & (a < INF)
     large = _upward(where(ordinary, n, 0), where(ordinary, a, 1.0), first, second)
-    overflown = (second == -INF) | (large != large)  # where -inf met its like in the recurrence
+    overflown = (second == -INF) | (large != large)  # -inf - -inf in the recurrence is NaN
     large = select(a == INF, 0.0, overflown, -INF, large)
     result = select(n == 0, first, n == 1, second, large)
     return where(n < 0, NAN, _second_kind(x, result))
 
 
 def _modified(x: Number, order: int) -> Number:
-    """I of the order at |x|. exp is taken in two halves, which do not overflow before the product
-    does."""
+    """I of the order at |x|. exp(|x|) is the product of two factors exp(|x| / 2), so that it does
+    not overflow before the result does."""
     a = abs(x)
     near = where(a < END, a, END)
     t = fma(near, 0.25, -1.0)

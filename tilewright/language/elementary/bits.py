@@ -1,4 +1,4 @@
-"""Functions that look at the bits of numbers: all exact."""
+"""Functions on the bit representation of numbers. All of them are exact."""
 
 from __future__ import annotations
 
@@ -23,25 +23,26 @@ INT_MAX, INT_MIN = 2**31 - 1, -(2**31)
 
 
 def mantissa_bits(x: Number) -> int:
-    """Of x's type: 23 or 52."""
+    """The number of explicit mantissa bits of x's type: 23 or 52."""
     return x.element.fp_mantissa_width
 
 
 def bias(x: Number) -> int:
-    """Of the exponent in x's type: 127 or 1023."""
+    """The exponent bias of x's type: 127 or 1023."""
     return x.element.exponent_bias
 
 
 def power_of_two(exponent: Number, element: DType) -> Number:
-    """2**exponent, for exponents of normal numbers in an integer of the float's width."""
+    """2**exponent, for exponents of normal numbers, integers of the float's width."""
     shift = element.fp_mantissa_width
     return ((exponent + element.exponent_bias) << shift).bits(element)
 
 
 def decompose(x: Number) -> tuple[Number, Number]:
-    """(m, e) with |x| = m * 2**e and 1 <= m < 2; of zeros, infinities and NaN something else.
+    """(m, e) with |x| = m * 2**e and 1 <= m < 2, for finite nonzero x. e is an integer of x's
+    width.
 
-    e is an integer of x's width.
+    For zeros, infinities and NaN the result is unspecified.
     """
     width, magnitude = mantissa_bits(x), abs(x)
     subnormal = magnitude < 2.0 ** (1 - bias(x))
@@ -54,8 +55,8 @@ def decompose(x: Number) -> tuple[Number, Number]:
 def scale(x: Number, exponent: Number) -> Number:
     """x * 2**exponent, rounded once; the exponent is an integer of x's width.
 
-    2**exponent may be no normal number, so up to two steps come first. A step down leaves so much
-    room that only what vanishes in the end may become subnormal in it.
+    2**exponent may not be a normal number, so up to two scaling steps precede. A step down is small
+    enough that its result is subnormal only if the final result underflows to zero.
     """
     top, down = bias(x), bias(x) - mantissa_bits(x) - 2
     limit = 2 * top + 2 * mantissa_bits(x)
@@ -68,12 +69,12 @@ def scale(x: Number, exponent: Number) -> Number:
 
 
 def is_finite(x: Number) -> Number:
-    """Neither infinite nor NaN, as a bool."""
+    """Whether x is neither infinite nor NaN, as a bool."""
     return abs(x) < float("inf")
 
 
 def neighbour(x: Number, up: bool) -> Number:
-    """The next larger (or smaller) number; of a finite number, of an infinity on its near side."""
+    """The next larger (or smaller) number, for finite x, and for an infinity toward zero."""
     bits = x.bits()
     away = (x > 0.0) if up else (x < 0.0)
     stepped = bits + where(away, bits.constant(1), -1)
@@ -99,7 +100,7 @@ def nextafter(x: Number, y: Number) -> Number:
 
 @function("xx->x")
 def fdim(x: Number, y: Number) -> Number:
-    """x - y where that is positive, else 0."""
+    """The positive difference: x - y if x > y, else 0."""
     return where(x <= y, x.constant(0.0), x - y)
 
 
@@ -135,7 +136,7 @@ def isfinited(x: Number) -> Number:
 
 @function("f->f")
 def saturatef(x: Number) -> Number:
-    """x within 0 and 1; 0 of NaN."""
+    """x clamped to [0, 1]; 0 for NaN."""
     return minimum(maximum(x, 0.0), 1.0)
 
 
@@ -156,7 +157,7 @@ def scalbn(x: Number, exponent: Number) -> Number:
 
 @function("x->i")
 def ilogb(x: Number) -> Number:
-    """The exponent of x; -2**31 of 0 and NaN, 2**31 - 1 of infinities."""
+    """The exponent of x; -2**31 for 0 and NaN, 2**31 - 1 for infinities."""
     exponent = decompose(x)[1].to(I32)
     nothing = (x == 0.0) | (x != x)
     return select(nothing, exponent.constant(INT_MIN), is_finite(x), exponent, INT_MAX)
@@ -164,7 +165,7 @@ def ilogb(x: Number) -> Number:
 
 @function("x->x")
 def logb(x: Number) -> Number:
-    """The exponent of x; -inf of 0, inf of infinities."""
+    """The exponent of x; -inf for 0, inf for infinities."""
     exponent = decompose(x)[1].to(x.element)
     return select(x == 0.0, x.constant(float("-inf")), is_finite(x), exponent, x * x)
 
@@ -173,32 +174,33 @@ def logb(x: Number) -> Number:
 
 
 def half_away(x: Number) -> Number:
-    """The nearest integer, of two the one farther from 0. What is added is just below a half."""
+    """The nearest integer, ties away from 0. The addend is the largest number below 1/2, so that
+    the sum does not round up to the next integer."""
     below_half = x.constant(0.5 - 2.0 ** -(mantissa_bits(x) + 2))
     return apply(math.Trunc, x + number.copysign(below_half, x))
 
 
 @function("x->x")
 def round(x: Number) -> Number:
-    """The nearest integer, of two the one farther from 0."""
+    """The nearest integer, ties away from 0."""
     return half_away(x)
 
 
 @function("x->x")
 def nearbyint(x: Number) -> Number:
-    """The nearest integer, of two the even one."""
+    """The nearest integer, ties to even."""
     return apply(math.Rint, x)
 
 
 @function("x->l")
 def llrint(x: Number) -> Number:
-    """The nearest integer, of two the even one, as int64; saturates, and 0 of NaN."""
+    """The nearest integer, ties to even, as int64; saturates, 0 for NaN."""
     return apply(math.Rint, x).to(I64)
 
 
 @function("x->l")
 def llround(x: Number) -> Number:
-    """The nearest integer, of two the one farther from 0, as int64; saturates, and 0 of NaN."""
+    """The nearest integer, ties away from 0, as int64; saturates, 0 for NaN."""
     return half_away(x).to(I64)
 
 
@@ -207,16 +209,16 @@ def llround(x: Number) -> Number:
 
 @function("xx->x")
 def fmod(x: Number, y: Number) -> Number:
-    """x - n*y for the n next to x/y toward 0: exact, with the sign of x."""
+    """x - n*y with n = trunc(x/y): exact, with the sign of x."""
     return x % y
 
 
 @function("xx->x")
 def remainder(x: Number, y: Number) -> Number:
-    """x - n*y for the n nearest to x/y, of two the even one: exact.
+    """x - n*y for the integer n nearest to x/y, ties to even: exact.
 
-    From the remainder modulo 2y, which keeps whether n is even. Whether 2r > y is asked as
-    r > y - r: where it matters that difference is exact.
+    It is computed from the remainder r modulo 2y, which preserves the parity of n. The comparison
+    2r > y is computed as r > y - r, because that difference is exact where it matters.
     """
     y = abs(y)
     largest_half = (2.0 - 2.0 ** -mantissa_bits(x)) * 2.0 ** (bias(x) - 1)
@@ -242,9 +244,9 @@ def _repeated(byte: int, x: Number) -> int:
 
 
 def count_ones(x: Number) -> Number:
-    """Ones in an unsigned integer, of its type. LLVM knows this form as its own instruction.
+    """The number of ones of an unsigned integer. LLVM recognises this form as ctpop.
 
-    From H. Warren, "Hacker's Delight", section 5-1: sums of 2, of 4, of 8 bits, then of bytes.
+    H. Warren, "Hacker's Delight", section 5-1: sums of 2, of 4, of 8 bits, then of bytes.
     """
     x = x - ((x >> 1) & _repeated(0x55, x))
     x = (x & _repeated(0x33, x)) + ((x >> 2) & _repeated(0x33, x))
@@ -254,13 +256,13 @@ def count_ones(x: Number) -> Number:
 
 @function("x->i", over="il")
 def popc(x: Number) -> Number:
-    """How many bits are set."""
+    """The number of set bits."""
     return count_ones(_unsigned(x)).to(I32)
 
 
 @function("x->i", over="il")
 def clz(x: Number) -> Number:
-    """Zeros above the highest set bit; the width of 0."""
+    """The number of leading zeros; the bit width for 0."""
     bits = _unsigned(x)
     shift = 1
     while shift < x.element.primitive_bitwidth:
@@ -271,9 +273,9 @@ def clz(x: Number) -> Number:
 
 @function("x->i", over="il")
 def ffs(x: Number) -> Number:
-    """The place of the lowest set bit, counted from 1; 0 of 0."""
+    """The position of the lowest set bit, from 1; 0 for 0."""
     bits = _unsigned(x)
-    below = bits ^ (bits - 1)  # ones up to the lowest set bit; all ones of 0
+    below = bits ^ (bits - 1)  # ones up to the lowest set bit; all ones for 0
     return where(bits == 0, bits.constant(0), count_ones(below)).to(I32)
 
 
@@ -291,13 +293,14 @@ def brev(x: Number) -> Number:
 
 @function("iii->i")
 def byte_perm(x: Number, y: Number, selector: Number) -> Number:
-    """Four of the eight bytes of x (0 to 3) and y (4 to 7), by the low digits of the selector."""
+    """Four of the eight bytes of x (0 to 3) and y (4 to 7), selected by the low four hexadecimal
+    digits of the selector."""
     both = _unsigned(x).to(U64) | (_unsigned(y).to(U64) << 32)
     picks = _unsigned(selector).to(U64)
     result = both.constant(0)
     for i in range(4):
-        place = ((picks >> (4 * i)) & 7) << 3
-        result = result | (((both >> place) & 0xFF) << (8 * i))
+        shift = ((picks >> (4 * i)) & 7) << 3
+        result = result | (((both >> shift) & 0xFF) << (8 * i))
     return result.to(U32).bits(I32)
 
 
@@ -313,7 +316,8 @@ def mulhi(x: Number, y: Number) -> Number:
 
 @function("xx->x", over="iu")
 def mul24(x: Number, y: Number) -> Number:
-    """The low 32 bits of the product of the low 24 bits of each, signed or not by the type."""
+    """The low 32 bits of the product of the low 24 bits of the operands, sign-extended for signed
+    types."""
     return ((x << 8) >> 8) * ((y << 8) >> 8)
 
 
@@ -331,13 +335,13 @@ def rhadd(x: Number, y: Number) -> Number:
 
 @function("iiu->i", "uuu->u")
 def sad(x: Number, y: Number, z: Number) -> Number:
-    """abs(x - y) + z, which wraps."""
+    """abs(x - y) + z; the sum wraps."""
     return where(x > y, x - y, y - x) + z.bits(x.element)
 
 
 @function("x->x", over="ilfd", name="abs")
 def absolute(x: Number) -> Number:
-    """The absolute value; the smallest integer wraps to itself."""
+    """The absolute value; the minimum integer wraps to itself."""
     return abs(x)
 
 
@@ -348,7 +352,7 @@ def _reinterpreted(name: str, signature: str, to: DType) -> Any:
     def formula(x: Number) -> Number:
         return x.bits(to)
 
-    formula.__doc__ = f"The bits as {to}."
+    formula.__doc__ = f"The bits reinterpreted as {to}."
     formula.__module__ = __name__
     return function(signature, name=name)(formula)
 
@@ -363,7 +367,7 @@ double_as_longlong = _reinterpreted("double_as_longlong", "d->l", I64)
 
 @function("ii->d")
 def hiloint2double(high: Number, low: Number) -> Number:
-    """The fp64 whose upper and lower 32 bits these are."""
+    """The fp64 with these upper and lower 32 bits."""
     return ((high.to(I64) << 32) | low.bits(U32).to(I64)).bits(FP64)
 
 
@@ -381,5 +385,5 @@ def double2loint(x: Number) -> Number:
 
 @function("d->d")
 def rcp64h(x: Number) -> Number:
-    """1 / x, of which only the upper 32 bits are kept."""
+    """1 / x with the lower 32 bits cleared."""
     return ((1.0 / x).bits() & (-1 << 32)).bits(FP64)

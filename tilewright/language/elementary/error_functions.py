@@ -1,8 +1,8 @@
-"""The error function, its complement, their inverses, and the normal distribution's.
+"""The error function, its complement, their inverses, and the normal distribution function.
 
-From 3/4 on, erfc comes from exp(x^2) erfc(x), which falls slowly; the form of its approximation is
-that of M. Shepherd and J. Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x in
-0 <= x < infinity", Mathematics of Computation 36, 1981. fp32 is computed in fp64 (`in_fp64`).
+For x >= 3/4, erfc is computed from exp(x^2) erfc(x), which decreases slowly, with an approximation
+of the form of M. Shepherd and J. Laframboise, "Chebyshev approximation of (1 + 2x) exp(x^2) erfc x
+in 0 <= x < infinity", Mathematics of Computation 36, 1981. fp32 is computed in fp64 (`in_fp64`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SQRT_HALF = (0.7071067811865476, -4.833646656726457e-17)
 HALF_SQRT_PI = 0.886226925452758
 TWO_OVER_SQRT_PI = 1.1283791670955126
 NEAR = 0.75
-VANISHES = 28.0  # erfc is 0 from here on, exp(x^2) infinite
+VANISHES = 28.0  # above, erfc underflows to 0 and exp(x^2) overflows
 SMALL = 2.0**-960  # below, a probability is scaled by 2**64
 LN_2_64 = 44.3614195558365
 
@@ -46,7 +46,7 @@ def _scaled_complement(a: Number) -> Number:
 
 
 def _bell(a: Number, rest: Number | float, sign: float) -> Number:
-    """exp(sign * (a + rest)^2) for a >= 0, rest small."""
+    """exp(sign * (a + rest)^2) for a >= 0 and a small rest."""
     a = where(a > VANISHES, a.constant(VANISHES), a)
     square = a * a
     low = fma(a, a, -square) + (a + a) * rest
@@ -54,7 +54,7 @@ def _bell(a: Number, rest: Number | float, sign: float) -> Number:
 
 
 def _complement(x: Number, rest: Number | float = 0.0) -> Number:
-    """erfc(x + rest), rest small and given for |x|."""
+    """erfc(x + rest), for a small rest with respect to |x|."""
     a = abs(x)
     tail = _bell(a, rest, -1.0) * _scaled_complement(a)
     far = where(x < 0.0, 2.0 - tail, tail)
@@ -62,7 +62,7 @@ def _complement(x: Number, rest: Number | float = 0.0) -> Number:
 
 
 def _near_zero(x: Number, rest: Number | float = 0.0) -> Number:
-    """erf(x + rest) for |x| up to 3/4, rest small and given for |x|."""
+    """erf(x + rest) for |x| < 3/4, for a small rest with respect to |x|."""
     z = x * x
     slope = fma(z, -TWO_OVER_SQRT_PI, TWO_OVER_SQRT_PI)
     return fma(x, polynomial(z, ERF), copysign(slope, x) * rest)
@@ -71,7 +71,7 @@ def _near_zero(x: Number, rest: Number | float = 0.0) -> Number:
 @function("x->x")
 @in_fp64
 def erfc(x: Number) -> Number:
-    """1 - erf(x), accurate where that is small."""
+    """1 - erf(x), accurate also where it is small."""
     return _complement(x)
 
 
@@ -89,7 +89,7 @@ def erfcx(x: Number) -> Number:
 @function("x->x")
 @in_fp64
 def normcdf(x: Number) -> Number:
-    """Probability that a standard normal number is at most x: erfc(-x / sqrt(2)) / 2."""
+    """The standard normal distribution function: erfc(-x / sqrt(2)) / 2."""
     z = x * -SQRT_HALF[0]
     low = fma(x, -SQRT_HALF[0], -z) - x * SQRT_HALF[1]
     rest = where(z < 0.0, -low, low)
@@ -105,10 +105,11 @@ def _inverse_near_zero(y: Number) -> Number:
 
 
 def _inverse_of_tail(p: Number) -> Number:
-    """erfcinv(p) for 0 < p <= 1/2: an estimate within 3e-7, then a step of Halley's method.
+    """erfcinv(p) for 0 < p <= 1/2: an estimate with a relative error of 3e-7, and one step of
+    Halley's method.
 
-    With h = (1 - p / erfc(x)) / (2/sqrt(pi) / erfcx(x)), that is x + h / (1 - x h). A p so small
-    that it has few bits is compared as p * 2**64.
+    With h = (1 - p / erfc(x)) / (2/sqrt(pi) / erfcx(x)), the step is x + h / (1 - x h). A subnormal
+    p, or a p near that range, is scaled by 2**64.
     """
     small = p < SMALL
     s = sqrt(-apply(math.Log, p))
@@ -123,7 +124,7 @@ def _inverse_of_tail(p: Number) -> Number:
 
 
 def _mapped(s: Number) -> Number:
-    """0.8 .. 27.4 to -1 .. 1: first (s - 3) / (s + 3), then a line."""
+    """Map [0.8, 27.4] to [-1, 1]: (s - 3) / (s + 3), followed by a linear map."""
     low, high = (0.8 - 3.0) / (0.8 + 3.0), (27.4 - 3.0) / (27.4 + 3.0)
     t = (s - 3.0) / (s + 3.0)
     return fma(t, 2.0 / (high - low), -(low + high) / (high - low))
@@ -143,7 +144,7 @@ def _inverse_complement(y: Number) -> Number:
 @function("x->x")
 @in_fp64
 def erfinv(y: Number) -> Number:
-    """The x with erf(x) = y; infinite of 1 and -1, NaN beyond."""
+    """The x with erf(x) = y; infinite for 1 and -1, NaN for |y| > 1."""
     a = abs(y)
     far = a > 0.5
     tail = _inverse_of_tail(where(far & (a < 1.0), 1.0 - a, 0.5))
@@ -154,12 +155,12 @@ def erfinv(y: Number) -> Number:
 @function("x->x")
 @in_fp64
 def erfcinv(y: Number) -> Number:
-    """The x with erfc(x) = y; infinite of 0 and 2, NaN beyond."""
+    """The x with erfc(x) = y; infinite for 0 and 2, NaN outside [0, 2]."""
     return _inverse_complement(y)
 
 
 @function("x->x")
 @in_fp64
 def normcdfinv(p: Number) -> Number:
-    """The x that a standard normal number is at most with probability p."""
-    return fma(_inverse_complement(p + p), -SQRT_2, 0.0)  # no -0.0 of 1/2
+    """The inverse of the standard normal distribution function: the quantile of p."""
+    return fma(_inverse_complement(p + p), -SQRT_2, 0.0)  # 0.0, not -0.0, for p = 1/2

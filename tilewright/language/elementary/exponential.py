@@ -1,6 +1,6 @@
-"""Powers, roots, logarithms and hyperbolic functions, and the lengths of vectors.
+"""Powers, roots, logarithms, hyperbolic functions, and Euclidean norms.
 
-fp32 functions that are no op of their own are computed in fp64 and rounded (`in_fp64`).
+fp32 functions that are not ops of the IR are computed in fp64 and rounded (`in_fp64`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tilewright.ops.arith import Div
 
 INF, NAN = float("inf"), float("nan")
 
-# In two parts, the first so short that its product with an exponent is exact.
+# Split constants: the first part is so short that its product with an exponent is exact.
 LN2 = (0.6931471805598903, 5.497923018708371e-14)
 LOG10_2 = (0.30102999566395283, 2.8363394551044964e-14)
-# In two parts of full length.
+# Double-double constants.
 LN10 = (2.302585092994046, -2.1707562233822494e-16)
 THIRD = (0.3333333333333333, 1.850371707708594e-17)
 LOG2_10 = 3.321928094887362
@@ -40,7 +40,7 @@ HALF_E = 1.3591409142295225
 
 
 def _op(name: str, op: Any, meaning: str, signature: str = "x->x", **attributes: Any) -> Any:
-    """A function that is an op of the IR."""
+    """A primitive that is an op of the IR."""
 
     def formula(x: Number) -> Number:
         return apply(op, x, **attributes)
@@ -50,8 +50,8 @@ def _op(name: str, op: Any, meaning: str, signature: str = "x->x", **attributes:
     return function(signature, name=name)(formula)
 
 
-exp = _op("exp", math.Exp, "e to the power of x")
-exp2 = _op("exp2", math.Exp2, "2 to the power of x")
+exp = _op("exp", math.Exp, "Natural exponential")
+exp2 = _op("exp2", math.Exp2, "Base-2 exponential")
 expm1 = _op("expm1", math.Expm1, "exp(x) - 1, accurate near 0")
 log = _op("log", math.Log, "Natural logarithm")
 log2 = _op("log2", math.Log2, "Logarithm to base 2")
@@ -59,34 +59,34 @@ log10 = _op("log10", math.Log10, "Logarithm to base 10")
 log1p = _op("log1p", math.Log1p, "log(1 + x), accurate near 0")
 tanh = _op("tanh", math.Tanh, "Hyperbolic tangent")
 rsqrt = _op("rsqrt", math.Rsqrt, "1 / sqrt(x)")
-floor = _op("floor", math.Floor, "The largest integer not above x")
-ceil = _op("ceil", math.Ceil, "The smallest integer not below x")
-trunc = _op("trunc", math.Trunc, "x rounded to an integer toward zero; the sign of zero is kept")
-rint = _op("rint", math.Rint, "The nearest integer, of two the even one")
+floor = _op("floor", math.Floor, "The largest integer less than or equal to x")
+ceil = _op("ceil", math.Ceil, "The smallest integer greater than or equal to x")
+trunc = _op("trunc", math.Trunc, "x rounded to an integer toward zero; preserves the sign of zero")
+rint = _op("rint", math.Rint, "The nearest integer, ties to even")
 square_root = _op("sqrt", math.Sqrt, "Correctly rounded square root", ieee=True)
 
-fast_expf = _op("fast_expf", math.Exp, "e to the power of x, as fast as it goes", "f->f")
-fast_logf = _op("fast_logf", math.Log, "Natural logarithm, as fast as it goes", "f->f")
-fast_log2f = _op("fast_log2f", math.Log2, "Logarithm to base 2, as fast as it goes", "f->f")
-fast_log10f = _op("fast_log10f", math.Log10, "Logarithm to base 10, as fast as it goes", "f->f")
-fast_tanhf = _op("fast_tanhf", math.Tanh, "Hyperbolic tangent, as fast as it goes", "f->f")
+fast_expf = _op("fast_expf", math.Exp, "Natural exponential, fast", "f->f")
+fast_logf = _op("fast_logf", math.Log, "Natural logarithm, fast", "f->f")
+fast_log2f = _op("fast_log2f", math.Log2, "Logarithm to base 2, fast", "f->f")
+fast_log10f = _op("fast_log10f", math.Log10, "Logarithm to base 10, fast", "f->f")
+fast_tanhf = _op("fast_tanhf", math.Tanh, "Hyperbolic tangent, fast", "f->f")
 
 
 @function("f->f")
 def fast_exp10f(x: Number) -> Number:
-    """10 to the power of x, as fast as it goes: by 2 to the power of a rounded product."""
+    """10 to the power of x, fast but less accurate: exp2 of a rounded product."""
     return apply(math.Exp2, x * LOG2_10)
 
 
 @function("ff->f")
 def fast_powf(x: Number, y: Number) -> Number:
-    """x to the power of y, as fast as it goes: by 2 to the power of a rounded product."""
+    """x to the power of y, fast but less accurate: exp2 of a rounded product."""
     return apply(math.Exp2, y * apply(math.Log2, x))
 
 
 @function("ff->f")
 def fast_dividef(x: Number, y: Number) -> Number:
-    """Quotient of fp32, as fast as it goes."""
+    """Quotient of fp32, fast; it may not be correctly rounded."""
     return x.emit(Div(x.value, y.value, False))
 
 
@@ -119,10 +119,10 @@ def exp10(x: Number) -> Number:
 
 
 def log_parts(x: Number) -> tuple[Number, Number]:
-    """log(x) as a sum of two with an error near 2**-66, for finite x > 0.
+    """log(x) as a double-double with an error near 2**-66, for finite x > 0.
 
-    With s = (m - 1) / (m + 1): log(m) = 2s (1 + s^2/3 + s^4/5 + ...), of which the first two terms
-    need more than fp64.
+    With s = (m - 1) / (m + 1): log(m) = 2s (1 + s^2/3 + s^4/5 + ...), whose first two terms are
+    computed in double-double arithmetic.
     """
     m, e = decompose(x)
     upper = m > SQRT_2
@@ -150,13 +150,13 @@ def log_parts(x: Number) -> tuple[Number, Number]:
 
 
 def exp_of_sum(x: Number, rest: Number) -> Number:
-    """exp(x + rest), rest small."""
+    """exp(x + rest) for a small rest."""
     e = apply(math.Exp, x)
     return where(is_finite(e) & is_finite(rest), fma(e, rest, e), e)
 
 
 def _power(x: Number, y: Number) -> Number:
-    """|x| ** y; where one is infinite, 0 or NaN, too."""
+    """|x| ** y, also for operands that are infinite, 0 or NaN."""
     magnitude = abs(x)
     extreme = (x == 0.0) | (magnitude == INF)
     log_high, log_low = log_parts(where(extreme, x.constant(2.0), magnitude))
@@ -170,7 +170,7 @@ def _power(x: Number, y: Number) -> Number:
 
 
 def power(x: Number, y: Number) -> Number:
-    """x ** y in fp64, with the cases of C's Annex F."""
+    """x ** y in fp64, with the special cases of C's Annex F."""
     half = y * 0.5
     whole = apply(math.Trunc, y) == y
     odd = whole & (apply(math.Trunc, half) != half)
@@ -183,7 +183,7 @@ def power(x: Number, y: Number) -> Number:
 
 @function("xx->x", "xi->x")
 def pow(x: Number, y: Number) -> Number:
-    """x to the power of y, as C's pow: the exponent may be an int32."""
+    """x to the power of y, as pow in C; y may be an int32."""
     return power(x.to(FP64), y.to(FP64)).to(x.element)
 
 
@@ -191,7 +191,7 @@ def pow(x: Number, y: Number) -> Number:
 
 
 def _root_parts(x: Number) -> tuple[Number, Number, Number]:
-    """(a, r, q) with |x| = a * 8**q, 1 <= a < 8 and r the cube root of a within an ulp."""
+    """(a, r, q) with |x| = a * 8**q, 1 <= a < 8, and r the cube root of a, within one ulp."""
     m, e = decompose(x)
     third = (e + 3072) // 3 - 1024
     a = m * power_of_two(e - third * 3, FP64)
@@ -201,7 +201,7 @@ def _root_parts(x: Number) -> tuple[Number, Number, Number]:
 @function("x->x")
 @in_fp64
 def cbrt(x: Number) -> Number:
-    """Cube root: 2**(log2(a) / 3), then a step of Newton's method with an exact residual."""
+    """Cube root: 2**(log2(a) / 3), and one step of Newton's method with an exact residual."""
     a, r, third = _root_parts(x)
     square = r * r
     residual = fma(square, r, -a) + fma(r, r, -square) * r
@@ -213,7 +213,7 @@ def cbrt(x: Number) -> Number:
 @function("x->x")
 @in_fp64
 def rcbrt(x: Number) -> Number:
-    """1 / cbrt(x), by a step of Newton's method on a r^3 = 1 with an exact residual."""
+    """1 / cbrt(x): one step of Newton's method on a r^3 = 1 with an exact residual."""
     a, root, third = _root_parts(x)
     r = 1.0 / root
     p, q = a * r, r * r
@@ -225,8 +225,8 @@ def rcbrt(x: Number) -> Number:
 
 
 def _length(*parts: Number) -> tuple[Number, Number, Number]:
-    """(r, e, largest) with r * 2**e the root of the sum of squares; where the largest is 0 or not
-    finite, something else. The squares are summed exactly enough to correct the root once."""
+    """(r, e, largest): the root of the sum of squares is r * 2**e, unless the largest magnitude
+    `largest` is 0 or not finite. The sum has an error term, which corrects the root."""
     largest = abs(parts[0])
     for p in parts[1:]:
         largest = maximum(largest, abs(p))
@@ -255,7 +255,7 @@ def _reciprocal_norm(*parts: Number) -> Number:
 
 
 def _with_nan(result: Number, largest: Number, parts: Any) -> Number:
-    """NaN where a part is, unless another is infinite."""
+    """The result, or NaN if a part is NaN and none is infinite."""
     unordered = parts[0] != parts[0]
     for p in parts[1:]:
         unordered = unordered | (p != p)
@@ -265,49 +265,49 @@ def _with_nan(result: Number, largest: Number, parts: Any) -> Number:
 @function("xx->x")
 @in_fp64
 def hypot(x: Number, y: Number) -> Number:
-    """sqrt(x^2 + y^2), without overflow on the way."""
+    """sqrt(x^2 + y^2), without intermediate overflow."""
     return _norm(x, y)
 
 
 @function("xx->x")
 @in_fp64
 def rhypot(x: Number, y: Number) -> Number:
-    """1 / sqrt(x^2 + y^2), without overflow on the way."""
+    """1 / sqrt(x^2 + y^2), without intermediate overflow."""
     return _reciprocal_norm(x, y)
 
 
 @function("xxx->x")
 @in_fp64
 def norm3d(x: Number, y: Number, z: Number) -> Number:
-    """The length of a vector of three."""
+    """The Euclidean norm of a vector of three elements."""
     return _norm(x, y, z)
 
 
 @function("xxx->x")
 @in_fp64
 def rnorm3d(x: Number, y: Number, z: Number) -> Number:
-    """1 / the length of a vector of three."""
+    """The reciprocal of the Euclidean norm of a vector of three elements."""
     return _reciprocal_norm(x, y, z)
 
 
 @function("xxxx->x")
 @in_fp64
 def norm4d(x: Number, y: Number, z: Number, w: Number) -> Number:
-    """The length of a vector of four."""
+    """The Euclidean norm of a vector of four elements."""
     return _norm(x, y, z, w)
 
 
 @function("xxxx->x")
 @in_fp64
 def rnorm4d(x: Number, y: Number, z: Number, w: Number) -> Number:
-    """1 / the length of a vector of four."""
+    """The reciprocal of the Euclidean norm of a vector of four elements."""
     return _reciprocal_norm(x, y, z, w)
 
 
 # -- hyperbolic functions --------------------------------------------------------------------------
 
-LARGE_EXP = 709.0  # beyond, exp(x) / 2 is exp(x - 1) * e/2
-LARGE_ROOT = 2.0**28  # from here on x^2 + 1 is x^2
+LARGE_EXP = 709.0  # above, exp(x) / 2 is computed as exp(x - 1) * e/2
+LARGE_ROOT = 2.0**28  # above, x^2 + 1 is x^2
 FULL_LN2 = 0.6931471805599453
 
 

@@ -1,7 +1,8 @@
 """The gamma function and its logarithm. fp32 is computed in fp64 and rounded (`in_fp64`).
 
-Up to 8 by gamma(x + 1) = x gamma(x) from an interval of length 1 or 2; beyond, by Stirling's
-formula; negative numbers by gamma(x) gamma(-x) = -pi / (x sin(pi x)) (DLMF 5.5 and 5.11).
+For 0 < x < 8, by the recurrence gamma(x + 1) = x gamma(x) and polynomials on an interval of length
+1 or 2; above, by Stirling's formula; for x < 0, by the reflection formula gamma(x) gamma(-x) =
+-pi / (x sin(pi x)) (DLMF 5.5 and 5.11).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LARGE = 8.0
 SQRT_2_PI = 2.5066282746310007
 HALF_LOG_2_PI_LESS_HALF = 0.4189385332046727  # (log(2 pi) - 1) / 2
 TINY = 2.0**-70  # below, gamma(x) is 1 / x
-VANISHES = 190.0  # gamma(-x) is 0 from here on, gamma(x) infinite
+VANISHES = 190.0  # above, gamma(-x) underflows to 0 and gamma(x) overflows
 
 
 def _reduced(a: Number) -> tuple[Number, Number]:
@@ -40,8 +41,8 @@ def _reduced(a: Number) -> tuple[Number, Number]:
 
 
 def _gamma_below(a: Number) -> Number:
-    """gamma(a) for 0 < a < 8; y = a + 1 or a + 2 is rounded, which the digamma function, about
-    0.42 + 0.5 (y - 2), makes good."""
+    """gamma(a) for 0 < a < 8. The rounding error of y = a + 1 or a + 2 is compensated to first
+    order with the digamma function, which is about 0.42 + 0.5 (y - 2)."""
     y, product = _reduced(a)
     up = select(y < 1.0, y.constant(2.0), y < 2.0, 1.0, 0.0)
     raised = y + up
@@ -53,7 +54,7 @@ def _gamma_below(a: Number) -> Number:
 
 
 def _log_gamma_above(a: Number) -> tuple[Number, Number]:
-    """log(gamma(a) / sqrt(2 pi)) for 8 <= a < 200 as a sum of two, the second small:
+    """log(gamma(a) / sqrt(2 pi)) for 8 <= a < 200, as a value and a small correction:
     (a - 1/2) log(a) - a + r(a)."""
     high, low = log_parts(a)
     factor = a - 0.5
@@ -85,7 +86,8 @@ def gamma(x: Number) -> Number:
 @function("x->x")
 @in_fp64
 def tgamma(x: Number) -> Number:
-    """Gamma function. Infinite of zeros, with their sign; NaN of negative integers and -inf."""
+    """Gamma function. For zeros, an infinity of the same sign; NaN for negative integers and
+    -inf."""
     return gamma(x)
 
 

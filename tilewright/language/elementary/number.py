@@ -1,18 +1,18 @@
-"""Formulas: functions of numbers written in Python, which become ops when a kernel calls them.
+"""Formulas: elementwise functions written in Python, which emit ops when a kernel calls them.
 
     @function("xx->x", over="fd")
     def fdim(x: Number, y: Number) -> Number:
         return where(x <= y, x * 0.0, x - y)
 
-is a primitive of the language that takes two fp32 or two fp64 and gives one. Its body runs once for
-each call that is compiled, and each operator in it is one op. So a function is written once for the
-interpreter and all targets, they agree on it to the bit as far as they agree on the ops, and what
-holds of the ops holds of it: a derivative of each op is a derivative of the function.
+is a primitive of the language that takes two fp32 or two fp64 operands and returns one. Its body is
+executed once for each call that is compiled, and each operator emits one op. So a function has one
+implementation for the interpreter and all targets, whose results are equal bit for bit wherever
+those of the ops are, and it is differentiable if the ops are.
 
-The rules of a formula are stricter than those of the language, as every rounding counts:
+The semantics of operators is stricter than in the language, because every rounding matters:
 
-- operands of an operator have one type; a Python number becomes a constant of that type;
-- a product is rounded, always: it does not fuse with a sum unless `fma` says so;
+- operands of an operator have the same type; a Python number becomes a constant of that type;
+- a product is always rounded: it is not contracted with a sum unless written as `fma`;
 - ``/`` and `sqrt` are correctly rounded.
 """
 
@@ -49,11 +49,11 @@ Operand = Any  # a Number, or a Python number
 
 
 class Number:
-    """A value of the IR in a formula; see the module.
+    """A value of the IR in a formula; see the module docstring.
 
     Attributes:
-        semantic: where its ops go.
-        value: what it is.
+        semantic: the context in which ops are emitted.
+        value: the SSA value.
     """
 
     __slots__ = ("semantic", "value")
@@ -68,20 +68,21 @@ class Number:
 
     @property
     def wide(self) -> bool:
-        """Whether it is fp64 and not fp32."""
+        """Whether the type is fp64."""
         return self.element is FP64
 
     def emit(self, op: Op) -> Number:
         return Number(self.semantic, self.semantic.builder.insert(op).results[0])
 
     def constant(self, number: float, element: Scalar | None = None) -> Number:
-        """A Python number in the shape of this one, and in its type if no other is given."""
+        """A constant of the shape of this value, and of its element type unless `element` is
+        given."""
         type_ = self.value.type if element is None else with_element(self.value.type, element)
         exact = convert.exact_value(number, element_of(type_))
         return self.emit(arith.Constant(exact, type_))
 
     def like(self, other: Operand) -> Number:
-        """`other` as an operand beside this one."""
+        """`other`, or a constant of this value's type if it is a Python number."""
         return other if isinstance(other, Number) else self.constant(other)
 
     def _binary(self, op: Any, other: Operand, swapped: bool = False) -> Number:
@@ -104,7 +105,7 @@ class Number:
 
     def __mul__(self, other: Operand) -> Number:
         if self.element.is_floating():
-            return fma(self, other, -0.0)  # which, unlike a product, never fuses with a sum
+            return fma(self, other, -0.0)  # unlike a product, it is not contracted with a sum
         return self._binary(arith.Mul, other)
 
     def __rmul__(self, other: Operand) -> Number:
@@ -117,11 +118,11 @@ class Number:
         return self.emit(arith.Div(self.like(other).value, self.value, True))
 
     def __mod__(self, other: Operand) -> Number:
-        """fmod: exact, with the sign of this."""
+        """fmod: exact, with the sign of the dividend."""
         return self._binary(arith.Rem, other)
 
     def __floordiv__(self, other: Operand) -> Number:
-        """Of integers, truncated toward zero."""
+        """Integer quotient, truncated toward zero."""
         return self._binary(arith.IntDiv, other)
 
     def __and__(self, other: Operand) -> Number:
@@ -137,7 +138,7 @@ class Number:
         return self._binary(arith.Shl, other)
 
     def __rshift__(self, other: Operand) -> Number:
-        """Arithmetic on signed types, logical on unsigned ones."""
+        """Right shift: arithmetic for signed types, logical for unsigned ones."""
         return self._binary(arith.Shr, other)
 
     def __neg__(self) -> Number:
@@ -173,13 +174,13 @@ class Number:
     __hash__ = object.__hash__
 
     def to(self, element: DType) -> Number:
-        """Converted, as the language's cast does."""
+        """Convert to another element type, as `tl.cast` does."""
         if element is self.element:
             return self
         return self.emit(arith.Cast(self.value, element, "rtne"))
 
     def bits(self, element: DType | None = None) -> Number:
-        """The same bits as another type of the same width: the signed integer if not given."""
+        """Reinterpret the bits as another type of the same width, by default the signed integer."""
         if element is None:
             element = I64 if self.element.primitive_bitwidth == 64 else I32
         if element is self.element:
@@ -187,7 +188,7 @@ class Number:
         return self.emit(arith.Bitcast(self.value, element))
 
 
-# -- the words of formulas -------------------------------------------------------------------------
+# -- functions for formulas ------------------------------------------------------------------------
 
 
 def fma(x: Number, y: Operand, z: Operand) -> Number:
@@ -196,7 +197,7 @@ def fma(x: Number, y: Operand, z: Operand) -> Number:
 
 
 def where(condition: Number, x: Operand, y: Operand) -> Number:
-    """`x` where the condition holds, else `y`; one of them at least is a `Number`."""
+    """`x` where the condition is true, else `y`; at least one of them must be a `Number`."""
     if isinstance(x, Number):
         y = x.like(y)
     else:
@@ -205,9 +206,9 @@ def where(condition: Number, x: Operand, y: Operand) -> Number:
 
 
 def select(*cases: Any) -> Number:
-    """``select(c0, x0, c1, x1, …, x)``: the first whose condition holds, else the last.
+    """``select(c0, x0, c1, x1, …, x)``: the value of the first true condition, else the last value.
 
-    One at least of the values is a `Number`.
+    At least one of the values must be a `Number`.
     """
     values = [*cases[1::2], cases[-1]]
     model = next(v for v in values if isinstance(v, Number))
@@ -218,17 +219,17 @@ def select(*cases: Any) -> Number:
 
 
 def minimum(x: Number, y: Operand) -> Number:
-    """The smaller; of a number and a NaN the number."""
+    """Minimum; of a number and a NaN, the number."""
     return x.emit(arith.Min(x.value, x.like(y).value, False))
 
 
 def maximum(x: Number, y: Operand) -> Number:
-    """The larger; of a number and a NaN the number."""
+    """Maximum; of a number and a NaN, the number."""
     return x.emit(arith.Max(x.value, x.like(y).value, False))
 
 
 def apply(op: type[math.MathFunction], x: Number, **attributes: Any) -> Number:
-    """A function that is an op."""
+    """Apply a function that is an op."""
     return x.emit(op(x.value, **attributes))
 
 
@@ -271,10 +272,13 @@ def spread(scalar: Number, model: Number) -> Number:
 def repeat(
     count: Number, carried: Sequence[Number], body: Callable[..., Sequence[Number]]
 ) -> list[Number]:
-    """What is carried after ``carried = body(i, *carried)`` for i from 0, `count` times.
+    """A loop: ``carried = body(i, *carried)`` for i from 0 to `count` - 1. Returns the final
+    values.
 
     Args:
-        count: a scalar of type int32, as i is.
+        count: the trip count, an int32 scalar, as i is.
+        carried: the initial loop-carried values.
+        body: returns the next loop-carried values, of the same types.
     """
     s = count.semantic
     region = Region([count.value.type, *[c.value.type for c in carried]])
@@ -293,7 +297,8 @@ Formula = Callable[..., Number]
 
 
 def _signatures(texts: Sequence[str], over: str) -> dict[tuple[DType, ...], DType]:
-    """Operand types -> result type, of signatures by letter; an x is each letter of `over`."""
+    """The table of operand types -> result type for signatures such as "xi->x"; x stands for each
+    letter of `over`."""
     found: dict[tuple[DType, ...], DType] = {}
     for text in texts:
         for letter in over if "x" in text else "-":
@@ -305,15 +310,16 @@ def _signatures(texts: Sequence[str], over: str) -> dict[tuple[DType, ...], DTyp
 def _operands(
     s: Semantic, args: Sequence[Any], table: dict[tuple[DType, ...], DType]
 ) -> Sequence[tensor]:
-    """The arguments in the types of a signature: their own, else the one that all promote to."""
+    """The arguments converted to the types of a signature: the one of their own types, otherwise
+    the one to which they all promote."""
     elements = [convert.element_type(a) for a in args]
-    given = tuple(e for e, _ in elements)
-    row: Any = given if given in table else _promoted(elements, table)
+    actual = tuple(e for e, _ in elements)
+    row: Any = actual if actual in table else _promoted(elements, table)
     if row is None:
         expected = ", ".join(f"({', '.join(str(t) for t in row)})" for row in table)
         raise ValueError(
             f"input arg type does not match.Expect one of {expected}, got "
-            f"({', '.join(str(e) for e in given)}); cast the arguments first, with `.to`"
+            f"({', '.join(str(e) for e in actual)}); cast the arguments first, with `.to`"
         )
     cast = [
         convert.cast(s, a, t) if isinstance(a, tensor) else convert.constant(s, unwrap(a), t)
@@ -323,7 +329,8 @@ def _operands(
 
 
 def _promoted(elements: Sequence[tuple[Scalar, bool]], table: Any) -> tuple[DType, ...] | None:
-    """The signature of one type to which all promote; Python numbers alone become fp32."""
+    """The signature with equal types to which all operands promote; only Python numbers become
+    fp32."""
     if not all(isinstance(e, DType) for e, _ in elements):
         return None
     common: Any
@@ -338,18 +345,19 @@ def _promoted(elements: Sequence[tuple[Scalar, bool]], table: Any) -> tuple[DTyp
 
 
 def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Formula], Any]:
-    """Make a formula a primitive of the language, elementwise over tiles that broadcast.
+    """Decorator that makes a formula a primitive of the language, elementwise on broadcast tiles.
 
     Args:
-        signatures: such as ``"xi->x"``: a letter an operand, then the result. f and d are fp32 and
-            fp64; i, u, l and m are int32, uint32, int64 and uint64; x is each of `over` in turn.
-        name: of the primitive; the formula's own if not given.
+        signatures: such as ``"xi->x"``: one letter for each operand, and one for the result. f and
+            d are fp32 and fp64; i, u, l and m are int32, uint32, int64 and uint64; x stands for
+            each letter of `over`.
+        name: the name of the primitive; by default that of the formula.
 
-    The formula itself stays reachable as the attribute ``formula``.
+    The formula is the attribute ``formula`` of the primitive.
 
     Raises (when called in a kernel):
-        TypeError: another number of arguments.
-        ValueError: arguments of types that are in no signature and do not promote to one.
+        TypeError: the number of arguments is wrong.
+        ValueError: the arguments match no signature, even after promotion.
     """
     table = _signatures(signatures, over)
     count = len(next(iter(table)))
@@ -368,10 +376,10 @@ def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Fo
         primitive.__name__ = primitive.__qualname__ = title
         primitive.__module__ = formula.__module__
         primitive.__doc__ = f"{formula.__doc__}\n\nSignatures: {', '.join(_texts(table))}."
-        made: Any = builtin(primitive)
-        made.formula = formula
-        made.signatures = table
-        return made
+        marked: Any = builtin(primitive)
+        marked.formula = formula
+        marked.signatures = table
+        return marked
 
     return wrap
 
@@ -381,10 +389,11 @@ def _texts(table: dict[tuple[DType, ...], DType]) -> list[str]:
 
 
 def in_fp64(formula: Formula) -> Formula:
-    """A formula for fp64 as one for fp32 too: computed in fp64, rounded to fp32 at the end.
+    """Decorator that extends a formula for fp64 to fp32: it is computed in fp64 and rounded to
+    fp32.
 
-    For functions that are rarely the cost of a kernel: one formula to get right, and an fp32 result
-    that is correctly rounded but for about one in 2**28.
+    For functions that are rarely performance-critical: there is a single formula, and fp32 results
+    are correctly rounded except for about one in 2**28.
     """
 
     def both(*operands: Number) -> Number:

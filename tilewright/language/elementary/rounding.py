@@ -1,9 +1,9 @@
-"""Arithmetic and conversions in the four directions of rounding: to nearest even (rn), toward zero
-(rz), down (rd) and up (ru).
+"""Arithmetic and conversions in four rounding modes: to nearest even (rn), toward zero (rz), down
+(rd) and up (ru).
 
-Arithmetic rounds to nearest, everywhere. What it rounds off is known exactly, as another float: so
-a result on the wrong side is found, and moved to its neighbour. The operands are scaled to numbers
-near 1 before, so that nothing overflows or vanishes on the way.
+Arithmetic of the ops rounds to nearest. Its rounding error is computed exactly, as another float,
+and a result on the wrong side of the exact value is replaced by its neighbour. The operands are
+scaled to magnitudes near 1, so that intermediate results do not overflow or underflow.
 
 Sources: the error of a sum is D. Knuth's TwoSum (TAOCP volume 2, section 4.2.2), that of an fma is
 from S. Boldo and J.-M. Muller, "Exact and approximated error of the FMA", IEEE TC 60, 2011.
@@ -38,19 +38,19 @@ from tilewright.ops import math
 
 MODES = ("rn", "rz", "rd", "ru")
 
-# -- one rounding ----------------------------------------------------------------------------------
+# -- directed rounding -----------------------------------------------------------------------------
 
 
 def two_sum(a: Number, b: Number) -> tuple[Number, Number]:
-    """The rounded sum, and its error."""
+    """The rounded sum and its exact error."""
     total = a + b
     shifted = total - a
     return total, (a - (total - shifted)) + (b - shifted)
 
 
-def moved(rounded: Number, rest: Number, mode: str) -> Number:
-    """`rounded`, a number next to the exact one, as the mode has it; the sign of `rest` says on
-    which side the exact one is."""
+def directed(rounded: Number, rest: Number, mode: str) -> Number:
+    """Round in the direction of `mode`: `rounded` or its neighbour. `rounded` is adjacent to the
+    exact value, and the sign of `rest` is that of the exact value minus `rounded`."""
     if mode == "ru":
         return where(rest > 0.0, neighbour(rounded, True), rounded)
     if mode == "rd":
@@ -60,14 +60,15 @@ def moved(rounded: Number, rest: Number, mode: str) -> Number:
 
 
 def _scaled(head: Number, error: Number, exponent: Number, mode: str) -> Number:
-    """(head + error) * 2**exponent; of the error only the sign counts."""
+    """(head + error) * 2**exponent, rounded in the direction of `mode`. Only the sign of the error
+    matters."""
     rounded = scale(head, exponent)
-    difference = head - scale(rounded, -exponent)  # of two neighbours on a grid: exact
-    return moved(rounded, where(difference == 0.0, error, difference), mode)
+    difference = head - scale(rounded, -exponent)  # exact
+    return directed(rounded, where(difference == 0.0, error, difference), mode)
 
 
 def _ordinary(*operands: Number) -> Number:
-    """Where all are finite and none is zero."""
+    """Whether all operands are finite and nonzero."""
     found = [is_finite(x) & (x != 0.0) for x in operands]
     for more in found[1:]:
         found[0] = found[0] & more
@@ -75,20 +76,21 @@ def _ordinary(*operands: Number) -> Number:
 
 
 def _signed_parts(x: Number) -> tuple[Number, Number]:
-    """x as m * 2**e with the sign in m."""
+    """(m, e) with x = m * 2**e, the sign being that of m."""
     m, e = decompose(x)
     return copysign(m, x), e
 
 
 def _lowered(m: Number, e: Number, top: Number) -> Number:
-    """m * 2**(e - top), but never less than what cannot reach a rounded sum with a number near 1:
-    there only its sign counts."""
+    """m * 2**(e - top). The exponent is limited such that a smaller number affects a rounded sum
+    with a number near 1 only by its sign."""
     limit = -3 * mantissa_bits(m) - 5
     return m * power_of_two(maximum(e - top, limit), m.element)
 
 
 def _zero_of_sum(nearest: Number, x: Number, y: Number, mode: str) -> Number:
-    """The plain sum; rounding down, a zero of numbers with different signs is -0.0."""
+    """The sum in special cases: when rounding down, a zero sum of operands with different signs is
+    -0.0."""
     if mode != "rd":
         return nearest
     differ = (x.bits() ^ y.bits()) < 0
@@ -218,14 +220,14 @@ def _family(name: str, make: Callable[[str], Formula], signature: str, mode: str
 
 
 def _to_fp32(mode: str, x: Number, rest: Number | None = None) -> Number:
-    """fp64 to fp32; `rest` has the sign of what x itself was rounded by."""
+    """fp64 to fp32; `rest` has the sign of the rounding error of x itself."""
     nearest = x.to(FP32)
     if mode == "rn":
         return nearest
     difference = x - nearest.to(FP64)
     if rest is not None:
         difference = where(difference == 0.0, rest, difference)
-    return moved(nearest, difference, mode)
+    return directed(nearest, difference, mode)
 
 
 _ROUNDINGS = {"rn": math.Rint, "rz": math.Trunc, "rd": math.Floor, "ru": math.Ceil}
@@ -236,7 +238,7 @@ def _float_to_int(to: DType) -> Callable[[str], Formula]:
         def convert(x: Number) -> Number:
             return apply(_ROUNDINGS[mode], x).to(to)
 
-        convert.__doc__ = f"As {to}, which saturates; 0 of NaN"
+        convert.__doc__ = f"Conversion to {to}, which saturates; 0 for NaN"
         return convert
 
     return make
@@ -244,7 +246,7 @@ def _float_to_int(to: DType) -> Callable[[str], Formula]:
 
 def _double_to_float(mode: str) -> Formula:
     def convert(x: Number) -> Number:
-        """As fp32"""
+        """Conversion to fp32"""
         return _to_fp32(mode, x)
 
     return convert
@@ -252,32 +254,32 @@ def _double_to_float(mode: str) -> Formula:
 
 def _int_to_float(mode: str) -> Formula:
     def convert(x: Number) -> Number:
-        """As fp32"""
-        return _to_fp32(mode, x.to(FP64))  # which is exact
+        """Conversion to fp32"""
+        return _to_fp32(mode, x.to(FP64))  # the conversion to fp64 is exact
 
     return convert
 
 
 def _halves(x: Number) -> tuple[Number, Number]:
-    """A 64-bit integer as a rounded fp64 and its error: exact in two halves, which are summed."""
+    """A 64-bit integer as a rounded fp64 and its error: the error-free sum of two exact halves."""
     high = (x >> 32).to(FP64) * 2.0**32
     return two_sum(high, (x & 0xFFFFFFFF).to(FP64))
 
 
 def _long_to_double(mode: str) -> Formula:
     def convert(x: Number) -> Number:
-        """As fp64"""
+        """Conversion to fp64"""
         if mode == "rn":
             return x.to(FP64)
         nearest, rest = _halves(x)
-        return moved(nearest, rest, mode)
+        return directed(nearest, rest, mode)
 
     return convert
 
 
 def _long_to_float(mode: str) -> Formula:
     def convert(x: Number) -> Number:
-        """As fp32"""
+        """Conversion to fp32"""
         return x.to(FP32) if mode == "rn" else _to_fp32(mode, *_halves(x))
 
     return convert
@@ -311,7 +313,7 @@ FAMILIES: dict[str, tuple[Callable[[str], Formula], str]] = {
 
 
 def family(name: str) -> tuple[Any, Any, Any, Any]:
-    """The functions of a family, rounding to nearest, toward zero, down and up."""
+    """The functions of a family in the modes rn, rz, rd and ru."""
     make, signature = FAMILIES[name]
     rn, rz, rd, ru = (_family(name, make, signature, mode) for mode in MODES)
     return rn, rz, rd, ru
@@ -319,11 +321,11 @@ def family(name: str) -> tuple[Any, Any, Any, Any]:
 
 @function("i->d")
 def int2double_rn(x: Number) -> Number:
-    """As fp64, which is exact."""
+    """Conversion to fp64, which is exact."""
     return x.to(FP64)
 
 
 @function("u->d")
 def uint2double_rn(x: Number) -> Number:
-    """As fp64, which is exact."""
+    """Conversion to fp64, which is exact."""
     return x.to(FP64)

@@ -1,5 +1,5 @@
 """Trigonometric functions and their inverses. fp32 is computed in fp64 and rounded (`in_fp64`),
-but for sin and cos, which are ops."""
+except for sin and cos, which are ops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 QUARTER_PI = (0.7853981633974483, 3.061616997868383e-17)
 TAN_EIGHTH_PI = 0.41421356237309503
 
-# Of (sin(t) - t) / t^3 and (cos(t) - 1 + t^2/2) / t^4 in t^2, on |t| <= pi/4: Taylor's.
+# Taylor coefficients of (sin(t) - t) / t^3 and (cos(t) - 1 + t^2/2) / t^4 in t^2, for |t| <= pi/4.
 SIN = [(-1.0) ** (k + 1) / factorial(2 * k + 3) for k in range(9)]
 COS = [(-1.0) ** k / factorial(2 * k + 4) for k in range(9)]
 
@@ -53,19 +53,19 @@ def tan(x: Number) -> Number:
 
 @function("f->f")
 def fast_sinf(x: Number) -> Number:
-    """Sine, as fast as it goes."""
+    """Sine, fast."""
     return apply(math.Sin, x)
 
 
 @function("f->f")
 def fast_cosf(x: Number) -> Number:
-    """Cosine, as fast as it goes."""
+    """Cosine, fast."""
     return apply(math.Cos, x)
 
 
 @function("f->f")
 def fast_tanf(x: Number) -> Number:
-    """Tangent, as fast as it goes."""
+    """Tangent, fast but less accurate: the quotient of sine and cosine."""
     return apply(math.Sin, x) / apply(math.Cos, x)
 
 
@@ -73,9 +73,9 @@ def fast_tanf(x: Number) -> Number:
 
 
 def _half_turns(x: Number) -> tuple[Number, Number, Number]:
-    """(q, sin r, cos r) with pi*x = q*pi/2 + r, |r| <= pi/4; r is exact but for its last rounding.
-    Of infinities and NaN, NaN."""
-    x = where(abs(x) < 2.0**53, x, (x - x))  # beyond are even numbers only
+    """(q, sin r, cos r) with pi*x = q*pi/2 + r, |r| <= pi/4; r has a single rounding error. NaN for
+    infinities and NaN."""
+    x = where(abs(x) < 2.0**53, x, (x - x))  # larger numbers are even integers
     n = apply(math.Rint, x + x)
     rest = fma(n, -0.5, x)
     t = rest * PI[0]
@@ -95,7 +95,7 @@ def _turned(q: Number, sine: Number, cosine: Number) -> Number:
 
 
 def sine_of_half_turns(x: Number) -> Number:
-    """sin(pi x) in fp64; a zero has the sign of x."""
+    """sin(pi x) in fp64; a zero result has the sign of x."""
     q, sine, cosine = _half_turns(x)
     result = _turned(q, sine, cosine)
     return where(result == 0.0, copysign(result, x), result)
@@ -104,14 +104,14 @@ def sine_of_half_turns(x: Number) -> Number:
 @function("x->x")
 @in_fp64
 def sinpi(x: Number) -> Number:
-    """sin(pi x); exact where it is 0, with the sign of x."""
+    """sin(pi x); exactly 0, with the sign of x, for integers."""
     return sine_of_half_turns(x)
 
 
 @function("x->x")
 @in_fp64
 def cospi(x: Number) -> Number:
-    """cos(pi x); exact where it is 0."""
+    """cos(pi x); exactly 0 for odd multiples of 1/2."""
     q, sine, cosine = _half_turns(x)
     result = _turned(q + 1, sine, cosine)
     return where(result == 0.0, abs(result), result)
@@ -121,8 +121,8 @@ def cospi(x: Number) -> Number:
 
 
 def _arcsine_parts(x: Number) -> tuple[Number, Number, Number]:
-    """(small, head, rest) with asin(s) = head + rest, where s is |x| if that is small, below 1/2;
-    else sqrt((1 - |x|) / 2): asin(|x|) = pi/2 - 2 asin(s)."""
+    """(small, head, rest) with asin(s) = head + rest. If |x| < 1/2 (`small`), s is |x|; otherwise s
+    is sqrt((1 - |x|) / 2), with asin(|x|) = pi/2 - 2 asin(s)."""
     a = abs(x)
     small = a < 0.5
     z = where(small, a * a, (1.0 - a) * 0.5)
@@ -135,7 +135,7 @@ def _arcsine_parts(x: Number) -> tuple[Number, Number, Number]:
 @function("x->x")
 @in_fp64
 def asin(x: Number) -> Number:
-    """Angle whose sine is x; NaN beyond 1."""
+    """Arcsine; NaN for |x| > 1."""
     small, head, rest = _arcsine_parts(x)
     large = HALF_PI[0] - (head + head + (rest + rest - HALF_PI[1]))
     return copysign(where(small, head + rest, large), x)
@@ -144,7 +144,7 @@ def asin(x: Number) -> Number:
 @function("x->x")
 @in_fp64
 def acos(x: Number) -> Number:
-    """Angle whose cosine is x; NaN beyond 1."""
+    """Arccosine; NaN for |x| > 1."""
     small, head, rest = _arcsine_parts(x)
     signed, signed_rest = copysign(head, x), where(x < 0.0, -rest, rest)
     middle = HALF_PI[0] - (signed + (signed_rest - HALF_PI[1]))
@@ -170,14 +170,14 @@ def arctangent(a: Number) -> Number:
 @function("x->x")
 @in_fp64
 def atan(x: Number) -> Number:
-    """Angle whose tangent is x."""
+    """Arctangent."""
     return copysign(arctangent(abs(x)), x)
 
 
 @function("xx->x")
 @in_fp64
 def atan2(y: Number, x: Number) -> Number:
-    """Angle of the point (x, y), by C's Annex F where both are 0 or infinite."""
+    """The angle of the point (x, y), with the special cases of C's Annex F."""
     a, b = abs(y), abs(x)
     ratio = select(a == 0.0, a, (a == INF) & (b == INF), 1.0, a / b)
     angle = arctangent(ratio)

@@ -1,4 +1,4 @@
-"""What the CPU has beyond the language; `libdevice` is the same for all targets."""
+"""CPU-specific functions; `libdevice` is the same for all targets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["libdevice", "vnni_decode"]
 
 @builtin
 def vnni_decode(arg0: tensor, *, _semantic: Any = None) -> tensor:
-    """A matrix in the order of the products of x86, row by row.
+    """Convert a matrix from the VNNI layout of x86 dot-product instructions to row-major order.
 
-    In that order 2 rows of 16-bit elements (4 of 8-bit ones) lie as one: element n of each, then
-    element n + 1 of each. So ``[K / 2, 2 N]`` becomes ``[K, N]``.
+    In the VNNI layout, 2 rows of 16-bit elements (4 rows of 8-bit elements) are interleaved:
+    element n of each row, then element n + 1 of each. So ``[K / 2, 2 N]`` becomes ``[K, N]``.
 
     Raises:
-        ValueError: other elements, or no matrix of whole groups.
+        ValueError: the element type has another width, or the shape is not that of such a matrix.
     """
     bits, extents = arg0.dtype.primitive_bitwidth, shape_of(arg0.type)
     if bits not in (8, 16):
@@ -28,7 +28,8 @@ def vnni_decode(arg0: tensor, *, _semantic: Any = None) -> tensor:
     group = 32 // bits
     if len(extents) != 2 or extents[1] % group:
         raise ValueError(
-            f"vnni_decode takes a matrix whose columns come in groups of {group}, not {arg0.type}"
+            f"vnni_decode takes a matrix whose number of columns is a multiple of {group}, not "
+            f"{arg0.type}"
         )
     rows, columns = extents[0], extents[1] // group
     split = shape.reshape(_semantic, arg0, (rows, columns, group))

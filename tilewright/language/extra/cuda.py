@@ -1,4 +1,4 @@
-"""What NVIDIA's GPUs have beyond the language; `libdevice` is the same for all targets."""
+"""Functions specific to NVIDIA GPUs; `libdevice` is the same for all targets."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = [
 
 
 def _register(s: Semantic, name: str, code: str, constraint: str, element: DType) -> tensor:
-    """A special register of the GPU that runs the program; it may change from read to read."""
+    """Read a special register of the GPU. Reads are not merged, since the value may change."""
     if s.options.assembly != "PTX":
         raise ValueError(
             f"tl.extra.cuda.{name} reads a register of NVIDIA GPUs, which "
-            f"{s.options.backend_name!r} has not; ask `tl.target_info.is_cuda()` before"
+            f"{s.options.backend_name!r} does not have; check `tl.target_info.is_cuda()` first"
         )
     return asm.inline_asm(s, code, constraint, [], element, False, 1)
 
@@ -33,29 +33,29 @@ def globaltimer(*, _semantic: Any = None) -> tensor:
     """The GPU's clock in nanoseconds, int64; NVIDIA GPUs only.
 
     Raises:
-        ValueError: the target is another.
+        ValueError: the target is not an NVIDIA GPU.
     """
     return _register(_semantic, "globaltimer", "mov.u64 $0, %globaltimer;", "=l", I64)
 
 
 @builtin
 def smid(*, _semantic: Any = None) -> tensor:
-    """Which multiprocessor runs the program, int32; NVIDIA GPUs only.
+    """The index of the multiprocessor that runs the program, int32; NVIDIA GPUs only.
 
     Raises:
-        ValueError: the target is another.
+        ValueError: the target is not an NVIDIA GPU.
     """
     return _register(_semantic, "smid", "mov.u32 $0, %smid;", "=r", I32)
 
 
 @builtin
 def gdc_wait(*, _semantic: Any = None) -> None:
-    """Wait for the launches before this one to end, and see all that they wrote.
+    """Wait until the preceding launches have completed and their writes are visible.
 
-    Of use with the option `launch_pdl`, which lets a launch begin earlier: then this stands before
-    the first access to what an earlier launch writes. A kernel that never calls it waits before its
-    first access to memory. Where launches never overlap (`launch_pdl` is not set, or another target
-    than NVIDIA GPUs from SM90 on) there is nothing to wait for.
+    With the option `launch_pdl` (programmatic dependent launch), a launch may start before the
+    preceding ones have completed; this must precede the first access to memory that they write. In
+    a kernel that does not call it, the compiler inserts a wait before the first memory access.
+    Without `launch_pdl`, and on targets other than NVIDIA GPUs from SM90 on, it has no effect.
     """
     if _semantic.options.assembly == "PTX":
         _semantic.builder.insert(WaitLaunches())
@@ -63,10 +63,10 @@ def gdc_wait(*, _semantic: Any = None) -> None:
 
 @builtin
 def gdc_launch_dependents(*, _semantic: Any = None) -> None:
-    """Let the launch after this one begin before this one ends, once all programs have come here.
+    """Allow the next launch to start before this one completes, once all programs have called this.
 
-    It does if it has the option `launch_pdl`, and on NVIDIA GPUs from SM90 on; elsewhere this does
-    nothing.
+    It applies to next launches with the option `launch_pdl` on NVIDIA GPUs from SM90 on; otherwise
+    it has no effect.
     """
     if _semantic.options.assembly == "PTX":
         _semantic.builder.insert(StartDependents())
@@ -76,7 +76,7 @@ def gdc_launch_dependents(*, _semantic: Any = None) -> None:
 def convert_custom_float8_sm80(
     arg: Any, dst_ty: Any, fp_downcast_rounding: Any = None, _semantic: Any = None
 ) -> tensor:
-    """fp8e4b15 to and from fp16 and fp32: as `tl.cast`, which needs no help here."""
+    """Conversion between fp8e4b15 and fp16 or fp32: the same as `tl.cast`."""
     to = convert.as_dtype(dst_ty)
     return convert.cast(_semantic, convert.to_tensor(_semantic, arg), to)
 

@@ -1,4 +1,4 @@
-"""What AMD's GPUs have beyond the language; `libdevice` is the same for all targets."""
+"""Functions specific to AMD GPUs; `libdevice` is the same for all targets."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from tilewright.language.values import builtin, tensor
 __all__ = ["libdevice", "memrealtime", "num_threads", "num_warps", "smid"]
 
 
-def _refuse(s: Any, name: str) -> ValueError:
+def _unsupported(s: Any, name: str) -> ValueError:
     return ValueError(
-        f"tl.extra.hip.{name} reads a register of AMD GPUs, which {s.options.backend_name!r} has "
-        "not; ask `tl.target_info.is_hip()` before"
+        f"tl.extra.hip.{name} reads a register of AMD GPUs, which {s.options.backend_name!r} does "
+        "not have; check `tl.target_info.is_hip()` first"
     )
 
 
 @builtin
 def memrealtime(*, _semantic: Any = None) -> tensor:
-    """The GPU's clock, int64; of AMD GPUs, so that every present target refuses it."""
-    raise _refuse(_semantic, "memrealtime")
+    """The clock of AMD GPUs, int64. No current target supports it."""
+    raise _unsupported(_semantic, "memrealtime")
 
 
 @builtin
 def smid(*, _semantic: Any = None) -> tensor:
-    """Which compute unit runs the program; of AMD GPUs, so that every present target refuses it."""
-    raise _refuse(_semantic, "smid")
+    """The index of the compute unit that runs the program, on AMD GPUs. No current target supports
+    it."""
+    raise _unsupported(_semantic, "smid")

@@ -1,8 +1,9 @@
-"""Functions by the names of the device library of GPUs; they work on every target.
+"""The functions of NVIDIA's libdevice, by name, for all targets.
 
-All are elementwise and broadcast their arguments; `language/elementary` has them. Floats are fp32
-or fp64, integers int32, uint32, int64 or uint64, as each says; arguments in other types are
-converted where all promote to one of those. Predicates give int32, nonzero for true.
+All are elementwise and broadcast their arguments; `language/elementary` implements them. Floats are
+fp32 or fp64, integers int32, uint32, int64 or uint64, as their signatures specify; arguments of
+other types are converted if they all promote to one of these. Predicates return int32, nonzero for
+true.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many threads run a program: what all GPUs' extras have. On a CPU, what the launch says."""
+"""The number of threads per program, according to the launch options, on all targets."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def num_warps(*, _semantic: Any = None) -> constexpr:
 
 @builtin
 def num_threads(*, _semantic: Any = None) -> constexpr:
-    """The threads of a program, 32 for each of `num_warps`, at compile time."""
+    """The number of threads per program, 32 for each of `num_warps`, at compile time."""
     return constexpr(_semantic.options.num_warps * WARP_SIZE)
