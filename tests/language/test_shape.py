@@ -296,6 +296,6 @@ def test_hint_refuses(expression: str, message: str) -> None:
     ("tl.cat(a, a, can_reorder=True)", np.concatenate([A, A])),
 ])  # fmt: skip
 def test_what_may_reorder_warns_and_keeps_the_order(expression: str, expected: Any) -> None:
-    with pytest.warns(UserWarning, match="is deprecated, for it permits any order"):
+    with pytest.warns(UserWarning, match="is deprecated, because it permits any order"):
         found = evaluate(expression, A)
     np.testing.assert_array_equal(found, expected)

@@ -1,6 +1,7 @@
-"""What the primitives mean: checks, promotion, broadcasting, and the ops that are built.
+"""The semantics of the primitives: checks, type promotion, broadcasting, and construction of ops.
 
-One file a family. Operators on tensors, `tl` functions and tensor methods all end here.
+One file per family. Operators on tensors, `tl` functions and tensor methods are all implemented
+here.
 """
 
 from tilewright.language.semantic.context import (

@@ -1,4 +1,4 @@
-"""Arithmetic, comparison, bit and logical operators, elementary functions, selection."""
+"""Arithmetic, comparison, bitwise and logical operators, elementary functions, selection."""
 
 from __future__ import annotations
 
@@ -37,15 +37,14 @@ def _is_pointer(x: Any) -> bool:
 def _checked(
     s: Semantic, op: type[ops.Add | ops.Sub | ops.Mul], x: tensor, y: tensor, sanitize: bool
 ) -> tensor:
-    """An operation that, in a kernel to be debugged, may not leave the range of its integers
-    unless `sanitize` is off."""
+    """An operation that is checked for integer overflow in debug mode, unless `sanitize` is off."""
     if not debug.checks_overflow(s, x.dtype):
         return s.emit(op(x.handle, y.handle))
     if sanitize:
         result = s.emit(op(x.handle, y.handle))
         debug.assert_no_overflow(s, op, op.__name__.lower(), x, y)
         return result
-    # of unsigned numbers, which give the same bits, nobody asks whether they wrap
+    # An unsigned operation has the same bits, and no check of the interpreter applies to it.
     element = x.dtype
     unsigned = int_type(element.primitive_bitwidth, False)
     x, y = convert.bitcast(s, x, unsigned), convert.bitcast(s, y, unsigned)
@@ -53,7 +52,7 @@ def _checked(
 
 
 def add(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
-    """``a + b``; a pointer plus an integer moves the pointer by elements."""
+    """``a + b``; a pointer plus an integer is offset by that number of elements."""
     if _is_pointer(a) or _is_pointer(b):
         if _is_pointer(a) and _is_pointer(b):
             raise coded("added-pointers", TypeError("cannot add pointers together"))
@@ -63,7 +62,7 @@ def add(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
 
 
 def sub(s: Semantic, a: Any, b: Any, sanitize: bool = True) -> tensor:
-    """``a - b``; a pointer minus an integer moves the pointer back."""
+    """``a - b``; a pointer minus an integer is offset by the negated number of elements."""
     if _is_pointer(a) and not _is_pointer(b):
         return _move_pointer(s, a, b, -1)
     x, y = arithmetic_operands(s, a, b)
@@ -235,7 +234,7 @@ def logical_or(s: Semantic, a: Any, b: Any) -> tensor:
 
 
 def propagates(mode: Any) -> bool:
-    """Whether a `PropagateNan` (or its constexpr) asks that NaN wins."""
+    """Whether a `PropagateNan` (or a constexpr of one) is ALL."""
     return getattr(mode.value if isinstance(mode, constexpr) else mode, "name", "") == "ALL"
 
 
@@ -280,7 +279,7 @@ def clamp(s: Semantic, x: Any, low: Any, high: Any, propagate_nan: bool = False)
 
 
 def where(s: Semantic, condition: Any, a: Any, b: Any) -> tensor:
-    """`a` where the condition holds, `b` elsewhere; all three broadcast."""
+    """`a` where the condition is true, `b` elsewhere; all three are broadcast."""
     test = to_tensor(s, condition)
     if element_of(test.type) is not I1:
         warnings.warn(
@@ -367,7 +366,7 @@ def unary_math(s: Semantic, op: type[MathFunction], x: Any, **attrs: Any) -> ten
 
 
 def float_operand(s: Semantic, x: Any) -> tensor:
-    """A tensor of fp32 or fp64 as it is; a Python number, also an integer, as a float."""
+    """An fp32 or fp64 tensor unchanged; a Python number, also an integer, as a float constant."""
     if not isinstance(x, tensor):
         plain = x.value if isinstance(x, constexpr) else x
         if isinstance(plain, bool | int):
@@ -391,6 +390,6 @@ def cdiv(s: Semantic, x: Any, div: Any) -> Any:
         a, b = constexpr(x).value, constexpr(div).value
         return constexpr((a + (b - 1)) // b)
     for value in (x, div):
-        convert.element_type(value)  # raises TypeError for what is no number
+        convert.element_type(value)  # raises TypeError unless it is a number or a tensor
     less = sub(s, div, 1) if isinstance(div, tensor) else constexpr(div) - 1
     return floordiv(s, add(s, x, less), div)

@@ -1,4 +1,4 @@
-"""Inline assembly and functions of other libraries."""
+"""Inline assembly, and dispatch to library functions by operand types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Symbols = Mapping[Any, Any]
 
 
 def _listed(values: Any) -> list[Any]:
-    """The members of a sequence as it comes from a kernel or from a library."""
+    """The items of a sequence of the language or of Python."""
     plain = values.value if isinstance(values, constexpr) else values
     return list(plain.values) if isinstance(plain, tuple) else list(plain)
 
@@ -39,7 +39,7 @@ def inline_asm(
             "assembly; write the kernel for it without, say where "
             "`tl.target_info.current_target()` is another"
         )
-    given = convert.broadcast_all(s, [convert.to_tensor(s, a) for a in _listed(args)])
+    operands = convert.broadcast_all(s, [convert.to_tensor(s, a) for a in _listed(args)])
     plain = dtype.value if isinstance(dtype, constexpr) else dtype
     several = isinstance(plain, tuple | list) or hasattr(plain, "__iter__")
     types = [_number_type(t) for t in (_listed(plain) if several else [plain])]
@@ -49,35 +49,35 @@ def inline_asm(
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"pack is a positive integer, not {count}")
     cls = InlineAsm if unwrap(is_pure) else InlineAsmEffect
-    made = cls([a.handle for a in given], str(unwrap(code)), str(unwrap(constraints)),
-               (*types,), count)  # fmt: skip
+    op = cls([a.handle for a in operands], str(unwrap(code)), str(unwrap(constraints)),
+             (*types,), count)  # fmt: skip
     try:
-        made.verify()
+        op.verify()
     except IRError as error:
-        reason = str(error).removeprefix(f"{made.name}: ").removesuffix(f" [{error.code}]")
+        reason = str(error).removeprefix(f"{op.name}: ").removesuffix(f" [{error.code}]")
         raise ValueError(f"inline_asm_elementwise: {reason}") from None
-    results = [tensor(r) for r in s.builder.insert(made).results]
+    results = [tensor(r) for r in s.builder.insert(op).results]
     return tuple(results) if several else results[0]
 
 
 def select_symbol(args: Sequence[tensor], symbols: Symbols) -> Any:
-    """Symbol and type of the result for operands of these types.
+    """The symbol and the result type for operands of these types.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no symbol for these types.
     """
     types = (*(a.dtype for a in args),)
     found = symbols.get(types)
     if found is None:
         expected = list(symbols)
-        wanted = ", ".join(f"({', '.join(map(str, e))})" for e in expected)
+        signatures = ", ".join(f"({', '.join(map(str, e))})" for e in expected)
         got = ", ".join(map(str, types))
-        raise ValueError(f"input arg type does not match.Expect one of {wanted}, got ({got})")
+        raise ValueError(f"input arg type does not match.Expect one of {signatures}, got ({got})")
     return found
 
 
 def _promoted(s: Semantic, args: Sequence[tensor]) -> list[tensor]:
-    """All in the type that arithmetic on them would have."""
+    """The arguments cast to the type to which they promote in arithmetic."""
     common = args[0].dtype
     assert isinstance(common, DType)
     for other in args[1:]:
@@ -87,11 +87,11 @@ def _promoted(s: Semantic, args: Sequence[tensor]) -> list[tensor]:
 
 
 def dispatch(s: Semantic, args: Any, symbols: Symbols, call: Callable[..., Any]) -> Any:
-    """Call what `symbols` has for the types of the operands, broadcast to one shape; where it has
-    nothing, for the types after promotion."""
-    given = [convert.to_tensor(s, a) for a in _listed(args)]
-    if given:
-        exact = (*(a.dtype for a in given),) in symbols
-        given = list(convert.broadcast_all(s, given if exact else _promoted(s, given)))
-    symbol, result = select_symbol(given, symbols)
-    return call(symbol, given, result)
+    """Call the symbol for the types of the operands, after broadcasting; if there is none, the
+    symbol for the types after promotion."""
+    operands = [convert.to_tensor(s, a) for a in _listed(args)]
+    if operands:
+        exact = (*(a.dtype for a in operands),) in symbols
+        operands = list(convert.broadcast_all(s, operands if exact else _promoted(s, operands)))
+    symbol, result = select_symbol(operands, symbols)
+    return call(symbol, operands, result)

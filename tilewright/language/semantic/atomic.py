@@ -1,4 +1,4 @@
-"""Accesses to memory that others may access at the same time."""
+"""Atomic memory operations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def memory_scope(scope: Any) -> str:
 
 
 def _check_element(kind: str, element: Scalar) -> None:
-    """Raise unless the operation exists on this element type."""
+    """Raise unless the operation is supported for this element type."""
     name = f"atomic_{kind}"
     bits = element.primitive_bitwidth
     if not isinstance(element, DType) or (element in (FP16, BF16) and kind != "add"):
@@ -55,7 +55,7 @@ def _check_element(kind: str, element: Scalar) -> None:
 def atomic_rmw(
     s: Semantic, kind: str, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any
 ) -> tensor:
-    """Combine memory with `value` by `kind`; the result is what was there before."""
+    """Read-modify-write of memory with `value` by `kind`; returns the old value."""
     element = check_pointer(pointer, f"atomic_{kind}")
     check_writable(pointer)
     order = memory_order(sem), memory_scope(scope)
@@ -85,22 +85,22 @@ def _on_bits(
 def atomic_cas(
     s: Semantic, pointer: Any, expected: Any, value: Any, sem: Any, scope: Any
 ) -> tensor:
-    """Write `value` where memory equals `expected`; the result is what was there before."""
+    """Compare-and-swap: write `value` where memory equals `expected`; returns the old value."""
     element = check_pointer(pointer, "atomic_cas")
     check_writable(pointer)
     order = memory_order(sem), memory_scope(scope)
     if element.primitive_bitwidth not in (16, 32, 64):
         raise ValueError("atomic_cas only supports elements with width {16, 32, 64}")
     old, new = to_tensor(s, expected), to_tensor(s, value)
-    want = convert.with_dtype(pointer, element)
+    type_ = convert.with_dtype(pointer, element)
     for name, found in (("cmp", old), ("val", new)):
-        if found.type != want:
-            raise ValueError(f"atomic_cas takes a {name} of type {want}, got {found.type}")
+        if found.type != type_:
+            raise ValueError(f"atomic_cas takes a {name} of type {type_}, got {found.type}")
     return s.emit(ops.AtomicCAS(pointer.handle, old.handle, new.handle, None, *order))
 
 
 def _one_way(function: str, sem: Any, name: str) -> str:
-    """The order of what only reads, or only writes: `name` unless it is given."""
+    """The memory order of an operation that only reads, or only writes: `name` by default."""
     text = plain(sem) or name
     if text not in (name, "relaxed"):
         raise ValueError(f"{function} only supports {name} and relaxed semantics")
@@ -112,7 +112,7 @@ def _handle(value: tensor | None) -> Value | None:
 
 
 def atomic_load(s: Semantic, pointer: Any, mask: Any, sem: Any, scope: Any) -> tensor:
-    """What is in memory now."""
+    """Atomic load."""
     element = _plain_element(pointer, "atomic_load")
     order = _one_way("atomic_load", sem, "acquire"), memory_scope(scope)
     lanes = optional_tensor(s, mask)
@@ -125,7 +125,7 @@ def atomic_load(s: Semantic, pointer: Any, mask: Any, sem: Any, scope: Any) -> t
 
 
 def atomic_store(s: Semantic, pointer: Any, value: Any, mask: Any, sem: Any, scope: Any) -> None:
-    """Put a value into memory."""
+    """Atomic store."""
     element = _plain_element(pointer, "atomic_store")
     check_writable(pointer)
     order = _one_way("atomic_store", sem, "release"), memory_scope(scope)
@@ -140,7 +140,7 @@ def atomic_store(s: Semantic, pointer: Any, value: Any, mask: Any, sem: Any, sco
 
 
 def _plain_element(pointer: Any, function: str) -> DType:
-    """The pointee, which must not be a pointer."""
+    """The pointee type, which must not be a pointer."""
     element = check_pointer(pointer, function)
     if not isinstance(element, DType):
         raise ValueError(f"{function} does not support {element}")
@@ -150,7 +150,7 @@ def _plain_element(pointer: Any, function: str) -> DType:
 def atomic_poll(
     s: Semantic, pointer: Any, expected: Any, sem: Any, scope: Any, timeout: Any
 ) -> tensor:
-    """Wait until memory holds a value; whether it came to."""
+    """Wait until memory equals a value; returns whether it did before the timeout."""
     element = check_pointer(pointer, "atomic_poll")
     order = _one_way("atomic_poll", sem, "acquire"), memory_scope(scope)
     if not element.is_int() or element.primitive_bitwidth not in (16, 32, 64):
@@ -158,14 +158,14 @@ def atomic_poll(
             f"atomic_poll only supports integer elements with width {{16, 32, 64}}, not {element}"
         )
     limit = _timeout(s, timeout)
-    wanted = to_tensor(s, expected)
-    check_scalar_pointer(pointer, expected_value=wanted)
-    wanted = to_pointer_shape(s, pointer, convert.cast(s, wanted, element))
-    return s.emit(ops.AtomicPoll(pointer.handle, wanted.handle, None, _handle(limit), *order))
+    awaited = to_tensor(s, expected)
+    check_scalar_pointer(pointer, expected_value=awaited)
+    awaited = to_pointer_shape(s, pointer, convert.cast(s, awaited, element))
+    return s.emit(ops.AtomicPoll(pointer.handle, awaited.handle, None, _handle(limit), *order))
 
 
 def _timeout(s: Semantic, timeout: Any) -> tensor | None:
-    """Nanoseconds as i64; None waits for ever."""
+    """The timeout in nanoseconds as i64; None for an unbounded wait."""
     if plain(timeout) is None:
         return None
     limit = to_tensor(s, timeout)

@@ -1,4 +1,4 @@
-"""Block pointers: pointers to blocks of arrays, which know the array's bounds."""
+"""Block pointers: pointers to blocks of arrays, with the bounds of the array."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def make_block_ptr(
         )
     block = [plain(d) for d in listed(block_shape)]
     check_shape(s, block)
-    places = _offsets(s, offsets)
+    begins = _offsets(s, offsets)
     extents, steps = (
         blocks.integers(s, v, I64, n) for v, n in ((shape, "shape"), (strides, "strides"))
     )
-    if not len(extents) == len(steps) == len(places) == len(block):
+    if not len(extents) == len(steps) == len(begins) == len(block):
         raise ValueError(
             "Expected shape/strides/offsets/block_shape to have the same length, got "
-            f"{len(extents)}/{len(steps)}/{len(places)}/{len(block)}"
+            f"{len(extents)}/{len(steps)}/{len(begins)}/{len(block)}"
         )
     axes = [plain(axis) for axis in listed(order)]
     if sorted(axes) != list(range(len(axes))):
@@ -59,14 +59,14 @@ def make_block_ptr(
         raise ValueError(f"Expected order to have {len(block)} axes, got {len(axes)}")
     base = as_bytes(s, base, base.type.element_ty)
     type_ = block_pointer_type(base.dtype, block, axes)
-    return block_pointer(type_, [base, *extents, *steps, *places])
+    return block_pointer(type_, [base, *extents, *steps, *begins])
 
 
 def _offsets(s: Semantic, offsets: Any) -> list[tensor]:
     """Offsets as i32.
 
     Raises:
-        ValueError: one has 64 bits.
+        ValueError: an offset has 64 bits.
     """
     found: list[tensor] = []
     for i, value in enumerate(listed(offsets)):
@@ -81,7 +81,7 @@ def _offsets(s: Semantic, offsets: Any) -> list[tensor]:
 
 
 def advance(s: Semantic, pointer: Any, offsets: Any) -> block_pointer:
-    """The block pointer moved by so many elements along each axis."""
+    """The block pointer advanced by `offsets` elements along each axis."""
     if not isinstance(pointer, block_pointer):
         raise ValueError(f"advance takes a block pointer, got {type_of(pointer)}")
     moves = listed(offsets)
@@ -89,7 +89,7 @@ def advance(s: Semantic, pointer: Any, offsets: Any) -> block_pointer:
     if len(moves) != rank:
         raise ValueError(f"Expected {rank} offsets for a block of rank {rank}, got {len(moves)}")
     moved = [
-        # What does not move stays the same value, which loops need not carry.
+        # An offset that does not change remains the same value, which is then not loop-carried.
         old if _is_zero(move) else s.emit(Add(old.handle, new.handle))
         for old, move, new in zip(pointer.offsets, moves, _offsets(s, moves), strict=True)
     ]
@@ -98,16 +98,16 @@ def advance(s: Semantic, pointer: Any, offsets: Any) -> block_pointer:
 
 
 def _is_zero(move: Any) -> bool:
-    """Whether this is known to be 0: a tensor is no number, and can't be compared with one."""
+    """Whether this is the compile-time integer 0. (A comparison would fail for tensors.)"""
     found = plain(move)
     return isinstance(found, int) and found == 0
 
 
 def _checked_axes(boundary_check: Any, rank: int) -> list[int]:
-    """The axes to check, as numbers from 0.
+    """The axes to check, normalised to [0, rank).
 
     Raises:
-        ValueError: one is out of range, or named twice.
+        ValueError: an axis is out of range, or repeated.
     """
     given = [plain(axis) for axis in listed(boundary_check) if plain(axis) is not None]
     axes = [axis + rank if axis < 0 else axis for axis in given]
@@ -120,7 +120,7 @@ def _checked_axes(boundary_check: Any, rank: int) -> list[int]:
     return sorted(axes)
 
 
-def _refuse_mask(mask: Any, other: Any) -> None:
+def _reject_mask(mask: Any, other: Any) -> None:
     if plain(mask) is not None or plain(other) is not None:
         raise ValueError(
             "`mask` and `other` arguments cannot be specified for loading block pointers: pass "
@@ -129,7 +129,7 @@ def _refuse_mask(mask: Any, other: Any) -> None:
 
 
 def _access(s: Semantic, pointer: block_pointer, boundary_check: Any) -> tuple[tensor, Any]:
-    """The pointers to the elements, and the handle of their mask or None."""
+    """The pointers to the elements, and the handle of their mask, or None."""
     shape = pointer.type.element_ty.shape
     checked = _checked_axes(boundary_check, len(shape))
     axes = [blocks.run(s, at, n) for at, n in zip(pointer.offsets, shape, strict=True)]
@@ -149,8 +149,8 @@ def load(
     evict: Any,
     volatile: Any,
 ) -> tensor:
-    """The block; outside the checked bounds the padding."""
-    _refuse_mask(mask, other)
+    """Load the block; elements outside the checked bounds are the padding."""
+    _reject_mask(mask, other)
     type_ = pointer.type.element_ty
     padding = blocks.padding_option(padding_option, type_.element, "integer block pointers")
     modifiers = load_advice(cache, evict, volatile)
@@ -170,8 +170,8 @@ def store(
     cache: Any,
     evict: Any,
 ) -> None:
-    """Write the block, where it is within the checked bounds."""
-    _refuse_mask(mask, None)
+    """Store the block, except for elements outside the checked bounds."""
+    _reject_mask(mask, None)
     check_writable(pointer)
     block = pointer.type.element_ty
     if isinstance(value, tensor) and shape_of(value.type) not in ((), block.shape):

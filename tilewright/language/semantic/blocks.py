@@ -1,8 +1,8 @@
-"""Blocks of arrays in memory: the pointers to their elements, and which of them are inside.
+"""Blocks of arrays in memory: the pointers to their elements, and the mask of those in bounds.
 
-What block pointers and tensor descriptors have in common. A block may begin before the array and
-reach past its end. Where it begins is uniform: the tiles that are built here hold for every block
-of a shape, so that a loop over blocks need not compute them again.
+Shared by block pointers and tensor descriptors. A block may start before the array and extend past
+its end. The begin of a block is a scalar, and tiles depend only on the shape, so that they are
+invariant in a loop over blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def plain(value: Any) -> Any:
 
 
 def listed(values: Any) -> list[Any]:
-    """The elements of a list, a tuple or a constexpr of one; a lone value is a list of itself."""
+    """The items of a list, a tuple or a constexpr of one; a single value is a list of one item."""
     values = plain(values)
     return list(values) if isinstance(values, Iterable) else [values]
 
@@ -39,7 +39,7 @@ def scalar_integer(s: Semantic, value: Any, what: str) -> tensor:
     """A number or a scalar tensor as a scalar tensor.
 
     Raises:
-        TypeError: it is no scalar integer.
+        TypeError: it is not a scalar integer.
     """
     found = convert.to_tensor(s, value)
     if shape_of(found.type) or not element_of(found.type).is_int():
@@ -48,7 +48,7 @@ def scalar_integer(s: Semantic, value: Any, what: str) -> tensor:
 
 
 def integers(s: Semantic, values: Any, element: Scalar, what: str) -> list[tensor]:
-    """Integers, numbers or scalar tensors, as scalars of one type."""
+    """Integers, given as numbers or scalar tensors, as scalar tensors of one type."""
     return [
         convert.cast(s, scalar_integer(s, v, f"{what}[{i}]"), element)
         for i, v in enumerate(listed(values))
@@ -56,7 +56,7 @@ def integers(s: Semantic, values: Any, element: Scalar, what: str) -> list[tenso
 
 
 class Axis(NamedTuple):
-    """Which indices along an axis of an array a block has: ``begin + steps``.
+    """The indices of a block along an axis of the array: ``begin + steps``.
 
     Attributes:
         begin: a scalar integer of at most 32 bits; None for 0.
@@ -72,12 +72,12 @@ class Axis(NamedTuple):
 
 
 def run(s: Semantic, begin: tensor, length: int) -> Axis:
-    """Consecutive indices from `begin` on."""
+    """Consecutive indices that start at `begin`."""
     return Axis(begin, s.emit(Arange(0, length)) if length > 1 else None)
 
 
 def total(s: Semantic, a: tensor | None, b: tensor | None) -> tensor | None:
-    """The sum of values of one element type, in their common shape; None is 0."""
+    """The sum of two values of one element type, after broadcasting; None is 0."""
     if a is None or b is None:
         return b if a is None else a
     a, b = convert.broadcast(s, a, b)
@@ -85,7 +85,7 @@ def total(s: Semantic, a: tensor | None, b: tensor | None) -> tensor | None:
 
 
 def _along(s: Semantic, line: tensor, axis: int, rank: int) -> tensor:
-    """A 1-D tile as axis `axis` of a tile of rank `rank`, whose other axes have length 1."""
+    """A 1-D tile with axes of length 1 inserted, such that it is axis `axis` of rank `rank`."""
     for d in range(rank):
         if d != axis:
             line = s.emit(ExpandDims(line.handle, d))
@@ -93,11 +93,12 @@ def _along(s: Semantic, line: tensor, axis: int, rank: int) -> tensor:
 
 
 def pointers(s: Semantic, base: tensor, strides: Sequence[tensor], axes: Sequence[Axis]) -> tensor:
-    """The pointers to the elements of a block, a tile.
+    """The tile of pointers to the elements of a block.
 
     Args:
         base: a scalar pointer.
-        strides: in elements, scalars of i64.
+        strides: int64 scalars, in elements.
+        axes: the indices of the block.
     """
     start: tensor | None = None
     steps: tensor | None = None
@@ -114,7 +115,7 @@ def pointers(s: Semantic, base: tensor, strides: Sequence[tensor], axes: Sequenc
 
 
 def _end(s: Semantic, extent: tensor) -> tensor:
-    """An extent as u32: what is negative is empty, and no index reaches 2^31."""
+    """An extent as u32, clamped to [0, 2^31]."""
     element = extent.dtype
     extent = s.emit(Max(extent.handle, constant(s, 0, element).handle, False))
     if element is I64:
@@ -125,13 +126,15 @@ def _end(s: Semantic, extent: tensor) -> tensor:
 def inside(
     s: Semantic, extents: Sequence[tensor], axes: Sequence[Axis], checked: Iterable[int]
 ) -> tensor | None:
-    """Where the block's indices are within the array along the checked axes, a tile of int1.
+    """The int1 mask of the elements that are in bounds along the checked axes.
 
-    None if no axis is checked. One comparison tells both ends of an axis: as an unsigned number,
-    an index below 0 is beyond all extents.
+    None if no axis is checked. A single unsigned comparison checks both bounds of an axis: as an
+    unsigned integer, a negative index exceeds all extents.
 
     Args:
-        extents: scalars of i32 or i64.
+        extents: int32 or int64 scalars.
+        axes: the indices of the block.
+        checked: the axes to check.
     """
     shape = tuple(axis.length for axis in axes)
     found: tensor | None = None
@@ -147,15 +150,15 @@ def inside(
 
 
 def _unsigned(s: Semantic, value: tensor) -> tensor:
-    """Modulo 2^32: negative numbers become large ones."""
+    """The value modulo 2^32, as u32: negative numbers become large ones."""
     return convert.cast(s, convert.cast(s, value, I32), U32)
 
 
 def padding_option(option: Any, element: Scalar, of_what: str) -> str:
-    """One of `PADDINGS`.
+    """Validate a padding option, one of `PADDINGS`.
 
     Raises:
-        ValueError: it is none, or NaN for integers.
+        ValueError: it is unknown, or NaN for an element type without NaN.
     """
     found = plain(option) or ""
     if found not in PADDINGS:
@@ -170,5 +173,5 @@ def padding_option(option: Any, element: Scalar, of_what: str) -> str:
 def padding_value(
     s: Semantic, padding: str, element: Scalar, shape: tuple[int, ...]
 ) -> Value | None:
-    """What a load gives outside the array, as its operand; None for zeros, which loads give."""
+    """The `other` operand of a load for out-of-bounds elements; None for zeros, the default."""
     return constant(s, nan, element, shape).handle if padding == "nan" else None

@@ -1,4 +1,4 @@
-"""What the primitives of the language build with."""
+"""The build context of the primitives of the language."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MinDotSize = tuple[int, int, int] | Callable[[DType, DType], tuple[int, int, int
 
 
 class LanguageOptions(Protocol):
-    """What the primitives must know of the target and of the compile options."""
+    """The properties of the target and the compile options that primitives depend on."""
 
     @property
     def supported_fp8_dtypes(self) -> tuple[str, ...]: ...
@@ -46,7 +46,7 @@ class LanguageOptions(Protocol):
 
 
 class IncompatibleTypeErrorImpl(Exception):
-    """Two operands whose types no operation joins."""
+    """Two operands with incompatible types."""
 
     def __init__(self, type_a: Any, type_b: Any) -> None:
         self.type_a = type_a
@@ -57,7 +57,7 @@ class IncompatibleTypeErrorImpl(Exception):
 
 
 class StaticAssertionError(Exception):
-    """A condition on compile-time values that a primitive needs does not hold.
+    """A failed assertion of a primitive about compile-time values.
 
     The front end reports it as `CompileTimeAssertionFailure` at the call.
     """
@@ -77,13 +77,13 @@ def _no_inlining(fn: Any, args: Sequence[Any]) -> Any:
 
 
 class Semantic:
-    """Where ops go, for which target, and how a jit function is inlined there.
+    """The build context: insertion point, options, and inlining of jit functions.
 
     Attributes:
         builder: the insertion point and the source location.
         options: see `LanguageOptions`.
         inline: ``inline(fn, args)`` compiles the body of a jit function at the insertion point and
-            returns its result; the front end gives it.
+            returns its result; set by the front end.
     """
 
     __slots__ = ("builder", "inline", "options")

@@ -1,4 +1,4 @@
-"""Python numbers to tensors, promotion of operand types, broadcasting, casts."""
+"""Conversion of Python numbers to tensors, type promotion, broadcasting, and casts."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ FP32_MAX = (2 - 2.0**-23) * 2.0**127
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a Python number, bare or as a constexpr: a weakly typed operand."""
+    """Whether this is a Python number, or a constexpr of one: a weakly typed operand."""
     if isinstance(value, constexpr):
         value = value.value
     return isinstance(value, bool | int | float)
 
 
 def natural_type(value: bool | int | float) -> DType:
-    """The type that a Python number gets when nothing else decides.
+    """The default type of a Python number.
 
     Raises:
         ValueError: an integer of more than 64 bits.
@@ -72,14 +72,14 @@ def natural_type(value: bool | int | float) -> DType:
 
 
 def round_to_fp32(value: float) -> float:
-    """The nearest fp32 number; too large becomes infinite."""
+    """The nearest fp32 number; infinite on overflow."""
     return ctypes.c_float(value).value
 
 
 def exact_value(value: bool | int | float, element: Scalar) -> bool | int | float:
-    """The number that a constant of type `element` holds: integers wrap, floats round.
+    """The value of a constant of type `element`: integers wrap, floats round.
 
-    Narrow floats are rounded to fp32 first, as their constants always were, then as a cast does.
+    Floats narrower than fp32 are rounded to fp32 first, as in Triton, and then as by a cast.
     """
     if isinstance(element, Pointer):
         return int(value)
@@ -104,17 +104,18 @@ def exact_value(value: bool | int | float, element: Scalar) -> bool | int | floa
 def constant(
     s: Semantic, value: bool | int | float, element: Scalar, shape: tuple[int, ...] = ()
 ) -> tensor:
-    """A tensor of which every element is the number, rounded or wrapped to the element type."""
+    """A constant tensor with all elements equal to the number, rounded or wrapped to the element
+    type."""
     check_fp8(s, element)
     type_: Type = Tile(shape, element) if shape else element
     return s.emit(Constant(exact_value(value, element), type_))
 
 
 def to_tensor(s: Semantic, value: Any) -> tensor:
-    """A tensor from a Python number; a tensor is itself.
+    """Convert a Python number to a constant; tensors are unchanged.
 
     Raises:
-        TypeError: anything else.
+        TypeError: it is neither.
     """
     if isinstance(value, tensor):
         return value
@@ -129,10 +130,10 @@ def to_tensor(s: Semantic, value: Any) -> tensor:
 
 
 def compile_time_int(value: Any, what: str) -> int:
-    """The integer that a compile-time value is.
+    """The value of a compile-time integer.
 
     Raises:
-        ValueError: it is none, or known only when the kernel runs.
+        ValueError: it is not an integer, or a run-time value.
     """
     plain = value.value if isinstance(value, constexpr) else value
     if not isinstance(plain, int):
@@ -144,7 +145,7 @@ def compile_time_int(value: Any, what: str) -> int:
 
 
 def number_as(s: Semantic, value: Any, element: Scalar, shape: tuple[int, ...] = ()) -> tensor:
-    """A Python number in its natural type, then cast to `element`: in one constant if possible."""
+    """A Python number in its default type, cast to `element`; folded to a constant if possible."""
     plain = value.value if isinstance(value, constexpr) else value
     natural = natural_type(plain)
     if natural.is_floating() and not element.is_floating():
@@ -383,13 +384,13 @@ def extend_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
 
 
 def broadcast(s: Semantic, a: tensor, b: tensor) -> tuple[tensor, tensor]:
-    """Both in their common shape."""
+    """Broadcast two tensors to their common shape."""
     shape = common_shape(shape_of(a.type), shape_of(b.type))
     return extend_to(s, a, shape), extend_to(s, b, shape)
 
 
 def broadcast_all(s: Semantic, values: Sequence[tensor]) -> tuple[tensor, ...]:
-    """All in their common shape."""
+    """Broadcast tensors to their common shape."""
     shape: tuple[int, ...] = ()
     for v in values:
         shape = common_shape(shape, shape_of(v.type))
@@ -409,13 +410,13 @@ def broadcast_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
         raise coded(
             "broadcast", ValueError(f"Cannot broadcast, rank mismatch: {list(own)}, {list(shape)}")
         )
-    for i, (have, want) in enumerate(zip(own, shape, strict=True)):
-        if have not in (1, want):
+    for i, (source, target) in enumerate(zip(own, shape, strict=True)):
+        if source not in (1, target):
             raise coded(
                 "broadcast",
                 ValueError(
-                    f"Cannot broadcast, the expanded size of the tensor ({want}) must match the "
-                    f"existing size ({have}) at non-singleton dimension ({i}): {list(own)}, "
+                    f"Cannot broadcast, the expanded size of the tensor ({target}) must match the "
+                    f"existing size ({source}) at non-singleton dimension ({i}): {list(own)}, "
                     f"{list(shape)}"
                 ),
             )
@@ -426,7 +427,7 @@ def broadcast_to(s: Semantic, x: tensor, shape: tuple[int, ...]) -> tensor:
 
 
 def as_dtype(dtype: Any) -> Scalar:
-    """The element type that a dtype, a tile's type, or a constexpr of one stands for."""
+    """The element type of a dtype, a tile type, or a constexpr of one."""
     plain = dtype.value if isinstance(dtype, constexpr) else dtype
     if isinstance(plain, Tile):
         plain = plain.element
@@ -437,7 +438,7 @@ def as_dtype(dtype: Any) -> Scalar:
 
 
 def bitcast(s: Semantic, x: tensor, to: Scalar) -> tensor:
-    """The same bits as another type.
+    """Reinterpret the bits as another type.
 
     Raises:
         ValueError: the widths differ.

@@ -29,10 +29,10 @@ def _require_effects(s: Semantic, what: str) -> None:
 
 
 def print_label(prefix: Any, has_values: bool) -> str:
-    """The prefix as it is printed: from a blank to a colon.
+    """The printed form of the prefix, with a leading blank and a trailing colon.
 
     Raises:
-        AssertionError: it is no string of printable ASCII.
+        AssertionError: it is not a string of printable ASCII.
     """
     text = _plain(prefix)
     if not isinstance(text, str):
@@ -51,25 +51,25 @@ def device_print(s: Semantic, prefix: Any, values: Sequence[Any], hex: Any) -> N
 
 
 def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
-    """Without the debug option nothing is emitted."""
+    """Emit an assertion if the option `debug` is set."""
     if not s.options.debug:
         return
     _require_effects(s, "an assertion")
     holds = convert.as_condition(s, convert.to_tensor(s, condition))
     if _plain(mask) is not None:
-        wanted = convert.as_condition(s, convert.to_tensor(s, mask))
-        holds, wanted = convert.broadcast(s, holds, wanted)
-        ones = convert.constant(s, True, wanted.dtype, shape_of(wanted.type))
-        ignored = s.emit(ops.Xor(wanted.handle, ones.handle))
+        checked = convert.as_condition(s, convert.to_tensor(s, mask))
+        holds, checked = convert.broadcast(s, holds, checked)
+        ones = convert.constant(s, True, checked.dtype, shape_of(checked.type))
+        ignored = s.emit(ops.Xor(checked.handle, ones.handle))
         holds = s.emit(ops.Or(holds.handle, ignored.handle))
     s.builder.insert(Assert(holds.handle, str(_plain(message))))
 
 
 def checks_overflow(s: Semantic, element: Any) -> bool:
-    """Whether arithmetic on this element type must not leave its range.
+    """Whether arithmetic on this element type is checked for overflow.
 
-    Of signed integers below 64 bits: unsigned arithmetic is what one writes where wrapping is
-    meant, and no wider type is left above 64 bits.
+    It is for signed integers of fewer than 64 bits: unsigned types are used where wrap-around is
+    intended, and a 64-bit check would need a wider type.
     """
     return (
         s.options.debug
@@ -82,7 +82,7 @@ def checks_overflow(s: Semantic, element: Any) -> bool:
 
 
 def assert_no_overflow(s: Semantic, op: type[Any], name: str, x: tensor, y: tensor) -> None:
-    """Assert that an operation on two integers of one type gives a number of that type."""
+    """Assert that an operation on two integers of one type does not overflow."""
     element = x.dtype
     assert isinstance(element, DType)
     wide = s.emit(op(convert.cast(s, x, I64).handle, convert.cast(s, y, I64).handle))

@@ -46,7 +46,8 @@ def _check_operand_types(lhs: tensor, rhs: tensor) -> None:
 
 
 def _upcast_fp8(s: Semantic, x: tensor) -> tensor:
-    """fp8 operands of a kind that the target does not multiply, or no longer, become fp16."""
+    """Upcast fp8 operands of types that the target does not multiply, or that are deprecated, to
+    fp16."""
     deprecated = x.dtype.name in s.options.deprecated_fp8_dot_operand_dtypes
     if deprecated:
         warnings.warn(
@@ -58,18 +59,18 @@ def _upcast_fp8(s: Semantic, x: tensor) -> tensor:
 
 
 def _precision(s: Semantic, input_precision: Any, allow_tf32: Any) -> str:
-    """How fp32 operands may be rounded."""
-    given, flag = plain(input_precision), plain(allow_tf32)
-    assert given is None or flag is None, (
+    """The permitted rounding of fp32 operands."""
+    requested, flag = plain(input_precision), plain(allow_tf32)
+    assert requested is None or flag is None, (
         "Only one of input_precision and allow_tf32 can be specified"
     )
     allowed = s.options.allowed_dot_input_precisions
-    if given is None:
-        given = _default_precision(s, flag)
+    if requested is None:
+        requested = _default_precision(s, flag)
     by_name = {p.lower(): p for p in allowed}
-    if str(given).lower() not in by_name:
-        raise ValueError(f"input_precision must be one of {tuple(allowed)}. Got {given}")
-    return by_name[str(given).lower()]
+    if str(requested).lower() not in by_name:
+        raise ValueError(f"input_precision must be one of {tuple(allowed)}. Got {requested}")
+    return by_name[str(requested).lower()]
 
 
 def _default_precision(s: Semantic, allow_tf32: Any) -> str:
@@ -105,15 +106,15 @@ def _check_min_size(s: Semantic, lhs: tensor, rhs: tensor) -> None:
 
 
 def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
-    """The element type in which the product is accumulated."""
-    wanted = plain(out_dtype)
-    if wanted is not None:
-        wanted = convert.as_dtype(wanted)
+    """The element type of the accumulator and the result."""
+    requested = plain(out_dtype)
+    if requested is not None:
+        requested = convert.as_dtype(requested)
     elif acc is not None:
-        wanted = acc.dtype
+        requested = acc.dtype
     else:
-        wanted = FP32
-    if wanted is BF16:
+        requested = FP32
+    if requested is BF16:
         raise ValueError(
             "out_dtype=bfloat16 is unsupported. Please use out_dtype=float32/float16 and cast "
             "with `.to(tl.bfloat16)`"
@@ -124,8 +125,8 @@ def _result_type(element: Scalar, acc: tensor | None, out_dtype: Any) -> DType:
         return FP64
     if element is FP32 or element is BF16:
         return FP32
-    assert wanted in (FP16, FP32), f"out_dtype is fp16 or fp32, not {wanted}"
-    return wanted
+    assert requested in (FP16, FP32), f"out_dtype is fp16 or fp32, not {requested}"
+    return requested
 
 
 def _accumulator(s: Semantic, acc: tensor | None, shape: tuple[int, ...], element: DType) -> tensor:
@@ -143,7 +144,7 @@ def _accumulator(s: Semantic, acc: tensor | None, shape: tuple[int, ...], elemen
 
 
 def _imprecise(s: Semantic, given: Any, lhs: tensor, rhs: tensor) -> int:
-    """K steps that may be accumulated in reduced precision: fp8 only."""
+    """The number of K steps that may be accumulated at reduced precision; nonzero for fp8 only."""
     k = shape_of(lhs.type)[-1]
     limit = plain(given)
     both = lhs.dtype.is_fp8() and rhs.dtype.is_fp8()
@@ -155,7 +156,7 @@ def _imprecise(s: Semantic, given: Any, lhs: tensor, rhs: tensor) -> int:
 
 
 def _flat_batch(s: Semantic, xs: Sequence[tensor]) -> list[tensor]:
-    """All but the last two axes as one."""
+    """Flatten all axes but the last two."""
     flat: list[tensor] = []
     for x in xs:
         shape = shape_of(x.type)
@@ -173,7 +174,7 @@ def dot(
     max_num_imprecise_acc: Any,
     out_dtype: Any,
 ) -> tensor:
-    """``acc + lhs @ rhs`` over the last two axes; without `acc` it starts from zero."""
+    """``acc + lhs @ rhs`` over the last two axes; `acc` defaults to zero."""
     tiles = isinstance(lhs.type, Tile) and isinstance(rhs.type, Tile)
     assert tiles, "dot operands must be block tensors (not scalars)"
     _check_operand_types(lhs, rhs)

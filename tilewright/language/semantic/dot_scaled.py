@@ -1,8 +1,8 @@
-"""Matrix products of microscaled numbers: short floats, of which a group shares a scale.
+"""Matrix products of block-scaled floats: narrow floats with one scale per group.
 
-Operands become fp16 or bf16 and an ordinary product follows, so that every target has them. Formats
-and scales are those of the OCP Microscaling Formats (MX) specification 1.0; scales of fp8e4nv for
-groups of 16 are those of NVFP4.
+The operands are converted to fp16 or bf16, and multiplied by an ordinary product, on every target.
+The formats and scales are those of the OCP Microscaling Formats (MX) specification 1.0; fp8e4nv
+scales for groups of 16 are those of NVFP4.
 """
 
 from __future__ import annotations
@@ -33,11 +33,12 @@ from tilewright.language.values import tensor
 
 
 class _Short(NamedTuple):
-    """A float of fewer than 8 bits, in the low bits of a byte. None has infinities or NaN.
+    """A float format of fewer than 8 bits, stored in the low bits of a byte, without infinities and
+    NaN.
 
     Attributes:
-        exponent, mantissa: bits of each; the sign stands above.
-        bias: of the exponent.
+        exponent, mantissa: the number of bits of each, below the sign bit.
+        bias: the exponent bias.
     """
 
     exponent: int
@@ -52,12 +53,12 @@ SCALE_FACTORS = (16, 32)
 
 
 class _Side(NamedTuple):
-    """An operand as it is given.
+    """An operand of the product.
 
     Attributes:
         name: "lhs" or "rhs".
-        k_pack: whether the two numbers in a byte are neighbours along K.
-        k_axis: counted from the end, as the other, `free_axis`, is.
+        k_pack: whether the two numbers in a byte are adjacent along K.
+        k_axis, free_axis: the axes K, and M or N, counted from the end.
     """
 
     name: str
@@ -91,7 +92,7 @@ def _side(name: str, value: tensor, scale: Any, format: Any, k_pack: Any) -> _Si
 
 
 def _numbers(s: Semantic, side: _Side) -> tensor:
-    """The operand as floats, unpacked, without its scale."""
+    """The unpacked operand as floats, without its scale."""
     value = side.value
     element = dtype_of(value.type)
     if side.format in _PLAIN:
@@ -114,7 +115,7 @@ def _numbers(s: Semantic, side: _Side) -> tensor:
 
 
 def _interleave(s: Semantic, low: tensor, high: tensor, axis: int) -> tensor:
-    """Elements of both in turn along one of the last two axes."""
+    """Interleave the elements of two tiles along one of the last two axes."""
     pair = shape.join(s, low, high)
     sizes = list(shape_of(low.type))
     if axis == -2:
@@ -125,8 +126,8 @@ def _interleave(s: Semantic, low: tensor, high: tensor, axis: int) -> tensor:
 
 
 def _short_floats(s: Semantic, bits: tensor, kind: _Short) -> tensor:
-    """As fp16, exactly: the bits put where fp16 has them, with the difference of the biases made
-    up for by a product, which also is right for the subnormal ones."""
+    """Convert to fp16, exactly: shift the bits to their positions in fp16, and multiply by a power
+    of two to adjust the exponent bias, which is also correct for subnormals."""
     width = kind.exponent + kind.mantissa
     magnitude = arith.shl(s, arith.bit_and(s, bits, (1 << width) - 1), 10 - kind.mantissa)
     scaled = arith.mul(s, convert.bitcast(s, magnitude, FP16), 2.0 ** (15 - kind.bias))
@@ -138,13 +139,13 @@ def _short_floats(s: Semantic, bits: tensor, kind: _Short) -> tensor:
 
 
 def _factor(side: _Side, k: int, free: int) -> int | None:
-    """How many neighbours along K share a scale; None without scales."""
+    """The number of elements along K per scale; None without scales."""
     if side.scale is None:
         return None
     sizes, value = shape_of(side.scale.type), shape_of(side.value.type)
-    want = (*value[:-2], free)
-    assert sizes[:-1] == want, (
-        f"{side.name}_scale must have the shape {[*want, 'K // group']}, got {list(sizes)}"
+    outer = (*value[:-2], free)
+    assert sizes[:-1] == outer, (
+        f"{side.name}_scale must have the shape {[*outer, 'K // group']}, got {list(sizes)}"
     )
     factor = k // sizes[-1]
     assert factor in SCALE_FACTORS, f"scale factor must be 16 or 32. Got {factor}"
@@ -152,7 +153,7 @@ def _factor(side: _Side, k: int, free: int) -> int | None:
 
 
 def _scale_numbers(s: Semantic, side: _Side, fast: bool) -> tensor:
-    """The scales as fp32. Of a byte v it is 2 ** (v - 127), and 255 is NaN."""
+    """The scales as fp32. A byte v is 2 ** (v - 127), and 255 is NaN."""
     assert side.scale is not None
     element = side.scale.dtype
     if element.is_floating():
@@ -168,7 +169,7 @@ def _scale_numbers(s: Semantic, side: _Side, fast: bool) -> tensor:
 
 
 def _spread(s: Semantic, scales: tensor, factor: int, transposed: bool) -> tensor:
-    """A scale for each number: each is repeated along K."""
+    """Repeat each scale along K, for each element of its group."""
     sizes = shape_of(scales.type)
     wide = convert.broadcast_to(s, shape.expand_dims(s, scales, -1), (*sizes, factor))
     flat = shape.reshape(s, wide, (*sizes[:-1], sizes[-1] * factor))
@@ -178,7 +179,7 @@ def _spread(s: Semantic, scales: tensor, factor: int, transposed: bool) -> tenso
 def _scaled(
     s: Semantic, side: _Side, numbers: tensor, factor: int | None, to: DType, fast: bool
 ) -> tensor:
-    """The operand of the product: numbers times scales, rounded once."""
+    """The operand of the product: elements times scales, rounded once."""
     if factor is None:
         return convert.cast(s, numbers, to)
     scales = _spread(s, _scale_numbers(s, side, fast), factor, side.name == "rhs")
@@ -199,7 +200,7 @@ def dot_scaled(
         lhs, rhs: value, scale, format, and whether packed along K.
 
     Raises:
-        ValueError, AssertionError: formats, shapes or scales do not fit.
+        ValueError, AssertionError: incompatible formats, shapes or scales.
     """
     sides = _side("lhs", *lhs), _side("rhs", *rhs)
     for side in sides:
@@ -229,7 +230,7 @@ def dot_scaled(
 
 
 def _product(s: Semantic, x: tensor, y: tensor, acc: tensor | None, out: Any) -> tensor:
-    """The ordinary product, summed in fp32, as type `out`."""
+    """The ordinary product, accumulated in fp32, as type `out`."""
     if acc is not None:
         assert acc.dtype == out, (
             f"expected accumulator dtype {out}, got {acc.dtype}; the accumulator must have the "

@@ -38,14 +38,14 @@ def cache_modifier(value: Any) -> str:
 def load_advice(cache: Any, evict: Any, volatile: Any) -> tuple[str, str, bool]:
     """The attributes `cache`, `evict` and `volatile` of a load.
 
-    "cv" reads memory anew each time, so that such a load is volatile.
+    The modifier "cv" does not use cached values, and implies `volatile`.
     """
     modifier = cache_modifier(cache)
     return modifier, eviction_policy(evict), bool(plain(volatile)) or modifier == "cv"
 
 
 def eviction_policy(value: Any) -> str:
-    """The policy as the IR has it: "", "evict_first" or "evict_last"."""
+    """The policy in the IR: "", "evict_first" or "evict_last"."""
     text = plain(value) or ""
     if text and text not in EVICTION_POLICIES:
         raise ValueError(f"Unsupported eviction policy '{text}'")
@@ -56,7 +56,7 @@ def check_pointer(ptr: Any, function: str) -> Scalar:
     """The pointee type.
 
     Raises:
-        ValueError: it is no pointer.
+        ValueError: it is not a pointer.
     """
     element = ptr.dtype if isinstance(ptr, tensor) else None
     if not isinstance(element, Pointer):
@@ -76,7 +76,7 @@ def check_mask(mask: tensor | None) -> None:
 
 
 def check_scalar_pointer(ptr: tensor, **others: tensor | None) -> None:
-    """A scalar pointer takes no tile as mask or value."""
+    """Raise ValueError if a scalar pointer is combined with a tile as mask or value."""
     if shape_of(ptr.type):
         return
     for name, value in others.items():
@@ -95,7 +95,7 @@ def _check_block_pointer_options(boundary_check: Any, padding_option: Any) -> No
 
 
 def as_bytes(s: Semantic, ptr: tensor, pointee: Scalar) -> tensor:
-    """A pointer to bools as one to int8, as which they lie in memory; others are themselves."""
+    """A pointer to bools as a pointer to int8, their type in memory; others are unchanged."""
     if pointee is not I1:
         return ptr
     element = ptr.dtype
@@ -114,7 +114,7 @@ def load(
     evict: Any,
     volatile: Any,
 ) -> tensor:
-    """What the pointer points to, in the common shape of pointer, mask and other."""
+    """Load from memory, in the common shape of pointer, mask and other."""
     pointee = check_pointer(pointer, "load")
     mask = optional_tensor(s, mask)
     if mask is None and plain(other) is not None:
@@ -144,9 +144,9 @@ def load(
 
 
 def stored_value(s: Semantic, value: Any, pointee: Scalar, shape: tuple[int, ...] = ()) -> tensor:
-    """The value as it lies in memory: cast to the pointee, bools as int8.
+    """The value in its type in memory: cast to the pointee type, bools as int8.
 
-    A number becomes a constant of the shape; a tensor keeps its own.
+    A number becomes a constant of this shape; a tensor keeps its shape.
     """
     if convert.is_number(value):
         found = convert.number_as(s, value, pointee, shape)
@@ -156,19 +156,19 @@ def stored_value(s: Semantic, value: Any, pointee: Scalar, shape: tuple[int, ...
 
 
 def check_writable(ptr: Any) -> None:
-    """Raise ValueError for a pointer to constants; it is a tensor or a block pointer."""
+    """Raise ValueError for a const pointer, a tensor or a block pointer."""
     if ptr.dtype.is_const():
         raise ValueError("Cannot store to a constant pointer")
 
 
 def to_pointer_shape(s: Semantic, ptr: tensor, value: tensor) -> tensor:
-    """Broadcast to the pointer's shape, which itself is never broadcast."""
-    want = shape_of(ptr.type)
-    common = convert.common_shape(want, shape_of(value.type))
-    if common != want:
-        message = f"Expected pointer argument to have shape {list(common)} but got {list(want)}"
+    """Broadcast to the pointer's shape; the pointer itself is not broadcast."""
+    shape = shape_of(ptr.type)
+    common = convert.common_shape(shape, shape_of(value.type))
+    if common != shape:
+        message = f"Expected pointer argument to have shape {list(common)} but got {list(shape)}"
         raise coded("stored-shape", ValueError(message), shape=common)
-    return convert.extend_to(s, value, want)
+    return convert.extend_to(s, value, shape)
 
 
 def store(
@@ -180,7 +180,7 @@ def store(
     cache: Any,
     evict: Any,
 ) -> None:
-    """Write the value, cast and broadcast to the pointer, where the mask is true."""
+    """Store the value, cast to the pointee type and broadcast to the pointer's shape."""
     pointee = check_pointer(pointer, "store")
     check_writable(pointer)
     _check_block_pointer_options(boundary_check, "")

@@ -1,7 +1,7 @@
-"""The counter-based random generator Philox-4x32 (and 4x64), bit for bit.
+"""The counter-based random number generator Philox-4x32 (and 4x64), with the reference bits.
 
-From J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011: the round is their
-figure 2, the multipliers and the Weyl increments of the key are those of section 4.2.
+J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011: the round function is in
+figure 2, the multipliers and the Weyl increments of the key in section 4.2.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tilewright.ops.math import Cos, Log, Sin, Sqrt
 
 DEFAULT_ROUNDS = 10
 TWO_PI = 6.283185307179586
-# The largest factors that keep 2^31 - 1, resp. 2^63 - 1, below 1 after rounding to fp32.
+# The largest factors whose product with 2^31 - 1, or 2^63 - 1, rounds to less than 1 in fp32.
 SCALE32 = 4.6566127342e-10
 SCALE64 = 1.0842020432385337e-19
 SMALLEST_UNIFORM = 1.0e-7  # keeps the logarithm of Box-Muller finite
@@ -39,7 +39,7 @@ Words = list[tensor]
 
 
 def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple:
-    """The four words after so many rounds; counters and keys are unsigned of one width."""
+    """The four words after `rounds` rounds. Counters and keys are unsigned, of one width."""
     element = counters[0].dtype
     for word in (*counters, *keys):
         if not word.dtype.is_int():
@@ -68,7 +68,7 @@ def _word(s: Semantic, x: tensor) -> tensor:
 
 
 def philox(s: Semantic, seed: Any, counters: list[Any], rounds: Any) -> tuple:
-    """Four random words for each element of the counters, by the seed."""
+    """Four random words for each element of the counters."""
     words = [_word(s, to_tensor(s, c)) for c in counters]
     seed = to_tensor(s, seed)
     static_assert(seed.dtype.is_int(), "seed must be an integer")
@@ -82,7 +82,7 @@ def philox(s: Semantic, seed: Any, counters: list[Any], rounds: Any) -> tuple:
 
 
 def randint4x(s: Semantic, seed: Any, offset: Any, rounds: Any) -> tuple:
-    """Four uint32 tiles; the counter is the offset, extended by zeros."""
+    """Four uint32 tiles; the counter is the zero-extended offset."""
     offset = to_tensor(s, offset)
     element = offset.dtype
     whole = element.is_int() or element.primitive_bitwidth <= 32
@@ -107,7 +107,7 @@ def uint_to_uniform_float(s: Semantic, x: Any) -> tensor:
 
 
 def pair_uniform_to_normal(s: Semantic, u1: Any, u2: Any) -> tuple:
-    """Two standard normal values from two uniform ones: Box and Muller, 1958."""
+    """Two standard normal values from two uniform ones (Box and Muller, 1958)."""
     first = arith.maximum(s, SMALLEST_UNIFORM, u1)
     angle = arith.mul(s, u2, TWO_PI)
     radius = arith.unary_math(s, Sqrt, arith.mul(s, -2.0, arith.unary_math(s, Log, first)))

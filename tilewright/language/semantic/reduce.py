@@ -1,4 +1,4 @@
-"""Reductions and scans, generic and named."""
+"""Reductions and scans, with arbitrary combine functions and by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _combine_region(s: Semantic, srcs: Sequence[tensor], combine: Combine) -> Re
 
 
 def combine_with(s: Semantic, fn: Any) -> Combine:
-    """A jit function as a combine function."""
+    """The combine function of a jit function."""
 
     def combine(args: Sequence[tensor]) -> Sequence[tensor]:
         result = s.inline(fn, args)
@@ -64,7 +64,7 @@ def _same_shape(srcs: Sequence[tensor], what: str) -> None:
 def reduce(
     s: Semantic, srcs: Sequence[tensor], axis: Any, combine: Combine, keep_dims: bool = False
 ) -> list[tensor]:
-    """Combine all elements along `axis`, or all there are when it is None."""
+    """Reduce along `axis`, or over all elements if it is None."""
     axis = plain(axis)
     shape = shape_of(srcs[0].type)
     if axis is None:
@@ -96,7 +96,7 @@ def _reduce_axis(s: Semantic, srcs: Sequence[tensor], axis: int, combine: Combin
 def scan(
     s: Semantic, srcs: Sequence[tensor], axis: Any, combine: Combine, reverse: Any = False
 ) -> list[tensor]:
-    """Inclusive prefix combination along `axis`, from the end with `reverse`."""
+    """Inclusive scan along `axis`, from the end with `reverse`."""
     axis = compile_time_int(axis, "scan axis")
     rank = len(shape_of(srcs[0].type))
     if not -rank <= axis < rank:
@@ -114,12 +114,12 @@ Pairwise = Callable[[Semantic, Any, Any], tensor]
 
 
 def pairwise(s: Semantic, function: Pairwise) -> Combine:
-    """A function of two scalars as a combine function."""
+    """The combine function of a function of two scalars."""
     return lambda args: [function(s, args[0], args[1])]
 
 
 def sum_dtype(element: Scalar) -> Scalar:
-    """The type in which elements are added: at least 32 bits for integers."""
+    """The element type of a sum: integers have at least 32 bits."""
     if isinstance(element, DType) and element.is_int() and element.primitive_bitwidth < 32:
         return I32 if element.is_int_signed() else U32
     return element
@@ -164,7 +164,7 @@ def _bf16_as_fp32(s: Semantic, x: tensor) -> tensor:
 
 
 def widened(s: Semantic, x: tensor) -> tensor:
-    """Elements narrower than 32 bits as fp32 or int32."""
+    """Widen elements narrower than 32 bits to fp32 or int32."""
     element = x.dtype
     if element.primitive_bitwidth >= 32:
         return x

@@ -1,4 +1,4 @@
-"""Making tiles and changing their shape."""
+"""Creation of tiles and changes of shape."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shape_argument(args: Sequence[Any]) -> Any:
 
 
 def check_shape(s: Semantic, sizes: Sequence[Any]) -> None:
-    """Raise TypeError or ValueError for what is no tile's shape; see `validate_block_shape`."""
+    """Raise TypeError or ValueError for an invalid shape; see `validate_block_shape`."""
     validate_block_shape(sizes, powers_of_two=s.options.strict_triton)
 
 
@@ -70,7 +70,7 @@ def arange(s: Semantic, start: Any, end: Any) -> tensor:
 
 
 def full(s: Semantic, shape: Any, value: Any, dtype: Any) -> tensor:
-    """A tile of one value."""
+    """A tile with all elements equal to `value`."""
     sizes = unwrap_shape(shape)
     check_shape(s, sizes)
     element = None if plain(dtype) is None else convert.as_dtype(dtype)
@@ -99,7 +99,7 @@ def zeros_like(s: Semantic, x: Any) -> tensor:
 
 
 def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
-    """The same elements in row-major order under another shape; () gives a scalar."""
+    """The same elements, in row-major order, in another shape; () is a scalar."""
     sizes = unwrap_shape(shape)
     check_shape(s, sizes)
     own = shape_of(x.type)
@@ -113,11 +113,11 @@ def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
 
 
 def warn_of_reordering(name: str, can_reorder: Any = True) -> None:
-    """Say that what permits any order of the elements is deprecated, where it is asked for."""
+    """Warn that `can_reorder`, which permits any order of the elements, is deprecated."""
     if plain(can_reorder):
         warnings.warn(
-            f"{name} is deprecated, for it permits any order of the elements; here they keep "
-            "theirs, as those of tl.reshape do",
+            f"{name} is deprecated, because it permits any order of the elements; the order is "
+            "preserved, as by tl.reshape",
             stacklevel=2,
         )
 
@@ -126,7 +126,7 @@ def normalized_axis(axis: Any, rank: int) -> int:
     """An axis in [0, rank) from one in [-rank, rank).
 
     Raises:
-        ValueError: it is outside.
+        ValueError: it is out of range.
     """
     axis = compile_time_int(axis, "axis")
     if not -rank <= axis < rank:
@@ -136,7 +136,7 @@ def normalized_axis(axis: Any, rank: int) -> int:
 
 
 def expand_dims(s: Semantic, x: tensor, axis: Any) -> tensor:
-    """New axes of length 1 at these positions of the result."""
+    """Insert axes of length 1 at these positions of the result."""
     axes = list(unwrap_shape(axis))
     rank = len(shape_of(x.type)) + len(axes)
     positions = sorted(normalized_axis(a, rank) for a in axes)
@@ -151,7 +151,7 @@ def expand_dims(s: Semantic, x: tensor, axis: Any) -> tensor:
 
 
 def squeeze(s: Semantic, x: tensor, dim: Any) -> tensor:
-    """Without the axis `dim`, whose length is 1."""
+    """Remove the axis `dim`, whose length must be 1."""
     shape = shape_of(x.type)
     axis = normalized_axis(dim, len(shape))
     static_assert(shape[axis] == 1, f"squeeze: axis {axis} of {list(shape)} does not have length 1")
@@ -159,7 +159,7 @@ def squeeze(s: Semantic, x: tensor, dim: Any) -> tensor:
 
 
 def permute(s: Semantic, x: tensor, dims: Any) -> tensor:
-    """Axes reordered: axis i of the result is axis dims[i]."""
+    """Permute the axes: axis i of the result is axis dims[i]."""
     order = unwrap_shape(dims)
     rank = len(shape_of(x.type))
     if len(order) != rank:
@@ -177,7 +177,7 @@ def permute(s: Semantic, x: tensor, dims: Any) -> tensor:
 
 
 def trans(s: Semantic, x: tensor, dims: Sequence[Any]) -> tensor:
-    """Axes reordered; without `dims`, the last two are swapped."""
+    """Permute the axes; without `dims`, swap the last two."""
     if dims:
         return permute(s, x, shape_argument(dims))
     rank = len(shape_of(x.type))
@@ -187,7 +187,7 @@ def trans(s: Semantic, x: tensor, dims: Sequence[Any]) -> tensor:
 
 
 def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
-    """`a`, then `b`, along `dim`; their other axes are equal, in Triton all are."""
+    """Concatenate along `dim`. The other extents must be equal; in Triton, all extents."""
     first, second = shape_of(a.type), shape_of(b.type)
     assert len(first) == len(second), (
         f"tensors must have the same rank, got {len(first)} and {len(second)}"
@@ -210,7 +210,7 @@ def cat(s: Semantic, a: tensor, b: tensor, dim: Any) -> tensor:
 
 
 def join(s: Semantic, a: Any, b: Any) -> tensor:
-    """The two side by side along a new last axis of length 2."""
+    """Stack two tensors along a new last axis of length 2."""
     x, y = convert.broadcast(s, to_tensor(s, a), to_tensor(s, b))
     y = _with_signedness_of(s, y, x)
     if x.dtype != y.dtype:
@@ -233,7 +233,7 @@ def _with_signedness_of(s: Semantic, x: tensor, other: tensor) -> tensor:
 
 
 def split(s: Semantic, x: tensor) -> tuple:
-    """The halves of a last axis of length 2; of shape [2], two scalars."""
+    """The two slices along a last axis of length 2; scalars for shape [2]."""
     shape = shape_of(x.type)
     last = shape[-1] if shape else 1
     if last != 2:
@@ -243,14 +243,14 @@ def split(s: Semantic, x: tensor) -> tuple:
 
 
 def interleave(s: Semantic, a: Any, b: Any) -> tensor:
-    """a0, b0, a1, b1, … along the last axis."""
+    """Interleave along the last axis: a0, b0, a1, b1, …"""
     pair = join(s, a, b)
     shape = shape_of(pair.type)
     return pair if len(shape) == 1 else reshape(s, pair, (*shape[:-2], 2 * shape[-2]))
 
 
 def flip(s: Semantic, x: tensor, dim: Any) -> tensor:
-    """Reversed along `dim`, the last axis by default."""
+    """Reverse along `dim`, the last axis by default."""
     rank = len(shape_of(x.type))
     by_default = plain(dim) is None and not s.options.strict_triton
     axis = rank - 1 if by_default else compile_time_int(dim, "flip: dim")
@@ -259,25 +259,25 @@ def flip(s: Semantic, x: tensor, dim: Any) -> tensor:
 
 
 def gather(s: Semantic, src: tensor, index: tensor, axis: Any) -> tensor:
-    """Elements picked along an axis by an index tile of the same rank."""
+    """Gather along an axis by an index tile of the same rank."""
     if not index.dtype.is_int():
         raise ValueError("index must be an integer tensor")
-    have, want = shape_of(src.type), shape_of(index.type)
-    rank = len(have)
-    if len(want) != rank:
+    source, target = shape_of(src.type), shape_of(index.type)
+    rank = len(source)
+    if len(target) != rank:
         raise ValueError("source and index tensors must have the same rank")
     where = compile_time_int(axis, "gather axis")
     if not -rank <= where < rank:
         raise ValueError(f"gather axis {where} must be < source rank ({rank})")
     where %= rank
-    for i, (a, b) in enumerate(zip(have, want, strict=True)):
+    for i, (a, b) in enumerate(zip(source, target, strict=True)):
         if i != where and a != b:
             raise ValueError(f"index dim {i} must match the corresponding source dim")
     return s.emit(ops.Gather(src.handle, index.handle, where))
 
 
 def item(s: Semantic, x: tensor) -> tensor:
-    """The only element."""
+    """The only element of a tensor, as a scalar."""
     count = prod(shape_of(x.type))
     if count != 1:
         raise ValueError(f"item() takes a tensor of one element, got {count}")
@@ -285,7 +285,8 @@ def item(s: Semantic, x: tensor) -> tensor:
 
 
 def swizzle2d(s: Semantic, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple:
-    """Indices of a row-major 2-D grid, renumbered so that groups of `size_g` rows go first down.
+    """Swizzle the indices of a row-major 2-D grid: groups of `size_g` rows are traversed column by
+    column.
 
     With L = i * size_j + j: group = L // (size_g * size_j), first = group * size_g,
     rows = min(size_i - first, size_g), r = L % (size_g * size_j); the result is
@@ -302,7 +303,7 @@ def swizzle2d(s: Semantic, i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any
 
 
 def index_along(s: Semantic, shape: Any, axis: int) -> tensor:
-    """An int32 tile whose elements are their position along `axis`."""
+    """An int32 tile of the coordinates along `axis`."""
     sizes = unwrap_shape(shape)
     line = s.emit(ops.Arange(0, sizes[axis]))
     line = reshape(s, line, [d if a == axis else 1 for a, d in enumerate(sizes)])

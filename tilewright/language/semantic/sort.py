@@ -1,8 +1,9 @@
-"""Sorting, selecting, counting, and functions of scalars on each element.
+"""Sorting, top-k, histograms, and elementwise application of scalar functions.
 
-Numbers are sorted as integers whose order is theirs, so that exchanges are minima and maxima, and
-every element stays what it was. Of floats these are their bits, those of magnitude inverted under
-a sign: -inf < … < -0.0 < 0.0 < … < inf. NaN stands behind inf, whatever its sign.
+Elements are sorted as integer keys with the same order, so that comparators are minima and maxima,
+and the bits of elements are preserved. The key of a float is its bit pattern, with the magnitude
+bits inverted if the sign is set: -inf < … < -0.0 < 0.0 < … < inf. NaN follows inf, whatever its
+sign.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Back = Callable[[tensor], tensor]
 
 
 def _as_keys(s: Semantic, x: tensor) -> builtins.tuple[tensor, Back]:
-    """Integers in the order of the elements, and the function that makes elements of them."""
+    """Integer keys in the order of the elements, and the function that converts keys to
+    elements."""
     element = x.dtype
     if not isinstance(element, DType):
         raise TypeError(f"pointers can't be sorted, but the tile is {x}")
@@ -42,7 +44,7 @@ def _as_keys(s: Semantic, x: tensor) -> builtins.tuple[tensor, Back]:
         return keys, lambda keys: convert.cast(s, back(keys), element)
     integer = int_type(element.primitive_bitwidth, True)
     bits = convert.bitcast(s, x, integer)
-    # A NaN without its sign stands behind all numbers.
+    # A NaN without its sign is greater than all numbers.
     bits = arith.where(s, arith.ne(s, x, x), _magnitude(s, bits), bits)
     return _ordered(s, bits), lambda keys: convert.bitcast(s, _ordered(s, keys), element)
 
@@ -53,14 +55,14 @@ def _magnitude(s: Semantic, bits: tensor) -> tensor:
 
 
 def _ordered(s: Semantic, bits: tensor) -> tensor:
-    """Bits of floats to integers in their order, and back."""
+    """Convert bit patterns of floats to keys, and vice versa: the map is its own inverse."""
     assert isinstance(bits.dtype, DType)
     sign = arith.shr(s, bits, bits.dtype.primitive_bitwidth - 1)
     return arith.bit_xor(s, bits, _magnitude(s, sign))
 
 
 def _minor_axis(x: tensor, dim: Any, name: str) -> int:
-    """The length of the last axis, which `dim` must be."""
+    """The length of the last axis, the only one that `dim` may name."""
     sizes = shape_of(x.type)
     axis = None if plain(dim) is None else compile_time_int(dim, f"{name}: dim")
     static_assert(len(sizes) > 0, f"{name} takes a tile, not the scalar {x}")
@@ -71,7 +73,7 @@ def _minor_axis(x: tensor, dim: Any, name: str) -> int:
 
 
 def sort(s: Semantic, x: tensor, dim: Any, descending: Any, merge: bool = False) -> tensor:
-    """The elements along the last axis in order; with `merge` of a bitonic sequence."""
+    """Sort along the last axis; with `merge`, of a bitonic sequence."""
     extent = _minor_axis(x, dim, "bitonic_merge" if merge else "sort")
     keys, back = _as_keys(s, x)
     merge &= extent & (extent - 1) == 0
@@ -79,44 +81,44 @@ def sort(s: Semantic, x: tensor, dim: Any, descending: Any, merge: bool = False)
 
 
 def topk(s: Semantic, x: tensor, k: Any, dim: Any, descending: Any) -> tensor:
-    """The k greatest or least along the last axis, in order.
+    """The k largest or smallest elements along the last axis, in order.
 
-    Blocks of k elements are sorted. Of two of them, one backwards, the better elements at each
-    place are the k best, rising and falling: a merge puts these in order again.
+    Blocks of k elements are sorted. The elementwise maxima (or minima) of a block and of another
+    one in reverse are the best k of both, as a bitonic sequence, which a merge sorts.
     """
     extent = _minor_axis(x, dim, "topk")
-    count, falling = compile_time_int(k, "topk: k"), bool(plain(descending))
+    count, largest_first = compile_time_int(k, "topk: k"), bool(plain(descending))
     static_assert(count > 0, "topk: k must be greater than 0")
     static_assert(count & (count - 1) == 0, "topk: k must be a power of two")
     static_assert(count <= extent, "topk: k must not exceed the size of the selected dimension")
     if count == extent:
-        return sort(s, x, None, falling)
+        return sort(s, x, None, largest_first)
     keys, back = _as_keys(s, reduce.widened(s, x))
     outer, blocks = shape_of(x.type)[:-1], extent // count
     if extent & (extent - 1):
-        ordered = s.emit(Sort(keys.handle, falling, False))
+        ordered = s.emit(Sort(keys.handle, largest_first, False))
         first = shape.index_along(s, (*outer, count), len(outer))
         return back(shape.gather(s, ordered, first, len(outer)))
     best = shape.reshape(s, keys, (*outer, blocks, count))
-    best = s.emit(Sort(best.handle, falling, False))
+    best = s.emit(Sort(best.handle, largest_first, False))
     while blocks > 1:
         blocks //= 2
-        best = _better_half(s, shape.reshape(s, best, (*outer, blocks, 2, count)), falling)
-        best = s.emit(Sort(best.handle, falling, True))
+        best = _better_half(s, shape.reshape(s, best, (*outer, blocks, 2, count)), largest_first)
+        best = s.emit(Sort(best.handle, largest_first, True))
     return back(shape.reshape(s, best, (*outer, count)))
 
 
-def _better_half(s: Semantic, pairs: tensor, falling: bool) -> tensor:
-    """Of each two sorted blocks the better elements, as a bitonic sequence."""
+def _better_half(s: Semantic, pairs: tensor, largest_first: bool) -> tensor:
+    """The better k elements of each pair of sorted blocks, as a bitonic sequence."""
     axis = len(shape_of(pairs.type)) - 2
     second = arith.ne(s, shape.index_along(s, shape_of(pairs.type), axis), 0)
     turned = arith.where(s, second, shape.flip(s, pairs, axis + 1), pairs)
-    better = reduce.pairwise(s, arith.larger if falling else arith.smaller)
+    better = reduce.pairwise(s, arith.larger if largest_first else arith.smaller)
     return reduce.reduce(s, [turned], axis, better)[0]
 
 
 def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
-    """How often 0, 1, … num_bins - 1 occur where the mask is true."""
+    """The number of occurrences of 0, 1, … num_bins - 1 where the mask is true."""
     assert len(shape_of(x.type)) == 1, "histogram only supports 1D input"
     if not x.dtype.is_int():
         raise ValueError(f"histogram only supports integer input, but got {x.dtype}")
@@ -135,11 +137,11 @@ def histogram(s: Semantic, x: tensor, num_bins: Any, mask: Any) -> tensor:
     return s.emit(Histogram(x.handle, counted, bins))
 
 
-# -- functions of scalars --------------------------------------------------------------------------
+# -- elementwise application of scalar functions ---------------------------------------------------
 
 
 def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any:
-    """The results of a jit function of scalars for each element, or each `pack` of them."""
+    """Apply a jit function of scalars to each element, or to each `pack` elements."""
     count = plain(pack)
     if not isinstance(count, int) or count < 1 or count & (count - 1):
         raise ValueError(f"map_elementwise: pack must be a power of two, got {count}")
@@ -151,7 +153,7 @@ def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any
         return _map_scalars(s, fn, srcs, count)
     if prod(sizes) % count:
         raise ValueError(
-            f"map_elementwise: {prod(sizes)} elements are no multiple of pack, {count}"
+            f"map_elementwise: {prod(sizes)} elements are not a multiple of pack, {count}"
         )
     region = Region([x.dtype for x in srcs for _ in range(count)])
     with s.builder.combining(region):
@@ -168,7 +170,7 @@ def map_elementwise(s: Semantic, fn: Any, args: Sequence[Any], pack: Any) -> Any
 
 
 def _map_scalars(s: Semantic, fn: Any, args: Sequence[tensor], pack: int) -> Any:
-    """Of scalars the function is called as it is."""
+    """Call the function directly on scalars."""
     if pack != 1:
         raise ValueError(f"map_elementwise: scalars can't be packed by {pack}")
     return _one_or_many(_results(s, fn, args))
@@ -179,7 +181,7 @@ def _one_or_many(values: Sequence[tensor]) -> Any:
 
 
 def _results(s: Semantic, fn: Any, args: Sequence[tensor]) -> list[tensor]:
-    """What the function returns, as scalars."""
+    """The results of the function, as scalars."""
     result = s.inline(fn, args)
     values = result.values if isinstance(result, tuple) else [result]
     found = [to_tensor(s, v) for v in values]

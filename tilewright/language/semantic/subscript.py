@@ -1,6 +1,6 @@
-"""``x[...]``: axes kept, made, picked from and cut.
+"""Subscripts ``x[...]``: new axes, integers and slices.
 
-What is picked and cut is a `tile.gather` along its axis, by indices that are mostly constant.
+Integers and slices are implemented by `tile.gather` along an axis, with mostly constant indices.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from tilewright.ops.arith import Add, Mul
 
 
 def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
-    """``x[...]``, as NumPy has it, for one entry or several:
+    """``x[...]`` with the semantics of NumPy, for one or several entries:
 
     ========== ======================================================================
     None       a new axis of length 1
-    :          an axis as it is; so are those that have no entry
-    int, i     the axis without all but one place: a compile-time int, also negative, or an integer
-               scalar, which must be within it
-    a:b:c      the places that Python's slice picks; all three are compile-time
+    :          the whole axis, as for axes without an entry
+    int, i     one element of the axis, which is removed: a compile-time int, also negative, or a
+               run-time integer scalar, which must be in bounds
+    a:b:c      a slice as in Python, with compile-time bounds and step
     ...        as many ``:`` as are missing
     ========== ======================================================================
 
-    With the option `strict_triton` only None and ``:`` are allowed.
+    With the option `strict_triton`, only None and ``:`` are allowed.
 
     Raises:
-        ValueError: an entry of another kind, too many of them, or a result of no allowed shape.
-        IndexError: a compile-time int outside the axis.
+        ValueError: an unsupported entry, too many entries, or an invalid shape of the result.
+        IndexError: a compile-time int is out of bounds.
     """
-    given_entries = index.values if isinstance(index, tuple) else [index]
-    entries = [plain(entry) for entry in given_entries]
-    for entry, shown in zip(entries, given_entries, strict=True):
+    originals = index.values if isinstance(index, tuple) else [index]
+    entries = [plain(entry) for entry in originals]
+    for entry, shown in zip(entries, originals, strict=True):
         if not _is_allowed(s, entry):
             message = f"unsupported tensor index: {shown}{_advice(s, entry)}"
             raise coded("tensor-index", ValueError(message))
     rank = len(shape_of(x.type))
-    given = sum(entry is not None and entry is not Ellipsis for entry in entries)
-    if given > rank:
+    count = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    if count > rank:
         raise coded("tensor-index", ValueError(f"too many indices for tensor of rank {rank}"))
-    entries = _without_ellipsis(entries, rank - given)
-    x, dropped = _picked(s, x, [e for e in entries if e is not None])
+    entries = _without_ellipsis(entries, rank - count)
+    x, dropped = _select(s, x, [e for e in entries if e is not None])
     if dropped:
         x = reshape(s, x, [d for a, d in enumerate(shape_of(x.type)) if a not in dropped])
     position = 0
@@ -79,32 +79,32 @@ def _is_allowed(s: Semantic, entry: Any) -> bool:
 
 
 def _advice(s: Semantic, entry: Any) -> str:
-    """What to do instead of an index of this kind."""
+    """A hint how to replace an unsupported index."""
     if s.options.strict_triton:
         return ""
     if isinstance(entry, slice):
         return "; the bounds of a slice are compile-time integers, and its step is not 0"
     if isinstance(entry, tensor):
-        return "; only a scalar integer picks a place. Use tl.gather to index with a tile"
+        return "; a run-time index must be a scalar integer. Use tl.gather to index with a tile"
     return "; an entry is None, a slice, an integer or ..."
 
 
 def _without_ellipsis(entries: list[Any], missing: int) -> list[Any]:
-    """The entries with ``...`` written out; without one it stands at the end."""
+    """The entries with ``...`` replaced by ``:``; without one, they are appended."""
     at = next((i for i, entry in enumerate(entries) if entry is Ellipsis), len(entries))
     if any(entry is Ellipsis for entry in entries[at + 1 :]):
         raise ValueError("an index can only have a single ellipsis ('...')")
     return [*entries[:at], *[slice()] * missing, *entries[at + 1 :]]
 
 
-def _picked(s: Semantic, x: tensor, entries: list[Any]) -> Any:
-    """The places that the entries pick of each axis; and the axes that are to go, of length 1."""
+def _select(s: Semantic, x: tensor, entries: list[Any]) -> Any:
+    """Apply the integers and slices. Returns the tile and the axes to remove, of length 1."""
     dropped: set[int] = set()
     shape = shape_of(x.type)
     for axis, entry in enumerate(entries):
         extent = shape[axis]
         if isinstance(entry, tensor):
-            x = _places(s, x, axis, 1, entry, 1)
+            x = _strided(s, x, axis, 1, entry, 1)
             dropped.add(axis)
         elif isinstance(entry, int):
             if not -extent <= entry < extent:
@@ -112,28 +112,30 @@ def _picked(s: Semantic, x: tensor, entries: list[Any]) -> Any:
                     f"index {entry} is out of range for axis {axis} of a tensor of shape "
                     f"{list(shape)}"
                 )
-            x = _places(s, x, axis, 1, constant(s, entry % extent, I32), 1)
+            x = _strided(s, x, axis, 1, constant(s, entry % extent, I32), 1)
             dropped.add(axis)
         elif not entry.bare:
-            x = _cut(s, x, axis, range(extent)[entry.start : entry.stop : entry.step], entry)
+            x = _slice(s, x, axis, range(extent)[entry.start : entry.stop : entry.step], entry)
     return x, dropped
 
 
-def _cut(s: Semantic, x: tensor, axis: int, places: range, entry: slice) -> tensor:
-    """The tile with some places of an axis."""
+def _slice(s: Semantic, x: tensor, axis: int, indices: range, entry: slice) -> tensor:
+    """Apply a slice along an axis; `indices` are its indices."""
     shape = shape_of(x.type)
-    if not places:
-        raise ValueError(f"{entry} picks nothing of axis {axis} of a tensor of shape {list(shape)}")
-    if places == range(shape[axis]):
+    if not indices:
+        raise ValueError(
+            f"{entry} selects nothing of axis {axis} of a tensor of shape {list(shape)}"
+        )
+    if indices == range(shape[axis]):
         return x
-    if places == range(shape[axis])[::-1]:
+    if indices == range(shape[axis])[::-1]:
         return flip(s, x, axis)
-    validate_block_shape((*shape[:axis], len(places), *shape[axis + 1 :]))
-    return _places(s, x, axis, len(places), constant(s, places.start, I32), places.step)
+    validate_block_shape((*shape[:axis], len(indices), *shape[axis + 1 :]))
+    return _strided(s, x, axis, len(indices), constant(s, indices.start, I32), indices.step)
 
 
-def _places(s: Semantic, x: tensor, axis: int, count: int, start: tensor, step: int) -> tensor:
-    """`count` places of an axis, from `start` on, `step` apart."""
+def _strided(s: Semantic, x: tensor, axis: int, count: int, start: tensor, step: int) -> tensor:
+    """Gather `count` indices along an axis, from `start` with the given step."""
     shape = shape_of(x.type)
     sizes = (*shape[:axis], count, *shape[axis + 1 :])
     first = convert.splat(s, start, sizes)

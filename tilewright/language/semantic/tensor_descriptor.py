@@ -1,4 +1,4 @@
-"""Tensor descriptors: arrays in memory that are accessed by blocks, whose bounds are known."""
+"""Tensor descriptors: arrays in memory with known bounds, which are accessed by blocks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.memory import Load, Store
 
 MAX_RANK = 5
-ALIGNMENT = DESCRIPTOR_ALIGNMENT  # bytes; a block's rows have as many at least
+ALIGNMENT = DESCRIPTOR_ALIGNMENT  # in bytes; also the minimum size of a block's rows
 MIN_GATHER_ROWS = 8
 
 _INTEGERS = frozenset({U32, I32, U64, I64})
-# What each atomic takes; those of 16 bits only where descriptors are the hardware's own.
+# The element types of each atomic; 16-bit floats only where hardware supports descriptors.
 ATOMIC_TYPES: dict[str, frozenset[DType]] = {
     "add": _INTEGERS | {FP32, FP16, BF16},
     "min": _INTEGERS | {FP16, BF16},
@@ -48,12 +48,13 @@ ATOMIC_TYPES: dict[str, frozenset[DType]] = {
 
 
 def _expect(condition: bool, message: str) -> None:
-    """Raise AssertionError, as callers of these functions expect, unless the condition holds."""
+    """Raise AssertionError, the documented error of these functions, unless the condition is
+    true."""
     if not condition:
         raise AssertionError(message)
 
 
-# -- making ----------------------------------------------------------------------------------------
+# -- creation --------------------------------------------------------------------------------------
 
 
 def make_tensor_descriptor(
@@ -83,10 +84,10 @@ def make_tensor_descriptor(
 
 
 def _element_of(base: Any) -> DType:
-    """What the base points to.
+    """The pointee type of the base.
 
     Raises:
-        ValueError: it is no scalar pointer, or points to what no descriptor describes.
+        ValueError: it is not a scalar pointer, or its pointee type is not supported.
     """
     if not isinstance(base, tensor) or not isinstance(base.type, Pointer):
         raise ValueError(f"Expected `base` to be a scalar pointer, got {type_of(base)}")
@@ -113,10 +114,10 @@ def _check_last_stride(stride: Any) -> None:
 
 
 def _strides(s: Semantic, strides: Sequence[Any], element: DType) -> list[tensor]:
-    """Strides as i64, multiples of 16 bytes.
+    """Strides as i64, with hints that they are multiples of 16 bytes.
 
     Raises:
-        ValueError: one is known to be none.
+        ValueError: a compile-time stride is not a multiple of 16 bytes.
     """
     unit = max(1, ALIGNMENT // element.itemsize)
     for i, stride in enumerate(strides):
@@ -130,7 +131,7 @@ def _strides(s: Semantic, strides: Sequence[Any], element: DType) -> list[tensor
 
 
 def _multiple_of(s: Semantic, value: tensor, unit: int) -> tensor:
-    """The scalar, promised to be a multiple."""
+    """The scalar with a hint that it is a multiple of `unit`."""
     if constant_value(value.handle) is not None:
         return value
     return s.emit(Hint(value.handle, (unit,), (0,), (0,)))
@@ -148,7 +149,7 @@ def _offset(s: Semantic, value: Any, what: str) -> tensor:
     """An index as i32.
 
     Raises:
-        ValueError: it has 64 bits.
+        ValueError: the index has 64 bits.
     """
     found = blocks.scalar_integer(s, value, what)
     if found.dtype.primitive_bitwidth > 32:
@@ -168,7 +169,7 @@ def _block_at(s: Semantic, descriptor: tensor_descriptor, offsets: Any) -> list[
 def _access(
     s: Semantic, descriptor: tensor_descriptor, axes: Sequence[Axis]
 ) -> builtins.tuple[tensor, tensor]:
-    """The pointers to the elements, and which of these are inside the array."""
+    """The pointers to the elements, and the mask of those in bounds."""
     *strides, last = descriptor.strides
     steps = [*strides, convert.constant(s, plain(last), I64)]
     ptr = blocks.pointers(s, descriptor.base, steps, axes)
@@ -184,10 +185,10 @@ def _read(s: Semantic, descriptor: tensor_descriptor, axes: Sequence[Axis]) -> t
 
 
 def _value(s: Semantic, descriptor: tensor_descriptor, value: Any, shape: Sequence[int]) -> tensor:
-    """What is written, in the element type.
+    """The value to write, cast to the element type.
 
     Raises:
-        AssertionError: it has another shape.
+        AssertionError: its shape is not `shape`.
     """
     found = convert.to_tensor(s, value)
     own = shape_of(found.type)
@@ -196,13 +197,13 @@ def _value(s: Semantic, descriptor: tensor_descriptor, value: Any, shape: Sequen
 
 
 def load(s: Semantic, descriptor: Any, offsets: Any) -> tensor:
-    """The block that begins at `offsets`; the padding outside the array."""
+    """Load the block at `offsets`; out-of-bounds elements are the padding."""
     _expect_descriptor(descriptor)
     return _read(s, descriptor, _block_at(s, descriptor, offsets))
 
 
 def store(s: Semantic, descriptor: Any, offsets: Any, value: Any) -> None:
-    """Write the block that begins at `offsets`, as far as it is inside the array."""
+    """Store the block at `offsets`, except for out-of-bounds elements."""
     _expect_descriptor(descriptor)
     axes = _block_at(s, descriptor, offsets)
     written = _value(s, descriptor, value, descriptor.block_type.shape)
@@ -211,7 +212,7 @@ def store(s: Semantic, descriptor: Any, offsets: Any, value: Any) -> None:
 
 
 def atomic(s: Semantic, descriptor: tensor_descriptor, kind: str, offsets: Any, value: Any) -> None:
-    """Combine the block that begins at `offsets` with a value, as far as it is inside."""
+    """Atomically combine the block at `offsets` with a value, except for out-of-bounds elements."""
     element = descriptor.dtype
     names = ", ".join(sorted(str(e) for e in ATOMIC_TYPES[kind]))
     _expect(
@@ -232,7 +233,7 @@ def atomic(s: Semantic, descriptor: tensor_descriptor, kind: str, offsets: Any, 
 def _rows_at(
     s: Semantic, descriptor: tensor_descriptor, rows: Any, column: Any, verb: str
 ) -> list[Axis]:
-    """Where the rows of a gather or scatter are."""
+    """The indices of a gather or scatter of rows."""
     shape, element = list(descriptor.block_type.shape), descriptor.dtype
     _expect(len(shape) == 2, f"descriptor must be 2D, but got {shape}")
     _expect(shape[0] == 1, f"descriptor block must have 1 row, but got {shape}")
@@ -246,21 +247,21 @@ def _rows_at(
         own[0] >= MIN_GATHER_ROWS,
         f"descriptor {verb} must have at least {MIN_GATHER_ROWS} rows, but got {own}",
     )
-    least = 32 // element.primitive_bitwidth * 8
+    minimum = 32 // element.primitive_bitwidth * 8
     _expect(
-        shape[1] >= least,
-        f"descriptor {verb} of {element} must have at least {least} columns, but got {shape[1]}",
+        shape[1] >= minimum,
+        f"descriptor {verb} of {element} must have at least {minimum} columns, but got {shape[1]}",
     )
     return [Axis(None, rows), blocks.run(s, _offset(s, column, "y_offset"), shape[1])]
 
 
 def gather(s: Semantic, descriptor: tensor_descriptor, rows: Any, column: Any) -> tensor:
-    """Part of some rows, from `column` on; the padding outside the array."""
+    """Load a part of some rows, from `column`; out-of-bounds elements are the padding."""
     return _read(s, descriptor, _rows_at(s, descriptor, rows, column, "gather"))
 
 
 def scatter(s: Semantic, descriptor: tensor_descriptor, value: Any, rows: Any, column: Any) -> None:
-    """Write part of some rows, from `column` on, as far as it is inside the array."""
+    """Store a part of some rows, from `column`, except for out-of-bounds elements."""
     axes = _rows_at(s, descriptor, rows, column, "scatter")
     written = _value(s, descriptor, value, [axis.length for axis in axes])
     ptr, inside = _access(s, descriptor, axes)
