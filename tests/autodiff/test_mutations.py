@@ -1,0 +1,199 @@
+"""Each condition that keeps a gradient right is dropped once, and a witness must notice.
+
+A witness passes as the code is. With one condition replaced by nothing it must fail: otherwise a
+change that loses the condition would lose it silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.autodiff import kernels
+from tests.autodiff.harness import check_gradients, forward_module, run_forward, vjp
+from tilewright.autodiff import distinct, loops, replay, reverse
+from tilewright.autodiff.emitter import Emitter
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.base.diagnostics import CompilationError
+
+
+def agree(text: str, grid: Any = 4, number: int = 10) -> None:
+    """The gradient of y with respect to x is that of the kernel."""
+    rng = np.random.default_rng(0)
+    args = {"x_ptr": rng.uniform(0.5, 1, 64), "y_ptr": np.zeros(64), "n": number}
+    check_gradients(text, grid, args, ("x_ptr",), ("y_ptr",))
+
+
+def program(address: str, then: str = "x * x") -> str:
+    return f"""
+def kernel(x_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8)
+    x = tl.load(x_ptr + {address})
+    tl.store(y_ptr + p * 8 + i, {then})
+"""
+
+
+def refuses(body: str) -> None:
+    """There is an error rather than a gradient."""
+    args = {"x_ptr": np.ones(64), "y_ptr": np.ones(64), "n": 10}
+    text = program("p * 8 + i").rsplit("    tl.store", 1)[0] + body
+    with pytest.raises(CompilationError):
+        reverse_mode(forward_module(text, args, {}), ("x_ptr",), ("y_ptr",))
+
+
+def strides_that_meet() -> None:
+    agree(program("p * 4 + i * 3"))
+
+
+def programs_that_meet() -> None:
+    agree(program("p // 2 * 8 + i"))
+
+
+def tiles_that_overlap_in_part() -> None:
+    agree(program("p * 5 + i"))
+
+
+def lanes_that_meet() -> None:
+    agree(program("p * 8 + i * (n - 10)"))
+
+
+def an_index_that_wraps_around() -> None:
+    agree(program("p * n * n + i"), number=65536)
+
+
+def an_index_modulo_a_number() -> None:
+    agree(program("p * 8 + (p * 8 + i) % 16 - p * 8"))
+
+
+def infinities_behind_a_mask() -> None:
+    text = """
+def kernel(x_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8)
+    x = tl.load(x_ptr + p)
+    z = tl.where(i < 5, 1.0 + i, 0.0).to(tl.float64)
+    tl.store(y_ptr + p * 8 + i, x * (1.0 / z) + tl.log(z) * x, mask=i < 5)
+"""
+    agree(text)
+
+
+def stores_in_a_branch() -> None:
+    rng = np.random.default_rng(7)
+    args = {"x_ptr": rng.uniform(0, 1, 39), "y_ptr": np.zeros(39), "n": 39, "stop": 3}
+    check_gradients(kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8})
+
+
+def a_recurrence() -> None:
+    refuses("    for k in range(n):\n        x = x * 0.5\n    tl.store(y_ptr + p * 8 + i, x)\n")
+
+
+def an_array_in_place() -> None:
+    refuses("""    tl.store(x_ptr + p * 8 + i, tl.zeros([8], tl.float64))
+    tl.debug_barrier()
+    tl.store(y_ptr + p * 8 + i, tl.load(x_ptr + p * 8 + i) * 2)
+""")
+
+
+def a_factor_that_is_overwritten() -> None:
+    text = """
+def kernel(x_ptr, z_ptr, y_ptr):
+    i = tl.arange(0, 8)
+    x, z = tl.load(x_ptr + i), tl.load(z_ptr + i)
+    tl.store(y_ptr + i, x * z)
+    tl.store(z_ptr + i, z + 1)
+"""
+    args = {name: np.ones(8) for name in ("x_ptr", "z_ptr", "y_ptr")}
+    module = forward_module(text, args, {})
+    with pytest.raises(CompilationError):
+        reverse_mode(module, ("x_ptr",), ("y_ptr",))
+
+
+def a_result_stored_twice() -> None:
+    """The second store wins, and the first one has no gradient."""
+    text = """
+def kernel(x_ptr, y_ptr, n):
+    i = tl.arange(0, 8)
+    x = tl.load(x_ptr + i)
+    tl.store(y_ptr + i, x * x)
+    tl.debug_barrier()
+    tl.store(y_ptr + i, x)
+"""
+    args = {"x_ptr": np.full(8, 3.0), "y_ptr": np.zeros(8), "n": 1}
+    module = forward_module(text, args, {})
+    run_forward(module, 1, args)
+    with pytest.raises(AssertionError, match="same elements"):
+        vjp(module, 1, args, {"y_ptr": np.ones(8)}, ("x_ptr",))
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def only_results(self: Any, op: Any) -> bool:
+    return any(r in self._adjoints[-1] for r in op.results)
+
+
+def unchanged(self: Any, value: Any) -> Any:
+    return value
+
+
+def sums(*args: Any) -> bool:
+    return True
+
+
+def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
+    if stride:
+        axes[abs(stride)] = low, high
+
+
+def block(op: Any, finder: Any) -> Any:
+    return finder.of(op)
+
+
+CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
+    "strides exceed what smaller ones reach": (
+        distinct, "_require_mixed_radix", nothing, strides_that_meet,
+    ),
+    "programs have different boxes": (
+        distinct, "_require_disjoint", nothing, programs_that_meet,
+    ),
+    "boxes do not overlap in part": (
+        distinct, "_require_disjoint", nothing, tiles_that_overlap_in_part,
+    ),
+    "lanes with the stride 0": (distinct, "_add_axis", add_axis, lanes_that_meet),
+    "narrow integers do not wrap": (
+        distinct, "_require_no_wrapping", nothing, an_index_that_wraps_around,
+    ),
+    "no index is a remainder": (distinct, "_block", block, an_index_modulo_a_number),
+    "elements are stored once": (
+        distinct, "_require_disjoint", nothing, a_result_stored_twice,
+    ),
+    "lanes that are summed are guarded": (
+        Emitter, "guarded", unchanged, infinities_behind_a_mask,
+    ),
+    "branches without results are walked": (
+        reverse._Reverse, "_flows_through", only_results, stores_in_a_branch,
+    ),
+    "loops carry sums only": (loops, "is_sum_of", sums, a_recurrence),
+    "arrays are not both loaded and stored": (
+        reverse._Reverse, "_require_known_memory", nothing, an_array_in_place,
+    ),
+    "what is loaded again is not overwritten": (
+        replay.Replay, "_require_pure", nothing, a_factor_that_is_overwritten,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_the_witness_of_a_condition_notices_its_loss(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, attribute, replacement, witness = CONDITIONS[name]
+    witness()
+    monkeypatch.setattr(place, attribute, replacement)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        witness()
