@@ -111,3 +111,14 @@ def test_what_only_forward_mode_knows_is_an_error(expression: str) -> None:
     module = forward_module(program(expression), arguments(1), {})
     with pytest.raises(CompilationError, match="no gradient through"):
         reverse_mode(module, ("x_ptr", "p_ptr"), ("out_ptr",))
+
+
+def test_what_is_behind_stop_gradient_is_constant() -> None:
+    args = arguments(1)
+    module = forward_module(program("x * tl.stop_gradient(tl.exp(y) * x)"), args, {})
+    found = vjp(module, 1, args, {"out_ptr": np.ones(32)}, ("x_ptr", "y_ptr"))
+    np.testing.assert_allclose(found["x_ptr"], np.exp(args["y_ptr"]) * args["x_ptr"])
+    np.testing.assert_array_equal(found["y_ptr"], 0.0)
+    tangents = {"x_ptr": np.ones(16), "y_ptr": np.ones(16)}
+    forward = jvp(module, 1, args, tangents, ("out_ptr",))["out_ptr"][:16]
+    np.testing.assert_allclose(forward, found["x_ptr"])

@@ -407,6 +407,12 @@ def test_hint_changes_nothing() -> None:
     assert out.tolist() == [3, 1, 2]
 
 
+def test_stop_gradient_changes_nothing() -> None:
+    values = array_of("fp32", [0xFFC00001, 0x80000000, 0x3F800000])
+    (out,) = run_op(arith.StopGradient, [Tile((3,), FP32)], [values])
+    assert out.view(np.uint32).tolist() == [0xFFC00001, 0x80000000, 0x3F800000]
+
+
 @pytest.mark.parametrize("offset", MULTIBIT)
 @pytest.mark.parametrize("pointee", ["i1", "i8", "fp16", "fp32", "fp64", "ptr"])
 def test_pointers_move_by_elements(pointee: str, offset: str) -> None:

@@ -37,6 +37,7 @@ from tilewright.ops.arith import (
     Select,
     Shl,
     Shr,
+    StopGradient,
     Sub,
     Xor,
 )
@@ -44,6 +45,7 @@ from tilewright.ops.math import Trunc
 
 declare(Zero("it is a constant"), Constant)
 declare(Zero("it is piecewise constant"), Cmp)
+declare(Zero("it counts as a constant"), StopGradient)
 declare(Zero("it takes integers"), IntDiv, And, Or, Xor, Shl, Shr, MulHi)
 no_derivative("the bits of a float are no differentiable function of it", Bitcast)
 

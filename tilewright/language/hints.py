@@ -1,4 +1,4 @@
-"""Optimisation hints: assumptions about values and the program, which must hold."""
+"""Hints: assumptions about values and the program, which must hold, and marks for other tools."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import builtins
 from typing import Any
 
 from tilewright.base.codes import coded
-from tilewright.ir.types import shape_of
+from tilewright.ir.types import is_float, shape_of
 from tilewright.language.values import builtin, constexpr, tensor, tuple, unwrap
-from tilewright.ops.arith import Hint
+from tilewright.ops.arith import Hint, StopGradient
 from tilewright.ops.control import Barrier
 
-__all__ = ["assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of"]
+__all__ = [
+    "assume", "debug_barrier", "max_constancy", "max_contiguous", "multiple_of", "stop_gradient",
+]  # fmt: skip
 
 
 def _hint(kind: str, name: str, meaning: str) -> Any:
@@ -74,3 +76,14 @@ def assume(cond: Any, *, _semantic: Any = None) -> None:
 def debug_barrier(*, _semantic: Any = None) -> None:
     """Barrier: orders all memory accesses of the program before it before those after it."""
     _semantic.builder.insert(Barrier())
+
+
+@builtin
+def stop_gradient(input: Any, *, _semantic: Any = None) -> Any:
+    """`input`, which counts as a constant where the kernel is differentiated.
+
+    It has no effect on the kernel itself. Integers have no gradient and are returned as they are.
+    """
+    if not isinstance(input, tensor) or not is_float(input.type):
+        return input
+    return _semantic.emit(StopGradient(input.handle))

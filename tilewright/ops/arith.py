@@ -655,6 +655,30 @@ class Hint(View, name="arith.hint", traits=ELEMENTWISE):
         return src
 
 
+class StopGradient(Op, name="arith.stop_gradient", traits=ELEMENTWISE):
+    """`src`, which counts as a constant where the kernel is differentiated.
+
+    %1 = arith.stop_gradient %0 : 4xfp32 -> 4xfp32
+    """
+
+    src: Value = operand()
+
+    def result_type(self) -> Type:
+        return self.src.type
+
+    def verify(self) -> None:
+        require(
+            is_float(self.src.type),
+            self,
+            "element-type",
+            "takes floats, not {t}",
+            t=text_of(element_of(self.src.type)),
+        )
+
+    def evaluate(self, src: Array) -> Array:
+        return src.copy()
+
+
 def constant_value(value: Value) -> bool | int | float | None:
     """The value of a constant, or of all elements of a constant tile; None if it is not the result
     of a `Constant`."""
