@@ -321,7 +321,14 @@ def random_numbers(w: Writer, shape: Shape, depth: int) -> Value | None:
     seed = w.typed(w.choose((I32, I64, U64)), (), 0)
     offset = w.among((I32, U32, I64), shape, depth)
     rounds = w.choose(("", "", f", {w.random.randint(1, 6)}"))
-    match w.below(4):
+    match w.below(6):
+        case 4:
+            words = ", ".join(w.typed(U32, shape, 0) for _ in range(4))
+            return Value(f"tl.philox({seed}, {words}{rounds})[{w.below(4)}]", U32)
+        case 5:
+            i, j = (w.index(shape, limit, depth) for limit in (16, 8))
+            part, group = w.below(2), w.random.randint(1, 5)
+            return Value(f"tl.swizzle2d({i}, {j}, 16, 8, {group})[{part}]", I32)
         case 0:
             return Value(f"tl.rand({seed}, {offset.text}{rounds})", FP32)
         case 1:

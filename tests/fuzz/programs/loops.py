@@ -45,7 +45,7 @@ def _few(w: Writer, dtype: DType) -> str:
     return f"({w.typed(I32, (), 0)} & 7).to({tl(dtype)})" if w.one_in(2) else str(w.below(8))
 
 
-def _range(w: Writer, dtype: DType) -> str:
+def _range(w: Writer, dtype: DType) -> tuple[str, ...]:
     """Arguments of a range that has 8 indices at most, however its ends wrap."""
     first = w.book.name("a")
     w.emit(f"{first} = {_first(w, dtype)}")
@@ -54,16 +54,16 @@ def _range(w: Writer, dtype: DType) -> str:
     match w.below(5):
         case 0:
             mark(w, "range: literal step")
-            return f"{first}, ({first} + {few}).to({tl(dtype)}), {w.random.randint(1, 4)}"
+            return first, f"({first} + {few}).to({tl(dtype)})", f"{w.random.randint(1, 4)}"
         case 1:
             mark(w, "range: negative step")
-            return f"{first}, ({first} - {few}).to({tl(dtype)}), {-w.random.randint(1, 4)}"
+            return first, f"({first} - {few}).to({tl(dtype)})", f"{-w.random.randint(1, 4)}"
         case 2:
             mark(w, "range: step of the run time")
             step = w.book.name("b")
             w.emit(f"{step} = (({w.typed(I32, (), 0)} & 3) + 1).to({tl(dtype)})")
             w.pending.clear()
-            return f"{first}, ({first} + {few}).to({tl(dtype)}), {step}"
+            return first, f"({first} + {few}).to({tl(dtype)})", step
         case 3:
             mark(w, "range: large step")
             step, bits = w.book.name("b"), dtype.primitive_bitwidth - dtype.is_int_signed()
@@ -73,11 +73,11 @@ def _range(w: Writer, dtype: DType) -> str:
                 by = least
             w.emit(f"{step} = tl.full((), {by}, {tl(dtype)})")
             last = w.typed(dtype, (), 1) if w.one_in(2) else str(dtype.get_int_max_value())
-            return f"{first}, {last}, {step if w.one_in(2) else by}"
+            return first, last, step if w.one_in(2) else str(by)
         case _:
             mark(w, "range: no index")
             last = w.choose((first, f"tl.minimum({first}, {w.below(9)})"))
-            return f"tl.maximum({first}, {w.choose(('8', first))}), {last}"
+            return f"tl.maximum({first}, {w.choose(('8', first))})", last
 
 
 @statement(3)
@@ -90,9 +90,10 @@ def counted(w: Writer) -> bool:
     w.emit(f"{total} = tl.full((), {w.below(9)}, {tl(dtype)})")
     index = w.book.name("i")
     bounds = _range(w, dtype)
-    if dtype.primitive_bitwidth < 32 and any(b.strip(" -").isdigit() for b in bounds.split(", ")):
-        dtype = I32  # a literal among the bounds is one
-    w.emit(f"for {index} in range({bounds}):")
+    literal = len(bounds) < 3 or any(b.strip("-").isdigit() for b in bounds)
+    if literal and dtype.primitive_bitwidth < 32:
+        dtype = I32  # which the literal is
+    w.emit(f"for {index} in range({', '.join(bounds)}):")
     leave, w.leave = w.leave, False
     w.loops += 1
     with w.block():
@@ -106,6 +107,37 @@ def counted(w: Writer) -> bool:
             w.emit(f"{total} += 1")
         if w.one_in(2):
             w.statements(1)
+    w.loops -= 1
+    w.leave = leave
+    return True
+
+
+@statement(1)
+def endless(w: Writer) -> bool:
+    """``while True`` that a counter or a condition leaves."""
+    if w.loops >= 2 or w.nested >= 3:
+        return False
+    mark(w, "while: true")
+    counter, limit = w.book.name("n"), w.index((), 4, 0)
+    total = w.define(Kind(I32))
+    w.emit(f"{total} = 0")
+    w.emit(f"{counter} = 0")
+    w.pending.clear()
+    w.emit("while True:")
+    leave, w.leave = w.leave, False
+    w.loops += 1
+    with w.block():
+        w.emit(f"{counter} += 1")
+        if w.one_in(2):
+            w.statements(1)
+        w.emit(f"if {counter} > {limit}:")
+        w.emit("    break")
+        w.emit(f"{total} = {total} * 5 + {counter}")
+        if w.one_in(3):
+            w.emit(f"if {w.condition(1)}:")
+            w.pending.clear()
+            w.emit(f"    {w.choose(('continue', 'break'))}")
+            w.emit(f"{total} += 1")
     w.loops -= 1
     w.leave = leave
     return True

@@ -12,7 +12,7 @@ from math import prod
 from tests.fuzz.programs.kinds import INTEGERS, NUMBERS, Kind, Shape, Value, text_of, tl
 from tests.fuzz.programs.masks import mask as mask_of
 from tests.fuzz.programs.writer import Array, Writer, expression, mark, statement
-from tilewright.ir.types import FP8E4B15, FP32, FP64, I32, I64, U32, U64, DType
+from tilewright.ir.types import FP8E4B15, FP32, FP64, I1, I32, I64, U32, U64, DType
 
 READABLE = 4096
 SLOTS = 12
@@ -66,7 +66,21 @@ def readable(w: Writer, shape: Shape, depth: int) -> str:
         rows, columns = shape
         return (f"({start} + tl.arange(0, {rows})[:, None] * {w.choose((1, columns, 16))}"
                 f" + tl.arange(0, {columns}) * {w.choose((1, 1, 2, rows))})")  # fmt: skip
+    if w.one_in(4):
+        return _hinted(w, shape)
     return f"({start} + {w.offsets(shape)})"
+
+
+def _hinted(w: Writer, shape: Shape) -> str:
+    """Places that begin at a multiple of 16, with promises about them that hold."""
+    mark(w, "promises about places")
+    start = f"tl.multiple_of(({w.index((), READABLE // 32, 0)}) * 16, {w.choose((4, 8, 16))})"
+    places = f"{start} + {w.offsets(shape)}"
+    last = shape[-1]
+    run = last & -last
+    if len(shape) == 1 and w.one_in(2):
+        return f"tl.max_contiguous(tl.multiple_of({places}, {min(run, 16)}), {run})"
+    return f"({places})"
 
 
 def _strided(w: Writer, shape: Shape) -> str:
@@ -280,6 +294,35 @@ def exchange(w: Writer) -> bool:
     return True
 
 
+@statement(1)
+def ordered_access(w: Writer) -> bool:
+    """An atomic store to a slot, whose elements are then waited for or loaded."""
+    if not w.is_kernel or w.loops:
+        return False
+    fit = [a for a in w.book.arrays if a.dtype in (I32, I64, U32, U64)]
+    array = w.choose(fit)
+    place = own(w, array)
+    if place is None:
+        return False
+    shape = w.shape()
+    pointer = f"{place} + {w.offsets(shape)}"
+    text = w.typed(array.dtype, shape, 1)
+    value = w.define(Kind(array.dtype, shape))
+    w.emit(f"{value} = {text}")
+    w.pending.clear()
+    order = w.choose(("", ', sem="relaxed"', ', sem="release"'))
+    w.emit(f"tl.atomic_store({pointer}, {value}{order})")
+    w.emit("tl.debug_barrier()")  # other threads may read it
+    order = w.choose(("", ', sem="relaxed"', ', sem="acquire"'))
+    if w.one_in(2):
+        name = w.define(Kind(array.dtype, shape))
+        w.emit(f"{name} = tl.atomic_load({pointer}{order})")
+    else:
+        name = w.define(Kind(I1, shape))
+        w.emit(f"{name} = tl.atomic_poll({pointer}, {value}{order})")
+    return True
+
+
 # -- blocks of memory -----------------------------------------------------------------------------
 
 
@@ -332,6 +375,8 @@ def _by_descriptor(w: Writer, array: Array, shape: Shape) -> Value | None:
     text = (f"tl.make_tensor_descriptor({array.name} + {start}, {shown}, "
             f"{list(_strides(extents))}, {list(shape)}{padding})")  # fmt: skip
     at = ", ".join(w.choose((str(w.random.randint(-2, n)), w.index((), 2 * n, 0))) for n in shape)
+    if w.one_in(3):
+        return Value(f"tl.load_tensor_descriptor({text}, [{at}])", array.dtype)
     return Value(f"{text}.load([{at}])", array.dtype)
 
 

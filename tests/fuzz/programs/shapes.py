@@ -92,6 +92,9 @@ def reshape(w: Writer, shape: Shape, depth: int) -> Value | None:
     x = w.value(w.choose(options), depth)
     if len(shape) == 1 and w.one_in(2):
         return Value(f"{x.text}.ravel()", x.dtype)
+    if len(shape) == 1 and w.one_in(4):
+        x = w.value((1, *shape), depth)
+        return Value(f"tl.squeeze({x.text}, 0)", x.dtype)
     numbers = ", ".join(map(str, shape))
     return Value(w.choose((f"tl.reshape({x.text}, {shape})",
                            f"{x.text}.reshape({numbers})")), x.dtype)  # fmt: skip

@@ -84,6 +84,7 @@ def statement(weight: int) -> Callable[[Statement], Statement]:
 
 MARKS = (
     "empty grid", "large tiles", "store: not row by row",
+    "promises about places", "while: true",
     "repeated: lines", "repeated: unrolled", "repeated: loop",
     "rounds: 64", "exchanges: bitonic", "exchanges: shifts", "exchanges: butterfly",
     "mask: never", "mask: always", "mask: bound of the run time", "mask: of one axis",
