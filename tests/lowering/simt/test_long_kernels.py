@@ -67,18 +67,24 @@ def module(kernel: Any, n: int, steps: int) -> Any:
         return module_of(kernel, [floats(n), floats(n)], N=n, STEPS=steps)
 
 
-def lines_of(kernel: Any, steps: int, n: int, warps: int, lanes: int) -> int:
+def code_of(kernel: Any, steps: int, n: int, warps: int, lanes: int) -> list[str]:
     """Lines of LLVM IR that a thread of a kernel of so many steps becomes."""
     ready = laid_out(module(kernel, n, steps), warps=warps, lanes=lanes)
     text = Kernel(ready.entry, EmulatedHardware(lanes), warps, ctx=PassContext()).emit()
-    return len(text.splitlines())
+    return text.splitlines()
+
+
+def test_reductions_share_the_predicates_of_lane_and_warp() -> None:
+    """LLVM's instruction combining takes a time of uses by branches on such a value."""
+    few, many = (code_of(sums_kernel, steps, 128, 4, 32) for steps in (5, 50))
+    assert sum("icmp" in line for line in few) == sum("icmp" in line for line in many)
 
 
 @pytest.mark.parametrize(("warps", "lanes"), [(4, 32), (2, 64)])
 @pytest.mark.parametrize("n", [128, 1024])
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)
 def test_code_grows_with_the_number_of_steps(kernel: Any, n: int, warps: int, lanes: int) -> None:
-    few, more, many = (lines_of(kernel, steps, n, warps, lanes) for steps in (5, 10, 20))
+    few, more, many = (len(code_of(kernel, steps, n, warps, lanes)) for steps in (5, 10, 20))
     assert many - more <= 2.5 * (more - few) + 100
     assert many < 20 * 250 * max(1, n // 128)
 

@@ -135,3 +135,66 @@ def test_invalid_ir_is_an_error_not_the_end_of_the_process(text: str, problem: s
 def test_equal_text_gives_equal_ptx() -> None:
     text = many_values(ATTRIBUTES, 16)
     assert emit.compile_text(text, *HOPPER) == emit.compile_text(text, *HOPPER)
+
+
+def products(count: int) -> str:
+    """A kernel that stores the products of `count` successive numbers and one that is not known."""
+    body = "".join(
+        f"  %i{k} = add i32 %x, {k}\n  %s{k} = mul i32 %i{k}, %y\n"
+        f"  store volatile i32 %s{k}, ptr addrspace(1) %out\n"
+        for k in range(1, count + 1)
+    )
+    return f"""
+define ptx_kernel void @products(ptr addrspace(1) %out, i32 %x, i32 %y) #0 {{
+{body}  ret void
+}}
+attributes #0 = {{ {ATTRIBUTES} }}
+"""
+
+
+def multiplications_of(count: int) -> int:
+    return len(re.findall(r"(mul|mad)\.lo\.s32", ptx_of(products(count))))
+
+
+@pytest.mark.parametrize(("count", "multiplications"), [(20, 1), (60, 60)])
+def test_strength_reduction_is_left_out_where_many_pairs_would_be_compared(
+    count: int, multiplications: int
+) -> None:
+    for _ in range(2):  # the options of the first do not reach the second
+        assert multiplications_of(3) == 1
+        assert multiplications_of(count) == multiplications
+
+
+def test_code_without_strength_reduction_is_the_same_where_it_finds_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for text in (scaled_add(ATTRIBUTES), many_values(ATTRIBUTES, 16), wgmma(ATTRIBUTES)):
+        expected = ptx_of(text)
+        with monkeypatch.context() as patch:
+            patch.setattr(emit, "MOST_PAIRS", -1)
+            assert ptx_of(text) == expected
+
+
+def test_long_kernels_compile_without_value_numbering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its time grows with the square of the number of branches on a condition."""
+    passes, used = emit._passes, list[bool]()
+    monkeypatch.setattr(emit, "_passes", lambda long: (used.append(long), passes(long))[1])
+    monkeypatch.setattr(emit, "LONG", 150)
+    for count in (20, 60):
+        assert ptx_of(products(count)).count("st.volatile") == count
+    assert used == [False, True]
+
+
+def test_pairs_share_an_operand_or_a_base() -> None:
+    assert emit.reducible_pairs("%a = add nsw i32 %x, %y\n%b = add i32 %x, %z\n") == 4 + 1 + 1
+    assert emit.reducible_pairs("%a = add i32 %x, 1\n%b = mul i32 %a, 3\n") == 0
+    constant = "getelementptr (i8, ptr addrspace(3) @s, i64 16)"
+    assert (
+        emit.reducible_pairs(
+            f"%a = getelementptr float, ptr addrspace(3) {constant}, i64 %i\n"
+            "%b = getelementptr float, ptr addrspace(3) @s, i64 %j\n"
+            "%c = getelementptr inbounds i8, ptr %p, i64 %j\n"
+            "%d = getelementptr inbounds i8, ptr %p, i64 8\n"
+        )
+        == 4 + 1
+    )

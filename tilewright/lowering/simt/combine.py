@@ -151,23 +151,31 @@ def share_partials(
 
 
 def compressed(kernel: Kernel, index: V, bits: Sequence[int]) -> V:
-    """The number whose bit i is bit `bits[i]` of the index (as the x86 instruction pext)."""
-    b = kernel.b
-    found = const(I32, 0)
-    for i, bit in enumerate(bits):
-        found = b.or_(found, b.shl(b.and_(b.lshr(index, bit), 1), i))
-    return found
+    """The number whose bit i is bit `bits[i]` of lane or warp (as the x86 instruction pext)."""
+
+    def make(b: Builder) -> V:
+        found = const(I32, 0)
+        for i, bit in enumerate(bits):
+            found = b.or_(found, b.shl(b.and_(b.lshr(index, bit), 1), i))
+        return found
+
+    return kernel.once(("compressed", index, tuple(bits)), make)
 
 
 def first_lane(kernel: Kernel, layout: LinearLayout) -> V:
     """Predicate: no lower lane of the warp holds the same elements."""
-    return kernel.b.icmp("eq", kernel.b.and_(kernel.lane, layout.free_variables(LANE)), 0)
+    return _all_clear(kernel, kernel.lane, layout.free_variables(LANE))
 
 
 def _first_warp(kernel: Kernel, result: LinearLayout, bits: Sequence[int]) -> V:
     """Predicate: no lower warp has the same partial result of the same element."""
     copies = result.free_variables(WARP) & ~sum(1 << bit for bit in bits)
-    return kernel.b.icmp("eq", kernel.b.and_(kernel.warp, copies), 0)
+    return _all_clear(kernel, kernel.warp, copies)
+
+
+def _all_clear(kernel: Kernel, index: V, mask: int) -> V:
+    """Predicate: these bits of lane or warp are 0."""
+    return kernel.once(("clear", index, mask), lambda b: b.icmp("eq", b.and_(index, mask), 0))
 
 
 def _bases(kernel: Kernel, op: Reduce | Scan, sizes: Sequence[int]) -> list[V]:

@@ -11,7 +11,7 @@ linear in the number of registers of all values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -238,6 +238,10 @@ class Kernel:
         yield
         self.b.br(after)
         self.b.at(after)
+
+    def once(self, key: Hashable, make: Callable[[Builder], V]) -> V:
+        """A value that depends only on lane and warp, emitted once for a key."""
+        return self.team.once(key, make, self.at_entry)
 
     def index(self, layout: LinearLayout, out_name: str) -> V:
         """The contribution of lane and warp to a coordinate; emitted once for a layout."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from tilewright.layout.linear import LANE, REGISTER, LinearLayout
 from tilewright.lowering.emit import I32, Builder, V, const
+
+Place = Callable[[Callable[[Builder], V]], V]
 
 
 @dataclass(eq=False, slots=True)
@@ -30,9 +32,7 @@ class Team:
     thread: V
     lane: V
     warp: V
-    _terms: dict[tuple[LinearLayout, str], V] = field(
-        default_factory=dict[tuple[LinearLayout, str], V]
-    )
+    _terms: dict[Hashable, V] = field(default_factory=dict[Hashable, V])
 
     @property
     def threads(self) -> int:
@@ -44,19 +44,25 @@ class Team:
         """Whether the team consists of all warps of the program."""
         return self.barrier == 0
 
-    def index(
-        self, layout: LinearLayout, out_name: str, place: Callable[[Callable[[Builder], V]], V]
-    ) -> V:
-        """The contribution of lane and warp to a coordinate, emitted once.
+    def once(self, key: Hashable, make: Callable[[Builder], V], place: Place) -> V:
+        """A value that depends only on lane and warp, emitted once.
+
+        LLVM's instruction combining examines, for each use of such an index, each branch on it; if
+        every op emitted its own comparison, a kernel of n reductions would take n² of that.
 
         Args:
+            key: identifies the value among those of the team.
+            make: emits it.
             place: emits code at a position that dominates all code of the team.
         """
-        key = layout, out_name
         found = self._terms.get(key)
         if found is None:
-            found = self._terms[key] = place(lambda b: self._index(b, layout, out_name))
+            found = self._terms[key] = place(make)
         return found
+
+    def index(self, layout: LinearLayout, out_name: str, place: Place) -> V:
+        """The contribution of lane and warp to a coordinate, emitted once."""
+        return self.once((layout, out_name), lambda b: self._index(b, layout, out_name), place)
 
     def _index(self, b: Builder, layout: LinearLayout, out_name: str) -> V:
         total = const(I32, 0)

@@ -17,6 +17,7 @@ Requirements on the IR:
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import cache
@@ -47,17 +48,25 @@ def kernel_attributes(threads: int, maxnreg: int | None = None, cluster: int = 1
     return " ".join(attributes)
 
 
+# Lines of LLVM IR from which value numbering takes too long: its time grows with the square of the
+# number of branches on one condition. What it finds beyond early CSE is little: tile IR is free of
+# common subexpressions. Kernels of the examples and benchmarks have up to 5,000.
+LONG = 30_000
+
+
 @cache
-def _target_machine(cpu: str, ptx_version: int) -> llvm.TargetMachine:
+def _target_machine(cpu: str, ptx_version: int, long: bool = False) -> llvm.TargetMachine:
     """LLVM's code generator, cached: creating one takes as long as the passes of a small kernel."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)
-    return target.create_target_machine(cpu=cpu, features=f"+ptx{ptx_version}", opt=3)
+    return target.create_target_machine(
+        cpu=cpu, features=f"+ptx{ptx_version}", opt=2 if long else 3
+    )
 
 
 @cache
-def _passes() -> llvm.ModulePassManager:
+def _passes(long: bool = False) -> llvm.ModulePassManager:
     """The clean-up that our code needs, after which code generation does its own share.
 
     Nothing here unrolls, vectorises or moves code between blocks: that was decided before. LLVM's
@@ -67,7 +76,8 @@ def _passes() -> llvm.ModulePassManager:
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
     passes.add_instruction_combine_pass()
-    passes.add_new_gvn_pass()
+    if not long:
+        passes.add_new_gvn_pass()
     passes.add_simplify_cfg_pass()
     return passes
 
@@ -91,13 +101,76 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     Raises:
         RuntimeError: the text is not valid IR; contains LLVM's message.
     """
-    with LLVM, _without_strength_reduction(), parsed(text) as module:
-        machine = _target_machine(cpu, ptx_version)
+    # Loop strength reduction introduces a 64-bit induction variable per address. But the addresses
+    # of a tile differ from a common one by constants, and registers are scarce: without the pass a
+    # loop of 16 copies has 149 instructions instead of 185, and compile time decreases by a sixth
+    # (measured).
+    with LLVM, _option("disable-lsr", "true", "false"), parsed(text) as module:
+        long = text.count("\n") > LONG
+        machine = _target_machine(cpu, ptx_version, long)
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()
-        _passes().run(module, _builder(cpu, ptx_version))
-        return str(module), _wrapping(machine.emit_assembly(module))
+        _passes(long).run(module, _builder(cpu, ptx_version))
+        optimised = str(module)
+        return optimised, _wrapping(_assembly(module, optimised, machine))
+
+
+# -- code generation without one pass --------------------------------------------------------------
+
+MOST_PAIRS = 2600
+
+_SLSR = "slsr"  # straight-line strength reduction
+
+# Sums and products of two registers, and addresses at a register's distance from what a name tells.
+_REDUCIBLE = re.compile(
+    r" = (?:(add|mul) [^%\n]*(%[^,\n]+), (%[^,\n ]+)"
+    r"|getelementptr [^@%\n]*([@%][\w.]+).*, i(?:32|64) %)"
+)
+
+
+def _assembly(module: llvm.ModuleRef, text: str, machine: llvm.TargetMachine) -> str:
+    """The PTX of an optimised module, of which `text` is the IR.
+
+    LLVM's straight-line strength reduction compares each sum, product and address with those
+    before it that share an operand, at some 10 to 20 µs a pair: LLVM 22 proves that reuse of a
+    value adds no poison. 64 rounds of a hash function took it 1.5 s, a product of 128 x 128 tiles
+    0.7 s. So the pass is left out where there are more pairs than in attention of 128 x 64 tiles;
+    kernels of the examples of which that is so have as many instructions without it (seen in SASS).
+    """
+    if reducible_pairs(text) <= MOST_PAIRS or llvm.llvm_version_info[0] != 22:
+        return machine.emit_assembly(module)  # a pass that LLVM does not know ends the process
+    _register_passes(machine)
+    with _option("stop-before", _SLSR):
+        machine.emit_assembly(module)  # leaves the IR in the module as it is before the pass
+    with _option("start-after", _SLSR):
+        return machine.emit_assembly(module)
+
+
+def reducible_pairs(text: str) -> int:
+    """How many pairs of instructions straight-line strength reduction compares, about."""
+    groups: Counter[tuple[str, str]] = Counter()
+    for operation, left, right, base in _REDUCIBLE.findall(text):
+        groups.update([(operation, left), (operation, right)] if operation else [("at", base)])
+    return sum(count * count for count in groups.values())
+
+
+@cache
+def _register_passes(machine: llvm.TargetMachine) -> None:
+    """Run the code generator once: LLVM does not know its passes by name before."""
+    with parsed("") as nothing:
+        nothing.triple, nothing.data_layout = TRIPLE, str(machine.target_data)
+        machine.emit_assembly(nothing)
+
+
+@contextmanager
+def _option(name: str, value: str, after: str = "") -> Generator[None]:
+    """An option of LLVM's, which is the whole process's, and so is set back."""
+    llvm.set_option("tilewright", f"-{name}={value}")
+    try:
+        yield
+    finally:
+        llvm.set_option("tilewright", f"-{name}={after}")
 
 
 _SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
@@ -123,18 +196,3 @@ def _spelt_out(match: re.Match[str]) -> str:
         f"\t{{ .reg .b16 {sign}; shr.s16 {sign}, {x}, 15; xor.b16 {to}, {x}, {sign}; "
         f"sub.s16 {to}, {to}, {sign}; }}"
     )
-
-
-@contextmanager
-def _without_strength_reduction() -> Generator[None]:
-    """Disable loop strength reduction, which introduces a 64-bit induction variable per address.
-
-    The addresses of a tile differ from a common one by constants, and registers are scarce: without
-    the pass a loop of 16 copies has 149 instructions instead of 185, and compile time decreases by
-    a sixth (measured). The option is global to the process, so it is restored afterwards.
-    """
-    llvm.set_option("tilewright", "-disable-lsr=true")
-    try:
-        yield
-    finally:
-        llvm.set_option("tilewright", "-disable-lsr=false")
