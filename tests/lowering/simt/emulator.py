@@ -18,7 +18,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -403,42 +403,39 @@ def _number(word: np.uint64, type: LType, kind: str) -> int | float:
 # -- running --------------------------------------------------------------------------------------
 
 
-class Emulated:
-    """A compiled kernel.
+class EmulatedCode:
+    """The code of a kernel, loaded.
 
     Args:
-        module: tile IR with layouts.
-        hw: its hardware.
-        warps: warps of a program.
+        text: LLVM IR with one definition of the kernel, which the lowering gave in this process.
+        name: the kernel's symbol.
+        types: LLVM types of its parameters, as text.
+        threads, lanes: of a program, and of a warp.
+        shared_bytes: shared memory of a program.
+        teams: threads that wait at a barrier that is not for all, by its number.
     """
 
-    def __init__(self, module: Module, hw: EmulatedHardware, warps: int) -> None:
-        self.threads = warps * hw.lanes
-        self.lanes = hw.lanes
-        self.hw = hw
-        assert self.threads <= MAX_THREADS
-        self.types = [memory_type(a.type) for a in module.entry.args]
-        kernel = Kernel(module.entry, hw, warps)
-        kernel.emit()
-        self._add_start(kernel)
-        self.text = kernel.module.text()
-        size = kernel.shared.bytes
-        self.shared = np.empty(size + 2 * GUARD + ALIGN, np.uint8)
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        types: Sequence[str],
+        *,
+        threads: int,
+        lanes: int,
+        shared_bytes: int,
+        teams: Mapping[int, slice] | None = None,
+    ) -> None:
+        assert threads <= MAX_THREADS
+        self.threads, self.lanes, self.size = threads, lanes, shared_bytes
+        self.teams = teams or {}
+        self.text = text
+        self.shared = np.empty(shared_bytes + 2 * GUARD + ALIGN, np.uint8)
         start = self.shared.ctypes.data
         self.first = -(-(start + GUARD) // ALIGN) * ALIGN - start
-        self.size = size
-        imports = {"shared": self.shared.ctypes.data + self.first} if size else {}
-        self.code = LoadedCode(_object_code(self.text), ["start"], imports)
-
-    def _add_start(self, kernel: Kernel) -> None:
-        """What a fiber runs: the kernel with the arguments out of their slots."""
-        b = Builder(kernel.module.function("start", VOID, []))
-        slots = _at(_words().args)
-        params = [b.load(t, b.gep(I64, slots, i)) for i, t in enumerate(self.types)]
-        b.call(kernel.fn.name, VOID, params)
-        thread = b.load(I32, _at(_words().thread))
-        b.store(const(I32, ENDED), b.gep(I32, _at(_words().state), thread))
-        b.ret()
+        imports = {"shared": self.shared.ctypes.data + self.first} if shared_bytes else {}
+        code = _object_code(text + _start(name, types))
+        self.code = LoadedCode(code, ["start"], imports)
 
     def launch(self, grid: tuple[int, int, int], args: Sequence[Any], seed: int = 0) -> None:
         """Run all programs; EmulationError where one does what hardware forbids."""
@@ -498,7 +495,7 @@ class Emulated:
         by_warp = state.reshape(-1, self.lanes)
         together = (by_warp == AT_SHUFFLE).all(axis=1)
         released = np.repeat(together, self.lanes)
-        for barrier, threads in self.hw.teams.items():
+        for barrier, threads in self.teams.items():
             released[threads] |= (state[threads] == AT_TEAM_BARRIER + barrier).all()
         ready = np.flatnonzero(released)
         if not len(ready) and (state != ENDED).any():
@@ -506,6 +503,48 @@ class Emulated:
             who = {name: np.flatnonzero(state == s).tolist() for s, name in names.items()}
             raise EmulationError(f"threads wait in vain: {who}")
         return ready
+
+
+class Emulated(EmulatedCode):
+    """A compiled kernel.
+
+    Args:
+        module: tile IR with layouts.
+        hw: its hardware.
+        warps: warps of a program.
+    """
+
+    def __init__(self, module: Module, hw: EmulatedHardware, warps: int) -> None:
+        self.hw = hw
+        kernel = Kernel(module.entry, hw, warps)
+        super().__init__(
+            kernel.emit(),
+            module.entry.name,
+            [memory_type(a.type).text for a in module.entry.args],
+            threads=warps * hw.lanes,
+            lanes=hw.lanes,
+            shared_bytes=kernel.shared.bytes,
+            teams=hw.teams,
+        )
+
+
+def _start(name: str, types: Sequence[str]) -> str:
+    """What a fiber runs, as text: the kernel with the arguments out of their slots."""
+    words = _words()
+    places = [words.args.ctypes.data + 8 * i for i in range(len(types))]
+    loads = [
+        f"  %a{i} = load {t}, ptr inttoptr (i64 {place} to ptr)"
+        for i, (t, place) in enumerate(zip(types, places, strict=True))
+    ]
+    params = ", ".join(f"{t} %a{i}" for i, t in enumerate(types))
+    lines = [
+        *("", "define void @start() {", *loads, f"  call void @{name}({params})"),
+        f"  %thread = load i32, ptr inttoptr (i64 {words.thread.ctypes.data} to ptr)",
+        f"  %state = getelementptr i32, ptr inttoptr (i64 {words.state.ctypes.data} to ptr), "
+        "i32 %thread",
+        *(f"  store i32 {ENDED}, ptr %state", "  ret void", "}", ""),
+    ]
+    return "\n".join(lines)
 
 
 def _bytes_of(value: Any) -> bytes:
