@@ -211,7 +211,9 @@ OVERFLOWS = [
     ("add", np.int16, 2**15 - 1, 1, True), ("sub", np.int32, LOW, 1, True),
     ("sub", np.int32, 0, HIGH, False), ("mul", np.int32, 2**30, 2, True),
     ("mul", np.int8, -128, -1, True), ("mul", np.int8, 16, 7, False),
-    ("add", np.uint32, 2**32 - 1, 1, False), ("add", np.int64, 2**63 - 1, 1, False),
+    ("add", np.uint32, 2**32 - 1, 1, True), ("sub", np.uint8, 3, 4, True),
+    ("mul", np.uint32, 2**32 - 1, 2**32 - 1, True), ("mul", np.uint16, 255, 257, False),
+    ("add", np.int64, 2**63 - 1, 1, False),
 ]  # fmt: skip
 
 

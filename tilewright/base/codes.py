@@ -60,7 +60,6 @@ Code = Literal[
     "loop-type",
     "loop-iterable",
     "iterated-tensor",
-    "kernel-result",
     # shapes
     "power-of-two",
     "too-many-elements",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend import ast_to_ir
-from tilewright.frontend.ast_to_ir.call import as_argument, none_type, run_body
+from tilewright.frontend.ast_to_ir.call import as_argument, run_body
 from tilewright.frontend.ast_to_ir.visit import Context, Frame
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import KernelParam, SourceFunction
@@ -26,7 +25,7 @@ from tilewright.language.types import (
     tensor_descriptor_type,
     tuple_type,
 )
-from tilewright.language.values import constexpr, flat_types, type_of, unflatten
+from tilewright.language.values import constexpr, flat_types, unflatten
 from tilewright.ops.control import Return
 
 Path = tuple[int, ...]
@@ -117,14 +116,7 @@ class _Builder:
         for p, t in zip(self.fn.params, types, strict=True):
             self.frame.names[p.name] = as_argument(unflatten(t, handles))
         with self.context.builder.at_end(function.body):
-            result = run_body(self.frame)
-            if not none_type(type_of(result)):
-                raise self.frame.error(
-                    _returned(self.frame.definition),
-                    f"a kernel must not return a value; {self.fn.__name__} returns "
-                    f"{type_of(result)}",
-                    code="kernel-result",
-                )
+            run_body(self.frame)  # the result of a kernel is dropped, as in Triton
             self.context.builder.insert(Return([]))
         return self.context.module
 
@@ -172,12 +164,6 @@ class _Builder:
     def arg_attrs(self, path: Path) -> dict[str, Any]:
         pairs = self.attrs.get(path, ())
         return {ATTRIBUTES[name]: value for name, value in pairs if name in ATTRIBUTES}
-
-
-def _returned(definition: ast.FunctionDef) -> ast.AST:
-    """The first statement that returns a value."""
-    returns = (n for n in ast.walk(definition) if isinstance(n, ast.Return) and n.value)
-    return next(returns, definition)
 
 
 def check_fp8_argument(frame: Frame, type_: Any) -> None:

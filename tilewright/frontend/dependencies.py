@@ -112,8 +112,9 @@ class _Finder(ast.NodeVisitor):
             self.follow(value)
             return True
         if isinstance(value, constexpr):
-            self.reference_within(value.value)
-            return False
+            function = self.fn.compile_time_function(value.value)
+            self.reference_within(value.value if function is None else function)
+            return function is not None
         if is_aggregate_class(value):
             self.follow_aggregate(value)
             return True

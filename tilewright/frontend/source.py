@@ -10,7 +10,9 @@ import inspect
 import linecache
 import re
 import textwrap
+import types
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from tilewright.base.diagnostics import CompilationError
@@ -173,6 +175,12 @@ class JITCallable:
         self._ast: ast.Module | None = None
         self._hash: str | None = None
         self._first_line = 0
+
+    @staticmethod
+    def compile_time_function(fn: Any) -> ConstexprFunction | None:
+        """What a plain function under `tl.constexpr`, also as a decorator, is in kernels; None for
+        anything else."""
+        return _of_constexpr(fn) if isinstance(fn, types.FunctionType) else None
 
     # -- source ---------------------------------------------------------------------------------
 
@@ -398,6 +406,11 @@ class ConstexprFunction(JITCallable):
 
     def __repr__(self) -> str:
         return f"ConstexprFunction({self.__module__}:{self.__qualname__})"
+
+
+@lru_cache
+def _of_constexpr(fn: types.FunctionType) -> ConstexprFunction:
+    return ConstexprFunction(fn)
 
 
 def _host_value(value: Any) -> Any:

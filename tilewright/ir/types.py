@@ -126,6 +126,14 @@ class DType(_Predicates):
     def cache_key_part(self) -> str:
         return self.short
 
+    def codegen_name(self) -> str:
+        """The name of the type as an attribute of the language."""
+        return self.python_name
+
+    def with_element_ty(self, element_ty: DType) -> DType:
+        """The other element type: a scalar is its own element."""
+        return element_ty
+
     def mangle(self) -> str:
         return self.short if self.is_int() else self.name
 

@@ -231,6 +231,8 @@ def aggregate(cls: Any) -> Any:
             delattr(result, name)
         elif _is_jit(member):
             setattr(result, name, _Method(member))
+        elif isinstance(member, staticmethod) and inspect.isfunction(member.__func__):
+            setattr(member.__func__, "_is_of_aggregate", True)  # noqa: B010
     result.aggregate_fields = fields
     result.aggregate_defaults = {**_inherited(result, "aggregate_defaults"), **defaults}
     if init is None and (own or defaults or result.__init__ is object.__init__):
@@ -375,6 +377,12 @@ def sources(cls: Any) -> Iterator[Any]:
                 yield found
             elif inspect.isfunction(found):
                 yield _text(name, found)
+
+
+def is_static_method(fn: Any) -> bool:
+    """Whether this is a plain static method of an aggregate, which kernels call on compile-time
+    values."""
+    return getattr(fn, "_is_of_aggregate", False)
 
 
 def _function_of(member: Any) -> Any:

@@ -152,9 +152,9 @@ tensor_method(cast, "to")
 
 
 @builtin
-def to_tensor(input: Any, *, _semantic: Any = None) -> tensor:
+def to_tensor(x: Any, *, _semantic: Any = None) -> tensor:
     """Convert a Python number to a scalar tensor; a tensor is returned unchanged."""
-    return _to_tensor(_semantic, input)
+    return _to_tensor(_semantic, x)
 
 
 @builtin
@@ -194,16 +194,16 @@ def expand_dims(input: Any, axis: Any, *, _semantic: Any = None) -> tensor:
 
 @tensor_method
 @builtin
-def unsqueeze(input: Any, dim: Any, *, _semantic: Any = None) -> tensor:
+def unsqueeze(x: Any, dim: Any, *, _semantic: Any = None) -> tensor:
     """Insert an axis of length 1 at position `dim`."""
-    return shapes.expand_dims(_semantic, _to_tensor(_semantic, input), dim)
+    return shapes.expand_dims(_semantic, _to_tensor(_semantic, x), dim)
 
 
 @tensor_method
 @builtin
-def squeeze(input: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
+def squeeze(x: tensor, dim: Any, *, _semantic: Any = None) -> tensor:
     """Remove the axis `dim`, which must have length 1."""
-    return shapes.squeeze(_semantic, input, dim)
+    return shapes.squeeze(_semantic, x, dim)
 
 
 @tensor_method
@@ -249,10 +249,10 @@ def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 
 @tensor_method
 @builtin
-def ravel(input: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
+def ravel(x: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
     """Flatten to a 1-D tile in row-major order."""
     shapes.warn_of_reordering("tl.ravel with can_reorder=True", can_reorder)
-    return shapes.reshape(_semantic, input, (input.numel.value,))
+    return shapes.reshape(_semantic, x, (x.numel.value,))
 
 
 @builtin

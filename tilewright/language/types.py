@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tilewright.base.codes import coded
 from tilewright.ir.types import (
     BF16,
+    BY_NAME,
     BY_SHORT,
     FP8E4B8,
     FP8E4B15,
@@ -46,7 +47,31 @@ __all__ = [
 
 TRITON_MAX_TENSOR_NUMEL = 1048576
 
-dtype = DType
+
+class _AnyType(type):
+    """Makes `dtype` what programs take it for: the class of all types of values in memory, with the
+    attributes of element types, called with the name of one.
+    """
+
+    def __call__(cls, name: str) -> DType:
+        if name not in BY_NAME:
+            raise ValueError(f"{name!r} is no element type; there are {', '.join(BY_NAME)}")
+        return BY_NAME[name]
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, DType | Pointer | Tile)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(DType, name)
+
+
+class dtype(metaclass=_AnyType):
+    """An element type, or the type of a pointer or tile: ``isinstance(x.dtype, tl.dtype)``.
+
+    ``tl.dtype("uint8")`` is `tl.uint8`.
+    """
+
+
 void = VOID
 int1, int8, int16, int32, int64 = I1, I8, I16, I32, I64
 uint8, uint16, uint32, uint64 = U8, U16, U32, U64

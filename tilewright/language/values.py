@@ -47,18 +47,14 @@ def is_builtin(fn: Any) -> bool:
     return getattr(fn, TRITON_BUILTIN, False)
 
 
-def must_use_result(message: Any = "") -> Any:
-    """Make it a compile error to discard the function's result; usable with or without a
-    message."""
-    if callable(message):
-        setattr(message, "_must_use_result", True)  # noqa: B010
-        return message
-
-    def mark(fn: Any) -> Any:
-        fn._must_use_result = message
-        return fn
-
-    return mark
+def must_use_result(x: Any, s: Any = True) -> Any:
+    """Make it a compile error to discard the function's result: `x` is the function, or a text that
+    the error adds, with which this is a decorator.
+    """
+    if not callable(x):
+        return lambda fn: must_use_result(fn, x)
+    setattr(x, "_must_use_result", s)  # noqa: B010
+    return x
 
 
 class base_value:

@@ -16,7 +16,8 @@ from typing import Any
 
 from tilewright.compiler.source import CONSTEXPR, ASTSource, runtime_arguments
 from tilewright.frontend.source import SourceFunction
-from tilewright.language.types import dtype, str_to_ty
+from tilewright.ir.types import DType
+from tilewright.language.types import str_to_ty
 
 Attrs = dict[tuple[int, ...], list[Any]]
 
@@ -192,7 +193,7 @@ def _by_name(fn: SourceFunction, parts: list[str]) -> dict[str, str]:
 def _whole(name: str, type: str) -> str:
     """The type of an argument that is always 1."""
     found = str_to_ty(type)
-    if isinstance(found, dtype) and found.is_int() and not found.is_bool():
+    if isinstance(found, DType) and found.is_int() and not found.is_bool():
         return type
     raise UsageError(f"{name} is {type}: only whole numbers can be `:1`")
 

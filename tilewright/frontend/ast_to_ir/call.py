@@ -35,11 +35,12 @@ from tilewright.language.aggregate import (
     aggregate_value,
     hidden_arguments,
     is_aggregate_class,
+    is_static_method,
     method,
 )
 from tilewright.language.semantic import arith
 from tilewright.language.semantic.context import StaticAssertionError
-from tilewright.language.types import constexpr_type
+from tilewright.language.types import constexpr_type, dtype
 from tilewright.language.values import (
     NO_SEMANTIC,
     assemble,
@@ -80,7 +81,8 @@ def arguments(frame: Frame, node: ast.Call) -> Any:
 def visit_call(frame: Frame, node: ast.Call) -> Any:
     dropped, frame.dropped = frame.dropped is node, None
     fn = visit(frame, node.func)
-    fn = fn.value if isinstance(fn, constexpr) else fn
+    if isinstance(fn, constexpr):
+        fn = frame.fn.compile_time_function(fn.value) or fn.value
     args, kwargs = arguments(frame, node)
     if dropped:
         _check_result_is_used(frame, node, fn)
@@ -272,7 +274,7 @@ def call_python(
         return _extremum(frame, fn, args)
     plain = [unwrap(a) for a in args]
     named = {k: unwrap(v) for k, v in kwargs.items()}
-    if is_language_object(fn) and isinstance(fn, types.FunctionType):
+    if is_language_object(fn) and (isinstance(fn, types.FunctionType) or fn in _TAKE_PYTHON_VALUES):
         return wrap(fn(*plain, **named))
     if is_language_object(fn) or (isinstance(fn, type) and hasattr(fn, "_fields")):
         return wrap(fn(*args, **kwargs))
@@ -294,10 +296,15 @@ def call_python(
     return result if isinstance(result, base_value) else constexpr(result)
 
 
+_TAKE_PYTHON_VALUES = (constexpr_type, dtype)
+
+
 def _check_callable(fn: Any) -> None:
     if not callable(fn):
         raise coded("not-callable", TypeError(f"{fn!r} is not callable"), value=fn)
     module = getattr(fn, "__module__", None)
+    if is_static_method(fn):
+        return
     if isinstance(fn, types.FunctionType) and module not in TOLERATED_MODULES:
         raise unsupported_function(fn)
 

@@ -28,7 +28,7 @@ from tilewright.frontend.ast_to_ir.visit import (
 )
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
-from tilewright.language.values import base_value, constexpr, is_constant, tensor, tuple, unwrap
+from tilewright.language.values import base_value, constexpr, tensor, tuple, unwrap
 
 
 class Exit(NamedTuple):
@@ -215,13 +215,10 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 
 def assign_constexpr(frame: Frame, name: str, value: Any) -> None:
-    """Bind a name to a compile-time value, once."""
+    """Bind a name to a compile-time value, once; to a run-time value as it is, as in Triton."""
     if name in frame.names:
         error = ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
         raise coded("constexpr-reassigned", error, name=name)
-    if not is_constant(value):
-        message = f"{name} is annotated constexpr but its value is a {value.type} tensor"
-        raise coded("needs-constant", TypeError(message))
     frame.declared.discard(name)
     frame.names[name] = value if isinstance(value, base_value) else constexpr(value)
 

@@ -365,7 +365,8 @@ def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Fo
     def wrap(formula: Formula) -> Any:
         title = name or formula.__name__
 
-        def primitive(*args: Any, _semantic: Any = None) -> tensor:
+        def primitive(*args: Any, _semantic: Any = None, **named: Any) -> tensor:
+            args += _in_order(title, named, len(args))
             if len(args) != count:
                 s = "s" if count > 1 else ""
                 raise TypeError(f"{title} takes {count} argument{s}, not {len(args)}")
@@ -382,6 +383,14 @@ def function(*signatures: str, over: str = "fd", name: str = "") -> Callable[[Fo
         return marked
 
     return wrap
+
+
+def _in_order(title: str, named: dict[str, Any], first: int) -> tuple[Any, ...]:
+    """Arguments by the names `arg0`, `arg1`, …, of which the first are given by position."""
+    names = [f"arg{first + i}" for i in range(len(named))]
+    for name in named.keys() - set(names):
+        raise TypeError(f"{title} has no argument {name!r} beside {first} positional ones")
+    return tuple(named[name] for name in names)
 
 
 def _texts(table: dict[tuple[DType, ...], DType]) -> list[str]:

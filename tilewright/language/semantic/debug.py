@@ -51,10 +51,13 @@ def device_print(s: Semantic, prefix: Any, values: Sequence[Any], hex: Any) -> N
 
 
 def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
-    """Emit an assertion if the option `debug` is set."""
-    if not s.options.debug:
+    """Emit an assertion if the option `debug` is set.
+
+    None is emitted in a function that is passed to an op for its elements, such as a combine
+    function: it is pure, and how often it runs is unspecified.
+    """
+    if not s.options.debug or s.builder.pure:
         return
-    _require_effects(s, "an assertion")
     holds = convert.as_condition(s, convert.to_tensor(s, condition))
     if _plain(mask) is not None:
         checked = convert.as_condition(s, convert.to_tensor(s, mask))
@@ -68,15 +71,16 @@ def device_assert(s: Semantic, condition: Any, message: Any, mask: Any) -> None:
 def checks_overflow(s: Semantic, element: Any) -> bool:
     """Whether arithmetic on this element type is checked for overflow.
 
-    It is for signed integers of fewer than 64 bits: unsigned types are used where wrap-around is
-    intended, and a 64-bit check would need a wider type.
+    It is for integers of fewer than 64 bits, since a 64-bit check would need a wider type. Where
+    wrap-around is intended, `tl.add` and the like take ``sanitize_overflow=False``.
     """
     return (
         s.options.debug
         and s.options.sanitize_overflow
         and not s.builder.pure
         and isinstance(element, DType)
-        and element.is_int_signed()
+        and element.is_int()
+        and not element.is_bool()
         and element.primitive_bitwidth < 64
     )
 

@@ -53,10 +53,10 @@ def philox_impl(s: Semantic, counters: Words, keys: Words, rounds: Any) -> tuple
         a, b = c0, c2
         c0 = arith.bit_xor(s, arith.bit_xor(s, arith.umulhi(s, c.multiply_b, b), c1), k0)
         c2 = arith.bit_xor(s, arith.bit_xor(s, arith.umulhi(s, c.multiply_a, a), c3), k1)
-        c1 = arith.mul(s, c.multiply_b, b)
-        c3 = arith.mul(s, c.multiply_a, a)
-        k0 = arith.add(s, k0, c.increment_a)
-        k1 = arith.add(s, k1, c.increment_b)
+        c1 = arith.mul(s, c.multiply_b, b, sanitize=False)
+        c3 = arith.mul(s, c.multiply_a, a, sanitize=False)
+        k0 = arith.add(s, k0, c.increment_a, sanitize=False)
+        k1 = arith.add(s, k1, c.increment_b, sanitize=False)
     return tuple([c0, c1, c2, c3])
 
 
@@ -101,7 +101,7 @@ def uint_to_uniform_float(s: Semantic, x: Any) -> tensor:
     wide = value.dtype.primitive_bitwidth == 64
     signed = convert.bitcast(s, value, I64 if wide else I32)
     negative = arith.lt(s, signed, 0)
-    folded = arith.where(s, negative, arith.sub(s, arith.neg(s, signed), 1), signed)
+    folded = arith.where(s, negative, arith.sub(s, arith.neg(s, signed), 1, sanitize=False), signed)
     scale = SCALE64 if wide else SCALE32
     return arith.mul(s, cast(s, folded, FP32), scale)
 

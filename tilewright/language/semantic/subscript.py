@@ -30,7 +30,8 @@ def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
 
     ========== ======================================================================
     None       a new axis of length 1
-    :          the whole axis, as for axes without an entry
+    :          the whole axis, as for axes without an entry. If all entries are None or ``:``, each
+               ``:`` beyond the rank is ignored, as in Triton: ``scalar[:, None]`` has shape [1]
     int, i     one element of the axis, which is removed: a compile-time int, also negative, or a
                run-time integer scalar, which must be in bounds
     a:b:c      a slice as in Python, with compile-time bounds and step
@@ -50,6 +51,7 @@ def subscript(s: Semantic, x: tensor, index: Any) -> tensor:
             message = f"unsupported tensor index: {shown}{_advice(s, entry)}"
             raise coded("tensor-index", ValueError(message))
     rank = len(shape_of(x.type))
+    entries = _without_surplus(entries, rank)
     count = sum(entry is not None and entry is not Ellipsis for entry in entries)
     if count > rank:
         raise coded("tensor-index", ValueError(f"too many indices for tensor of rank {rank}"))
@@ -87,6 +89,17 @@ def _advice(s: Semantic, entry: Any) -> str:
     if isinstance(entry, tensor):
         return "; a run-time index must be a scalar integer. Use tl.gather to index with a tile"
     return "; an entry is None, a slice, an integer or ..."
+
+
+def _without_surplus(entries: list[Any], rank: int) -> list[Any]:
+    """The entries without each ``:`` beyond the rank, if they are None and ``:`` alone."""
+    if not all(e is None or (isinstance(e, slice) and e.bare) for e in entries):
+        return entries
+    kept: list[Any] = []
+    for entry in entries:
+        if entry is None or sum(e is not None for e in kept) < rank:
+            kept.append(entry)
+    return kept
 
 
 def _without_ellipsis(entries: list[Any], missing: int) -> list[Any]:

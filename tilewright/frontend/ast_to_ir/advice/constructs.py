@@ -86,7 +86,6 @@ def text_first(mistake: Mistake) -> str | None:
 _INSTEAD: dict[Code, str] = {
     "comprehension-source": "operators and functions take a whole tile",
     "invert": "`~` takes integers; a condition is negated by `not` or `~` of a comparison",
-    "kernel-result": "a kernel gives its results by `tl.store(pointer, value)`",
     "mask-type": "a mask is a comparison: `mask=offsets < n`, or `mask=m != 0` of integers",
     "membership": "compare with each: `(x == a) | (x == b)`",
     "matmul-operator": "the product of two matrices is `tl.dot(a, b)`",

@@ -1,0 +1,220 @@
+"""Rules of the front end that programs written for Triton rely on."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.frontend.kernels import build, fails, kernel_from, result_type
+from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend.options import FrontendOptions
+from tilewright.ir.interpret import interpret
+from tilewright.ops.debug import Assert
+
+Array = np.ndarray[Any, Any]
+
+
+def result_of(text: str, *args: Any, count: int = 1, options: Any = None, **names: Any) -> Any:
+    """What a kernel of the text stores, by the interpreter."""
+    out = np.zeros(count, np.int32)
+    kernel = kernel_from(text, **names)
+    types = dict(zip(kernel.arg_names, ["*i32", *["i32"] * len(args)], strict=False))
+    module = build(kernel, types, options=options)
+    interpret(module, (1, 1, 1), [out, *args])
+    return out.tolist()
+
+
+# -- functions under tl.constexpr --------------------------------------------------------------
+
+
+@tl.constexpr
+def doubled(x: Any) -> Any:
+    return 2 * x
+
+
+def tripled(x: Any) -> Any:
+    return 3 * x
+
+
+def test_function_under_constexpr_is_called_on_compile_time_values() -> None:
+    text = "def kernel(out):\n    n: tl.constexpr = f(21)\n    tl.store(out, n)\n"
+    assert result_of(text, f=doubled) == [42]
+    assert result_of(text, f=tl.constexpr(tripled)) == [63]
+
+
+def test_function_under_constexpr_takes_no_run_time_value() -> None:
+    text = "def kernel(n):\n    tl.zeros((f(n),), tl.int32)\n"
+    with pytest.raises(CompilationError):
+        build(kernel_from(text, f=doubled), {"n": "i32"})
+
+
+def test_source_of_a_function_under_constexpr_is_part_of_the_key() -> None:
+    text = "def kernel(out):\n    tl.store(out, f(1))\n"
+    keys = [kernel_from(text, f=f).cache_key for f in (doubled, doubled, tl.constexpr(tripled))]
+    assert keys[0] == keys[1]
+    assert keys[0] != keys[2]
+    assert " at 0x" not in repr(kernel_from(text, f=doubled).used_global_vals)
+
+
+# -- indexing, annotations, results ---------------------------------------------------------------
+
+INDICES = [
+    ("s[:, None]", (1,)),
+    ("s[None, :]", (1,)),
+    ("s[:]", ()),
+    ("s[:, :, None]", (1,)),
+    ("s[None, None, :]", (1, 1)),
+    ("v[:, :]", (4,)),
+    ("v[:, :, None]", (4, 1)),
+    ("v[None, :, :]", (1, 4)),
+    ("v[:, None, :]", (4, 1)),
+    ("p[None, None, :]", (1, 1)),
+]
+
+
+@pytest.mark.parametrize(("index", "shape"), INDICES)
+def test_bare_slices_beyond_the_rank_are_ignored(index: str, shape: tuple[int, ...]) -> None:
+    text = f"""
+    def kernel(p, s):
+        v = tl.arange(0, 4)
+        x = {index}
+        tl.static_assert(len(x.shape) == {len(shape)})
+        tl.static_assert(x.shape == {shape})
+    """
+    build(kernel_from(text), {"p": "*i32", "s": "i32"})
+
+
+def test_scalar_with_a_new_axis_has_its_value() -> None:
+    text = "def kernel(out, n):\n    tl.store((out + tl.arange(0, 1))[:, None], n[:, None])\n"
+    assert result_of(text, np.int32(7)) == [7]
+
+
+def test_run_time_value_annotated_constexpr_is_an_ordinary_value() -> None:
+    text = """
+    def kernel(out, n):
+        X: tl.constexpr = n + 1
+        Y: tl.constexpr = 3
+        tl.static_assert(Y == 3)
+        tl.store(out, X * Y)
+    """
+    assert result_of(text, np.int32(4)) == [15]
+    error = fails("def kernel(n):\n    X: tl.constexpr = n\n    X: tl.constexpr = n\n", 5)
+    assert "cannot be reassigned" in str(error)
+
+
+def test_result_of_a_kernel_is_dropped() -> None:
+    text = "def kernel(out, n):\n    tl.store(out, n)\n    return n + 1\n"
+    assert result_of(text, np.int32(4)) == [4]
+    text = "def kernel(out, n):\n    if n > 3:\n        return n\n    tl.store(out, n)\n"
+    assert result_of(text, np.int32(4)) == [0]
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def test_types_of_compile_time_values_are_compared_in_kernels() -> None:
+    text = """
+    def kernel(out):
+        n: tl.constexpr = 10
+        tl.static_assert(n.type == tl.constexpr_type(10))
+        tl.static_assert(n.type != tl.constexpr_type(11))
+    """
+    build(kernel_from(text), {"out": "*i32"})
+
+
+def test_dtype_is_the_class_of_all_types_in_memory_and_takes_a_name() -> None:
+    for value in (tl.int8, tl.pointer_type(tl.int8), tl.block_type(tl.int8, [4])):
+        assert isinstance(value, tl.dtype)
+    assert not isinstance(tl.constexpr_type(1), tl.dtype)
+    assert tl.dtype("uint8") is tl.uint8
+    assert tl.dtype("fp16") is tl.float16
+    assert tl.dtype.SINT_TYPES == ["int8", "int16", "int32", "int64"]
+    with pytest.raises(ValueError, match="'half' is no element type; there are int1, int8"):
+        tl.dtype("half")
+    assert tl.float32.codegen_name() == "float32"
+    assert tl.float32.with_element_ty(tl.int8) is tl.int8
+    assert tl.block_type(tl.float32, [4]).with_element_ty(tl.int8) == tl.block_type(tl.int8, [4])
+    assert result_type("a.to(tl.dtype('int8'))", np.ones(1, np.int32)).element is tl.int8
+
+
+KEYWORDS = [
+    "tl.ravel(x=v)",
+    "tl.unsqueeze(x=v, dim=0)",
+    "tl.squeeze(x=v[None], dim=0)",
+    "tl.to_tensor(x=3)",
+    "tl.extra.libdevice.abs(arg0=v)",
+    "tl.extra.libdevice.mulhi(v, arg1=v)",
+    "tl.extra.libdevice.mulhi(arg1=v, arg0=v)",
+]
+
+
+@pytest.mark.parametrize("call", KEYWORDS)
+def test_parameters_have_the_names_of_triton(call: str) -> None:
+    build(kernel_from(f"def kernel():\n    v = tl.arange(0, 4)\n    {call}\n"))
+
+
+@pytest.mark.parametrize("call", ["mulhi(v, arg0=v)", "abs(arg1=v)", "abs(x=v)", "abs(v, arg1=v)"])
+def test_wrong_keywords_of_libdevice_are_rejected(call: str) -> None:
+    fails(f"def kernel():\n    v = tl.arange(0, 4)\n    tl.extra.libdevice.{call}\n")
+
+
+def test_must_use_result_takes_the_function_and_a_text() -> None:
+    def f() -> None: ...
+
+    for made in (tw.must_use_result(f, "why"), tw.must_use_result("why")(f)):
+        assert made is f
+        assert f._must_use_result == "why"  # pyright: ignore[reportFunctionMemberAccess]
+    assert tw.must_use_result(f)._must_use_result is True
+
+
+@tl.core._aggregate
+class Size:
+    value: tl.constexpr
+
+    @staticmethod
+    def padded(n: Any, to: Any = 16) -> Any:
+        return -(-n // to) * to
+
+
+def test_plain_static_method_of_an_aggregate_computes_at_compile_time() -> None:
+    text = "def kernel(out):\n    n: tl.constexpr = Size.padded(17)\n    tl.store(out, n)\n"
+    assert result_of(text, Size=Size) == [32]
+    error = fails("def kernel(n):\n    Size.padded(n)\n", 7, Size=Size)
+    assert "takes compile-time values" in str(error)
+
+
+# -- debugging -------------------------------------------------------------------------------------
+
+
+def test_assertions_in_combine_functions_are_left_out() -> None:
+    text = """
+    @jit
+    def combine(a, b):
+        tl.device_assert(a > 100, "not checked")
+        return a + b
+
+    def kernel(out):
+        tl.store(out, tl.reduce(tl.arange(0, 4), 0, combine))
+    """
+    assert result_of(text, options=FrontendOptions(debug=True)) == [6]
+
+
+@pytest.mark.parametrize("element", ["uint8", "uint32", "int16"])
+def test_overflow_of_signed_and_of_unsigned_integers_is_checked(element: str) -> None:
+    def asserts(expression: str) -> int:
+        text = f"def kernel(n):\n    x = n.to(tl.{element})\n    y = {expression}\n"
+        module = build(kernel_from(text), {"n": "i32"}, options=FrontendOptions(debug=True))
+        return sum(isinstance(op, Assert) for op in module.walk())
+
+    assert asserts("x + x") == asserts("x - x") == asserts("x * x") == 1
+    assert asserts("tl.add(x, x, sanitize_overflow=False)") == 0
+    assert asserts("tl.rand(0, x)") == 0, "its arithmetic wraps on purpose"
+
+
+def test_difference_of_unsigned_below_zero_is_an_overflow() -> None:
+    text = "def kernel(out, n):\n    x = n.to(tl.uint32)\n    tl.store(out, (x - 5).to(tl.int32))\n"
+    assert result_of(text, np.int32(7), options=FrontendOptions(debug=True)) == [2]
+    with pytest.raises(Exception, match="uint32 overflow detected for operation sub"):
+        result_of(text, np.int32(3), options=FrontendOptions(debug=True))
