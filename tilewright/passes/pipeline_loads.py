@@ -38,18 +38,22 @@ MIN_COPY_BYTES = 4  # the minimum size of one asynchronous copy
 def pipeline_loads(fn: Function, ctx: PassContext) -> bool:
     """Replace loads to shared memory in loops by asynchronous copies for later iterations; see the
     module docstring."""
-    stages: int = ctx.options.get("num_stages", 1)
     infos = axis_info(fn)
     changed = False
     for op in list(fn.walk()):
-        if isinstance(op, For) and (op.num_stages or stages) > 1:
-            found = _find(fn, op, infos, ctx)
+        if isinstance(op, For) and stages_of(op, ctx) > 1:
+            found = find_pipeline(fn, op, infos, ctx)
             if found is not None:
-                _report(found[1], op.num_stages or stages, infos, ctx)
-                _Pipeline(op, *found, op.num_stages or stages).rewrite()
+                _report(found[1], stages_of(op, ctx), infos, ctx)
+                _Pipeline(op, *found, stages_of(op, ctx)).rewrite()
                 ctx.count("pipelined")
                 changed = True
     return changed
+
+
+def stages_of(loop: For, ctx: PassContext) -> int:
+    """The number of iterations in flight at once: of the loop, or of the kernel."""
+    return loop.num_stages or ctx.options.get("num_stages", 1)
 
 
 def _report(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -> None:
@@ -69,7 +73,7 @@ def _report(shares: list[Share], slots: int, infos: AxisMap, ctx: PassContext) -
 # -- analysis -------------------------------------------------------------------------------------
 
 
-def _find(
+def find_pipeline(
     fn: Function, loop: For, infos: AxisMap, ctx: PassContext
 ) -> tuple[Slice, list[Share]] | None:
     """The shares whose loads can become copies, and the backward slice of their addresses."""

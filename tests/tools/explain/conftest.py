@@ -36,7 +36,8 @@ Explain = Callable[..., Report]
 
 def arguments(kernel: str, target: str = "cpu", *more: str) -> argparse.Namespace:
     """The parsed command line for a kernel of `kernels.py`."""
-    sizes = [word for size in SIZES.get(kernel, ("BLOCK=512",)) for word in ("-c", size)]
+    default = () if "-c" in more else SIZES.get(kernel, ("BLOCK=512",))
+    sizes = [word for size in default for word in ("-c", size)]
     words = ["explain", f"{KERNELS}::{kernel}", "-s", TYPES[kernel], "-t", target, *sizes, *more]
     return parser().parse_args(words)
 

@@ -122,7 +122,7 @@ def test_loads_that_are_copied_ahead(explain: Explain) -> None:
 
 
 def test_too_much_shared_memory(explain: Explain) -> None:
-    report = explain("product", HOPPER, "-o", "num_stages=40")
+    report = explain("product", HOPPER, "-c", "M=64", "-c", "N=256", "-c", "K=512")
     (shared,) = [r for r in report.resources if r.name == "shared memory"]
     assert shared.limit is not None
     assert shared.used > shared.limit

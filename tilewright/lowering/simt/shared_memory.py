@@ -237,13 +237,13 @@ class _Placed:
         return sorted({span for other, span in found if need.overlaps(other)})
 
 
-def _allocate(fn: Function) -> dict[Op, Span]:
+def _allocate(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None = None) -> dict[Op, Span]:
     """Assign bytes to all buffers and scratch: first fit, in order of decreasing size.
 
     Small scratch is live throughout the function, so that writing it needs no barrier, as long as
     it takes `LASTING` bytes at most; the rest is reused according to its live range.
     """
-    needs = sorted(_needs(fn), key=lambda n: (n.lasts, -n.align, -n.bytes))
+    needs = sorted(_needs(fn, pipelined or {}), key=lambda n: (n.lasts, -n.align, -n.bytes))
     spans: dict[Op, Span] = {}
     placed = _Placed()
     for need in needs:
@@ -256,6 +256,21 @@ def _allocate(fn: Function) -> dict[Op, Span]:
             spans[need.op] = _lowest(need, everything)
             insort(everything, spans[need.op])
     return spans
+
+
+def allocated_bytes(fn: Function, pipelined: Mapping[Op, tuple[Op, int]] | None = None) -> int:
+    """The size of the function's shared memory.
+
+    Args:
+        pipelined: the buffers that are to have several slots, each with the loop throughout which
+            they are live, and the number of slots.
+    """
+    return max((span.end for span in _allocate(fn, pipelined).values()), default=0)
+
+
+def unshared_bytes(fn: Function) -> int:
+    """An upper bound on the size of the function's shared memory: no two ops share bytes."""
+    return sum(-(-need.bytes // need.align) * need.align for need in _needs(fn, {}))
 
 
 def _lowest(need: _Need, taken: Iterable[Span]) -> Span:
@@ -279,7 +294,7 @@ def _sides(op: Op) -> dict[Op, Region]:
     return found
 
 
-def _needs(fn: Function) -> list[_Need]:
+def _needs(fn: Function, pipelined: Mapping[Op, tuple[Op, int]]) -> list[_Need]:
     moments: dict[Op, tuple[int, int]] = {}  # first and last position of an op and its regions
     count = _number(fn.body, moments, 0)
     found: list[_Need] = []
@@ -287,10 +302,13 @@ def _needs(fn: Function) -> list[_Need]:
     for op in moments:
         if isinstance(op, Share | Allocate):
             assert isinstance(op.results[0].type, Shared)
-            last = _last_use(op.results[0], op, moments)
-            found.append(
-                _Need(op, op.results[0].type.nbytes, ALIGN, moments[op][0], last, sides=_sides(op))
-            )
+            size = op.results[0].type.nbytes
+            first, last = moments[op][0], _last_use(op.results[0], op, moments)
+            if op in pipelined:
+                loop, slots = pipelined[op]
+                size *= slots
+                first, last = moments[loop]
+            found.append(_Need(op, size, ALIGN, first, last, sides=_sides(op)))
             continue
         need = SCRATCH.get(type(op))
         size = need(op) if need is not None else 0

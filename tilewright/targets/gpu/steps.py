@@ -15,6 +15,7 @@ from tilewright.passes.prefetch_loads import prefetch_loads
 from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
+from tilewright.targets.gpu.limit_stages import limit_stages
 from tilewright.targets.gpu.thread_products import thread_products
 
 _ = _codegen  # registers the emitters, which `check_kernel` looks up
@@ -45,6 +46,7 @@ def steps(
         Step(assign_layouts),
         Step(remove_dead_code),
         Step(merge_equal_values),
+        Step(limit_stages, when="async_copy"),
         Step(pipeline_loads, when="async_copy"),
         *overlap,
         Step(prefetch_loads),

@@ -1,0 +1,124 @@
+"""Loops are pipelined with as many slots as fit into the GPU's shared memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.compiler.build import context_for
+from tilewright.compiler.pipeline import pipeline
+from tilewright.compiler.source import ASTSource
+from tilewright.ir.core import Module
+from tilewright.ir.passes import PassContext, run
+from tilewright.lowering.simt.shared_memory import allocated_bytes
+from tilewright.ops.control import For
+from tilewright.targets.nvidia.target import NvidiaTarget
+
+KIB = 1024
+
+
+@tw.jit
+def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + (start + k)[None, :])
+        y = tl.load(b + (start + k)[:, None] * N + n[None, :])
+        sums = tl.dot(x, y, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
+@tw.jit
+def two_products(a, b, c, K, M: tl.constexpr, N: tl.constexpr, BK: tl.constexpr):
+    m, n, k, few = tl.arange(0, M), tl.arange(0, N), tl.arange(0, BK), tl.arange(0, 16)
+    sums = tl.zeros((M, N), tl.float32)
+    for start in tl.range(0, K, BK):
+        x = tl.load(a + m[:, None] * K + (start + k)[None, :])
+        y = tl.load(b + (start + k)[:, None] * N + n[None, :])
+        sums = tl.dot(x, y, sums)
+    for start in tl.range(0, K, 16, num_stages=3):
+        x = tl.load(a + m[:, None] * K + (start + few)[None, :])
+        y = tl.load(b + (start + few)[:, None] * N + n[None, :])
+        sums = tl.dot(x, y, sums)
+    tl.store(c + m[:, None] * N + n[None, :], sums)
+
+
+def laid_out(
+    kernel: Any, arch: int, num_stages: int, M: int, N: int, BK: int
+) -> tuple[Module, PassContext]:
+    """The kernel after all passes of an architecture, and what they report."""
+    types = {"a": "*fp16", "b": "*fp16", "c": "*fp32", "K": "i32"}
+    sizes = {"M": M, "N": N, "BK": BK}
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(4)}
+    source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
+    target = NvidiaTarget(arch)
+    options = target.parse_options({"num_stages": num_stages, "num_warps": 8})
+    module, ctx = source.make_ir(target.frontend_options(options)), context_for(target, options)
+    run(module, pipeline(target), ctx)
+    return module, ctx
+
+
+def slots_of(module: Module) -> list[int]:
+    """The first extent of the buffers with three axes, in order."""
+    shapes = [getattr(op.results[0].type, "shape", ()) for op in module.entry.walk() if op.results
+              and op.name == "gpu.allocate"]  # fmt: skip
+    return [shape[0] for shape in shapes if len(shape) == 3]
+
+
+def remarks(ctx: PassContext) -> list[str]:
+    return [remark.text for remark in ctx.remarks if remark.by == "limit_stages"]
+
+
+@pytest.mark.parametrize(
+    ("arch", "stages", "M", "N", "BK", "slots"),
+    [
+        (86, 4, 128, 128, 64, 3),
+        (89, 4, 128, 256, 64, 2),
+        (120, 4, 256, 128, 64, 2),
+        (80, 4, 128, 128, 64, 4),
+        (90, 4, 128, 256, 64, 4),
+        (90, 6, 128, 256, 64, 4),
+        (90, 3, 64, 64, 32, 3),
+    ],
+)
+def test_slots_fit_and_no_fewer_than_fit(
+    arch: int, stages: int, M: int, N: int, BK: int, slots: int
+) -> None:
+    module, ctx = laid_out(product, arch, stages, M, N, BK)
+    limit = ctx.gpu.shared_bytes
+    assert slots_of(module) == [slots] * 2
+    assert allocated_bytes(module.entry) <= limit
+    if slots == stages:
+        assert remarks(ctx) == []
+        return
+    assert (slots + 1) * (M + N) * BK * 2 > limit
+    (remark,) = (r for r in ctx.remarks if r.by == "limit_stages")
+    taken = slots * (M + N) * BK * 2 // KIB
+    assert remark.missed
+    assert remark.text == (
+        f"num_stages is {slots} instead of {stages}: with it, the kernel takes {taken} of the "
+        f"{limit // KIB} KiB of shared memory"
+    )
+    loop = next(op for op in module.entry.walk() if isinstance(op, For))
+    assert remark.loc is not None
+    assert remark.loc == loop.loc
+    line = Path(__file__).read_text().splitlines()[remark.loc.line - 1]
+    assert "for start in range(0, K, BK):" in line
+
+
+def test_one_stage_is_the_least() -> None:
+    module, ctx = laid_out(product, 86, 4, 256, 256, 128)
+    assert slots_of(module) == []
+    assert "128 of the 99 KiB" in remarks(ctx)[0]
+
+
+def test_loop_that_fits_keeps_its_stages() -> None:
+    """The buffers of both loops are never live at once."""
+    module, ctx = laid_out(two_products, 86, 4, 128, 128, 64)
+    assert slots_of(module) == [3, 3, 3, 3]
+    (text,) = remarks(ctx)
+    assert text.startswith("num_stages is 3 instead of 4")
