@@ -1,1 +1,4 @@
-"""Where kernels run. Each module is loaded by the first kernel that needs its device."""
+"""Access to the devices that run kernels: loading of machine code, memory, streams, launches.
+
+A module here is imported lazily, by the first kernel that is launched on its device.
+"""

@@ -1,4 +1,9 @@
-"""Object code in this process."""
+"""Loads relocatable object files into this process, and unloads them.
+
+Input: the bytes of an object file, the names of the functions to call, and addresses for symbols
+that the process does not export. Output: a `LoadedCode` with the functions' addresses. ELF files
+are linked by `elf.py` (0.1 ms, without LLVM); anything it does not support, by LLVM's JITLink.
+"""
 
 from __future__ import annotations
 
@@ -17,35 +22,34 @@ else:
     llvm = lazy_import("tilewright.runtime.devices.llvm")
 
 
-_unloading: list[Callable[[int], Any]] = []
+_unload_callbacks: list[Callable[[int], Any]] = []
 
 
-def when_unloaded(forget: Callable[[int], Any]) -> None:
-    """Have a function called with the address of each function whose code is unloaded, after which
-    another one may have the address. It may be called in any thread, at any time."""
-    _unloading.append(forget)
+def when_unloaded(callback: Callable[[int], Any]) -> None:
+    """Register a callback that receives the address of each function whose code is unloaded.
+
+    The address may be reused for another function afterwards, so whatever is cached by address
+    must be dropped. The callback runs in whichever thread drops the last reference to the code.
+    """
+    _unload_callbacks.append(callback)
 
 
-def _forget(addresses: Sequence[int]) -> None:
+def _notify_unloaded(addresses: Sequence[int]) -> None:
     for address in addresses:
-        for forget in _unloading:
-            forget(address)
+        for callback in _unload_callbacks:
+            callback(address)
 
 
 class LoadedCode:
-    """Object code in this process. The addresses are valid as long as this object lives, or until
-    the process ends.
-
-    ELF files of x86-64 and AArch64 are linked here (`elf.py`); others, and those that hold what is
-    not known there, by LLVM.
+    """An object file loaded into this process; the code is unloaded with this object.
 
     Args:
         code: the bytes of an object file for this machine (ELF, Mach-O or COFF).
-        names: the functions whose addresses are wanted.
+        names: the functions whose addresses can be looked up.
         imports: addresses for symbols that the code refers to and the process does not export.
 
     Raises:
-        RuntimeError: the bytes are no object file, or a symbol is missing.
+        RuntimeError: the bytes are not an object file, or a symbol is undefined.
 
     Example:
         code = LoadedCode(object_bytes, ["add_kernel"])
@@ -56,18 +60,20 @@ class LoadedCode:
         self, code: bytes, names: Sequence[str], imports: Mapping[str, int] | None = None
     ) -> None:
         self._holder, self._addresses = _load(code, names, imports or {})
-        # Before what holds the code is let go, as nobody else can have the addresses until then.
-        weakref.finalize(self, _forget, tuple(self._addresses.values())).atexit = False
+        # The finalizer runs before `_holder` is released: the memory, and with it the addresses,
+        # cannot be reused before the callbacks have run.
+        addresses = tuple(self._addresses.values())
+        weakref.finalize(self, _notify_unloaded, addresses).atexit = False
 
     def __getitem__(self, name: str) -> int:
-        """The address of the function `name`; KeyError when it was not asked for."""
+        """The address of a function; KeyError if it is not among the `names` of the constructor."""
         return self._addresses[name]
 
 
 def _load(
     code: bytes, names: Sequence[str], imports: Mapping[str, int]
 ) -> tuple[object, dict[str, int]]:
-    """What keeps the code, and the addresses of functions in it."""
+    """The object that owns the code's memory, and the functions' addresses by name."""
     if can_hold_code() and is_elf(code):
 
         def find(name: str) -> int | None:
@@ -78,7 +84,7 @@ def _load(
             image = link(code, names, find, platform.machine().lower())
             held = MachineCode(image.size, image.placed)
         except (Unsupported, OSError):
-            pass  # where files of code cannot be mapped, LLVM's way may be open
+            pass  # fall back to LLVM, which may also allocate executable memory where mmap fails
         else:
             return held, {name: held.address + at for name, at in image.entries.items()}
     return llvm.link(code, names, imports)

@@ -1,8 +1,11 @@
-"""Grids whose programs wait for each other: each program has a thread of its own.
+"""Cooperative launches on the CPU (`launch_cooperative_grid`): one thread for each program.
 
-The pool of `cpu.py` runs programs one after the other on each of its threads, so a program that
-waits for one behind it on its own thread would wait for ever. Here all programs run at the same
-time, however many cores there are; the system divides the cores among them.
+The pool of `cpu.py` runs several programs one after the other on each thread; a grid-wide barrier
+would deadlock there, because a program could wait for one that is queued behind it on its own
+thread. Here all programs run concurrently, regardless of the number of cores.
+
+Cost: one thread creation per program and launch (about 10 µs each), and context switches if there
+are more programs than cores.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ from tilewright.base.diagnostics import DeviceError
 from tilewright.runtime.devices.scratch import SCRATCH
 
 MOST_PROGRAMS = 1024
-"""The largest cooperative grid: beyond it a barrier takes seconds on any processor of today."""
+"""The largest cooperative grid: with more threads a single barrier takes seconds."""
 
-_SLICE_SECONDS = 0.05  # how long the caller waits before it lets Python handle signals
+_SLICE_SECONDS = 0.05  # timeout of a wait, after which Python handles pending signals
 
 _KERNEL: Any = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
@@ -31,26 +34,28 @@ def launch(
     """Run all programs of a grid at the same time and return when all have ended.
 
     Args:
-        name: the kernel's, for errors.
+        name: the kernel's name, for error messages.
         function, args, grid, scratch_bytes: as for `cpu.launch`.
 
     Raises:
-        DeviceError: more programs than `MOST_PROGRAMS`, or than the system starts threads.
-        KeyboardInterrupt, or what a signal handler raises: all programs have ended then.
+        DeviceError: there are more programs than `MOST_PROGRAMS`, or the system cannot start that
+            many threads.
+        KeyboardInterrupt, or an exception of a signal handler: after all programs have ended.
     """
     total = grid[0] * grid[1] * grid[2]
     if total > MOST_PROGRAMS:
         raise _too_many(name, total, f"at most {MOST_PROGRAMS} run at the same time on the CPU")
     kernel, extents = _KERNEL(function), (ctypes.c_int32 * 3)(*grid)
-    gate, refused = threading.Event(), threading.Event()
+    gate, abandoned = threading.Event(), threading.Event()
 
     def run(number: int) -> None:
         address, _memory = SCRATCH.reserve(scratch_bytes) if scratch_bytes else (0, None)
         gate.wait()
-        if not refused.is_set():
+        if not abandoned.is_set():
             kernel(args, address, number, number + 1, extents)
 
-    # No program begins before all threads are there: it might wait for one that never comes.
+    # No program begins before all threads have started: if a later thread cannot be started, a
+    # barrier in an earlier program would never complete.
     threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(total)]
     started: list[threading.Thread] = []
     try:
@@ -58,7 +63,7 @@ def launch(
             thread.start()
             started.append(thread)
     except BaseException as error:
-        refused.set()
+        abandoned.set()
         if isinstance(error, RuntimeError):
             why = f"the system starts no more than {len(started)}"
             raise _too_many(name, total, why) from None
@@ -76,7 +81,7 @@ def _too_many(name: str, total: int, why: str) -> DeviceError:
 
 
 def _wait(name: str, threads: list[threading.Thread]) -> None:
-    """Wait whatever happens, for the programs use the caller's memory."""
+    """Join all threads, even after Ctrl-C: the programs use memory of the caller."""
     interrupts: list[BaseException] = []
     for thread in threads:
         while thread.is_alive():
@@ -91,7 +96,7 @@ def _wait(name: str, threads: list[threading.Thread]) -> None:
 
 
 def report(name: str) -> None:
-    """Say on stderr what keeps a launch from being interrupted."""
+    """Print to stderr why a launch cannot be interrupted yet."""
     sys.stderr.write(
         f"tilewright: programs of {name} still run; the launch ends when they do. If they wait for "
         "each other for ever, end the process by SIGQUIT (Ctrl-\\)\n"

@@ -1,39 +1,40 @@
-"""The CPU as a device: loads object code into this process and runs grids over its cores.
+"""The CPU as a device: runs the grid of a kernel on a pool of threads.
 
-A compiled kernel is one C function that runs a range of programs of the flattened grid (x moves
-fastest):
+A compiled kernel is one C function that runs the programs `first` to `last - 1` of the flattened
+grid (x varies fastest):
 
     void kernel(void **args, void *scratch, int64_t first, int64_t last, const int32_t grid[3])
 
 `args` is an array of 8-byte slots, one per runtime argument, each holding its value from the
-slot's first byte on; `scratch` is a 64-byte aligned workspace that belongs to the thread.
+slot's first byte on; `scratch` is a 64-byte aligned workspace, private to the thread.
 
-How a launch runs
------------------
-The pool is native code (cpu_pool.ll), so that no thread needs the interpreter to take work.
-The calling thread takes part. What a launch takes is known from the launch before: one of less than
-4 µs runs on the calling thread alone; one of less than 20 µs does, too, unless workers are awake or
-several such have followed each other closely, which is worth waking them. Any other is published in
-the pool's one job slot, whose fields are:
+Scheduling
+----------
+The pool is native code (cpu_pool.ll): workers never take the GIL. The calling thread works, too.
+The duration of a launch is estimated from earlier launches of the same function. One below 4 µs
+runs on the calling thread alone; so does one below 20 µs, unless workers are still spinning or
+several such launches have followed each other closely, in which case waking workers pays. Any other
+launch is published in the pool's single job slot, whose fields are:
 
-- `state`: how many workers are in the job, how many may be, whether it is open, and its epoch, in
-  one word, so that a worker joins by one compare-and-swap and never a job that has ended;
-- ranges of programs, one for each thread, with the first that nobody has taken. A thread takes
-  chunks from its own, then from what is left of the others': as large as about 25 to 100 µs of
-  work, and smaller towards the end, so that all threads finish together. On each launch a thread
-  has the same programs so, as far as that goes, and their memory in its core's caches. Of a launch
-  of less than 50 µs it takes its whole range at once, as each chunk costs something;
-- `owner`: the launch that holds the slot. A second launch at the same time finds it taken and runs
-  on its own thread, so launches never wait for each other.
+- `state`: the number of workers in the job, their limit, whether the job is open, and its epoch,
+  packed into one word, so that a worker joins by one compare-and-swap and cannot join a job that
+  has ended;
+- ranges of programs, one for each thread, each with the index of its next program. A thread takes
+  chunks from its own range, then steals from the others. Chunks are 25 to 100 µs of work, and
+  smaller towards the end for load balance. As a thread starts with the same range on each launch,
+  its core's caches may still hold the data. A launch of less than 50 µs is not divided into chunks,
+  to save the atomic operations;
+- `owner`: the launch that holds the slot. A concurrent launch finds it taken and runs on its own
+  thread alone, so launches never block each other.
 
-A thread takes the programs of a range in order, and goes to the next range only when all of its own
-are taken. So all programs below the one that the calling thread runs have been taken, and whoever
-waits only for programs of lower numbers, or for those that have begun, waits for one that runs:
-look-back and locks need no more. Who waits for all others needs `cooperative.py`.
+Forward progress: a thread takes the programs of a range in ascending order, and steals only after
+its own range is exhausted. Hence all programs below one that the calling thread runs have been
+taken. A program may therefore wait for programs with lower numbers (decoupled look-back) or for
+programs that have begun (locks). A barrier over the whole grid needs `cooperative.py`.
 
-A worker without work spins for some 40 µs and then sleeps on a condition variable. The
-caller comes back to Python every 50 ms, so that Python's signal handlers run; an exception from
-one (Ctrl-C) drops the programs that have not started and waits for those that have.
+An idle worker spins for about 40 µs and then sleeps on a condition variable. The caller returns to
+Python every 50 ms, so that Python's signal handlers run; if one raises (Ctrl-C), programs that have
+not started are dropped, and the launch waits for the others.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from tilewright.base.amx import amx_permitted
 from tilewright.base.host import host
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
-from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # for who loads code to run it
+from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # re-exported
 from tilewright.runtime.devices.code import when_unloaded
 from tilewright.runtime.devices.cooperative import report
 from tilewright.runtime.devices.cpu_pool import PoolCode, has_threads
@@ -65,13 +66,13 @@ else:
 
 
 SLICE_NS = 50_000_000
-"""How long a launch stays in native code before it lets Python handle signals, in nanoseconds."""
+"""How long a launch stays in native code before Python handles pending signals, in nanoseconds."""
 
 _MAX_WORKERS = (1 << 15) - 1  # the width of the field in the pool's state word
 
 
 class Pool(Protocol):
-    """What runs grids: the native pool, or Python threads where there are no pthreads."""
+    """Runs grids: the native pool, or Python threads on platforms without pthreads."""
 
     def launch(
         self,
@@ -84,10 +85,11 @@ class Pool(Protocol):
 
 
 class Job(NamedTuple):
-    """A launch on the native pool, as the arguments of its function `pool_launch`.
+    """The arguments of the native function `pool_launch`.
 
-    `begin` is the first program to run; negative when the pool has the rest of them. `ticket` tells
-    the launch from others: no two have the same at a time.
+    `begin` is the first program that remains to be run; negative once the remaining programs have
+    been published in the job slot. `ticket` identifies the launch: it is unique among concurrent
+    launches.
     """
 
     function: int
@@ -103,9 +105,9 @@ class Job(NamedTuple):
 
 
 class NativePool:
-    """Worker threads in native code; see the module's text.
+    """Worker threads in native code; see the module's docstring.
 
-    A pool lives until the process ends: its workers sleep in memory that is never freed.
+    A pool is never destroyed: its workers sleep on a condition variable in its memory.
     """
 
     def __init__(self, code: PoolCode) -> None:
@@ -114,23 +116,23 @@ class NativePool:
         if not self._state:
             raise MemoryError("no memory for the thread pool")
         self._tickets = itertools.count(1)
-        self._workers = ctypes.c_int64(0)  # where native code reads it, too
+        self._workers = ctypes.c_int64(0)  # also read by native launchers, at `workers_address`
         self._growing = threading.Lock()
-        self._counting = Lock()  # next() of a count is not atomic in every Python
+        self._counting = Lock()  # next() of itertools.count is not atomic without the GIL
 
     @property
     def workers(self) -> int:
-        """How many worker threads run, the callers not counted."""
+        """The number of worker threads, without the calling threads."""
         return self._workers.value
 
     @property
     def state(self) -> int:
-        """Address of the pool, for native code that launches on it; see `resume`."""
+        """Address of the pool's memory, for native launchers; see `resume`."""
         return self._state
 
     @property
     def workers_address(self) -> int:
-        """Address of the number of worker threads, a word."""
+        """Address of the number of worker threads, an int64."""
         return ctypes.addressof(self._workers)
 
     def address_of(self, function: str) -> int:
@@ -157,21 +159,22 @@ class NativePool:
         del memory
 
     def forget(self, function: int) -> None:
-        """Another function may have this address from now on: how long it takes is not known."""
+        """Drop the duration recorded for a function whose code is being unloaded."""
         self._code.forget(self._state, function)
 
     def resume(self, job: int) -> None:
-        """Go on with a launch by native code, whose call of `pool_launch` did not finish it.
+        """Continue a native launcher's launch that `pool_launch` left unfinished after a slice.
 
         Args:
-            job: address of the words of a `Job`; its `begin` is what the call gave. What it refers
-                to must last until the launch has ended. An exception may leave it under way, for
-                a signal handler can raise before this code runs: then cancel it, and help it end.
+            job: address of the words of a `Job`; its `begin` is the result of `pool_launch`. The
+                memory it refers to must stay valid until the launch has ended. If this raises, the
+                launch may still be running, as a signal handler can raise before the first line
+                runs; the launcher must then call `pool_cancel` and `pool_help` until it has ended.
         """
         self._run(Job(*(ctypes.c_int64 * len(Job._fields)).from_address(job)))
 
     def _run(self, job: Job) -> None:
-        """Run the programs from `job.begin` on, in slices, between which signals are handled."""
+        """Run the programs from `job.begin` on; signals are handled after each time slice."""
         begin = job.begin
         function, args, x, y, z, _, scratch, scratch_bytes, workers, ticket = job
         try:
@@ -189,27 +192,32 @@ class NativePool:
             raise
 
     def _abandon(self, ticket: int, function: int) -> None:
-        """Drop what has not started and wait for the rest: it still reads the caller's memory."""
+        """Drop programs that have not started; wait for the others, which use caller's memory."""
         while True:
             try:
                 self._code.cancel(self._state, ticket)
                 while self._code.help(self._state, ticket, 0, SLICE_NS):
                     pass
                 return
-            except KeyboardInterrupt:  # the first one is on its way to the user already
+            except KeyboardInterrupt:  # the first one is already propagating
                 report(_names.get(function, "a kernel"))
 
-    def _grow(self, wanted: int) -> int:
-        """Start workers until there are `wanted`; how many there are, if the system refuses."""
+    def _grow(self, count: int) -> int:
+        """Start workers until there are `count`.
+
+        Returns:
+            the number of workers to use, which is smaller if the system cannot start more threads.
+        """
         with self._growing, _signals_blocked():
-            while self.workers < min(wanted, _MAX_WORKERS) and not self._code.grow(self._state):
+            while self.workers < min(count, _MAX_WORKERS) and not self._code.grow(self._state):
                 self._workers.value += 1
-        return min(wanted, self.workers)
+        return min(count, self.workers)
 
 
 @contextmanager
 def _signals_blocked() -> Generator[None]:
-    """Threads made here inherit a mask that leaves every signal to Python's own threads."""
+    """Block all signals: threads created inside inherit the mask, so that signals are delivered to
+    Python's threads only."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         yield
@@ -241,7 +249,7 @@ def _make_pool() -> Pool:
 
 
 def native_pool() -> NativePool | None:
-    """The pool as native code can use it; None where Python threads take its place."""
+    """The pool, for native launchers; None on platforms without pthreads."""
     pool = _pool or _make_pool()
     return pool if isinstance(pool, NativePool) else None
 
@@ -250,7 +258,7 @@ _names: dict[int, str] = {}
 
 
 def name_function(function: int, name: str) -> None:
-    """Name the kernel at an address, for what is said of its launches."""
+    """Record the name of the kernel at an address, for messages about its launches."""
     _names[function] = name
 
 
@@ -264,7 +272,7 @@ when_unloaded(_forget)
 
 
 def _after_fork_in_child() -> None:
-    """A forked child has the parent's memory but none of its threads: it makes its own pool."""
+    """A forked child inherits the pool's memory but not its threads: it needs a new pool."""
     global _pool
     _pool = None
 
@@ -274,8 +282,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def thread_count() -> int:
-    """Threads of a launch, the caller counted: the knob `runtime.cpu_threads`, else every core
-    that this process may use."""
+    """Threads of a launch, including the caller: the knob `runtime.cpu_threads` if it is positive,
+    else the number of cores in the process's affinity mask."""
     chosen = knobs.runtime.cpu_threads
     if chosen > 0:
         return chosen
@@ -288,7 +296,7 @@ def thread_count() -> int:
 
 
 def processor_name() -> str:
-    """The processor of this machine, as LLVM calls it: ``znver4``."""
+    """LLVM's name of this machine's processor: ``znver4``."""
     return host().cpu
 
 
@@ -302,18 +310,19 @@ def launch(
     """Run a kernel over a grid and return when all its programs have run.
 
     Args:
-        function: address of the kernel, which must stay loaded; see the module's text for its type.
-        args: address of its array of 8-byte argument slots; 0 when it has none.
-        grid: programs along x, y and z. A zero among them: nothing runs.
-        scratch_bytes: size of the workspace that each thread gets.
-        threads: how many threads may take part, the caller counted; 0 for :func:`thread_count`.
+        function: address of the kernel, which must stay loaded; the module's docstring has its
+            prototype.
+        args: address of its array of 8-byte argument slots; 0 if it has none.
+        grid: programs along x, y and z. Nothing runs if one of them is 0.
+        scratch_bytes: size of each thread's workspace, in bytes.
+        threads: the most threads to use, including the caller; 0 for :func:`thread_count`.
 
     Raises:
-        ValueError: a negative or too large extent.
-        KeyboardInterrupt, or what a signal handler raises: programs that had not started then
-            never run, and the others have ended.
+        ValueError: an extent is negative or too large.
+        KeyboardInterrupt, or an exception of a signal handler: programs that had not started are
+            dropped, and the others have ended.
 
-    Safe to call from several threads at once, from signal handlers, and after a fork.
+    Safe to call concurrently, from signal handlers, and after a fork.
     """
     x, y, z = grid
     total = x * y * z

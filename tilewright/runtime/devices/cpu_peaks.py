@@ -1,7 +1,7 @@
-"""What this machine's processors do at most: copying measured, arithmetic estimated.
+"""Peak rates of this machine: memory bandwidth, which is measured, and FLOP/s, an estimate.
 
-The estimate is cores × highest clock × width of a vector × two units that multiply and add, which
-holds for most processors of the last ten years.
+The estimate is cores × highest clock × lanes of a vector × 2 FMA units × 2 operations. Two FMA
+units per core hold for most x86 server processors since Haswell.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COPIES: Final = 5
 
 
 def peak_gbps() -> float:
-    """Gigabytes read and written a second by copies in all threads, the best of some."""
+    """Memory bandwidth in GB/s, reads plus writes: the best of five copies on all threads."""
     return _copy_gbps(thread_count())
 
 
@@ -44,10 +44,10 @@ def _copy_gbps(threads: int) -> float:
 
 
 def peak_tflops(element: str, clock_rate: float | None) -> float:
-    """Tera-operations a second; a multiply-add counts as two. Types narrower than fp32 are computed
-    as fp32.
+    """Peak TFLOP/s; a fused multiply-add counts as two operations.
 
     Args:
+        element: element type in short form. Types narrower than fp32 are computed as fp32.
         clock_rate: kHz; None for the highest.
     """
     size = 8 if element == "fp64" else 4
@@ -59,7 +59,7 @@ def peak_tflops(element: str, clock_rate: float | None) -> float:
 
 
 def _cpu_info(field: str) -> str:
-    """A field of the first processor, as Linux tells it; "" elsewhere."""
+    """A field of the first processor in Linux's /proc/cpuinfo; "" on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -75,7 +75,7 @@ def _highest_khz() -> float:
 
 
 def _cores() -> int:
-    """Cores; the threads that share one count once."""
+    """The number of physical cores: hardware threads of one core count once."""
     siblings = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
     try:
         return len({path.read_text() for path in siblings}) or os.cpu_count() or 1

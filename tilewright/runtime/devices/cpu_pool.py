@@ -1,4 +1,8 @@
-"""The native code of the CPU's thread pool: `cpu_pool.ll`, assembled once for a machine."""
+"""Builds and loads the native code of the CPU's thread pool, `cpu_pool.ll`.
+
+The file is LLVM IR with placeholders ``@NAME@``, which are replaced by the constants below. The
+object code is cached on disk, keyed by the text, the platform and LLVM's version.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +44,11 @@ _PTHREAD_SYMBOLS = (
 )
 
 _MOST_RANGES = 64
-"""Into so many parts the programs of a launch are divided; of more threads several have one."""
+"""The most ranges that a launch is divided into; with more threads, several share a range."""
 
-# Offsets into the pool, in bytes. Each thing that several threads write has its own cache lines
-# (two of 64 bytes, for processors that fetch lines in pairs). The blocks for pthread objects are
-# larger than any known platform's.
+# Offsets into the pool's memory, in bytes. Fields that different threads write are 128 bytes apart
+# against false sharing: two cache lines, as some processors prefetch lines in pairs. The space for
+# pthread objects is larger than on any known platform.
 LAYOUT = {
     "MUTEX": 0,
     "WORK": 128,
@@ -81,18 +85,18 @@ _MACHINE_NAMES = {"amd64": "x86_64", "arm64": "aarch64"}
 _SPINS = 1500
 
 
-# When a launch is shared, by what it is expected to take on one thread, in nanoseconds. In a
-# virtual machine on Zen 4, handing part of it to a thread that spins costs the caller 0.1 µs;
-# waking one costs 8, and it takes longer until that runs.
+# Thresholds for using workers, as the estimated duration of a launch on one thread, in nanoseconds.
+# Measured in a virtual machine on Zen 4: giving work to a spinning thread costs the caller 0.1 µs,
+# waking a sleeping one 8 µs, and more passes until it runs.
 _SHARING = {
-    "AWAKE_NS": 4000,  # from here on with workers that are awake
-    "ASLEEP_NS": 20_000,  # from here on with any
-    "SOON_NS": 40_000,  # what was expected to be below that and takes this long is shared then
-    "SERIES": 4,  # so many launches, each so soon after the one before, are worth waking workers,
-    "SERIES_NS": 20_000,  # who then spin from one to the next
-    "SHARE_NS": 2000,  # no more workers than have this much to do
+    "AWAKE_NS": 4000,  # launches from here on use workers that are spinning
+    "ASLEEP_NS": 20_000,  # launches from here on also wake sleeping workers
+    "SOON_NS": 40_000,  # a launch estimated below ASLEEP_NS is shared once it has run this long
+    "SERIES": 4,  # after this many launches, each at most SERIES_NS after the one before,
+    "SERIES_NS": 20_000,  # workers are woken, too: they spin between the launches of a series
+    "SHARE_NS": 2000,  # the least work per worker, which limits their number
     "BRIEF_NS": 50_000,  # up to here each thread takes its whole range at once
-    "CHUNK": 25_000 << 10,  # otherwise so much, in the unit of costs: ns/1024
+    "CHUNK": 25_000 << 10,  # the size of a chunk otherwise, in the unit of costs: ns/1024
 }
 
 
@@ -108,7 +112,7 @@ def _pool_ir() -> str:
         **_SHARING,
         "MOST_RANGES": _MOST_RANGES,
         "STACK": _WORKER_STACK_BYTES,
-        # PTHREAD_CREATE_DETACHED and the clocks have other numbers on Darwin.
+        # PTHREAD_CREATE_DETACHED and the clock ids differ on Darwin.
         "DETACHED": 2 if sys.platform == "darwin" else 1,
         "MONOTONIC": time.CLOCK_MONOTONIC,
         "REALTIME": time.CLOCK_REALTIME,
@@ -128,12 +132,12 @@ def _compile_pool() -> LoadedCode:
 
 
 def has_threads() -> bool:
-    """Whether this process has what the pool is made with."""
+    """Whether this process exports the pthread functions that the pool calls."""
     return all(map(symbol_of_process, _PTHREAD_SYMBOLS))
 
 
 class PoolCode:
-    """The pool's native functions as callables that run without the GIL."""
+    """The pool's native functions as ctypes callables, which release the GIL."""
 
     def __init__(self) -> None:
         self._code = _compile_pool()

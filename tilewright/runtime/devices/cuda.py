@@ -1,16 +1,16 @@
-"""NVIDIA GPUs as devices: what each can do, its context, and what happened on it.
+"""NVIDIA GPUs as devices: properties, primary context, synchronisation, copies, and errors.
 
     gpu = device(0)
     gpu.name, gpu.arch, gpu.properties.max_shared_mem   # "cuda:0", 90, 232448
     with gpu.current():
-        ...                                             # driver calls that mean this device
+        ...                                             # driver calls that use this device
 
-Devices are numbered as the driver numbers them, which CUDA_VISIBLE_DEVICES changes and which
-torch follows. Each is used through its primary context, the one that torch and every library on
-CUDA's runtime use, so that memory and streams are shared with them.
+Device indices are the driver's (after CUDA_VISIBLE_DEVICES), as in torch. Each device is used
+through its primary context, which the CUDA runtime and hence torch use, so that memory and streams
+can be shared with them.
 
-`cuda_api.py` calls the driver, `cuda_function.py` loads and launches kernels, `cuda_torch.py` asks
-torch for streams and memory when the program has loaded it.
+`cuda_api.py` binds the driver API, `cuda_function.py` loads and launches kernels, `cuda_torch.py`
+uses torch's streams and allocator if the program has loaded torch.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.runtime.devices.cuda_api import Api, connect
 
-# Numbers of the driver's CUdevice_attribute.
+# Values of the driver's enum CUdevice_attribute.
 _MAX_THREADS_PER_BLOCK = 1
 _GRID_LIMITS = (5, 6, 7)
 _CAPABILITY = (75, 76)
 
-# Numbers of the driver's CUpointer_attribute.
+# Values of the driver's enum CUpointer_attribute.
 _DEVICE_POINTER = 3
 _DEVICE_ORDINAL = 9
 
-# Failures after which nothing more runs in the context: the kernel died, not the call that tells.
+# Sticky errors: the context is unusable afterwards. They are reported by whichever call follows the
+# kernel that caused them.
 _KERNEL_FAILURES: Final = {
     700: "a kernel read or wrote an illegal address",
     702: "a kernel ran for longer than the system allows",
@@ -51,19 +52,18 @@ _KERNEL_FAILURES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a device has, in the driver's numbers.
+    """A device's properties, as the driver reports them.
 
     Attributes:
-        name: the product's.
+        name: product name.
         capability: compute capability, ``(9, 0)``.
         total_memory: bytes.
         multiprocessor_count, warp_size: as named.
-        max_threads: most threads of a block.
-        max_grid: most blocks along x, y and z.
-        max_shared_mem: most bytes of shared memory a block can have, when it asks for more than
-            the 48 KiB that each has.
+        max_threads: the most threads of a block.
+        max_grid: the most blocks along x, y and z.
+        max_shared_mem: the most bytes of shared memory of a block that opts in to more than 48 KiB.
         max_shared_mem_per_multiprocessor: bytes.
-        max_num_regs: 32-bit registers of a block; the same of a multiprocessor.
+        max_num_regs: 32-bit registers per block, and per multiprocessor.
         l2_cache_size: bytes.
         sm_clock_rate, mem_clock_rate: kHz.
         mem_bus_width: bits.
@@ -86,14 +86,14 @@ class Properties:
 
 
 class Device:
-    """One GPU, through its primary context. `device` gives the one of each number.
+    """One GPU and its primary context. There is one object per index; get it from `device`.
 
     Attributes:
         index, name: 0 and ``"cuda:0"``.
-        handle: the driver's handle of the device.
-        context: the driver's handle of the primary context.
-        last_kernel_at: address of the word that has the address of `last_kernel` as C text. Native
-            code writes there what `kept_name` gives.
+        handle: CUdevice.
+        context: CUcontext of the primary context.
+        last_kernel_at: address of a `const char *` with the name of the kernel launched last.
+            Native launchers store the result of `kept_name` there.
     """
 
     def __init__(self, api: Api, index: int) -> None:
@@ -127,13 +127,13 @@ class Device:
         self._last_kernel.value = self.kept_name(name)
 
     def kept_name(self, name: str) -> int:
-        """Address of a kernel's name as C text, which stays there."""
+        """Address of a kernel's name as a C string, valid for the lifetime of this object."""
         text = self._names.get(name)
         if text is None:
             text = self._names.setdefault(name, ctypes.create_string_buffer(name.encode()))
         return ctypes.addressof(text)
 
-    # -- what it is -----------------------------------------------------------------------------
+    # -- properties -----------------------------------------------------------------------------
 
     @cached_property
     def capability(self) -> tuple[int, int]:
@@ -148,7 +148,7 @@ class Device:
 
     @cached_property
     def properties(self) -> Properties:
-        """What it has; asked once."""
+        """The device's properties, queried on first use."""
         api, text, memory = self.api, ctypes.create_string_buffer(256), ctypes.c_size_t()
         doing = f"asking about {self.name}"
         api.check(api.cuDeviceGetName(text, len(text), self.handle), doing)
@@ -177,43 +177,43 @@ class Device:
         self.api.check(status, f"asking {self.name} for attribute {number}")
         return value.value
 
-    # -- its context ----------------------------------------------------------------------------
+    # -- context --------------------------------------------------------------------------------
 
     def make_current(self) -> None:
-        """Have the calling thread's driver calls mean this device from now on."""
+        """Make the primary context current in the calling thread."""
         self.check(self.api.cuCtxSetCurrent(self.context), f"switching to {self.name}")
 
     @contextmanager
     def current(self) -> Generator[None]:
-        """Have the calling thread's driver calls mean this device inside the block."""
+        """Make the primary context current in the calling thread inside the block."""
         api = self.api
         self.check(api.cuCtxPushCurrent_v2(self.context), f"switching to {self.name}")
         try:
             yield
         finally:
-            # What the calls inside report matters more than a failure to switch back.
+            # Unchecked: an error here would mask the exception of a call inside the block.
             api.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
     def synchronize(self) -> None:
-        """Wait until all that was started on the device is done.
+        """Wait until all work on the device is complete.
 
         Raises:
-            DeviceError: a kernel failed; the message names the one launched last.
+            DeviceError: a kernel failed; the message names the kernel launched last.
         """
         with self.current():
             self.check(self.api.cuCtxSynchronize(), f"waiting for {self.name}")
 
     def synchronize_stream(self, stream: int) -> None:
-        """Wait until all that was started on a stream of the device is done."""
+        """Wait until all work on a stream (a CUstream) of the device is complete."""
         with self.current():
             doing = f"waiting for stream {stream:#x} of {self.name}"
             self.check(self.api.cuStreamSynchronize(stream), doing)
 
     def read(self, address: int, to: int, size: int) -> None:
-        """Copy bytes from the device to an address of the CPU, when all that was started is done.
+        """Wait for all work on the device, then copy bytes from it to an address in host memory.
 
         Raises:
-            DeviceError: they are not all the device's, or a kernel failed before.
+            DeviceError: not all of the bytes are in device memory, or an earlier kernel failed.
         """
         self.synchronize()
         with self.current():
@@ -221,24 +221,24 @@ class Device:
             self.check(self.api.cuMemcpyDtoH_v2(to, address, size), doing)
 
     def write(self, address: int, source: int, size: int) -> None:
-        """Copy bytes from an address of the CPU to the device.
+        """Copy bytes from an address in host memory to the device.
 
         Raises:
-            DeviceError: they are not all the device's.
+            DeviceError: not all of the destination is in device memory.
         """
         with self.current():
             doing = f"writing {size} bytes at {address:#x} of {self.name}"
             self.check(self.api.cuMemcpyHtoD_v2(address, source, size), doing)
 
     def reaches(self, address: int) -> bool:
-        """Whether kernels on the device may use an address of the CPU's memory: the memory is
-        pinned or managed, and has the same address for both."""
+        """Whether kernels on the device may dereference a host address: the memory is pinned or
+        managed, and has the same address on host and device."""
         found = ctypes.c_uint64()
         with self.current():
             status = self.api.cuPointerGetAttribute(ctypes.byref(found), _DEVICE_POINTER, address)
         return status == 0 and found.value == address
 
-    # -- what went wrong ------------------------------------------------------------------------
+    # -- errors ---------------------------------------------------------------------------------
 
     def check(self, status: int, doing: str) -> None:
         """Raise DeviceError for the status of a failed call; see `error`."""
@@ -248,9 +248,8 @@ class Device:
     def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
         """The error for a failed call.
 
-        Kernels run after their launch has returned, so that the failure of one is told by a later
-        call, which has nothing to do with it. That call's error says so and names the kernel
-        launched last.
+        Launches are asynchronous: the failure of a kernel is reported by a later, unrelated call.
+        The error then says so and names the kernel launched last.
         """
         failure = _KERNEL_FAILURES.get(status)
         if failure is None:
@@ -272,14 +271,14 @@ _devices: dict[int, Device] = {}
 
 
 def device_count() -> int:
-    """How many devices the driver sees."""
+    """The number of devices that are visible to the driver."""
     api, count = connect(), ctypes.c_int()
     api.check(api.cuDeviceGetCount(ctypes.byref(count)), "counting the devices")
     return count.value
 
 
 def device(index: int) -> Device:
-    """The device of a number; always the same object.
+    """The device with an index; always the same object.
 
     Raises:
         DeviceError: there is no driver, or no such device.
@@ -295,9 +294,9 @@ def device(index: int) -> Device:
 
 
 def current_index() -> int:
-    """The device that the calling thread's driver calls mean; 0 while it has chosen none."""
+    """Index of the device whose context is current in the calling thread; 0 if there is none."""
     api, handle = connect(), ctypes.c_int()
-    # Without a context the call fails, and the first device is what every library starts with.
+    # The call fails if no context is current. Device 0 is also the CUDA runtime's default.
     if api.cuCtxGetDevice(ctypes.byref(handle)) != 0:
         return 0
     indices = range(device_count())
@@ -305,9 +304,9 @@ def current_index() -> int:
 
 
 def index_of(address: int) -> int | None:
-    """The device that memory belongs to, by an address in it; None when the driver cannot say.
+    """Index of the device that an address belongs to; None if it is unknown to the driver.
 
-    For managed and pinned memory it is the device that was current when it was allocated.
+    For managed and pinned memory this is the device that was current at the allocation.
     """
     try:
         api = connect()

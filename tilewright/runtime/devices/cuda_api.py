@@ -1,11 +1,11 @@
-"""NVIDIA's driver library by ctypes: its functions by name, and its failures as errors.
+"""ctypes bindings of the CUDA driver API, with failures as DeviceError.
 
     api = connect()
     count = ctypes.c_int()
     api.check(api.cuDeviceGetCount(ctypes.byref(count)), "counting the devices")
 
-Nothing is loaded before the first `connect`. A process that is forked after it cannot use CUDA, as
-the driver does not survive a fork; whatever is called there raises an error that says so.
+The library is loaded by the first `connect`. A process that is forked afterwards cannot use CUDA,
+as the driver does not support fork; every call in the child raises an error that says so.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import DeviceError
 
 _INT, _UNSIGNED, _SIZE, _TEXT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_char_p
-# Handles, device addresses, and pointers to whatever the driver fills in.
+# Handles, device addresses, and pointers to results.
 _WORD = ctypes.c_void_p
 
 PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
@@ -64,7 +64,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuEventDestroy_v2": (_WORD,),
     "cuPointerGetAttribute": (_WORD, _INT, _WORD),
 }
-"""The parameters of the driver's functions that are used; each gives a status, 0 for success."""
+"""Parameter types of the driver's functions; each returns a CUresult, 0 for success."""
 
 NO_DRIVER = (
     "there is no CUDA driver: {library} cannot be loaded ({reason}). Kernels run on the GPU where "
@@ -75,7 +75,7 @@ FORKED = (
     "workers by multiprocessing's 'spawn' or 'forkserver', or fork before the first launch."
 )
 
-# What to do about a failure to initialise, by the driver's status.
+# Hints for failures of cuInit, by CUresult.
 _INIT_HINTS = {
     34: "The library found is a stub for linking; put the real driver's folder before it.",
     100: "The driver sees no GPU: look at `nvidia-smi` and at CUDA_VISIBLE_DEVICES.",
@@ -110,7 +110,7 @@ class Api:
         return function
 
     def close(self, reason: str) -> None:
-        """Have every later use raise a DeviceError with this text."""
+        """Make every later use raise a DeviceError with this message."""
         for name in PROTOTYPES:
             self.__dict__.pop(name, None)
         self._closed = reason
@@ -121,7 +121,7 @@ class Api:
         return not self._closed
 
     def require_usable(self) -> None:
-        """Raise DeviceError, with what `close` was told, unless `usable`."""
+        """Raise DeviceError with the reason passed to `close`, unless `usable`."""
         if self._closed:
             raise DeviceError(self._closed)
 
@@ -132,11 +132,11 @@ class Api:
         return version.value
 
     def error_name(self, status: int) -> str:
-        """The driver's name of a status: ``CUDA_ERROR_INVALID_VALUE`` for 1."""
+        """The name of a CUresult: ``CUDA_ERROR_INVALID_VALUE`` for 1."""
         return self._text(self.cuGetErrorName, status) or f"CUDA error {status}"
 
     def error_text(self, status: int) -> str:
-        """The driver's description of a status, and its name."""
+        """The driver's description of a CUresult, followed by its name."""
         name, text = self.error_name(status), self._text(self.cuGetErrorString, status)
         return f"{text} ({name})" if text else name
 
@@ -147,18 +147,18 @@ class Api:
         return text.value.decode(errors="replace")
 
     def check(self, status: int, doing: str) -> None:
-        """Raise DeviceError for the status of a call that failed while `doing` something."""
+        """Raise DeviceError unless a status is 0; `doing` names the failed action."""
         if status != 0:
             raise self.error(status, doing)
 
     def error(self, status: int, doing: str, hint: str = "") -> DeviceError:
-        """The error for a status, what was being done, and what to do about it."""
+        """The error for a status; `doing` names the failed action, `hint` suggests a remedy."""
         message = f"{doing}: {self.error_text(status)}"
         return DeviceError(f"{message}. {hint}" if hint else message, self.error_name(status))
 
 
 def describe_version(version: int) -> str:
-    """A CUDA version in words: ``describe_version(12040) == "CUDA 12.4"``."""
+    """A CUDA version as text: ``describe_version(12040) == "CUDA 12.4"``."""
     return f"CUDA {version // 1000}.{version % 1000 // 10}"
 
 
@@ -169,7 +169,7 @@ _api: Api | None = None
 
 
 def library_name() -> str:
-    """The file that the driver's library has on this system."""
+    """The file name of the driver's library on this system."""
     return "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 
 
@@ -177,18 +177,18 @@ def _open_library() -> Any:
     """The driver's library.
 
     Raises:
-        OSError: there is none.
+        OSError: it cannot be loaded.
     """
     folder = knobs.nvidia.libcuda_path
     return ctypes.CDLL(os.path.join(folder, library_name()) if folder else library_name())
 
 
 def connect() -> Api:
-    """The driver, initialised.
+    """Load and initialise the driver on the first call; return its API.
 
     Raises:
-        DeviceError: there is no driver, or it cannot be initialised; or this process was forked
-            from one that used it.
+        DeviceError: there is no driver, its initialisation fails, or this process was forked after
+            it had been initialised.
     """
     api = _api or _initialised()
     api.require_usable()

@@ -1,4 +1,4 @@
-"""Time on a CUDA device, and copies of its memory: for measuring kernels again and again.
+"""Timing by CUDA events, and backup copies of device memory, for benchmarks.
 
 with CudaClock(device(0), stream) as clock:
     start = clock.mark()
@@ -22,11 +22,11 @@ _DEFAULT_EVENT = 0  # of CUevent_flags: with timing
 
 
 class CudaClock:
-    """Marks on a stream of a device, by the driver's events.
+    """A `Clock` (see `runtime/bench.py`) that records events on a device's current stream.
 
     Args:
         gpu: the device.
-        stream_of: gives the driver's handle of the stream that launches go to now.
+        stream_of: returns the CUstream that launches currently use.
     """
 
     is_devices_own = True
@@ -81,10 +81,10 @@ class CudaClock:
 
 
 class DeviceMemory:
-    """Memory of a device, until `free`.
+    """A stream-ordered allocation of device memory, until `free` or the end of this object.
 
     Attributes:
-        address: of its first byte.
+        address: of its first byte; 0 after `free`.
     """
 
     def __init__(self, gpu: Device, size: int, stream: int) -> None:
@@ -97,7 +97,7 @@ class DeviceMemory:
         self.address: int = found.value or 0
 
     def free(self) -> None:
-        """Give it back, after what was started on its stream."""
+        """Free the memory once the work that precedes this call on its stream is complete."""
         if self.address and self._gpu.api.usable:
             with self._gpu.current():
                 self._gpu.api.cuMemFreeAsync(self.address, self._stream)
@@ -109,11 +109,11 @@ class DeviceMemory:
 
 
 class SavedBytes:
-    """A copy, on the device, of a part of its memory.
+    """A backup, in device memory, of a range of device memory.
 
     Args:
-        address, size: of the part, in bytes.
-        stream_of: gives the stream in whose order it is copied and put back.
+        address, size: the range, in bytes.
+        stream_of: returns the CUstream on which the bytes are copied and restored.
     """
 
     def __init__(self, gpu: Device, address: int, size: int, stream_of: Callable[[], int]) -> None:
@@ -123,7 +123,7 @@ class SavedBytes:
         self._move(self._copy.address, address)
 
     def restore(self) -> None:
-        """Put the bytes back where they were."""
+        """Copy the saved bytes back."""
         self._move(self._address, self._copy.address)
 
     def free(self) -> None:
@@ -137,7 +137,7 @@ class SavedBytes:
 
 
 def free_bytes(gpu: Device) -> int:
-    """Bytes of a device's memory that nobody uses."""
+    """Free memory of a device, in bytes."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     with gpu.current():
         status = gpu.api.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))

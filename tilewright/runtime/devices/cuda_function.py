@@ -1,11 +1,11 @@
-"""Kernels on a CUDA device: loading code, what it uses, and starting it.
+"""Kernels on a CUDA device: module loading, resource usage and launches.
 
     add = Function(device(0), cubin, "add", Shape(threads=128))
     add.n_regs, add.n_spills
     add.launch((64, 1, 1), stream, parameters)      # the driver's array of pointers to arguments
 
-What a kernel needs and the device does not have is an `OutOfResources` when it is loaded, before
-anything is launched.
+A kernel that exceeds the device's limits raises `OutOfResources` when it is loaded, before any
+launch.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tilewright.runtime.devices.cuda import Device
 from tilewright.runtime.devices.cuda_api import describe_version
 
 STATIC_SHARED_LIMIT: Final = 48 << 10
-"""Bytes of shared memory that every block may have; a kernel that uses more has to ask."""
+"""Bytes of shared memory of a block without opt-in (CUDA C++ Programming Guide, "Shared Memory");
+a kernel that uses more must set CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
 PORTABLE_CTAS: Final = 8
-"""The largest cluster that every device with clusters takes; a larger one has to be asked for."""
+"""The largest portable cluster size; a larger one needs the attribute
+CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED."""
 
-# Numbers of the driver's CUfunction_attribute.
+# Values of the driver's enum CUfunction_attribute.
 _MAX_THREADS = 0
 _STATIC_SHARED = 1
 _LOCAL_BYTES = 3
@@ -38,12 +40,12 @@ _MAX_DYNAMIC_SHARED = 8
 _SHARED_CARVEOUT = 9
 _NON_PORTABLE_CLUSTER = 14
 
-# Numbers of the driver's CUlaunchAttributeID.
+# Values of the driver's enum CUlaunchAttributeID.
 _COOPERATIVE = 2
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
 
-# Numbers of the driver's CUjit_option.
+# Values of the driver's enum CUjit_option.
 _ERROR_LOG = 5
 _ERROR_LOG_SIZE = 6
 _LOG_BYTES = 16384
@@ -57,14 +59,14 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one program of a kernel is made of.
+    """The launch configuration of one program of a kernel.
 
     Attributes:
-        threads: of a block.
-        shared: bytes of dynamic shared memory of a block.
-        ctas: blocks of a program, which form a cluster when there are several.
-        cooperative: all programs of a launch run at the same time, or the launch fails.
-        dependent: a launch may begin while the kernel before it in the stream still runs
+        threads: threads of a block.
+        shared: dynamic shared memory of a block, in bytes.
+        ctas: blocks of a program; they form a cluster if there are several.
+        cooperative: all programs of a launch must be co-resident, or the launch fails.
+        dependent: a launch may begin while the preceding kernel of the stream still runs
             (programmatic dependent launch).
     """
 
@@ -80,7 +82,7 @@ class _AttributeValue(ctypes.Union):
 
 
 class _LaunchAttribute(ctypes.Structure):
-    """The driver's CUlaunchAttribute. The value stands at byte 8."""
+    """The driver's CUlaunchAttribute: the value is at byte offset 8."""
 
     _fields_ = (
         ("id", ctypes.c_uint),
@@ -103,39 +105,39 @@ class _LaunchConfig(ctypes.Structure):
 
 
 def _launch_attributes(shape: Shape) -> ctypes.Array[_LaunchAttribute]:
-    """What a launch asks for beyond grid, block and shared memory; mostly nothing."""
-    wanted: list[tuple[int, tuple[int, ...]]] = []
+    """The launch attributes of a shape; empty for most kernels."""
+    required: list[tuple[int, tuple[int, ...]]] = []
     if shape.ctas > 1:
-        wanted.append((_CLUSTER_DIMENSION, (shape.ctas, 1, 1)))
+        required.append((_CLUSTER_DIMENSION, (shape.ctas, 1, 1)))
     if shape.cooperative:
-        wanted.append((_COOPERATIVE, (1,)))
+        required.append((_COOPERATIVE, (1,)))
     if shape.dependent:
-        wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1,)))
-    attributes = (_LaunchAttribute * len(wanted))()
-    for attribute, (number, values) in zip(attributes, wanted, strict=True):
+        required.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1,)))
+    attributes = (_LaunchAttribute * len(required))()
+    for attribute, (number, values) in zip(attributes, required, strict=True):
         attribute.id = number
         attribute.value.numbers[: len(values)] = values
     return attributes
 
 
 class Function:
-    """A kernel loaded on a device. It stays loaded as long as this object lives.
+    """A kernel loaded on a device; its module is unloaded with this object.
 
     Args:
-        device: where to load it.
-        image: a cubin, or the text of PTX, which the driver then compiles.
-        name: its symbol.
-        shape: what a program is made of.
+        device: the device to load it on.
+        image: a cubin, or PTX as a str, which the driver compiles.
+        name: the kernel's symbol.
+        shape: its launch configuration.
 
     Attributes:
-        handle: the driver's handle of the function.
-        n_regs: registers of a thread.
-        n_spills: 32-bit registers that a thread keeps in memory for want of room.
-        n_max_threads: the most threads that a block of it can have.
+        handle: CUfunction.
+        n_regs: 32-bit registers per thread.
+        n_spills: local memory per thread, in 32-bit words: spilled registers and stack arrays.
+        n_max_threads: the most threads of a block, given the kernel's registers.
 
     Raises:
         OutOfResources: it needs more shared memory or threads than the device has.
-        DeviceError: the driver does not take the code.
+        DeviceError: the driver rejects the code.
     """
 
     def __init__(self, device: Device, image: bytes | str, name: str, shape: Shape) -> None:
@@ -152,11 +154,11 @@ class Function:
             try:
                 self._prepare()
             except BaseException:
-                self._unload()  # now: the error, when it is kept, keeps this object
+                self._unload()  # not left to __del__: the traceback keeps this object alive
                 raise
 
     def _prepare(self) -> None:
-        """Find the function, ask what it uses, and reserve what it needs."""
+        """Look up the function, query its resource usage, and set its attributes."""
         self.handle = self._find()
         self.n_regs = self._attribute(_NUM_REGS)
         self.n_spills = self._attribute(_LOCAL_BYTES) // _WORD_BYTES
@@ -167,9 +169,9 @@ class Function:
             self._set_attribute(_NON_PORTABLE_CLUSTER, 1)
 
     def __del__(self) -> None:
-        # While Python ends, the driver's own end unloads it; in a forked child there is no driver.
+        # At exit the driver unloads it; a forked child must not call the driver.
         if self._module and self.device.api.usable and not sys.is_finalizing():
-            # After a kernel has failed, not even this works, and there is nobody to tell.
+            # Unloading fails after a sticky error; a finalizer cannot report that.
             with suppress(DeviceError), self.device.current(), _capture_allowed(self.device):
                 self._unload()
 
@@ -179,7 +181,7 @@ class Function:
 
     @property
     def module(self) -> int:
-        """The driver's handle of what has been loaded."""
+        """CUmodule of the loaded code."""
         return self._module
 
     def _find(self) -> int:
@@ -201,33 +203,33 @@ class Function:
         self.device.check(status, f"setting attribute {number} of the kernel {self.name}")
 
     def _reserve_shared(self) -> None:
-        """Ask for what is beyond the shared memory that every block may have."""
+        """Opt in to more than 48 KiB of shared memory per block if the kernel needs it."""
         shared = self.shape.shared
         required = shared + self._attribute(_STATIC_SHARED)
         _require(required, self.device.properties.max_shared_mem, "shared memory")
         if required > STATIC_SHARED_LIMIT:
             self._set_attribute(_MAX_DYNAMIC_SHARED, shared)
-            # In percent: the cache gives way, so that as many blocks fit as there is memory for.
+            # 100 %: prefer shared memory over L1 cache, so that it does not limit occupancy.
             self._set_attribute(_SHARED_CARVEOUT, 100)
 
-    # -- starting -------------------------------------------------------------------------------
+    # -- launching ------------------------------------------------------------------------------
 
     def launch(self, grid: Grid, stream: int, parameters: int) -> None:
-        """Start the programs of a grid on a stream; they run after this returns.
+        """Launch the kernel on a stream, asynchronously.
 
         Args:
             grid: programs along x, y and z.
-            stream: the driver's handle of the stream.
-            parameters: address of an array with the address of each argument. The driver copies
-                the arguments, each as wide as the kernel declares it, before this returns.
+            stream: CUstream.
+            parameters: address of an array of the arguments' addresses. The driver copies the
+                arguments, each with the size that the kernel declares, before this returns.
 
         Raises:
-            DeviceError: the launch is refused, or a kernel launched earlier has failed.
+            DeviceError: the driver rejects the launch, or a kernel launched earlier has failed.
         """
         device, current = self.device, ctypes.c_void_p()
         status = device.api.cuCtxGetCurrent(ctypes.byref(current))
         if status == 0 and current.value is None and device.index == 0:
-            device.make_current()  # CUDA's runtime gives such a thread this context, too
+            device.make_current()  # as the CUDA runtime does in a thread without a context
             current.value = device.context
         if status == 0 and current.value == device.context:
             status = self._launch(grid, stream, parameters)
@@ -239,7 +241,7 @@ class Function:
         device.last_kernel = self.name
 
     def _launch(self, grid: Grid, stream: int, parameters: int) -> int:
-        """The driver's launch in the current context; its status."""
+        """Launch in the current context; returns the CUresult."""
         x, y, z = grid
         shape = self.shape
         if not self._attributes:
@@ -257,12 +259,12 @@ class Function:
         return self.device.api.cuLaunchKernelEx(ctypes.byref(config), self.handle, parameters, None)
 
     def refuse(self, status: int, grid: Grid) -> NoReturn:
-        """Raise the DeviceError for a launch that gave this status."""
+        """Raise the DeviceError for a native launch that returned this status."""
         raise self._launch_error(status, grid)
 
     def native_fields(self) -> dict[str, int]:
-        """What native code that launches the kernel needs to know, by name; addresses are of the
-        driver's functions, and of what this object keeps."""
+        """The fields of a native launch record (`native/layout.py`). Addresses are those of driver
+        functions and of memory that this object keeps alive."""
         api = self.device.api
         launch = api.cuLaunchKernelEx if self._attributes else api.cuLaunchKernel
         return {
@@ -296,9 +298,10 @@ def _require(required: int, limit: int, name: str) -> None:
 
 @contextmanager
 def _capture_allowed(device: Device) -> Generator[None]:
-    """Let this thread load and unload code while a stream is being captured into a graph.
+    """Permit module loading and unloading in this thread during a stream capture.
 
-    Neither is part of a graph, but the driver refuses both then unless a thread says it knows.
+    Neither becomes part of the graph, but the driver reports an error for such calls during a
+    capture unless the thread's capture mode is relaxed.
     """
     mode = ctypes.c_int(_RELAXED_CAPTURE)
     device.api.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
@@ -312,22 +315,22 @@ def _capture_allowed(device: Device) -> Generator[None]:
 
 
 def _load_module(device: Device, image: bytes | str, name: str) -> int:
-    """The driver's handle of a module loaded into the current context."""
+    """Load code into the current context; returns the CUmodule."""
     code = image.encode() + b"\0" if isinstance(image, str) else image
     module, log = ctypes.c_void_p(), ctypes.create_string_buffer(_LOG_BYTES)
     options = (ctypes.c_int * 2)(_ERROR_LOG, _ERROR_LOG_SIZE)
     values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
     status = device.api.cuModuleLoadDataEx(ctypes.byref(module), code, 2, options, values)
     if status != 0:
-        said = log.value.decode(errors="replace").strip()
-        raise _load_error(device, status, image, name, said)
+        log_text = log.value.decode(errors="replace").strip()
+        raise _load_error(device, status, image, name, log_text)
     return module.value or 0
 
 
 def _load_error(
     device: Device, status: int, image: bytes | str, name: str, log: str
 ) -> DeviceError:
-    """What the driver has against the code, with the versions that are at odds."""
+    """The error for code that the driver rejects, with a hint and the driver's log."""
     form = "PTX" if isinstance(image, str) else "cubin"
     error = device.error(
         status, f"loading the {form} of {name} on {device.name}", _load_hint(device, status, image)
@@ -367,6 +370,6 @@ def _load_hint(device: Device, status: int, image: bytes | str) -> str:
 
 
 def _directive(image: bytes | str, name: str) -> str:
-    """The value of a directive of PTX: ``_directive(".version 8.7", "version") == "8.7"``."""
+    """The operand of a PTX directive: ``_directive(".version 8.7", "version") == "8.7"``."""
     found = re.search(rf"^\s*\.{name}\s+([^\s,]+)", image, re.M) if isinstance(image, str) else None
     return found[1] if found else "of an unknown version"

@@ -1,6 +1,6 @@
-"""NVIDIA GPUs whose limits are known without having one: what estimates are made for.
+"""Specifications of NVIDIA GPU models, for estimates on machines without the GPU.
 
-Multiprocessors, boost clock and memory bandwidth are those of NVIDIA's data sheets.
+Source: NVIDIA's data sheets (number of multiprocessors, boost clock, memory bandwidth).
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 
 
 class CudaModel(NamedTuple):
-    """A model of GPU.
+    """A GPU model.
 
     Attributes:
-        name: as its maker calls it.
-        arch: its compute capability as one number.
-        multiprocessors: how many it has.
-        clock_khz: at most.
-        gbps: gigabytes a second that its memory moves.
+        name: product name.
+        arch: compute capability as one number: 90.
+        multiprocessors: number of multiprocessors.
+        clock_khz: boost clock, in kHz.
+        gbps: memory bandwidth, in GB/s.
     """
 
     name: str
@@ -38,4 +38,4 @@ MODELS: Final = (
     CudaModel("NVIDIA B200", 100, 148, 1_850_000, 8000),
     CudaModel("NVIDIA GeForce RTX 5090", 120, 170, 2_407_000, 1792),
 )
-"""Of each architecture the first is the one to assume."""
+"""The first model of each architecture is the default for estimates."""

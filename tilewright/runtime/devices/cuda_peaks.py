@@ -1,7 +1,8 @@
-"""What a CUDA device computes at most.
+"""Peak arithmetic throughput and memory bandwidth of CUDA devices.
 
-Results per clock of a multiprocessor are those of the CUDA C++ Programming Guide (throughput of
-native arithmetic instructions); dense products on tensor cores, of NVIDIA's architecture papers.
+Sources: for SIMD instructions the CUDA C++ Programming Guide, table "Throughput of Native
+Arithmetic Instructions"; for dense matrix products on tensor cores NVIDIA's architecture white
+papers.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 from tilewright.runtime.devices.cuda import Device
 from tilewright.runtime.devices.cuda_models import MODELS, CudaModel
 
-# Multiply-adds of a multiprocessor per clock, by compute capability.
+# Multiply-adds per clock and multiprocessor, by element type and compute capability.
 _SIMD: Final[dict[str, dict[int, int]]] = {
     "fp32": {70: 64, 75: 64, 80: 64, 86: 128, 89: 128, 90: 128, 100: 128, 120: 128},
     "fp16": {70: 128, 75: 128, 80: 256, 86: 128, 89: 128, 90: 256, 100: 256, 120: 128},
@@ -30,21 +31,21 @@ _MATRIX: Final[dict[str, dict[int, int]]] = {
 
 
 def peak_gbps(gpu: Device) -> float:
-    """Gigabytes a second that its memory moves: two transfers of the bus's width in a clock."""
+    """Memory bandwidth in GB/s: two transfers (DDR) of the bus's width per clock."""
     found = gpu.properties
     return found.mem_clock_rate * found.mem_bus_width * 2 / 1e6 / 8
 
 
 def peak_tflops(gpu: Device, element: str, matrix: bool, clock_rate: float | None) -> float:
-    """Tera-operations a second; a multiply-add counts as two.
+    """Peak TFLOP/s (or TOP/s for integers); a multiply-add counts as two operations.
 
     Args:
-        element: type of the operands in short form; of a matrix product, fp32 stands for tf32.
-        matrix: whether of products on tensor cores.
+        element: operand type in short form; for matrix products, fp32 means tf32.
+        matrix: the rate of tensor cores rather than of SIMD instructions.
         clock_rate: kHz; None for the highest.
 
     Raises:
-        ValueError: the device has no such arithmetic.
+        ValueError: the device does not support the type.
     """
     found = gpu.properties
     per_clock = found.multiprocessor_count * _per_clock(found.name, gpu.arch, element, matrix)
@@ -52,7 +53,8 @@ def peak_tflops(gpu: Device, element: str, matrix: bool, clock_rate: float | Non
 
 
 def _per_clock(name: str, arch: int, element: str, matrix: bool) -> int:
-    """Multiply-adds of a multiprocessor per clock."""
+    """Multiply-adds per clock and multiprocessor: those of the closest older architecture in the
+    table if `arch` has no entry."""
     table = (_MATRIX if matrix else _SIMD).get(element, {})
     known = [capability for capability in table if capability <= arch]
     if not known:
@@ -62,11 +64,11 @@ def _per_clock(name: str, arch: int, element: str, matrix: bool) -> int:
 
 
 def models_of(arch: int) -> list[CudaModel]:
-    """The models of an architecture, the one to assume first."""
+    """The models of an architecture; the default for estimates comes first."""
     return [model for model in MODELS if model.arch == arch]
 
 
 def model_tflops(model: CudaModel, element: str, matrix: bool) -> float:
-    """As `peak_tflops`, of a model that need not be here."""
+    """`peak_tflops` of a model, from its specifications."""
     per_clock = _per_clock(model.name, model.arch, element, matrix)
     return 2 * model.multiprocessors * per_clock * model.clock_khz / 1e9

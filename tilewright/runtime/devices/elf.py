@@ -1,18 +1,22 @@
-"""Links a relocatable ELF file into bytes that run where they are put. Needs no LLVM.
+"""A linker for one relocatable ELF file, without LLVM.
 
     image = link(code, ["add_kernel"], symbol_of_process)
     image.size, image.entries["add_kernel"]
-    image.placed(address)           # the bytes, for that address
+    image.placed(address)           # the bytes to be copied to that address
 
-What LLVM makes for 64-bit code that may lie anywhere is few kinds of sections and references
-(`relocations.py`). The sections of code and of constants come one after the other; behind them,
-for each symbol from outside that is called, a *stub* that jumps to it, for it may be too far away
-for a call; and behind these the *slots*, each holding the address of a symbol. So only slots, and
-words that are told to hold an address, depend on where the bytes lie or where functions are.
+Input: position-independent 64-bit code as LLVM emits it. Output: an image laid out as
 
-A file that needs more than this (variables, threads' own variables, kinds of references that are
-not known here) is `Unsupported`, and LLVM's linker takes it. One that contradicts itself is an
-error. Format: the System V ABI, and its supplements for x86-64 and AArch64.
+    sections of code and read-only data | stubs (a PLT) | slots (a GOT)
+
+with one *stub* for each external function that is called, which jumps through the function's slot,
+as the function may be out of a call's range; and one *slot*, an address of 8 bytes, for each symbol
+that needs one. Only slots and absolute relocations (R_*_64) depend on the image's address.
+
+A file with writable data, thread-local variables or other relocations than those of
+`relocations.py` raises `Unsupported`; the caller then uses LLVM's linker. A damaged file raises
+`Malformed`: all offsets are checked against the file's size. Linear in the file's size.
+
+Format: System V ABI, with the supplements for x86-64 and AArch64.
 """
 
 from __future__ import annotations
@@ -30,27 +34,27 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
-_RELOCATABLE = 1  # type of file
-_PROGRAM_BITS, _SYMBOLS, _RELA, _NOTE, _REL = 1, 2, 4, 7, 9  # types of sections
-_UNWIND = 0x70000001  # the type of .eh_frame on x86-64
-_WRITE, _ALLOCATED, _CODE, _THREAD = 1, 2, 4, 0x400  # flags of sections
-_FIRST_RESERVED = 0xFF00  # numbers of sections from here on mean something else
-_GLOBAL, _WEAK = 1, 2  # bindings of symbols
-_PLAIN_TYPES = (0, 1, 2, 3)  # types of symbols: untold, an object, a function, a section
+_RELOCATABLE = 1  # ET_REL
+_PROGRAM_BITS, _SYMBOLS, _RELA, _NOTE, _REL = 1, 2, 4, 7, 9  # SHT_*
+_UNWIND = 0x70000001  # SHT_X86_64_UNWIND, the type of .eh_frame
+_WRITE, _ALLOCATED, _CODE, _THREAD = 1, 2, 4, 0x400  # SHF_WRITE, _ALLOC, _EXECINSTR, _TLS
+_FIRST_RESERVED = 0xFF00  # SHN_LORESERVE: section indices from here on have special meanings
+_GLOBAL, _WEAK = 1, 2  # STB_*
+_PLAIN_TYPES = (0, 1, 2, 3)  # STT_NOTYPE, STT_OBJECT, STT_FUNC, STT_SECTION
 _PAGE = 4096
-_MOST_BYTES = 1 << 27  # as far as a call reaches on AArch64
+_MOST_BYTES = 1 << 27  # the range of a call on AArch64
 
 
 class Unsupported(Exception):
-    """The file may be sound, but holds what is not known here."""
+    """The file may be valid, but uses a feature that this linker does not implement."""
 
 
 class Malformed(RuntimeError):
-    """The bytes are no sound object file for this use; says why."""
+    """The bytes are not a valid object file for this machine, or a symbol is undefined."""
 
 
 class Section(NamedTuple):
-    """A section's header, and its name."""
+    """A section header with the section's name."""
 
     name: str
     type: int
@@ -63,7 +67,7 @@ class Section(NamedTuple):
 
 
 class Symbol(NamedTuple):
-    """A symbol: its section (0: it is from outside) and its place in it."""
+    """A symbol: the index of its section (0 if undefined, i.e. external) and its offset in it."""
 
     name: str
     binding: int
@@ -75,9 +79,9 @@ class Symbol(NamedTuple):
 class Image(NamedTuple):
     """Linked code.
 
-    content: the bytes, for address 0.
-    entries: where the functions that were asked for begin.
-    words: where in `content` there are places, to which the address is to be added.
+    content: the bytes, linked for address 0.
+    entries: offsets of the requested functions in `content`.
+    words: offsets of the 8-byte addresses within `content` that the image's address is added to.
     """
 
     content: bytes
@@ -89,7 +93,7 @@ class Image(NamedTuple):
         return len(self.content)
 
     def placed(self, address: int) -> bytes:
-        """The bytes, for an address."""
+        """The bytes, relocated to an address."""
         if not self.words:
             return self.content
         content = bytearray(self.content)
@@ -99,22 +103,22 @@ class Image(NamedTuple):
 
 
 def is_elf(code: bytes) -> bool:
-    """Whether this begins like an ELF file of 64 bits, little-endian."""
+    """Whether the bytes begin with the identification of a 64-bit little-endian ELF file."""
     return code[: len(_IDENTITY)] == _IDENTITY
 
 
 def link(code: bytes, names: Sequence[str], find: Find, machine: str) -> Image:
-    """The code of an object file, linked.
+    """Link an object file.
 
     Args:
-        code: the file.
-        names: the functions whose places are wanted.
-        find: the address of a symbol from outside; None where there is none.
-        machine: the processor's family, as `platform.machine` names it.
+        code: the bytes of the file.
+        names: the functions whose offsets are returned in `Image.entries`.
+        find: returns the address of an external symbol; None if it is undefined.
+        machine: the architecture, as `platform.machine` names it, in lower case.
 
     Raises:
-        Unsupported: another linker must do it.
-        Malformed: the file is damaged, or for another machine, or a symbol is missing.
+        Unsupported: the file uses a feature that this linker does not implement.
+        Malformed: the file is damaged or for another machine, or a symbol is undefined.
     """
     try:
         return _Linker(_File(code, machine), find).link(names)
@@ -123,22 +127,22 @@ def link(code: bytes, names: Sequence[str], find: Find, machine: str) -> Image:
 
 
 class _File:
-    """The tables of an object file."""
+    """The parsed section and symbol tables of an object file."""
 
     def __init__(self, code: bytes, machine: str) -> None:
         self.code = code
         if not is_elf(code):
-            raise Malformed("the bytes are no 64-bit little-endian ELF file")
+            raise Malformed("the bytes are not a 64-bit little-endian ELF file")
         header = _HEADER.unpack_from(code)
         known = MACHINES.get(machine)
         if known is None:
             raise Unsupported(f"code for {machine}")
         if header[1] != _RELOCATABLE or header[2] != known.number:
-            raise Malformed(f"the object file is not one to be linked for {machine}")
+            raise Malformed(f"the file is not a relocatable object file for {machine}")
         self.machine = known
         table, size, count, names = header[6], header[11], header[12], header[13]
         if size != _SECTION.size:
-            raise Malformed("the object file's table of sections has another format")
+            raise Malformed(f"the object file has section headers of {size} bytes")
         raw = [_SECTION.unpack_from(code, table + i * size) for i in range(count)]
         at = raw[names][4]
         self.sections = [
@@ -146,7 +150,7 @@ class _File:
         ]
         tables = [s for s in self.sections if s.type == _SYMBOLS]
         if len(tables) != 1:
-            raise Malformed(f"the object file has {len(tables)} tables of symbols")
+            raise Malformed(f"the object file has {len(tables)} symbol tables instead of one")
         self.symbols = list(self._read_symbols(tables[0]))
 
     def _text(self, at: int) -> str:
@@ -167,22 +171,25 @@ class _File:
             yield Symbol(self._text(names + name), info >> 4, info & 15, section, value)
 
     def relocations(self, number: int) -> Iterator[tuple[int, int, int, int]]:
-        """Place, kind, symbol's number and addend of each reference in a section."""
+        """Offset, type, symbol index and addend of each relocation of a section."""
         for table in self.sections:
             if table.info != number or table.type not in (_RELA, _REL):
                 continue
             if table.type == _REL:
-                raise Unsupported("references without addends")
+                raise Unsupported("relocations without addends (SHT_REL)")
             for place, info, addend in _RELOCATION.iter_unpack(self.content(table)):
                 if place >= self.sections[number].size:
                     raise Malformed(
-                        "the object file is damaged: a reference lies behind its section"
+                        "the object file is damaged: a relocation lies outside of its section"
                     )
                 yield place, info & 0xFFFFFFFF, info >> 32, addend
 
 
 def _is_loaded(section: Section) -> bool:
-    """Whether a section belongs in memory. What unwinds stacks is left out: nobody looks for it."""
+    """Whether a section becomes part of the image.
+
+    Unwind tables are left out: no exception passes through compiled code.
+    """
     if not section.flags & _ALLOCATED or not section.size or section.type == _NOTE:
         return False
     if section.type == _UNWIND or section.name == ".eh_frame":
@@ -194,15 +201,16 @@ def _is_loaded(section: Section) -> bool:
 
 
 class _Linker:
-    """Puts the sections of a file one after the other, and fills in what refers to something."""
+    """Lays out the sections of a file and applies its relocations."""
 
     def __init__(self, file: _File, find: Find) -> None:
         self._file, self._find = file, find
         self._content = bytearray()
-        self._places: dict[int, int] = {}  # of sections, by number
+        # Offsets in the image.
+        self._places: dict[int, int] = {}  # of sections, by index
         self._words: list[int] = []
-        self._slots: dict[int, int] = {}  # of symbols, by number
-        self._stubs: dict[int, int] = {}
+        self._slots: dict[int, int] = {}  # by index of the symbol
+        self._stubs: dict[int, int] = {}  # by index of the symbol
 
     def link(self, names: Sequence[str]) -> Image:
         self._place_sections()
@@ -234,11 +242,11 @@ class _Linker:
     def _machine_kind(self, number: int) -> Kind:
         kind = self._file.machine.kinds.get(number)
         if kind is None:
-            raise Unsupported(f"references of kind {number}")
+            raise Unsupported(f"relocations of type {number}")
         return kind
 
     def _make_stubs(self, found: list[tuple[int, Kind, int, int]]) -> None:
-        """Make a stub for each outer symbol that is called, and a slot for each that needs one."""
+        """Append a stub for each external symbol that is called, then all slots."""
         stub = self._file.machine.stub
         called = [s for s, kind, _, _ in found if kind.way == "call" and self._is_outer(s)]
         slotted = [s for s, kind, _, _ in found if kind.way == "slot"]
@@ -281,18 +289,20 @@ class _Linker:
         symbol = self._file.symbols[number]
         address = self._find(symbol.name)
         if address is None and symbol.binding != _WEAK:
-            raise Malformed(f"the code refers to {symbol.name!r}, which is nowhere in this process")
+            raise Malformed(f"the code refers to {symbol.name!r}, which is undefined")
         return address or 0
 
     def _inner(self, number: int) -> int:
-        """Where a symbol of the file lies."""
+        """Offset in the image of a symbol that the file defines."""
         symbol = self._file.symbols[number]
         if symbol.section == 0 or symbol.section >= _FIRST_RESERVED:
-            raise Unsupported(f"{symbol.name!r} outside of what was made with it")
+            raise Unsupported(f"a direct reference to {symbol.name!r}, which is external")
         if symbol.section not in self._places or symbol.type not in _PLAIN_TYPES:
             raise Unsupported(f"a symbol like {symbol.name!r}")
         if symbol.value > self._file.sections[symbol.section].size:
-            raise Malformed(f"the object file is damaged: {symbol.name!r} lies behind its section")
+            raise Malformed(
+                f"the object file is damaged: {symbol.name!r} lies outside of its section"
+            )
         return self._places[symbol.section] + symbol.value
 
     def _entry(self, name: str) -> int:

@@ -1,5 +1,8 @@
-"""What running code asks of LLVM, which this loads: code of the runtime's own is assembled once for
-a machine, and object code that `elf.py` does not link is linked."""
+"""The runtime's uses of LLVM: assembling its own LLVM IR, and JITLink for object files.
+
+Both are rare: assembled code is cached on disk, and JITLink is the fallback for object files that
+`elf.py` does not support. Importing this module loads LLVM.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ def _initialize() -> None:
 
 
 def assemble(text: str, level: int) -> bytes:
-    """The object code of a module of LLVM IR, for any processor of this architecture.
+    """Compile LLVM IR to an object file for the baseline processor of this architecture.
 
-    What the text says is inlined; nothing else is optimised, as passes may put in calls of the C
-    library.
+    Only `alwaysinline` functions are inlined. No optimisation passes run, as they may introduce
+    calls of C library functions such as memcpy.
 
     Args:
-        level: of code generation; 0 takes a third to a fifth of the time that 1 does.
+        level: optimisation level of code generation; 0 takes a third to a fifth of the time of 1.
 
     Raises:
-        RuntimeError: with LLVM's message, when the text is not valid IR.
+        RuntimeError: the text is not valid IR; with LLVM's message.
     """
     _initialize()
     with LLVM, parsed(text) as module:
@@ -44,11 +47,11 @@ def assemble(text: str, level: int) -> bytes:
 
 
 class _Linker:
-    """The process's in-memory linker.
+    """An LLJIT instance that links object files into this process.
 
     JITLink gives each object its own namespace and can unload it. Measured on a kernel of 900
-    bytes: 0.16 ms, against 0.30 ms with the older RuntimeDyld; MCJIT needs 0.06 ms, but there equal
-    symbol names of two kernels collide and nothing can be unloaded.
+    bytes: 0.16 ms, against 0.30 ms with RuntimeDyld. MCJIT takes 0.06 ms, but symbols of different
+    kernels with equal names collide there, and code cannot be unloaded.
     """
 
     def __init__(self) -> None:
@@ -66,14 +69,14 @@ class _Linker:
             builder.export_symbol(name)
         for name, address in imports.items():
             builder.import_symbol(name, address)
-        # LLVM never lets a library's name be used again, not even after it was unloaded.
+        # LLJIT does not permit reuse of a library's name, not even after it was unloaded.
         self.links += 1
         return builder.link(self.jit, f"tilewright.{self.links}")
 
 
 _MAX_LINKS = 64
-"""What is linked leaves 8 KB in its linker for ever; making a linker takes 2 ms. So each links so
-much, and goes away with the last of it."""
+"""Object files per `_Linker`. Each leaves 8 KB in its linker even after it was unloaded, while the
+creation of a linker takes 2 ms; a linker is freed with the last of its object files."""
 
 _linker_lock = Lock()
 _linker: _Linker | None = None
@@ -82,15 +85,18 @@ _linker: _Linker | None = None
 def link(
     code: bytes, names: Sequence[str], imports: Mapping[str, int]
 ) -> tuple[object, dict[str, int]]:
-    """What keeps the code, and the addresses of the functions `names` in it.
+    """Link an object file.
+
+    Returns:
+        the object that owns the code, and the addresses of the functions `names`.
 
     Raises:
-        RuntimeError: the bytes are no object file, or a symbol is missing.
+        RuntimeError: the bytes are not an object file, or a symbol is undefined.
     """
     global _linker
     with _linker_lock:
         if _linker is None or _linker.links >= _MAX_LINKS:
             _linker = _Linker()
         linker, tracker = _linker, _linker.link(code, names, imports)
-    # The tracker unloads the code, for which it needs the linker.
+    # The tracker unloads the code when it is destroyed, and needs the linker for that.
     return (linker, tracker), {name: int(tracker[name]) for name in names}

@@ -1,4 +1,7 @@
-"""Grids on Python threads, for platforms without pthreads."""
+"""A thread pool in Python with the interface of `cpu.Pool`, for platforms without pthreads.
+
+Kernels run without the GIL, but each chunk is taken with it; `cpu.NativePool` is faster.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tilewright.runtime.devices.scratch import SCRATCH
 
 
 class PythonPool:
-    """Runs ranges on Python threads, for platforms without pthreads."""
+    """Runs a grid in chunks of programs, which threads take in ascending order."""
 
     CHUNKS_PER_THREAD = 8
 
@@ -68,7 +71,7 @@ class PythonPool:
             _wait_for_all(futures)
 
     def close(self) -> None:
-        """End the threads; the next launch makes new ones."""
+        """End the threads; the next launch starts new ones."""
         with self._lock:
             executor, self._executor = self._executor, None
         if executor is not None:
@@ -77,18 +80,18 @@ class PythonPool:
     def _workers(self, count: int) -> ThreadPoolExecutor:
         with self._lock:
             if self._executor is None or count > self._size:
-                # The old one finishes what others have given it; its threads then end.
+                # The previous executor still finishes work submitted by other threads.
                 self._executor = ThreadPoolExecutor(count, thread_name_prefix="tilewright")
                 self._size = count
             return self._executor
 
 
 def _wait_for_all(futures: Sequence[Future[None]]) -> None:
-    """Wait whatever happens, for the threads read the caller's memory."""
+    """Wait for all threads, even after Ctrl-C: they use memory of the caller."""
     while True:
         try:
             wait(futures)
             return
         except KeyboardInterrupt:
             for future in futures:
-                future.cancel()  # what has started goes on
+                future.cancel()  # has no effect on those that have started

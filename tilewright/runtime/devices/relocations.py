@@ -1,12 +1,13 @@
-"""The references that LLVM leaves in 64-bit code that may lie anywhere: x86-64 and AArch64.
+"""ELF relocations of position-independent code on x86-64 and AArch64.
 
-A reference is a place in the code, a symbol, and a number to add. Its *kind* says what of the
-symbol is meant, and how the bytes at the place hold it. In the table of each machine, by the kind's
-number: what the psABI of x86-64 and "ELF for the Arm 64-bit Architecture" call it stands beside it.
+`MACHINES` has, for each architecture, a table from relocation types to a `Kind`: what the
+relocation refers to, and a function that encodes it. Names and formulas are those of the x86-64
+psABI and of "ELF for the Arm 64-bit Architecture":
 
-    P   the place           S + A   the symbol's place (or its stub's, its slot's) and the addend
+    P   offset of the relocated field        S + A   offset of the target plus the addend
 
-All three count from the beginning of the code, which a page begins with.
+Both are relative to the start of the image, which is aligned to a page: PC-relative values and
+offsets within a page therefore do not depend on the image's address.
 """
 
 from __future__ import annotations
@@ -17,36 +18,37 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 Put = Callable[[bytearray, int, int], None]
-"""Fills in a reference: the code, P, and S + A."""
+"""Encodes a relocated field; arguments: the image, P, and S + A."""
 
 _PAGE = 0xFFF
 
 
 class UnsupportedObject(Exception):
-    """A reference cannot be as the file tells it."""
+    """A relocation is out of range, or its field lies outside of the image."""
 
 
 Way = Literal["place", "call", "slot", "address"]
-"""What of the symbol a reference means: where it is, which is within the code; where it is, or a
-stub that jumps there; the slot that holds its address; its address, as a word of 8 bytes."""
+"""The target of a relocation: "place", the symbol itself, which must be in the image; "call", the
+symbol, or its stub if it is external; "slot", the slot with the symbol's address (GOT entry);
+"address", the symbol's absolute address in 8 bytes."""
 
 
 class Kind(NamedTuple):
-    """A kind of reference. `put` is None for an address."""
+    """A relocation type. `put` is None for "address", which the linker writes itself."""
 
     way: Way
     put: Put | None = None
 
 
 class Stub(NamedTuple):
-    """What jumps to the address in a slot: its bytes' number, and what writes it at a place."""
+    """Code that jumps to the address in a slot (a PLT entry): its size and its encoder."""
 
     size: int
     put: Put
 
 
 class Machine(NamedTuple):
-    """A processor's family: its number in ELF files, its kinds of references, its stubs."""
+    """An architecture: its e_machine, its relocation types by number, and its stub."""
 
     number: int
     kinds: dict[int, Kind]
@@ -55,7 +57,7 @@ class Machine(NamedTuple):
 
 def _check(content: bytearray, at: int, size: int) -> None:
     if at + size > len(content):
-        raise UnsupportedObject("a reference lies outside of the code")
+        raise UnsupportedObject("a relocated field lies outside of the code")
 
 
 def put_word(content: bytearray, at: int, value: int) -> None:
@@ -73,7 +75,7 @@ def _put_relative(content: bytearray, at: int, target: int, *, format: str = "<i
 
 
 def _put_x86_stub(content: bytearray, at: int, slot: int) -> None:
-    content[at : at + 2] = b"\xff\x25"  # jmp [rip + …], which counts from the end
+    content[at : at + 2] = b"\xff\x25"  # jmp [rip + disp32], relative to the next instruction
     struct.pack_into("<i", content, at + 2, slot - (at + 6))
 
 
@@ -95,7 +97,7 @@ _X86_64 = Machine(
 
 
 def _put_bits(content: bytearray, at: int, bits: int) -> None:
-    """Add bits to an instruction, which has zeros there."""
+    """Set an immediate field of an instruction, whose bits are zero before."""
     _check(content, at, 4)
     (word,) = struct.unpack_from("<I", content, at)
     struct.pack_into("<I", content, at, word | bits)
@@ -104,26 +106,26 @@ def _put_bits(content: bytearray, at: int, bits: int) -> None:
 def _put_branch(content: bytearray, at: int, target: int) -> None:
     distance = target - at
     if distance % 4 or not -(1 << 27) <= distance < 1 << 27:
-        raise UnsupportedObject("a branch goes where branches do not reach")
+        raise UnsupportedObject("a branch target is out of range or misaligned")
     _put_bits(content, at, distance >> 2 & (1 << 26) - 1)
 
 
 def _put_page(content: bytearray, at: int, target: int) -> None:
-    """How many pages away: 21 bits, the lowest two at bit 29, the others at bit 5."""
+    """ADRP: distance in pages, 21 bits: immlo (2 bits) at bit 29, immhi (19 bits) at bit 5."""
     pages = (target >> 12) - (at >> 12)
     _put_bits(content, at, (pages & 3) << 29 | (pages >> 2 & (1 << 19) - 1) << 5)
 
 
 def _put_in_page(content: bytearray, at: int, target: int, *, shift: int = 0) -> None:
-    """Where in its page, in units of 1 << shift bytes: 12 bits at bit 10."""
+    """ADD, LDR, STR: offset in the page in units of 1 << shift bytes, 12 bits at bit 10."""
     low = target & _PAGE
     if low & (1 << shift) - 1:
-        raise UnsupportedObject("what is loaded is not where such loads can be")
+        raise UnsupportedObject("the target of a load or store is misaligned")
     _put_bits(content, at, low >> shift << 10)
 
 
 def _put_arm_stub(content: bytearray, at: int, slot: int) -> None:
-    # adrp x16, slot; ldr x16, [x16, slot]; br x16: x16 is there for this
+    # adrp x16, slot; ldr x16, [x16, slot]; br x16. x16 (IP0) is reserved for such veneers.
     struct.pack_into("<3I", content, at, 0x90000010, 0xF9400210, 0xD61F0200)
     _put_page(content, at, slot)
     _put_in_page(content, at + 4, slot, shift=3)
@@ -151,4 +153,4 @@ _AARCH64 = Machine(
 )
 
 MACHINES = {"x86_64": _X86_64, "amd64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
-"""By the names that `platform.machine` has for them, in lower case."""
+"""Architectures by the names of `platform.machine`, in lower case."""

@@ -1,4 +1,4 @@
-"""The workspace of threads that launch on the CPU."""
+"""Workspaces for kernels on the CPU: one per thread, kept between launches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SCRATCH_ALIGNMENT = 64
 
 
 class Scratch(threading.local):
-    """Workspace of each thread that launches; it grows to the largest one asked for."""
+    """The calling thread's workspace, which grows to the largest size that was reserved."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -18,7 +18,7 @@ class Scratch(threading.local):
         self.buffer: Any = None
 
     def reserve(self, size: int) -> tuple[int, object]:
-        """An aligned address with `size` bytes behind it, and what keeps them alive."""
+        """The 64-byte aligned address of at least `size` bytes, and the object that owns them."""
         if size > self.size:
             self.buffer = ctypes.create_string_buffer(size + SCRATCH_ALIGNMENT - 1)
             self.address = -(-ctypes.addressof(self.buffer) // SCRATCH_ALIGNMENT)

@@ -1,1 +1,1 @@
-"""The run side of each backend, as programs ask it; each loads when it is first needed."""
+"""The runtime drivers of the backends (`tilewright.runtime.driver`), imported lazily."""

@@ -1,4 +1,4 @@
-"""The driver of NVIDIA GPUs: ``tilewright.runtime.driver.active`` when kernels run there."""
+"""The runtime driver of NVIDIA GPUs: ``tilewright.runtime.driver.active`` if a GPU is usable."""
 
 from __future__ import annotations
 
@@ -25,18 +25,16 @@ else:
     cuda_peaks = lazy_import("tilewright.runtime.devices.cuda_peaks")
     peaks = lazy_import("tilewright.runtime.peaks")
 
-# A launch needs none of this.
-
 WARP_SIZE = 32
-DEFAULT_ARCH = 90  # what is compiled for where no architecture is named
+DEFAULT_ARCH = 90  # if no architecture is given
 _CACHE_FLUSH_BYTES = 256 << 20  # more than the L2 cache of any GPU
 
 
 class CudaUtils:
-    """What programs ask of the device library itself."""
+    """Device properties and loading of cubins, with the names of Triton's `driver.utils`."""
 
     def get_device_properties(self, index: int) -> dict[str, Any]:
-        """What a device has, by the names that kernels' authors use; see `Properties`."""
+        """A device's properties by Triton's names; see `Properties` for their units."""
         found = device(index).properties
         return {
             "max_shared_mem": found.max_shared_mem,
@@ -51,25 +49,28 @@ class CudaUtils:
     def load_binary(
         self, name: str, image: bytes, shared: int, index: int
     ) -> tuple[Function, int, int, int, int]:
-        """Load a cubin: (the loaded kernel, which keeps the module, its handle, n_regs, n_spills,
-        n_max_threads).
+        """Load a cubin.
 
         Args:
-            shared: bytes of dynamic shared memory that it will be launched with.
+            shared: dynamic shared memory of its launches, in bytes.
+
+        Returns:
+            the loaded kernel (which owns the module), its CUfunction, n_regs, n_spills and
+            n_max_threads.
         """
         loaded = Function(device(index), image, name, Shape(threads=1, shared=shared))
         return loaded, loaded.handle, loaded.n_regs, loaded.n_spills, loaded.n_max_threads
 
 
 class CudaDriver:
-    """NVIDIA's GPUs. The current one, and its current stream, are torch's where it is loaded."""
+    """NVIDIA GPUs. The current device and stream are torch's if the program has loaded torch."""
 
     device_type = "cuda"
     utils = CudaUtils()
 
     @staticmethod
     def is_active() -> bool:
-        """Whether there is a GPU that can be used."""
+        """Whether there is a usable GPU."""
         try:
             return device_count() > 0
         except DeviceError:
@@ -96,58 +97,59 @@ class CudaDriver:
         return self.target_of(self.get_current_device())
 
     def target_of(self, index: int) -> GPUTarget:
-        """What to compile for, for a device."""
+        """The compilation target of a device."""
         return GPUTarget("cuda", device(index).arch, WARP_SIZE)
 
     def reaches(self, index: int, address: int) -> bool:
-        """Whether kernels on a device can use memory of the CPU: pinned and managed memory."""
+        """Whether kernels on a device can access a host address (pinned or managed memory)."""
         return self.is_active() and device(index).reaches(address)
 
     def read_memory(self, index: int, address: int, into: Bytes) -> None:
-        """Copy a device's memory from an address on, when all that was started there is done."""
+        """Wait for all work on a device, then copy its memory at an address into an array."""
         device(index).read(address, into.ctypes.data, into.nbytes)
 
     def write_memory(self, index: int, address: int, data: Bytes) -> None:
-        """Copy to a device's memory, from an address on."""
+        """Copy an array to an address in a device's memory."""
         device(index).write(address, data.ctypes.data, data.nbytes)
 
     def clock(self, index: int) -> CudaClock:
-        """Measures time on a device, in the order of its current stream."""
+        """A clock that records events on a device's current stream."""
         return cuda_clock.CudaClock(device(index), partial(current_stream, index))
 
     def save_memory(self, index: int, address: int, size: int) -> SavedBytes:
-        """A copy of a part of a device's memory, on the device, that can be put back."""
+        """A backup, in device memory, of a range of a device's memory."""
         return cuda_clock.SavedBytes(device(index), address, size, partial(current_stream, index))
 
     def free_memory(self, index: int) -> int:
-        """Bytes of a device's memory that nobody uses."""
+        """Free memory of a device, in bytes."""
         return cuda_clock.free_bytes(device(index))
 
     def describe(self, index: int) -> str:
-        """What kind of device it is: kernels take as long on all of which this says the same."""
+        """A description of a device's model; tuning results are shared between devices for which
+        it is equal."""
         found = device(index).properties
         return f"{found.name} sm_{device(index).arch} {found.multiprocessor_count} multiprocessors"
 
     def peak_gbps(self, index: int) -> float:
-        """Gigabytes a second that a device's memory moves at most."""
+        """Memory bandwidth of a device, in GB/s."""
         return cuda_peaks.peak_gbps(device(index))
 
     def peak_tflops(self, index: int, element: str, matrix: bool, clock: float | None) -> float:
-        """Tera-operations a second; see `cuda_peaks`."""
+        """Peak TFLOP/s of a device; see `cuda_peaks.peak_tflops`."""
         return cuda_peaks.peak_tflops(device(index), element, matrix, clock)
 
     def known_peaks(self, arch: int | str) -> Iterable[Peaks]:
-        """The limits of models with an architecture, which need not be here."""
+        """The peak rates of known GPU models with an architecture."""
         digits = "".join(c for c in str(arch) if c.isdigit())
         for model in cuda_peaks.models_of(int(digits or DEFAULT_ARCH)):
             yield peaks.Peaks(model.name, model.gbps, partial(cuda_peaks.model_tflops, model))
 
     def get_benchmarker(self) -> Callable[..., Any]:
-        """What measures kernels on the current device; see `do_bench`."""
+        """`do_bench` for the current device."""
         return partial(do_bench, device=f"cuda:{self.get_current_device()}")
 
     def get_current_stream(self, index: int | None = None) -> int:
-        """The driver's handle of the stream that launches on a device go to."""
+        """The CUstream that launches on a device use."""
         return current_stream(self._or_current(index))
 
     def get_device_capability(self, index: int | None = None) -> tuple[int, int]:
@@ -163,12 +165,12 @@ class CudaDriver:
         return self._torch("get_device_interface").cuda
 
     def get_empty_cache_for_benchmark(self) -> Any:
-        """A tensor that is larger than the device's cache; see `clear_cache`."""
+        """A tensor that is larger than the device's L2 cache; see `clear_cache`."""
         torch = self._torch("get_empty_cache_for_benchmark")
         return torch.empty(_CACHE_FLUSH_BYTES // 4, dtype=torch.int32, device="cuda")
 
     def clear_cache(self, buffer: Any) -> None:
-        """Fill the device's cache with a buffer, so that what is measured next finds it cold."""
+        """Evict the L2 cache by clearing a buffer, so that the next measurement starts cold."""
         buffer.zero_()
 
     def _or_current(self, index: int | None) -> int:

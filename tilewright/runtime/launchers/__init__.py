@@ -1,1 +1,1 @@
-"""How kernels of each target are loaded and started; each loads with the first such kernel."""
+"""Loading and launching of compiled kernels: one module per target, imported lazily."""

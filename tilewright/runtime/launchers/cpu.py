@@ -1,4 +1,8 @@
-"""Launching for the target `cpu`."""
+"""Launching for the target `cpu`.
+
+`CpuLaunch` loads a kernel's object code into this process, packs the arguments of a launch into
+8-byte slots, and runs the grid on the thread pool (`devices/cpu.py`).
+"""
 
 from __future__ import annotations
 
@@ -23,11 +27,11 @@ else:
     launcher = lazy_import("tilewright.runtime.native.launcher")
     host_calls = lazy_import("tilewright.runtime.launchers.host_calls")
 
-PRINT = "tilewright_print"  # what a kernel calls to print
+PRINT = "tilewright_print"  # the function that kernels call for device_print
 
 
 class CpuLaunch:
-    """Machine code in this process, run by the thread pool."""
+    """A kernel loaded into this process."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         metadata = kernel.metadata
@@ -44,10 +48,10 @@ class CpuLaunch:
         self._run = self._run_cooperatively if self._cooperative else device.launch
         device.name_function(self._function, kernel.name)
         self._scratch_bytes: int = metadata.get("scratch_bytes", 0)
-        # One that prints runs its programs in order.
+        # A kernel that prints runs on one thread, so that its output is in program order.
         prints = PRINT in called
         self._threads: int = 1 if prints else metadata.get("num_cpu_threads", 0)
-        # Asking the system costs as much as a launch, and the answer hardly ever changes.
+        # Cached: the system call costs as much as a launch, and affinity rarely changes.
         self._all_threads: int = device.thread_count()
 
     @property
@@ -69,8 +73,8 @@ class CpuLaunch:
         cooperative.launch(self._name, function, args, grid, scratch_bytes)
 
     def native_start(self, runtime: Runtime) -> Start | None:
-        """How native code does the same as `start`; None where it cannot."""
-        if self._host is not None or self._cooperative:  # each launch takes Python in any case
+        """The record with which native code performs `start`; None if it cannot."""
+        if self._host is not None or self._cooperative:  # these launches need Python anyway
             return None
         pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
         if pool is None or slots is None:

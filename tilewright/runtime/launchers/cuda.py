@@ -1,7 +1,8 @@
-"""Launching for the target `cuda`, through the driver.
+"""Launching for the target `cuda`, through the driver API.
 
-This is the whole host side of a launch: `CudaLaunch.start` finds the stream, writes the arguments
-where the driver reads them, and calls it. Native code does the same by what `native_start` gives.
+`CudaLaunch.start` is the complete host side of a launch: it gets the current stream, writes the
+arguments into a block of memory, and calls the driver. Native code performs the same steps with
+the record that `native_start` returns.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ SLOT_BYTES = 8
 
 
 class _Block:
-    """Room for the arguments of one launch, and the array of pointers that the driver reads.
+    """Memory for the arguments of one launch, and the array of pointers that the driver reads.
 
     Attributes:
-        slots: the arguments' bytes, to be assigned as a whole.
-        scratch: the address of scratch memory: the slot behind them.
+        slots: the arguments' bytes, which must be assigned as a whole.
+        scratch: the slot after the arguments, with the address of scratch memory.
         parameters: address of the array of pointers to the slots.
     """
 
@@ -58,10 +59,10 @@ class _Block:
 
 
 class CudaLaunch:
-    """A kernel loaded on the device that `kernel.device` names, else on the current one.
+    """A kernel loaded on the device `kernel.device`, or on the current device if that is empty.
 
     Attributes:
-        n_regs, n_spills, n_max_threads: what the loaded code uses; see `Function`.
+        n_regs, n_spills, n_max_threads: resource usage of the loaded code; see `Function`.
     """
 
     def __init__(self, kernel: CompiledKernel) -> None:
@@ -80,18 +81,18 @@ class CudaLaunch:
         self._count = len(metadata.arguments)
         self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
         self._scratch_align: int = metadata.get("global_scratch_align", 1)
-        # Blocks that no launch is using: launches in other threads, or from a signal handler in
-        # the midst of one, each take their own. Taking from a list is atomic.
+        # A free list of blocks. Concurrent launches, and one in a signal handler that interrupts
+        # another, each pop their own; pop and append of a list are atomic.
         self._blocks: list[_Block] = []
 
     @property
     def handle(self) -> int:
-        """The driver's handle of the function."""
+        """CUfunction of the kernel."""
         return self._function.handle
 
     @property
     def module(self) -> int:
-        """The driver's handle of the module that the function is in."""
+        """CUmodule that contains the kernel."""
         return self._function.module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
@@ -122,7 +123,7 @@ class CudaLaunch:
             self._function.launch(grid, stream, block.parameters)
 
     def native_start(self, runtime: Runtime) -> Start | None:
-        """How native code does the same as `start`; None where it cannot."""
+        """The record with which native code performs `start`; None if it cannot."""
         slots = launcher.slots_of(self._arguments, self._types)
         if slots is None or self._scratch_bytes:
             return None

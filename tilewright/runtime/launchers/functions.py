@@ -1,4 +1,4 @@
-"""Native launches on devices of other packages, by a C function that their driver gives."""
+"""Native launches for backends outside of this package, by a C function of their driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def start_by_function(
     stream_of: Callable[[int], int] | None = None,
     index: int = 0,
 ) -> Start | None:
-    """What a loaded kernel's `native_start` gives; None where only Python can pack the arguments.
+    """The result of a loaded kernel's `native_start`, for a driver with a C launch function.
 
         def native_start(self, runtime):
             return start_by_function(self.kernel, npu.start_address, self.handle, self.refuse)
@@ -26,12 +26,15 @@ def start_by_function(
     Args:
         kernel: the kernel.
         function: address of ``int start(void *kernel, const uint64_t *words,
-            const int64_t grid[3], void *stream)``, which is called without the GIL. Words are
-            the arguments of ``kernel.metadata``, in their order, eight bytes each.
-        handle: what the function gets as `kernel`.
-        refuse: raises an error for a status other than 0, of that and the grid.
-        stream_of: gives the handle of a device's current stream; without it there is none.
+            const int64_t grid[3], void *stream)``, which is called without the GIL and returns
+            0 for success. `words` has the arguments of ``kernel.metadata`` in order, 8 bytes each.
+        handle: passed to the function as `kernel`.
+        refuse: called with a status other than 0 and the grid; must raise an exception.
+        stream_of: returns the handle of a device's current stream; None: streams are null.
         index: of the device.
+
+    Returns:
+        the launch record; None if an argument has a type that only Python can pack.
     """
     slots = slots_of(kernel.metadata.arguments, list(kernel.metadata.signature.values()))
     if slots is None:

@@ -1,7 +1,7 @@
-"""Functions of the process that compiled kernels on the CPU call: to print, and to fail.
+"""Callbacks of compiled kernels on the CPU: device_print and failed assertions.
 
-The functions are called from any thread, without the GIL, which ctypes takes for as long as they
-run.
+They are called from any thread of the pool, without the GIL; ctypes acquires it for the call.
+An exception cannot propagate through native code: it is stored and raised after the launch.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _Fail: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int32, ctypes.c_in
 
 
 class HostCalls:
-    """The functions of one loaded kernel.
+    """The callbacks of one loaded kernel.
 
     Attributes:
-        imports: their addresses by the names under which kernels call them.
+        imports: addresses of the callbacks by symbol name.
     """
 
     def __init__(self) -> None:
@@ -47,11 +47,11 @@ class HostCalls:
 
     @contextmanager
     def one_launch(self) -> Generator[None]:
-        """One launch at a time: a call does not show which of several it comes from.
+        """Serialise launches of this kernel: a callback cannot tell which launch it belongs to.
 
         Raises:
-            DeviceAssertionError: an assertion has failed in it.
-            BaseException: what has stopped a print, such as Ctrl-C.
+            DeviceAssertionError: an assertion of the launch has failed.
+            BaseException: an exception in a print, such as KeyboardInterrupt.
         """
         with self._launching:
             yield
@@ -61,7 +61,7 @@ class HostCalls:
                 raise first
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., None]:
-        """The function, with exceptions kept: native code cannot pass them on."""
+        """The function, with exceptions stored in `_failures`."""
 
         def guarded(*args: Any) -> None:
             try:
@@ -88,5 +88,5 @@ class HostCalls:
 
 
 def _element(short: str) -> Scalar:
-    """An element type by its name; all pointers are alike here."""
+    """An element type by its short name. All pointers print alike, so their pointee is ignored."""
     return scalar_type(short) if short in BY_SHORT else Pointer(scalar_type("i8"))

@@ -1,4 +1,7 @@
-"""Launching for the target `interpreter`: tile IR, run on NumPy."""
+"""Launching for the target `interpreter`: executes tile IR with NumPy.
+
+Tensors on other devices are copied to the host before a launch and back after it (`Mirrors`).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tilewright.runtime.tensors import find_reader
 
 
 class InterpreterLaunch:
-    """A module of tile IR, ready to be interpreted."""
+    """A parsed module of tile IR."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         metadata = kernel.metadata
@@ -86,6 +89,6 @@ class InterpreterLaunch:
 
 def _number(value: Any, type: str) -> Any:
     dtype = numpy_of(scalar_type(type))
-    # One beyond the range of its type is an infinity, which is no reason for a warning.
+    # A float out of range becomes an infinity, as on devices, without NumPy's warning.
     with np.errstate(over="ignore"):
         return dtype.type(value) if dtype.kind not in "iub" else value
