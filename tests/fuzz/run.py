@@ -24,6 +24,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -99,8 +100,11 @@ class Worker:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.done += 1
-        self.process.stdin.write(f"{task[0]} {task[1]}\n")
-        self.process.stdin.flush()
+        try:
+            self.process.stdin.write(f"{task[0]} {task[1]}\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            return f"Crash: the process ended with {_name_of(self.process.wait())} before this"
         if not self.selector.select(PROGRAM_SECONDS):
             self.end()
             return f"Crash: no answer in {PROGRAM_SECONDS:.0f} s"
@@ -113,6 +117,11 @@ class Worker:
         self.process.kill()
         self.process.wait()
         self.selector.close()
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        with suppress(BrokenPipeError):  # of what it did not read
+            self.process.stdin.close()
 
 
 def _name_of(status: int) -> str:

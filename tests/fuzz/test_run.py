@@ -1,0 +1,38 @@
+"""`python -m tests.fuzz.run`: programs in processes of their own, and what it says of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fuzz.checks import CHECKS
+from tests.fuzz.run import Worker
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_each_check_runs_and_is_summed_up(tmp_path: Path) -> None:
+    output = tmp_path / "summary.txt"
+    command = [sys.executable, "-m", "tests.fuzz.run", "--processes=1", f"--output={output}"]
+    command += [f"--{name}=2" for name in CHECKS]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = output.read_text()
+    assert summary == done.stdout
+    for name in CHECKS:
+        assert f"{name}: 2 programs" in summary
+    assert "differences: 0, crashes: 0, refusals: 0, other errors: 0" in summary
+
+
+def test_a_process_that_ends_is_a_failure_of_the_program() -> None:
+    worker = Worker()
+    answer = worker.check(("views", 0))
+    assert isinstance(answer, dict)
+    assert answer["failed"] == ""
+    assert "tile.reshape" in answer["reached"]
+    worker.process.kill()
+    found = worker.check(("views", 2))
+    assert isinstance(found, str)
+    assert found.startswith("Crash: the process ended with SIGKILL")
+    worker.end()
