@@ -43,3 +43,22 @@ def parsed(text: str, *more: str) -> Generator[llvm.ModuleRef]:
         yield module
     finally:
         module.close()
+
+
+@contextmanager
+def option(name: str, value: str, default: str) -> Generator[None]:
+    """Set an option of LLVM's command line within the ``with`` block.
+
+        with option("disable-lsr", "true", "false"):
+            code = machine.emit_object(module)
+
+    Options are global to the process: hold the lock `locks.LLVM`.
+
+    Args:
+        default: LLVM's own value, which the option has afterwards.
+    """
+    llvm.set_option("tilewright", f"-{name}={value}")
+    try:
+        yield
+    finally:
+        llvm.set_option("tilewright", f"-{name}={default}")

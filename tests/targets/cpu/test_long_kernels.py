@@ -15,9 +15,11 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from benchmarks.compile_forms import flips_kernel, reshapes_kernel
+from benchmarks.compile_forms import copies_kernel, flips_kernel, reshapes_kernel
 from tests.targets.cpu.harness import assert_same, host, run_compiled
 from tests.targets.cpu.test_kernels import module_of
+from tilewright.base import llvm_library
+from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 
 
@@ -266,3 +268,20 @@ def test_sha256_of_64_rounds() -> None:
     for lane, text in enumerate(texts):
         digest = args[2].reshape(8, n)[:, lane].astype(">u4").tobytes()
         assert digest == hashlib.sha256(text).digest()
+
+
+def test_loops_of_long_kernels_are_not_strength_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM's time for it grows faster than the number of loops."""
+    used: list[str] = []
+
+    def option(name: str, value: str, default: str) -> Any:
+        used.append(name)
+        return llvm_library.option(name, value, default)
+
+    monkeypatch.setattr(emit, "option", option)
+    monkeypatch.setattr(emit, "LONG", 200)
+    x, o = floats(256), np.zeros(256, np.float32)
+    assert_same(module_of(copies_kernel, [x, o], N=32, STEPS=2), (1, 1, 1), [x, o])
+    assert not used
+    assert_same(module_of(copies_kernel, [x, o], N=32, STEPS=8), (1, 1, 1), [x, o])
+    assert set(used) == {"disable-lsr"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import parsed
+from tilewright.base.llvm_library import option, parsed
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
@@ -31,6 +32,12 @@ def target_machine(machine: Machine, *, jit: bool = True) -> llvm.TargetMachine:
         codemodel="default",
         jit=jit,
     )
+
+
+# Lines of optimised LLVM IR from which loop strength reduction takes too long: its time grows
+# faster than the number of loops, to half of LLVM's at 10,000 ops. Kernels of the examples and
+# benchmarks have up to 1,200.
+LONG = 20_000
 
 
 @cache
@@ -72,10 +79,16 @@ def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
             text = str(module)
             repaired = repair(text, machine)
             if repaired == text:
-                return text, tm.emit_object(module)
+                return text, _object(tm, module, text)
         with parsed(repaired) as module:
             module.verify()
-            return repaired, tm.emit_object(module)
+            return repaired, _object(tm, module, repaired)
+
+
+def _object(tm: llvm.TargetMachine, module: llvm.ModuleRef, text: str) -> bytes:
+    """The object file of an optimised module, of which `text` is the IR."""
+    with option("disable-lsr", "true", "false") if text.count("\n") > LONG else nullcontext():
+        return tm.emit_object(module)
 
 
 def object_of(texts: Sequence[str], symbol: str, machine: Machine) -> bytes:

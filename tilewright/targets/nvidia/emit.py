@@ -18,13 +18,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import parsed
+from tilewright.base.llvm_library import option, parsed
 from tilewright.base.locks import LLVM
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -105,7 +103,7 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
     # of a tile differ from a common one by constants, and registers are scarce: without the pass a
     # loop of 16 copies has 149 instructions instead of 185, and compile time decreases by a sixth
     # (measured).
-    with LLVM, _option("disable-lsr", "true", "false"), parsed(text) as module:
+    with LLVM, option("disable-lsr", "true", "false"), parsed(text) as module:
         long = text.count("\n") > LONG
         machine = _target_machine(cpu, ptx_version, long)
         module.triple = TRIPLE
@@ -141,9 +139,9 @@ def _assembly(module: llvm.ModuleRef, text: str, machine: llvm.TargetMachine) ->
     if reducible_pairs(text) <= MOST_PAIRS or llvm.llvm_version_info[0] != 22:
         return machine.emit_assembly(module)  # a pass that LLVM does not know ends the process
     _register_passes(machine)
-    with _option("stop-before", _SLSR):
+    with option("stop-before", _SLSR, ""):
         machine.emit_assembly(module)  # leaves the IR in the module as it is before the pass
-    with _option("start-after", _SLSR):
+    with option("start-after", _SLSR, ""):
         return machine.emit_assembly(module)
 
 
@@ -161,16 +159,6 @@ def _register_passes(machine: llvm.TargetMachine) -> None:
     with parsed("") as nothing:
         nothing.triple, nothing.data_layout = TRIPLE, str(machine.target_data)
         machine.emit_assembly(nothing)
-
-
-@contextmanager
-def _option(name: str, value: str, after: str = "") -> Generator[None]:
-    """An option of LLVM's, which is the whole process's, and so is set back."""
-    llvm.set_option("tilewright", f"-{name}={value}")
-    try:
-        yield
-    finally:
-        llvm.set_option("tilewright", f"-{name}={after}")
 
 
 _SHORT_SIGN = re.compile(r"^\t(neg|abs)\.s16 \t(%\w+), (%\w+);$", re.MULTILINE)
