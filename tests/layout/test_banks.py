@@ -15,7 +15,6 @@ from tilewright.layout.families import (
     mma_operand_a,
     shared_hopper,
     shared_row_major,
-    shared_swizzled,
 )
 from tilewright.layout.linear import HARDWARE, LANE, OFFSET, LinearLayout
 from tilewright.layout.shape import transpose
@@ -77,14 +76,15 @@ def test_well_known_accesses() -> None:
     columns = blocked((32, 32), (1, 32), (32, 1), (1, 1), (1, 0))  # a row per lane
     rows = blocked((32, 32), (32, 1), (1, 32), (1, 1), (0, 1))  # a column per lane
     plain = shared_row_major((32, 32))
-    swizzled = shared_swizzled((32, 32), (1, 0), 1, 1, 32)
+    swizzled = shared_hopper((32, 32), 32, 128)
     assert wavefronts(rows, plain, 32, 1) == 1
     assert wavefronts(columns, plain, 32, 1) == 32
-    assert wavefronts(columns, swizzled, 32, 1) == wavefronts(rows, swizzled, 32, 1) == 1
+    assert wavefronts(columns, swizzled, 32, 1) == 4  # chunks of four words move as one
+    assert wavefronts(rows, swizzled, 32, 1) == 1
     # 16 bytes a lane: four wavefronts are the least, for 512 bytes.
     vectors = blocked((32, 32), (1, 4), (32, 1), (1, 1), (1, 0))
     assert wavefronts(vectors, plain, 32, 4) == 32
-    assert wavefronts(vectors, shared_hopper((32, 32), 32, 128), 32, 4) == 4
+    assert wavefronts(vectors, swizzled, 32, 4) == 4
 
 
 def least(offsets: LinearLayout, vector: int, memory: Memory) -> int:

@@ -11,7 +11,7 @@ from tilewright.layout.families import (
     blocked,
     mma_m16n8,
     shared_hopper,
-    shared_swizzled,
+    shared_row_major,
     wgmma_accumulator,
 )
 from tilewright.layout.linear import LANE, REGISTER, WARP, LinearLayout
@@ -20,11 +20,11 @@ NAMESPACE = "{http://www.w3.org/2000/svg}"
 
 
 def test_table_of_memory_shows_offsets() -> None:
-    assert table(shared_swizzled((4, 4), (1, 0), 1, 1, 4)).splitlines() == [
-        "0  1  2  3",
-        "5  4  7  6",
-        "10 11 8  9",
-        "15 14 13 12",
+    assert table(shared_row_major((4, 4), (0, 1))).splitlines() == [
+        "0  4  8  12",
+        "1  5  9  13",
+        "2  6  10 14",
+        "3  7  11 15",
     ]
 
 

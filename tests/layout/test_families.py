@@ -13,7 +13,6 @@ from tilewright.layout.families import (
     row_major,
     shared_hopper,
     shared_row_major,
-    shared_swizzled,
     sliced,
     wgmma_accumulator,
     wgmma_operand_a,
@@ -238,19 +237,6 @@ def test_shared_row_major() -> None:
         assert offset == i * 32 + k * 4 + j
 
 
-@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
-@pytest.mark.parametrize(
-    ("vec", "per_phase", "max_phase"), [(1, 1, 1), (1, 1, 4), (2, 1, 4), (2, 2, 4), (4, 4, 2)]
-)
-def test_shared_swizzled(order: tuple[int, int], vec: int, per_phase: int, max_phase: int) -> None:
-    shape = (8, 16)
-    for place, offset in offsets(shared_swizzled(shape, order, vec, per_phase, max_phase)).items():
-        fast, slow = place[order[0]], place[order[1]]
-        phase = slow // per_phase % max_phase
-        expected = slow * shape[order[0]] + ((fast // vec) ^ phase) * vec + fast % vec
-        assert offset == expected
-
-
 @pytest.mark.parametrize("bits", [8, 16, 32])
 @pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
 @pytest.mark.parametrize("transposed", [False, True])
@@ -301,7 +287,6 @@ def test_row_major_order() -> None:
         (lambda: wgmma_accumulator((64, 64), 2, 64), "2 is not a multiple"),
         (lambda: wgmma_accumulator((64, 64), 4, 512), "between 8 and 256"),
         (lambda: wgmma_accumulator((1, 64, 64), 4, 64), "works on matrices"),
-        (lambda: shared_swizzled((8, 8), (1, 0), 4, 1, 4), "no 4 vectors of 4 elements"),
         (lambda: shared_hopper((8, 64), 16, 16), "0, 32, 64 or 128 bytes"),
         (lambda: shared_hopper((8, 32), 16, 128), "8 rows of 64 elements"),
     ],

@@ -138,12 +138,6 @@ class Block:
         """Whether bounds and conditions determine the accessed elements, and no axis has a wrap."""
         return not self.residual and all(axis.wrap is None for axis in self.axes)
 
-    def varies_with(self, loop: control.For) -> bool:
-        """Whether the block depends on the iteration of the loop."""
-        iteration = Iteration(loop)
-        polynomials = [p for a in self.axes for p in (a.begin, a.stride, *a.lower, *a.upper)]
-        return any(iteration in p.atoms() for p in polynomials)
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:

@@ -189,10 +189,3 @@ def located_lines(module: Module) -> list[tuple[str, Loc | None]]:
         found += [("", None)] if found else []
         found += zip(printer.lines, printer.locs, strict=True)
     return found
-
-
-def print_op(op: Op) -> str:
-    """The text of one op with its regions, values being numbered from 0; for messages."""
-    printer = _Printer(False)
-    printer.op(op, "")
-    return "\n".join(printer.lines)

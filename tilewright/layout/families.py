@@ -317,26 +317,6 @@ def shared_row_major(shape: Sequence[int], order: Sequence[int] | None = None) -
     return _shared(shape, [unit for dim in order for unit in units[dim]])
 
 
-def shared_swizzled(
-    shape: Sequence[int], order: Sequence[int], vec: int, per_phase: int, max_phase: int
-) -> LinearLayout:
-    """Rows along `order[0]`, in which vectors of `vec` elements are swizzled depending on the row.
-
-    Vector j of row i (i counts along `order[1]`) is stored as vector `j ^ phase` of row i, with
-    `phase = i // per_phase % max_phase`.
-    """
-    _check_order(shape, order)
-    if len(order) < 2 or vec * max_phase > shape[order[0]]:
-        raise ValueError(f"a row of {tuple(shape)} has no {max_phase} vectors of {vec} elements")
-    units = _dim_units(shape)
-    fast, slow, *outer = (units[dim] for dim in order)
-    first, count, start = log2(per_phase), log2(max_phase), log2(vec)
-    swizzled = list(slow)
-    for i in range(first, min(first + count, len(slow))):
-        swizzled[i] ^= fast[start + i - first]
-    return _shared(shape, [*fast, *swizzled, *(unit for dim in outer for unit in dim)])
-
-
 def shared_hopper(
     shape: Sequence[int], element_bits: int, swizzle_bytes: int, transposed: bool = False
 ) -> LinearLayout:

@@ -199,11 +199,6 @@ class LinearLayout:
         columns = gf2.units(log2(size), log2(stride))
         return LinearLayout.from_columns({in_name: columns}, {out_name: size * stride})
 
-    @staticmethod
-    def zeros1d(size: int, in_name: str, out_name: str, out_size: int = 1) -> LinearLayout:
-        """i -> 0: every index holds element 0."""
-        return LinearLayout.from_columns({in_name: [0] * log2(size)}, {out_name: out_size})
-
     def __mul__(self, other: LinearLayout) -> LinearLayout:
         """The direct sum of two maps: in each dimension the bits of `other` are above those of
         `self`.
@@ -360,44 +355,12 @@ class LinearLayout:
 
     # --- Parts ----------------------------------------------------------------------------------
 
-    def divide_left(self, tile: LinearLayout) -> LinearLayout | None:
-        """The layout q with `tile * q == self`, or None if there is none."""
-        ins, outs = _difference(self.ins, tile.ins), _difference(self.outs, tile.outs)
-        if ins is None or outs is None:
-            return None
-        high = _embedding(outs, self.outs, dict(tile.outs))
-        columns: list[int] = []
-        for name, _ in ins:
-            rest = gf2.solve_all(high, self.bases(name)[tile.in_bits(name) :])
-            if rest is None:
-                return None
-            columns += rest
-        quotient = LinearLayout(ins, outs, tuple(columns))
-        return quotient if tile * quotient == self else None
-
-    def sublayout(self, in_names: Iterable[str], out_names: Iterable[str]) -> LinearLayout:
-        """The map with the other inputs fixed at 0, restricted to these outputs."""
-        ins, outs = set(in_names), set(out_names)
-        kept = tuple(dim for dim in self.outs if dim.name in outs)
-        starts, targets = _starts(self.outs), _starts(kept)
-        columns = tuple(
-            sum((c >> starts[name] & ((1 << n) - 1)) << targets[name] for name, n in kept)
-            for dim in self.ins
-            if dim.name in ins
-            for c in self.bases(dim.name)
-        )
-        return LinearLayout(tuple(dim for dim in self.ins if dim.name in ins), kept, columns)
-
     def select_ins(self, *in_names: str) -> LinearLayout:
         """The map restricted to these inputs; those that the layout lacks get size 1."""
         return self.from_columns(
             {name: self.bases(name) for name in in_names},
             {name: 1 << count for name, count in self.outs},
         )
-
-    def flatten_ins(self, name: str) -> LinearLayout:
-        """The same map from one input, the flat index."""
-        return LinearLayout((Dim(name, self.total_in_bits),), self.outs, self.columns)
 
     def flatten_outs(self, name: str) -> LinearLayout:
         """The same map to one output, the flat (row-major) index."""
@@ -489,13 +452,6 @@ def _sum_dims(low: tuple[Dim, ...], high: tuple[Dim, ...]) -> tuple[Dim, ...]:
     for name, count in high:
         counts[name] = counts.get(name, 0) + count
     return tuple(Dim(name, counts[name]) for name in sorted(counts, key=significance))
-
-
-def _difference(whole: tuple[Dim, ...], low: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-    """The dimensions of a quotient; None if a dimension of `low` is larger than in `whole`."""
-    taken = dict(low)
-    rest = tuple(Dim(name, count - taken.pop(name, 0)) for name, count in whole)
-    return None if taken or any(dim.bits < 0 for dim in rest) else rest
 
 
 def _embedding(

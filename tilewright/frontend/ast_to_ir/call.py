@@ -541,8 +541,3 @@ def _inline_nested(
         return inline(frame, node, fn, args, kwargs)
     except CompilationError as error:
         raise type(error)(frame.fn.src, node, None) from error
-
-
-def none_type(type_: Any) -> bool:
-    """Whether a function with this return type returns nothing."""
-    return isinstance(type_, constexpr_type) and type_.value is None
