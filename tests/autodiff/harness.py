@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from tests.frontend.kernels import SHORT, kernel_from
+from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.coarsen import coarsening
 from tilewright.autodiff.counting import counting_kernel
 from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
@@ -114,10 +116,7 @@ def directions(rng: np.random.Generator, args: Arrays, names: Sequence[str]) -> 
     return {name: rng.standard_normal(args[name].shape) for name in names}
 
 
-def launch_verdicts(
-    module: Module, grid: Any, args: Mapping[str, Any]
-) -> tuple[dict[str, Verdict], dict[str, Verdict]]:
-    """For each array of floats whether its loads, and its stores, touch no element twice."""
+def launch_points(module: Module, grid: Any, args: Mapping[str, Any]) -> Points:
     fn = module.entry
     x, y, z = (*((grid,) if isinstance(grid, int) else grid), 1, 1)[:3]
     scalars = {
@@ -125,7 +124,15 @@ def launch_verdicts(
         for arg, name in zip(fn.args, fn.arg_names, strict=True)
         if isinstance(args[name], int)
     }
-    points, arrays = Points(scalars, (x, y, z)), arrays_of(fn).values()
+    return Points(scalars, (x, y, z))
+
+
+def launch_verdicts(
+    module: Module, grid: Any, args: Mapping[str, Any]
+) -> tuple[dict[str, Verdict], dict[str, Verdict]]:
+    """For each array of floats whether its loads, and its stores, touch no element twice."""
+    fn = module.entry
+    points, arrays = launch_points(module, grid, args), arrays_of(fn).values()
     return (
         {a.name: distinct(fn, a.loads, points) for a in arrays if a.is_float},
         {a.name: distinct(fn, a.stores, points) for a in arrays if a.is_float},
@@ -163,6 +170,33 @@ def vjp(
     return found
 
 
+def coarse_vjp(
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str], workers: int
+) -> Arrays | None:
+    """The gradients, those of shared arrays added up by workers; None if that is not possible."""
+    fn, arrays = module.entry, arrays_of(module.entry).values()
+    points = launch_points(module, grid, args)
+    loads = {a.name: distinct(fn, a.loads, points) for a in arrays if a.name in wrt}
+    shared = [a for a in arrays if a.name in wrt and not loads[a.name].distinct]
+    coarse = coarsening(fn, shared, points, BlockFinder())
+    if coarse is None:
+        return None
+    atomic = [a.name for a in shared if a.name not in coarse.arrays]
+    derived = reverse_mode(module, tuple(wrt), tuple(cotangents), atomic=atomic, coarse=coarse)
+    found = {name: np.zeros_like(args[name]) for name in wrt}
+    partial = {name: np.zeros((workers, *args[name].shape)) for name in coarse.arrays}
+    more: dict[str, Mapping[str, Any]] = {
+        "cotangent": cotangents, "gradient": found, "partial": partial,
+        "span": {name: args[name].size for name in coarse.arrays},
+        "extent": {str(axis): points.grid[axis] for axis in coarse.axes},
+    }  # fmt: skip
+    extents = list(points.grid)
+    for axis in coarse.axes:
+        extents[axis] = workers if axis == coarse.axes[0] else 1
+    run_derived(derived, tuple(extents), copied(args), more)
+    return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
+
+
 def check_gradients(
     kernel: SourceFunction | str | Module, grid: Any, args: Arrays, wrt: Sequence[str],
     outputs: Sequence[str], constexprs: Mapping[str, Any] | None = None, seed: int = 0,
@@ -183,6 +217,11 @@ def check_gradients(
     reference = vjp(module, grid, after, cotangents, wrt, atomic=tuple(wrt))
     for name in wrt:
         np.testing.assert_allclose(chosen[name], reference[name], rtol=1e-12, atol=1e-14)
+    for workers in (1, 2, 4):
+        coarse = coarse_vjp(module, grid, after, cotangents, wrt, workers)
+        for name in wrt if coarse is not None else ():
+            assert coarse is not None
+            np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-12, atol=1e-14)
     by_tangents = sum(np.vdot(cotangents[n], forward[n]) for n in outputs)
     by_slopes = sum(np.vdot(cotangents[n], slopes[n]) for n in outputs)
     by_gradients = sum(np.vdot(chosen[n], tangents[n]) for n in wrt)

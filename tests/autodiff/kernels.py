@@ -76,3 +76,40 @@ def kernel(x_ptr, y_ptr, n, stop, BLOCK: tl.constexpr):
         x = x * 3.0
     tl.store(y_ptr + at, x, mask=at < n)
 """
+LAYER_NORM = """
+def kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    x = tl.load(x_ptr + row * stride + at, mask=inside, other=0.0)
+    mean = tl.sum(x, 0) / n
+    centred = tl.where(inside, x - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / n + 1e-5)
+    w = tl.load(w_ptr + at, mask=inside)
+    b = tl.load(b_ptr + at, mask=inside)
+    tl.store(y_ptr + row * stride + at, centred * scale * w + b, mask=inside)
+"""
+RMS_NORM = """
+def kernel(x_ptr, w_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
+    w = tl.load(w_ptr + at, mask=at < n, other=0.0)
+    y = x * tl.rsqrt(tl.sum(x * x, 0) / n + 1e-5) * w
+    tl.store(y_ptr + row * stride + at, y, mask=at < n)
+"""
+GROUP_NORM = """
+def kernel(x_ptr, w_ptr, b_ptr, y_ptr, size, C: tl.constexpr, BLOCK: tl.constexpr):
+    group, image = tl.program_id(0), tl.program_id(1)
+    groups = tl.num_programs(0)
+    channel = group * C + tl.arange(0, C)
+    at = tl.arange(0, BLOCK)
+    inside = (at < size)[None, :] & (channel < groups * C)[:, None]
+    place = (image * groups * C + channel)[:, None] * size + at[None, :]
+    x = tl.load(x_ptr + place, mask=inside, other=0.0)
+    mean = tl.sum(x) / (C * size)
+    centred = tl.where(inside, x - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred) / (C * size) + 1e-5)
+    w, b = tl.load(w_ptr + channel), tl.load(b_ptr + channel)
+    tl.store(y_ptr + place, centred * scale * w[:, None] + b[:, None], mask=inside)
+"""

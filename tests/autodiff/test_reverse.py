@@ -16,13 +16,18 @@ from tests.autodiff.harness import (
     count,
     counts,
     forward_module,
+    launch_points,
     launch_verdicts,
     run_forward,
     vjp,
 )
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.coarsen import coarsening
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.ir.core import Module
 from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For
 from tilewright.ops.math import Exp
 from tilewright.ops.memory import Load, Store
 
@@ -59,13 +64,35 @@ def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...],
             args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
             args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
             return kernels.ROW_SUMS, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 4}
+        case "layer norm":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            args |= {"w_ptr": rng.uniform(0.5, 1.0, 13), "b_ptr": rng.uniform(0.5, 1.0, 13)}
+            wrt = ("x_ptr", "w_ptr", "b_ptr")
+            return kernels.LAYER_NORM, 3, args, wrt, ("y_ptr",), {"BLOCK": 16}
+        case "rms norm":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
+            return kernels.RMS_NORM, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 16}
+        case "group norm":
+            x = rng.uniform(-1, 1, (2, 12, 5))
+            args = {"x_ptr": x, "y_ptr": np.zeros((2, 12, 5)), "size": 5}
+            args |= {"w_ptr": rng.uniform(0.5, 1.0, 12), "b_ptr": rng.uniform(0.5, 1.0, 12)}
+            wrt = ("x_ptr", "w_ptr", "b_ptr")
+            return kernels.GROUP_NORM, (3, 2), args, wrt, ("y_ptr",), {"C": 4, "BLOCK": 8}
         case _:
             args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
             return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
 
 
-NAMES = ("gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return")
-SHARED = {"rope": {"angle_ptr"}, "row sums": {"w_ptr"}}
+NORMS = ("layer norm", "rms norm", "group norm")
+NAMES = (
+    "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
+)  # fmt: skip
+SHARED = {
+    "rope": {"angle_ptr"},
+    "row sums": {"w_ptr"},
+    **{name: {"w_ptr", "b_ptr"} for name in NORMS},
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -95,6 +122,26 @@ def test_gradients_of_unshared_arrays_need_no_atomics(name: str) -> None:
     text, _, args, wrt, outputs, constexprs = case(name)
     module = cleaned(reverse_mode(forward_module(text, args, constexprs), wrt, outputs).module)
     assert count(module, AtomicRMW) == 0
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_need_no_atomics(name: str) -> None:
+    """Workers add up the gradients of weights, and store all of a row in one pass over it."""
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    points = launch_points(module, grid, args)
+    shared = [a for a in arrays_of(module.entry).values() if a.name in SHARED[name]]
+    coarse = coarsening(module.entry, shared, points, BlockFinder())
+    assert coarse is not None
+    assert set(coarse.arrays) == SHARED[name].intersection(wrt)
+    assert coarse.axes == ((1,) if name == "group norm" else (0,))
+    made = cleaned(reverse_mode(module, wrt, outputs, coarse=coarse).module)
+    assert count(made, AtomicRMW) == 0
+    assert count(made, For) == 1
+    assert count(made, Store) == len(wrt)
+    assert count(made, Load) == 3  # x, the weights, and the gradient of y
+    (loop,) = (op for op in made.entry.body if isinstance(op, For))
+    assert sum(isinstance(op, Load) for op in loop.body) == 2  # the weights are loaded once
 
 
 def test_boxes_are_stored_field_by_field() -> None:

@@ -37,6 +37,20 @@ def scaled_rows(x_ptr, w_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * stride + at, x * w, mask=at < n)
 
 
+def planes(x_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    place = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
+    w = tl.load(w_ptr + at)
+    tl.store(y_ptr + place * BLOCK + at, tl.load(x_ptr + place * BLOCK + at) * w)
+
+
+def gathered_rows(x_ptr, i_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    w = tl.load(w_ptr + tl.load(i_ptr + row) * BLOCK + at)
+    tl.store(y_ptr + row * BLOCK + at, tl.load(x_ptr + row * BLOCK + at) * w)
+
+
 def square_in_place(x_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n)
@@ -99,18 +113,55 @@ def test_softmax_as_torch(jit: Any) -> None:
     torch.testing.assert_close(dx, torch.autograd.grad(y, x, dy)[0])
 
 
-def test_shared_weights_are_added_up() -> None:
-    x, w = torch.randn(5, 60), torch.randn(60)
-    y, dy = torch.empty(5, 60), torch.randn(5, 60)
-    dx, dw = torch.full((5, 60), torch.nan), torch.full((60,), torch.nan)
-    bwd = tw.grad(tw.jit(scaled_rows))
+@pytest.mark.parametrize("rows", [1, 5, 700])
+def test_shared_weights_are_added_up_by_workers(rows: int) -> None:
+    x, w = torch.randn(rows, 60), torch.randn(60)
+    y, dy = torch.empty(rows, 60), torch.randn(rows, 60)
+    dx, dw = torch.full((rows, 60), torch.nan), torch.full((60,), torch.nan)
+    bwd = tw.grad(tw.jit(scaled_rows), deterministic=True)
     args = x, w, y, 60, 60
-    bwd[(5,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
+    bwd[(rows,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
     torch.testing.assert_close(dx, dy * w)
-    torch.testing.assert_close(dw, (dy * x).sum(0))
-    assert "w_ptr: added atomically: several programs" in bwd.explain()
-    bwd[(5,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw}, accumulate=True)
-    torch.testing.assert_close(dw, 2 * (dy * x).sum(0))
+    torch.testing.assert_close(dw, (dy * x).sum(0), rtol=1e-4, atol=1e-4)
+    how = "added up by workers" if rows > 1 else "stored"
+    assert f"w_ptr: {how}" in bwd.explain()
+    bwd[(rows,)](*args, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw}, accumulate=True)
+    torch.testing.assert_close(dw, 2 * (dy * x).sum(0), rtol=1e-4, atol=1e-4)
+
+
+def test_partial_sums_of_narrow_weights_are_fp32() -> None:
+    x, dy = torch.randn(700, 60, dtype=torch.float16), torch.randn(700, 60, dtype=torch.float16)
+    w, y = torch.randn(60, dtype=torch.float16), torch.empty(700, 60, dtype=torch.float16)
+    dw = torch.empty(60, dtype=torch.float16)
+    tw.grad(tw.jit(scaled_rows))[(700,)](
+        x, w, y, 60, 60, BLOCK=64, grads={"y_ptr": dy}, into={"w_ptr": dw}
+    )
+    expected = (dy.double() * x.double()).sum(0)
+    torch.testing.assert_close(dw.double(), expected, rtol=1e-3, atol=2e-2)
+
+
+def test_workers_go_over_two_axes() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 5, 8))
+    w, dw = np.full(8, 2.0), np.full(8, np.nan)
+    y, dy, dx = np.zeros_like(x), np.ones_like(x), np.full_like(x, np.nan)
+    bwd = tw.grad(tw.jit(planes))
+    bwd[(5, 3)](x, w, y, BLOCK=8, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
+    np.testing.assert_allclose(dw, x.sum((0, 1)))
+    np.testing.assert_allclose(dx, np.full_like(x, 2.0))
+    assert "along axis 0, 1" in bwd.explain()
+
+
+def test_elements_that_no_program_loads_have_no_gradient() -> None:
+    """Also of shared arrays: the buffers of workers do not hold what was there before."""
+    x, y, dy = torch.randn(40, 16), torch.empty(40, 16), torch.randn(40, 16)
+    w, dw = torch.randn(100), torch.full((100,), torch.nan)
+    bwd = tw.grad(tw.jit(scaled_rows))
+    dx = torch.full((40, 16), torch.nan)
+    bwd[(40,)](x, w, y, 10, 16, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx, "w_ptr": dw})
+    expected = torch.zeros(100)
+    expected[:10] = (dy * x).sum(0)[:10]
+    torch.testing.assert_close(dw, expected, rtol=1e-4, atol=1e-4)
+    assert (dx[:, 10:] == 0).all()
 
 
 def test_the_proof_is_of_the_launch() -> None:
@@ -227,13 +278,27 @@ def test_views_of_one_storage_that_are_apart_are_fine() -> None:
     torch.testing.assert_close(arrays["dx"], expected)
 
 
+def gathered(dtype: Any, **options: Any) -> tuple[Any, Any, str]:
+    """Rows of a table, picked by loaded indices: its gradient, and what it should be."""
+    x, dy = torch.randn(5, 8, dtype=dtype), torch.randn(5, 8, dtype=dtype)
+    index = torch.tensor([1, 0, 1, 3, 1], dtype=torch.int32)
+    w, dw = torch.randn(4, 8, dtype=dtype), torch.full((4, 8), torch.nan, dtype=dtype)
+    bwd = tw.grad(tw.jit(gathered_rows), **options)
+    args = x, index, w, torch.empty_like(x)
+    bwd[(5,)](*args, BLOCK=8, grads={"y_ptr": dy}, into={"w_ptr": dw})
+    expected = torch.zeros(4, 8, dtype=dtype).index_add(0, index, x * dy)
+    return dw, expected, bwd.explain()
+
+
+def test_gathered_rows_are_added_up_atomically() -> None:
+    found, expected, text = gathered(torch.float32)
+    torch.testing.assert_close(found, expected)
+    assert "w_ptr: added atomically: " in text
+
+
 def test_narrow_gradients_that_are_added_up_are_an_error() -> None:
-    x, y = torch.randn(5, 60, dtype=torch.float16), torch.empty(5, 60, dtype=torch.float16)
-    w = torch.randn(60, dtype=torch.float16)
     with pytest.raises(TypeError, match="the gradient of w_ptr is added up by several programs"):
-        tw.grad(tw.jit(scaled_rows))[(5,)](
-            x, w, y, 60, 60, BLOCK=64, grads={"y_ptr": y.clone()}, into={"w_ptr": w.clone()}
-        )
+        gathered(torch.float16)
 
 
 def test_a_result_that_is_stored_twice_is_an_error() -> None:
@@ -246,14 +311,9 @@ def test_a_result_that_is_stored_twice_is_an_error() -> None:
 
 
 def test_deterministic_rejects_atomics() -> None:
-    x, w, y = torch.randn(5, 60), torch.randn(60), torch.empty(5, 60)
-    bwd = tw.grad(tw.jit(scaled_rows), deterministic=True)
     with pytest.raises(tw.CompilationError, match="would be added up atomically") as info:
-        bwd[(5,)](
-            x, w, y, 60, 60, BLOCK=64,
-            grads={"y_ptr": torch.ones(5, 60)}, into={"w_ptr": torch.empty(60)},
-        )  # fmt: skip
-    assert "w = tl.load(w_ptr + at, mask=at < n)" in str(info.value)
+        gathered(torch.float32, deterministic=True)
+    assert "w = tl.load(w_ptr + tl.load(i_ptr + row) * BLOCK + at)" in str(info.value)
 
 
 def test_names_and_kernels_are_checked() -> None:

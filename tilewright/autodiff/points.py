@@ -38,7 +38,7 @@ class Points:
 
     def __init__(self, scalars: Mapping[Value, int], grid: Grid) -> None:
         self._scalars = scalars
-        self._grid = grid
+        self.grid = grid
         self.count = grid[0] * grid[1] * grid[2]
         self._require_few()
         number = np.arange(self.count, dtype=np.int64)
@@ -76,12 +76,19 @@ class Points:
                 raise UnknownNumber("it is in a while loop")
         return points, surely
 
+    def at_origin(self, axes: Sequence[int]) -> Points:
+        """The points of programs whose index along these axes is 0."""
+        origin = np.ones(self.count, bool)
+        for axis in axes:
+            origin &= self._program[axis] == 0
+        return self._where(origin)
+
     def _where(self, mask: Array) -> Points:
         return self._taken(np.flatnonzero(mask))
 
     def _taken(self, index: Array) -> Points:
         made = object.__new__(Points)
-        made._scalars, made._grid = self._scalars, self._grid
+        made._scalars, made.grid = self._scalars, self.grid
         made.count = len(index)
         made._require_few()
         made._program = tuple(axis[index] for axis in self._program)
@@ -126,7 +133,7 @@ class Points:
             case ProgramId(axis):
                 return self._program[axis].astype(dtype)
             case NumPrograms(axis):
-                return np.full(self.count, self._grid[axis], dtype)
+                return np.full(self.count, self.grid[axis], dtype)
             case _:
                 if not owner.elementwise:
                     raise UnknownNumber(f"it depends on {owner.name}")

@@ -12,7 +12,7 @@ the kernel stores to, which may hold other values by now.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,7 +22,16 @@ from tilewright.autodiff.registry import refusal
 from tilewright.base.located import line_of
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Op, Region, Value
-from tilewright.ops.control import Call, Condition, For, If, ProgramId, While, Yield
+from tilewright.ops.control import (
+    Call,
+    Condition,
+    For,
+    If,
+    NumPrograms,
+    ProgramId,
+    While,
+    Yield,
+)
 from tilewright.ops.memory import Load
 
 
@@ -32,31 +41,43 @@ class Scope:
 
     source: Region
     region: Region
+    only: Set[Value] | None = None  # the values that are computed in this scope; None for all
     values: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
 
 class Replay:
-    """Args:
-    builder: inserts the ops; it stands at the end of the innermost scope's region.
-    arrays: those of the forward function.
-    programs: values that stand for the program's indices, by axis; others are `program.id`.
+    """See the module's documentation.
+
+    Args:
+        builder: inserts the ops; it stands at the end of the innermost scope's region.
+        arrays: those of the forward function.
+
+    Attributes:
+        programs, extents: by axis, what stands for the program's index and for the grid's extent;
+            along other axes they are those of the launch.
     """
 
     def __init__(
         self,
         builder: Builder,
         arrays: Mapping[Value, Array],
-        programs: Mapping[int, Value] | None = None,
     ) -> None:
         self._builder = builder
         self._arrays = arrays
-        self._programs = dict(programs or {})
+        self.programs: dict[int, Value] = {}
+        self.extents: dict[int, Value] = {}
         self._scopes: list[Scope] = []
 
     @contextmanager
-    def scope(self, source: Region, region: Region) -> Generator[Scope]:
-        """Replay a region of the forward function in `region`, at whose end ops are inserted."""
-        made = Scope(source, region)
+    def scope(
+        self, source: Region, region: Region, only: Set[Value] | None = None
+    ) -> Generator[Scope]:
+        """Replay a region of the forward function in `region`, at whose end ops are inserted.
+
+        Args:
+            only: the values that are computed in it; others are in the scope around it.
+        """
+        made = Scope(source, region, only)
         self._scopes.append(made)
         try:
             with self._builder.at_end(region):
@@ -94,7 +115,8 @@ class Replay:
     def _depth_of(self, value: Value) -> int:
         """The innermost scope that replays the region in which a value is defined."""
         for depth in range(len(self._scopes) - 1, -1, -1):
-            if self._scopes[depth].source is value.region:
+            scope = self._scopes[depth]
+            if scope.source is value.region and (scope.only is None or value in scope.only):
                 return depth
         raise self._unavailable(value)
 
@@ -121,8 +143,10 @@ class Replay:
 
     def _results(self, op: Op) -> list[Value]:
         match op:
-            case ProgramId(axis) if axis in self._programs:
-                return [self._programs[axis]]
+            case ProgramId(axis) if axis in self.programs:
+                return [self.programs[axis]]
+            case NumPrograms(axis) if axis in self.extents:
+                return [self.extents[axis]]
             case For():
                 return self._for(op)
             case While():

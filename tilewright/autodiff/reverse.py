@@ -23,15 +23,17 @@ from collections.abc import Collection, Mapping, Sequence
 from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
+from tilewright.autodiff.coarsen import Coarsening, varying_values
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
 from tilewright.autodiff.loops import carried_kinds
 from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unknown_loop, unnamed_output
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.replay import Replay, loaded_and_stored
+from tilewright.autodiff.workers import WorkerLoop
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.types import DType, Pointer, element_of, is_float
+from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, is_float
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
 from tilewright.ops.control import For, If, Return, While, Yield
 from tilewright.ops.memory import Load, Store, pointee_of
@@ -46,6 +48,7 @@ def reverse_mode(
     atomic: Collection[str] = (),
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
+    coarse: Coarsening | None = None,
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -60,6 +63,10 @@ def reverse_mode(
         aux: arrays that are stored, and count as constants.
         atomic: arrays of `wrt` whose elements may be loaded several times.
         types: element types of cotangents and gradients that differ from those of their arrays.
+        coarse: the gradients of its arrays are added up by workers. These arrays have, instead of a
+            gradient, a pointer to partial sums and the distance of a worker's sums from those of
+            the next ("partial", "span"); the extents of the kernel's grid ("extent") follow. The
+            grid has the workers along the first of the axes, and 1 along the others.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -67,7 +74,7 @@ def reverse_mode(
     """
     walk = _Reverse(module.entry, Roles(module.entry, wrt, outputs, aux), atomic, types or {})
     walk.accumulate = accumulate
-    return walk.run()
+    return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
 class _Reverse:
@@ -95,6 +102,7 @@ class _Reverse:
         self.gradients = self._bases("gradient", roles.wrt, types)
         self._adjoints: list[dict[Value, Value]] = []
         self.reached: list[Load] = []
+        self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
 
     def _sources(self) -> list[Value]:
         return [
@@ -112,11 +120,8 @@ class _Reverse:
         for array in self.arrays.values():
             if array.name in names:
                 assert array.element is not None
-                self.roles.append(Role(kind, array.name))
-                self.made.arg_names.append(f"{array.name}_{kind}")
-                self.made.arg_attrs.append({})
                 element = types.get(array.name, array.element)
-                found[array.arg] = self.made.body.add_arg(Pointer(element))
+                found[array.arg] = self._new_arg(kind, array.name, Pointer(element))
         return found
 
     def _require_known_memory(self) -> None:
@@ -149,6 +154,62 @@ class _Reverse:
             self.region(self.fn.body)
             self.builder.insert(Return([]))
         return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached))
+
+    def run_coarse(self, coarse: Coarsening) -> Derived:
+        """Emit the whole function, as a loop over the programs of a worker."""
+        partials = {a: self._partials(a) for a in self.gradients if self._name(a) in coarse.arrays}
+        for array in partials:
+            del self.gradients[array]
+        self.partial_sums = {op: None for a in partials for op in self.arrays[a].loads}
+        workers = WorkerLoop(self.builder, self.emit, coarse.axes, self._extent)
+        with self.replay.scope(self.fn.body, self.made.body) as scope:
+            scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
+            self.replay.extents.update(workers.extents)
+            sites = list(self.partial_sums)
+            totals = workers.run(
+                [derivative_type(op.result.type) for op in sites],
+                lambda body, programs: self._one_program(coarse, body, programs),
+            )
+            for op, total in zip(sites, totals, strict=True):
+                base, span = partials[base_of(op.ptr)]
+                self._store_partial(op, workers.row(base, span), total)
+            self.builder.insert(Return([]))
+        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached))
+
+    def _name(self, array: Value) -> str:
+        return self.arrays[array].name
+
+    def _new_arg(self, kind: str, name: str, type: Type) -> Value:
+        self.roles.append(Role(kind, name))
+        self.made.arg_names.append(f"{name}_{kind}")
+        self.made.arg_attrs.append({})
+        return self.made.body.add_arg(type)
+
+    def _extent(self, axis: int) -> Value:
+        return self._new_arg("extent", str(axis), I32)
+
+    def _partials(self, array: Value) -> tuple[Value, Value]:
+        name = self._name(array)
+        element = element_of(derivative_type(self.arrays[array].loads[0].result.type))
+        assert isinstance(element, DType)
+        pointer = self._new_arg("partial", name, Pointer(element))
+        return pointer, self._new_arg("span", name, I64)
+
+    def _one_program(
+        self, coarse: Coarsening, body: Region, programs: Mapping[int, Value]
+    ) -> list[Value | None]:
+        """Emit the walk for one program of a worker; returns the adjoints that it adds up."""
+        self.replay.programs.update(programs)
+        varying = varying_values(self.fn, coarse.axes)
+        with self.replay.scope(self.fn.body, body, only=varying):
+            self._adjoints.append({})
+            self.region(self.fn.body)
+            self._adjoints.pop()
+        return list(self.partial_sums.values())
+
+    def _store_partial(self, op: Load, base: Value, total: Value) -> None:
+        mask = self.plain(op.mask) if op.mask is not None else None
+        self.emit.store(self.rebase(op.ptr, base), total, mask)
 
     # -- what rules use -------------------------------------------------------------------------
 
@@ -258,6 +319,10 @@ class _Reverse:
         if op.other is not None and op.other in self.active:
             assert mask is not None
             self.give(op.other, self.emit.where(mask, self.emit.zeros(y.type), y))
+        if op in self.partial_sums:
+            self.reached.append(op)
+            self.partial_sums[op] = y
+            return
         base = self.gradients.get(self._array(op).arg)
         if base is not None:
             self._contribute(op, base, mask, y)

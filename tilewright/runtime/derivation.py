@@ -10,7 +10,8 @@ from typing import Any
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array, arrays_of
-from tilewright.autodiff.derived import Derived
+from tilewright.autodiff.coarsen import Coarsening, coarsening
+from tilewright.autodiff.derived import Derived, Role
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
 from tilewright.autodiff.points import Points, UnknownNumber
@@ -21,13 +22,14 @@ from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
-from tilewright.ir.core import Module
+from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type
 from tilewright.runtime.gradients import Launch, NarrowSumError, Plan, Request
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.launch import at_path
+from tilewright.runtime.partial_sums import can_hold
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 
@@ -53,17 +55,19 @@ def derive(request: Request, launch: Launch) -> Plan:
     proofs = _Proofs(module, request, launch, paths)
     derived = _derived(module, request, types, proofs)
     more = _positions(request)
-    all_paths = [
-        paths[i] if role.kind == "argument" else (more[role.kind, role.name],)
+    arguments = [
+        paths[i] if role.kind == "argument" else (more[role],) if role in more else tuple(role)
         for i, role in enumerate(derived.roles)
     ]
-    _declare_facts(derived.module, all_paths, key, len(kernel.params))
+    _declare_facts(derived.module, arguments, key, len(kernel.params))
     text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
     compiled = compile_source(text, cache.target, options)
     compiled.device = device
+    coarse = proofs.coarse
     return Plan(
-        compiled, tuple(all_paths), proofs.covered(derived), bool(key.aliases), proofs.text()
-    )
+        compiled, tuple(arguments), coarse.axes if coarse else (), coarse.arrays if coarse else (),
+        proofs.covered(derived), bool(key.aliases), proofs.text(),
+    )  # fmt: skip
 
 
 def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:
@@ -76,13 +80,13 @@ def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:
     )
 
 
-def _positions(request: Request) -> dict[tuple[str, str], int]:
-    """Where the further arrays are among the arguments, by kind and name."""
+def _positions(request: Request) -> dict[Role, int]:
+    """Where the further arrays are among the arguments."""
     kinds = ("tangent", "tangent") if request.mode == "forward" else ("gradient", "cotangent")
-    pairs = [(kinds[0], name) for name in request.wrt]
-    pairs += [(kinds[1], name) for name in request.outputs]
+    roles = [Role(kinds[0], name) for name in request.wrt]
+    roles += [Role(kinds[1], name) for name in request.outputs]
     first = len(request.kernel.params)
-    return {pair: first + i for i, pair in enumerate(pairs)}
+    return {role: first + i for i, role in enumerate(roles)}
 
 
 def _element_types(request: Request, launch: Launch) -> dict[str, DType]:
@@ -114,7 +118,7 @@ def _derived(
         return forward_mode(module, request.wrt, (*request.outputs, *request.in_place), request.aux)
     derived = reverse_mode(
         module, request.wrt, request.outputs, request.aux,
-        atomic=proofs.atomic, accumulate=request.accumulate, types=types,
+        atomic=proofs.atomic, accumulate=request.accumulate, types=types, coarse=proofs.coarse,
     )  # fmt: skip
     proofs.require(derived, types)
     return derived
@@ -125,7 +129,8 @@ class _Proofs:
 
     Attributes:
         arrays: those of the kernel.
-        atomic: the inputs of which elements may be loaded more than once.
+        coarse: the inputs that programs share and whose gradients workers add up.
+        atomic: the other inputs of which elements may be loaded more than once.
     """
 
     def __init__(
@@ -136,19 +141,42 @@ class _Proofs:
         self.arrays: list[Array] = list(arrays_of(fn).values())
         self.loads: dict[str, Verdict] = {}
         self.stores: dict[str, Verdict] = {}
-        if request.mode == "reverse":
-            scalars = {
-                arg: int(at_path(launch.slots, path))
-                for arg, path in zip(fn.args, paths, strict=True)
-                if is_int(arg.type)
-            }
-            finder = BlockFinder()
+        scalars = {
+            arg: int(at_path(launch.slots, path))
+            for arg, path in zip(fn.args, paths, strict=True)
+            if is_int(arg.type)
+        }
+        self.coarse = self._prove(fn, scalars, launch) if request.mode == "reverse" else None
+        kept = self.coarse.arrays if self.coarse else ()
+        self.atomic = [n for n, v in self.loads.items() if not v.distinct and n not in kept]
+
+    def _prove(
+        self, fn: Function, scalars: Mapping[Value, int], launch: Launch
+    ) -> Coarsening | None:
+        try:
+            points = Points(scalars, launch.grid)
+        except UnknownNumber as error:
             for array in self.arrays:
-                if array.name in request.wrt:
-                    self.loads[array.name] = _verdict(fn, array.loads, scalars, launch, finder)
-                elif array.name in request.outputs:
-                    self.stores[array.name] = _verdict(fn, array.stores, scalars, launch, finder)
-        self.atomic = [name for name, verdict in self.loads.items() if not verdict.distinct]
+                unknown = Verdict(False, str(error), next(iter(array.loads), None))
+                self.loads |= {n: unknown for n in self.request.wrt if n == array.name}
+                unknown = Verdict(False, str(error), next(iter(array.writes), None))
+                self.stores |= {n: unknown for n in self.request.outputs if n == array.name}
+            return None
+        finder = BlockFinder()
+        for array in self.arrays:
+            if array.name in self.request.wrt:
+                self.loads[array.name] = distinct(fn, array.loads, points, finder)
+            if array.name in self.request.outputs:
+                self.stores[array.name] = distinct(fn, array.stores, points, finder)
+        shared = [a for a in self.arrays if self._is_shared(a, launch)]
+        return coarsening(fn, shared, points, finder)
+
+    def _is_shared(self, array: Array, launch: Launch) -> bool:
+        verdict = self.loads.get(array.name)
+        if verdict is None or verdict.distinct:
+            return False
+        position = _positions(self.request)[Role("gradient", array.name)]
+        return can_hold(launch.values[position])
 
     def require(self, derived: Derived, types: Mapping[str, DType]) -> None:
         """Raise if gradients cannot be computed as they are."""
@@ -158,8 +186,9 @@ class _Proofs:
             stores, loads = self.stores.get(array.name), self.loads.get(array.name)
             if stores is not None and not stores.distinct:
                 raise stored_twice(array, stores)
-            if loads is None or loads.distinct or not reached.intersection(array.loads):
+            if array.name not in self.atomic or not reached.intersection(array.loads):
                 continue
+            assert loads is not None
             if self.request.deterministic:
                 raise not_deterministic(array, loads)
             if types[array.name].primitive_bitwidth < SMALL:
@@ -170,25 +199,33 @@ class _Proofs:
     def covered(self, derived: Derived) -> dict[str, int | None]:
         """See `Plan.covered`."""
         reached = set(derived.reached)
-        return {
-            array.name: self.loads[array.name].elements
-            if self.loads[array.name].distinct and reached.issuperset(array.loads)
-            else None
-            for array in self.arrays
-            if array.name in self.loads
-        }
+        found: dict[str, int | None] = {}
+        for array in self.arrays:
+            verdict = self.loads.get(array.name)
+            if self.coarse is not None and array.name in self.coarse.arrays:
+                verdict = self.coarse.verdicts[array.name]
+            if verdict is not None:
+                all_written = verdict.distinct and reached.issuperset(array.loads)
+                found[array.name] = verdict.elements if all_written else None
+        return found
 
     def text(self) -> str:
         """What was decided, a line for each array."""
         lines: list[str] = []
         for array in self.arrays:
-            verdict = self.loads.get(array.name)
-            if verdict is not None:
-                how = "stored" if verdict.distinct else f"added atomically: {verdict.reason}"
-                lines.append(f"  {array.name}: {how} ({_lines(array.loads)})")
+            if array.name in self.loads:
+                lines.append(f"  {array.name}: {self._how(array.name)} ({_lines(array.loads)})")
             elif array.name in self.stores:
                 lines.append(f"  {array.name}: its gradient is loaded ({_lines(array.stores)})")
         return "\n".join(lines)
+
+    def _how(self, name: str) -> str:
+        if self.loads[name].distinct:
+            return "stored"
+        if self.coarse is not None and name in self.coarse.arrays:
+            axes = ", ".join(map(str, self.coarse.axes))
+            return f"added up by workers, each for a range of programs along axis {axes}"
+        return f"added atomically: {self.loads[name].reason}"
 
 
 def _lines(ops: Iterable[Any]) -> str:
@@ -196,31 +233,19 @@ def _lines(ops: Iterable[Any]) -> str:
     return f"line{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"
 
 
-def _verdict(
-    fn: Any,
-    accesses: Sequence[Any],
-    scalars: Mapping[Any, int],
-    launch: Launch,
-    finder: BlockFinder,
-) -> Verdict:
-    try:
-        points = Points(scalars, launch.grid)
-    except UnknownNumber as error:
-        return Verdict(False, str(error), accesses[0] if accesses else None)
-    return distinct(fn, accesses, points, finder)
-
-
-def _declare_facts(module: Module, paths: Sequence[ArgPath], key: Key, first: int) -> None:
+def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: int) -> None:
     """Record alignment and alias classes of the further arrays, as the launch has them."""
     fn = module.entry
-    pointers = [i for i, attrs in enumerate(fn.arg_attrs) if "alias" in attrs]
-    for i, path in enumerate(paths):
-        if path[0] >= first:
-            fn.arg_attrs[i] = {} if key.aliases else {"alias": len(pointers) + i}
-            if key.specs[path[0]][1] == "D":
-                fn.arg_attrs[i]["divisibility"] = 16
+    for i, argument in enumerate(arguments):
+        facts = fn.arg_attrs[i]
+        is_own = argument[0] == "partial"  # a buffer of which nothing else knows
+        if is_own or argument[0] in range(first, len(key.specs)):
+            if is_own or not key.aliases:
+                facts["alias"] = len(key.specs) + i
+            if is_own or key.specs[argument[0]][1] == "D":
+                facts["divisibility"] = 16
         elif key.aliases:
-            fn.arg_attrs[i].pop("alias", None)
+            facts.pop("alias", None)
 
 
 def require_apart(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
@@ -21,7 +22,8 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.jit import JITFunction, constexpr_key
-from tilewright.runtime.launch import Grid, at_path, extents_of, start_with_hooks
+from tilewright.runtime.launch import Grid, at_path, extents_of, slot_of, start_with_hooks
+from tilewright.runtime.partial_sums import Partials, add_up, partial_sums, workers_of
 from tilewright.runtime.specialize import Binder, make_binder
 from tilewright.runtime.tensors import find_reader
 
@@ -56,7 +58,10 @@ class Plan(NamedTuple):
 
     Attributes:
         kernel: the compiled derived kernel.
-        paths: where its arguments are among those of the launch.
+        arguments: for each of its arguments where it is among those of the launch; or what it is,
+            such as ("partial", name).
+        axes: those of the grid over which workers add up gradients.
+        summed: the arrays whose gradients they add up.
         covered: by array, how many elements the kernel writes, if it writes each of them once and
             no others; an array with so many elements need not be zeroed first.
         overlapping: whether arrays may share memory, so that each launch compares their extents.
@@ -64,7 +69,9 @@ class Plan(NamedTuple):
     """
 
     kernel: CompiledKernel
-    paths: tuple[Path, ...]
+    arguments: tuple[Any, ...]
+    axes: tuple[int, ...]
+    summed: tuple[str, ...]
     covered: Mapping[str, int | None]
     overlapping: bool
     text: str
@@ -208,12 +215,12 @@ class _Derivative:
             _require_same_layout(name, named[name], array)
         if plan.overlapping:
             derivation.require_apart(self.kernel, named, of_wrt, of_outputs, self.mode)
-        self._prepare(plan, of_wrt, of_outputs, accumulate)
+        self._prepare(plan, of_wrt, launch.grid, accumulate)
         if 0 not in launch.grid:
-            _start(plan, launch)
+            _start(plan, launch, of_wrt, accumulate)
         return plan
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, of_outputs: Arrays, accumulate: bool) -> None:
+    def _prepare(self, plan: Plan, of_wrt: Arrays, grid: Grid, accumulate: bool) -> None:
         """Bring the further arrays into the state that the derived kernel expects."""
 
     def _new_binder(self, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> Binder:
@@ -273,10 +280,11 @@ class Gradient(_Derivative):
         """
         self._launch(args, kwargs, grid, into, grads, accumulate)
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, of_outputs: Arrays, accumulate: bool) -> None:
+    def _prepare(self, plan: Plan, of_wrt: Arrays, grid: Grid, accumulate: bool) -> None:
         if not accumulate:
             for name, array in of_wrt.items():
-                if plan.covered.get(name) != _size(array):
+                written = plan.covered.get(name) == _size(array) or name in plan.summed
+                if not written or 0 in grid:
                     _zero(name, array)
 
 
@@ -375,13 +383,35 @@ def jvp(
 # -- one launch -----------------------------------------------------------------------------------
 
 
-def _start(plan: Plan, launch: Launch) -> None:
-    values = [at_path(launch.values, path) for path in plan.paths]
-    slots = [at_path(launch.slots, path) for path in plan.paths]
+def _start(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:
+    """Launch the kernel, and add up what workers have summed."""
+    grid, found = launch.grid, dict[tuple[str, str], Any]()
+    sums: dict[str, Partials] = {}
+    if plan.axes:
+        programs = prod(grid[axis] for axis in plan.axes)
+        workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
+        for axis in plan.axes:
+            found["extent", str(axis)] = grid[axis]
+        grid = _coarse(grid, plan.axes, workers)
+        for name in plan.summed:
+            filled = plan.covered[name] == _size(of_wrt[name])
+            sums[name] = partial_sums(of_wrt[name], workers, filled)
+            found["partial", name], found["span", name] = sums[name].buffer, sums[name].span
+    values = [found[a] if a in found else at_path(launch.values, a) for a in plan.arguments]
+    slots = [slot_of(found[a]) if a in found else at_path(launch.slots, a) for a in plan.arguments]
     if knobs.launch_hooks:
-        start_with_hooks(plan.kernel, launch.grid, values, slots)
+        start_with_hooks(plan.kernel, grid, values, slots)
     else:
-        plan.kernel.run.start(launch.grid, values, slots)
+        plan.kernel.run.start(grid, values, slots)
+    for name, partials in sums.items():
+        add_up(partials, of_wrt[name], accumulate)
+
+
+def _coarse(grid: Grid, axes: Sequence[int], workers: int) -> Grid:
+    x, y, z = (
+        workers if axis == axes[0] else 1 if axis in axes else n for axis, n in enumerate(grid)
+    )
+    return x, y, z
 
 
 def _require_same_layout(name: str, array: Any, derivative: Any) -> None:

@@ -1,0 +1,37 @@
+"""The code blocks of docs/derivatives.md run, as one program, and print what the page shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "derivatives.md").read_text("utf-8")
+CHECKS = """
+leaf = torch.randn(1000, requires_grad=True)
+torch.testing.assert_close(
+    torch.autograd.grad(swish(leaf, 1000, BLOCK=128).sum(), leaf),
+    torch.autograd.grad(torch.nn.functional.silu(leaf).sum(), leaf),
+)
+torch.testing.assert_close(dw, (args[0] * dy).sum(0), rtol=1e-4, atol=1e-4)
+torch.testing.assert_close(ty, args[1].expand(300, 60))
+"""
+
+
+def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    shown = re.search(r"^```text\n(scale_kernel, .*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    script = tmp_path / "document.py"
+    script.write_text("\n".join([*code, CHECKS]))
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "error", script]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == shown[1]

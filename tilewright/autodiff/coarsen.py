@@ -1,0 +1,117 @@
+"""Gradients of arrays that programs share, without atomics: workers and partial sums.
+
+    w = tl.load(w_ptr + columns)          # the same elements for each row
+    tl.store(y_ptr + row * stride + columns, x * w)
+
+The gradient of `w` is a sum over programs. The gradient kernel is launched on fewer programs, the
+*workers*. Each of them does the work of a range of the kernel's programs in a loop, adds up the
+gradient of `w` in registers, and stores its sum once, into a row of its own:
+
+    worker  0   1   2   3               of the kernel's programs
+    loop    ▒▒▒ ▒▒▒ ▒▒▒ ▒▒▒             each stores its part of the gradient of x
+            ↓   ↓   ↓   ↓
+    partial ─── ─── ─── ───             one row each, added up at the end
+
+The loop goes over one or more axes of the grid. It is possible for arrays whose addresses and masks
+do not depend on these axes, and are distinct for what remains of the grid. Then two runs give the
+same bits: the order of additions is fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.distinct import Verdict, distinct
+from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ops.control import Condition, For, If, NumPrograms, ProgramId, While, Yield
+
+
+@dataclass(frozen=True)
+class Coarsening:
+    """The axes of the grid that workers loop over, and the arrays whose gradients they add up.
+
+    Attributes:
+        verdicts: by array, how it is accessed by the programs at the origin of these axes.
+    """
+
+    axes: tuple[int, ...]
+    verdicts: dict[str, Verdict]
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        return tuple(self.verdicts)
+
+
+def varying_values(fn: Function, axes: Sequence[int]) -> set[Value]:
+    """The values that may differ between programs that differ along these axes."""
+    found: set[Value] = set()
+    work: list[Value] = []
+    for op in fn.walk():
+        if isinstance(op, ProgramId) and op.axis in axes:
+            work.append(op.result)
+    while work:
+        value = work.pop()
+        if value not in found:
+            found.add(value)
+            for user in value.users:
+                work += _reached(user)
+    return found
+
+
+def _reached(user: Op) -> list[Value]:
+    """The values that depend on an operand of an op, those in its regions included."""
+    if isinstance(user, Yield | Condition):
+        around = user.parent_op()
+        return [] if around is None else _all_of(around)
+    if isinstance(user, For | While | If):
+        return _all_of(user)
+    around = user.parent_op()
+    return [*user.results, *(around.results if around is not None else ())]
+
+
+def _all_of(op: Op) -> list[Value]:
+    return [*op.results, *(arg for region in op.regions for arg in region.args)]
+
+
+def coarsening(
+    fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder
+) -> Coarsening | None:
+    """The axes over which workers can add up the gradients of the most of the shared arrays; None
+    if there are none."""
+    used = [axis for axis in range(3) if points.grid[axis] > 1]
+    best: Coarsening | None = None
+    for size in range(1, len(used) + 1):
+        for axes in combinations(used, size):
+            varying = varying_values(fn, axes)
+            verdicts = {
+                array.name: verdict
+                for array in shared
+                if (verdict := _at_origin(fn, array, axes, varying, points, finder)) is not None
+            }
+            if verdicts and (best is None or len(verdicts) > len(best.verdicts)):
+                best = Coarsening(axes, verdicts)
+    return best
+
+
+def _at_origin(
+    fn: Function, array: Array, axes: Sequence[int], varying: set[Value], points: Points,
+    finder: BlockFinder,
+) -> Verdict | None:  # fmt: skip
+    for op in array.loads:
+        if op.parent is not fn.body or op.ptr in varying or op.mask in varying:
+            return None
+    try:
+        verdict = distinct(fn, array.loads, points.at_origin(axes), finder)
+    except UnknownNumber:
+        return None
+    return verdict if verdict.distinct else None
+
+
+def is_program_number(op: Op, axes: Sequence[int]) -> bool:
+    """Whether an op depends on the launch's own grid along one of the axes."""
+    return isinstance(op, ProgramId | NumPrograms) and op.axis in axes

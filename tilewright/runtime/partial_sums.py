@@ -1,0 +1,89 @@
+"""Buffers for the partial sums of workers, and their total; see `autodiff/coarsen.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MOST_WORKERS = 256
+FEWEST_WORKERS = 16
+MOST_BYTES = 1 << 28  # of one buffer
+
+
+class Partials(NamedTuple):
+    """The partial sums of one array, a row for each worker.
+
+    Attributes:
+        buffer: an array of rows.
+        span: elements of a row.
+        rows: a view of the rows as arrays like the gradient.
+    """
+
+    buffer: Any
+    span: int
+    rows: Any
+
+
+def can_hold(array: Any) -> bool:
+    """Whether there can be buffers for an array: a tensor of torch or an array of NumPy, without
+    negative strides."""
+    if hasattr(array, "new_zeros"):
+        return True
+    return isinstance(array, np.ndarray) and min(array.strides, default=0) >= 0
+
+
+def workers_of(programs: int, arrays: Sequence[Any]) -> int:
+    """How many workers share the programs: as many as buffers of reasonable size allow."""
+    most = MOST_WORKERS
+    for array in arrays:
+        size = 4 * max(1, _span(*_layout(array)))
+        most = min(most, max(FEWEST_WORKERS, MOST_BYTES // size))
+    return max(1, min(programs, most))
+
+
+def partial_sums(array: Any, workers: int, filled: bool) -> Partials:
+    """Buffers for the gradient that is written to an array.
+
+    Args:
+        filled: whether each worker writes all elements.
+    """
+    shape, strides = _layout(array)
+    span = _span(shape, strides)
+    if isinstance(array, np.ndarray):
+        dtype = array.dtype if array.dtype.itemsize >= 4 else np.dtype(np.float32)
+        buffer: Any = (np.empty if filled else np.zeros)(workers * span, dtype)
+        in_bytes = [s * dtype.itemsize for s in (span, *strides)]
+        rows = np.lib.stride_tricks.as_strided(buffer, (workers, *shape), in_bytes)
+        return Partials(buffer, span, rows)
+    wide = array if array.element_size() >= 4 else array.new_empty(0).float()
+    make = wide.new_empty if filled else wide.new_zeros
+    buffer = make((workers * span,))
+    return Partials(buffer, span, buffer.as_strided((workers, *shape), (span, *strides)))
+
+
+def add_up(partials: Partials, array: Any, accumulate: bool) -> None:
+    """Write the sum of all rows to an array, or add it to what is there."""
+    total = partials.rows.sum(0)
+    if isinstance(array, np.ndarray):
+        array[...] = array + total if accumulate else total
+    elif accumulate:
+        array.add_(total)
+    else:
+        array.copy_(total)
+
+
+def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Shape and strides, in elements."""
+    if isinstance(array, np.ndarray):
+        return array.shape, tuple(s // array.itemsize for s in array.strides)
+    return tuple(array.shape), tuple(array.stride())
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last one of an array."""
+    if prod(shape) == 0:
+        return 0
+    return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
