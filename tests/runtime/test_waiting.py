@@ -164,7 +164,7 @@ def waits(released, begun):
 released, begun = np.zeros(1, np.int32), np.zeros(1, np.int32)
 
 def tell():
-    while begun[0] < 3:
+    while begun[0] < {programs}:
         pass
     print("begun", flush=True)
     sys.stdin.readline()
@@ -172,15 +172,21 @@ def tell():
 
 threading.Thread(target=tell, daemon=True).start()
 try:
-    waits[(3,)](released, begun, launch_cooperative_grid=True)
+    waits[({programs},)](released, begun{options})
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
 
-def test_the_second_interrupt_names_the_kernel(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("programs", "options"),
+    [(3, ", launch_cooperative_grid=True"), (1, "")],
+    ids=["in Python", "in native code"],
+)
+def test_the_second_interrupt_names_the_kernel(programs: int, options: str, tmp_path: Path) -> None:
+    """Also where the thread that would handle it runs the program that does not end."""
     file = tmp_path / "program.py"
-    file.write_text(INTERRUPTED)
+    file.write_text(INTERRUPTED.format(programs=programs, options=options))
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [sys.executable, str(file)], cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True
@@ -193,8 +199,11 @@ def test_the_second_interrupt_names_the_kernel(tmp_path: Path) -> None:
         ended = threading.Event()
 
         def interrupt() -> None:
-            while not ended.wait(0.05):
+            for _ in range(1000):
+                if ended.wait(0.05):
+                    return
                 process.send_signal(signal.SIGINT)
+            process.kill()  # nothing is said
 
         thread = threading.Thread(target=interrupt)
         thread.start()

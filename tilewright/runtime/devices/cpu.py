@@ -56,7 +56,8 @@ from tilewright.base.locks import Lock
 from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # re-exported
 from tilewright.runtime.devices.code import when_unloaded
 from tilewright.runtime.devices.cooperative import report
-from tilewright.runtime.devices.cpu_pool import PoolCode, has_threads
+from tilewright.runtime.devices.cpu_pool import LAYOUT, PoolCode, has_threads
+from tilewright.runtime.devices.interrupts import watch
 from tilewright.runtime.devices.scratch import SCRATCH
 
 if TYPE_CHECKING:
@@ -129,6 +130,13 @@ class NativePool:
     def state(self) -> int:
         """Address of the pool's memory, for native launchers; see `resume`."""
         return self._state
+
+    def running(self) -> tuple[int, int]:
+        """The address of the kernel that runs in native code, 0 for none, and how many times
+        launches have entered native code."""
+        words = (self._state + LAYOUT["RUNNING"], self._state + LAYOUT["ENTRIES"])
+        kernel, entries = (ctypes.c_int64.from_address(word).value for word in words)
+        return kernel, entries
 
     @property
     def workers_address(self) -> int:
@@ -242,6 +250,7 @@ def _make_pool() -> Pool:
             if has_threads():
                 _pool_code = _pool_code or PoolCode()
                 _pool = NativePool(_pool_code)
+                watch(_pool.running, lambda function: report(_names.get(function, "a kernel")))
             else:
                 _pool = python_pool.PythonPool()
             assert _pool is not None

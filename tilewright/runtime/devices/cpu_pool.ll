@@ -470,10 +470,17 @@ end:
 }
 
 ; Runs programs first.. of the grid. Returns 0 when all have run, -1 when the pool goes on with them
-; (call pool_help), else the first program that has not run (call again with it).
+; (call pool_help), else the first program that has not run (call again with it). Meanwhile the field
+; RUNNING is the kernel: with launches by several threads at once, that of one of them.
 define i64 @pool_launch(ptr %pool, ptr %fn, ptr %args, i64 %x, i64 %y, i64 %z, i64 %begin,
                         ptr %scratch, i64 %bytes, i64 %workers, i64 %ticket, i64 %budget) {
 entry:
+  %runningp = getelementptr i8, ptr %pool, i64 @RUNNING@
+  %entriesp = getelementptr i8, ptr %pool, i64 @ENTRIES@
+  %entries = load i64, ptr %entriesp
+  %entries1 = add i64 %entries, 1
+  store i64 %entries1, ptr %entriesp
+  store ptr %fn, ptr %runningp
   %grid = alloca [3 x i32], align 4
   %x32 = trunc i64 %x to i32
   %y32 = trunc i64 %y to i32
@@ -490,6 +497,7 @@ entry:
   br i1 %one, label %single, label %several
 single:
   call void %fn(ptr %args, ptr %scratch, i64 %begin, i64 %total, ptr %grid)
+  store ptr null, ptr %runningp
   ret i64 0
 several:
   %start = call i64 @clock(i32 @MONOTONIC@)
@@ -532,6 +540,7 @@ complete:
   %spent = sub i64 %t2, %start
   %ran = sub i64 %total, %from
   call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %ran)
+  store ptr null, ptr %runningp
   ret i64 0
 look:
   %late = icmp sgt i64 %t2, %until
@@ -553,6 +562,7 @@ stop:
   %over = icmp sgt i64 %t2, %deadline
   br i1 %over, label %pause, label %share
 pause:
+  store ptr null, ptr %runningp
   ret i64 %last
 share:
   %at = phi i64 [ %begin, %guess ], [ %begin, %ask ], [ %last, %stop ]
@@ -596,6 +606,7 @@ rouse:
 go:
   %r = call i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget)
   %status = sub i64 0, %r
+  store ptr null, ptr %runningp
   ret i64 %status
 }
 

@@ -68,6 +68,8 @@ LAYOUT = {
     "BRIEF": 1088,
     "LAST": 1152,
     "STREAK": 1160,
+    "RUNNING": 1168,
+    "ENTRIES": 1176,
     "RANGES": 1280,
     "COSTS": 1280 + _MOST_RANGES * 128,
     "SIZE": 1280 + _MOST_RANGES * 128 + 512 * 16,
