@@ -7,6 +7,7 @@ work of the kernel as well as for what compiling it takes.
 from __future__ import annotations
 
 import hashlib
+import re
 from math import isqrt
 from typing import Any
 
@@ -96,6 +97,18 @@ def test_code_grows_with_the_number_of_steps_and_no_faster(kernel: Any) -> None:
     few, more, many = (lines_of(kernel, steps) for steps in (6, 12, 24))
     assert many - more <= 2.5 * (more - few) + 200
     assert many < 4000
+
+
+def test_buffers_on_the_stack_take_a_bounded_part_of_it() -> None:
+    """Each is small, and a long kernel has many."""
+    n, steps = 1024, 400
+    module = module_of(add_rotated, [floats(n), floats(n)], N=n, STEPS=steps)
+    text, workspace = generate(module, host())
+    kept = [int(count) * 4 for count in re.findall(r"alloca \[(\d+) x float\]", text)]
+    assert kept
+    assert sum(kept) <= 64 * 1024 < workspace
+    x, o = floats(n), np.zeros(n, np.float32)
+    assert_same(module_of(add_rotated, [x, o], N=n, STEPS=60), (2, 1, 1), [x, o])
 
 
 @pytest.mark.parametrize("n", [32, 96, 1024])

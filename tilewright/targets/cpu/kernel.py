@@ -30,6 +30,7 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.plan import Plan
 
 STACK_BUFFER = 4096  # bytes of the largest buffer on the stack; larger ones are in the workspace
+STACK_BYTES = 64 * 1024  # bytes of all buffers on the stack; further ones are in the workspace
 ALIGN = 64  # bytes, of buffers: a cache line, and the widest vector
 
 Binding = V | Buffer
@@ -62,6 +63,7 @@ class Kernel:
         self.fast_flags = fast_flags
         self.env: dict[Value, Binding] = {}
         self.scratch_bytes = 0
+        self._stack_bytes = 0
         self.plan = plan
         self.has_lines = lines
         self.lines: Lines | None = None
@@ -94,11 +96,12 @@ class Kernel:
 
     def allocate(self, element: LType, count: int) -> V:
         """Allocate memory for `count` elements, with the lifetime of the program."""
-        size = count * element.bits // 8
-        if size <= STACK_BUFFER:
+        size = -(-count * element.bits // 8 // ALIGN) * ALIGN
+        if size <= min(STACK_BUFFER, STACK_BYTES - self._stack_bytes):
+            self._stack_bytes += size
             return self.b.alloca(array(element, count), 1, ALIGN)
         offset = self.scratch_bytes
-        self.scratch_bytes += (size + ALIGN - 1) // ALIGN * ALIGN
+        self.scratch_bytes += size
         return self.at_entry(lambda b: b.gep(I8, self.scratch, const(I64, offset)))
 
     def at_entry(self, make: Callable[[Builder], V]) -> V:
