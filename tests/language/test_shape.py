@@ -1,10 +1,12 @@
 """Creation and shape functions, against NumPy, and what they refuse."""
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright.language as tl
 from tests.frontend.kernels import build, evaluate, fails, kernel_from, launch, result_type
 from tilewright.base import knobs
 from tilewright.base.diagnostics import CompileTimeAssertionFailure
@@ -258,6 +260,21 @@ def test_hints_keep_the_value() -> None:
     module = build(kernel_from("def k(n):\n    tl.multiple_of(n, 16) + 1\n"), {"n": "i32"})
     hint = next(op for op in module.walk() if op.name == "arith.hint")
     assert hint.attributes == {"divisibility": (16,), "contiguity": (0,), "constancy": (0,)}
+
+
+def test_hint_in_a_statement_evaluates_its_function_once() -> None:
+    evaluated: list[str] = []
+
+    class Module(ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name == "multiple_of":
+                evaluated.append(name)
+            return getattr(tl, name)
+
+    kernel = kernel_from("def k(n):\n    hints.multiple_of(n, 16)\n", hints=Module("hints"))
+    module = build(kernel, {"n": "i32"})
+    assert evaluated == ["multiple_of"]
+    assert [op.name for op in module.entry.walk()].count("arith.hint") == 1
 
 
 @pytest.mark.parametrize(

@@ -87,23 +87,18 @@ def visit_call(frame: Frame, node: ast.Call) -> Any:
     if dropped:
         _check_result_is_used(frame, node, fn)
     result = call(frame, node, fn, args, kwargs)
-    if dropped and _is_hint(fn):
-        _apply_hint(frame, node, result)
+    if getattr(fn, "is_hint", False):
+        frame.hints.add(node)
+        if dropped:
+            _apply_hint(frame, node, result)
     return result
-
-
-def _is_hint(fn: Any) -> bool:
-    return getattr(fn, "is_hint", False)
 
 
 def _apply_hint(frame: Frame, node: ast.Call, result: Any) -> None:
     """Rebind the name that a hint in a statement of its own speaks of, also through other hints:
     `tl.max_contiguous(tl.multiple_of(x, 16), 16)`."""
     subject: ast.expr = node
-    while isinstance(subject, ast.Call):
-        fn = visit(frame, subject.func)
-        if not subject.args or not _is_hint(unwrap(fn)):
-            return
+    while subject in frame.hints and isinstance(subject, ast.Call) and subject.args:
         subject = subject.args[0]
     if isinstance(subject, ast.Name) and subject.id in frame.names:
         frame.names[subject.id] = result

@@ -91,12 +91,13 @@ class Frame:
         withs: how many ``with`` statements are.
         semantic: what primitives build with.
         dropped: the call whose result the statement at hand does not use.
+        hints: the evaluated calls of hints, such as `tl.multiple_of`.
         values: expressions -> what each was last, for errors to show.
     """
 
     __slots__ = (
         "caller", "captured", "context", "declared", "dropped", "end", "first_column", "first_line",
-        "fn", "globals", "loops", "names", "semantic", "targets", "values", "withs",
+        "fn", "globals", "hints", "loops", "names", "semantic", "targets", "values", "withs",
     )  # fmt: skip
 
     def __init__(self, context: Context, fn: SourceFunction, caller: Loc | None = None) -> None:
@@ -111,6 +112,7 @@ class Frame:
         self.loops = 0
         self.withs = 0
         self.dropped: ast.AST | None = None
+        self.hints: set[ast.AST] = set()
         self.globals = fn.__globals__
         self.captured = fn.captured
         self.first_line = fn.def_line - 1
