@@ -1,5 +1,6 @@
 """Tuning and measuring on a real GPU: the device's time, its memory put back, what does not fit."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tilewright.language as tl
 from tilewright import testing
 from tilewright.base import knobs
 from tilewright.runtime.autotuner import Config
+from tilewright.runtime.bench import clock_of
 
 pytestmark = pytest.mark.gpu
 
@@ -70,33 +72,42 @@ def test_launches_of_a_tuned_kernel_are_captured() -> None:
     assert x.eq(4).all()
 
 
-def test_time_is_the_devices() -> None:
+def test_time_is_at_least_that_of_the_bytes() -> None:
     x = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
     y = torch.empty_like(x)
     ms = testing.do_bench(lambda: y.copy_(x), return_mode="median")
-    gbps = 2 * x.numel() / ms / 1e6
-    assert 0.3 * testing.get_dram_gbps() < gbps < 1.05 * testing.get_dram_gbps()
+    assert 2 * x.numel() / ms / 1e6 < 1.05 * testing.get_dram_gbps()
 
 
-def test_torchs_events_agree() -> None:
+@pytest.mark.parametrize("ours_inside", [True, False])
+def test_intervals_of_torchs_events_contain_ours_and_the_reverse(ours_inside: bool) -> None:
+    """Whatever else runs: of two intervals, one within the other, the outer is the longer one."""
     x = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
-
-    def run() -> None:
-        torch.mm(x, x)
-
-    ours = testing.do_bench(run, return_mode="median")
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(10):
-        run()
-    start.record()
-    for _ in range(50):
-        run()
-    end.record()
-    torch.cuda.synchronize()
-    assert ours == pytest.approx(start.elapsed_time(end) / 50, rel=0.3)
+    torch.mm(x, x)
+    with clock_of("cuda:0") as clock:
+        if ours_inside:
+            start.record()
+        begin = clock.mark()
+        if not ours_inside:
+            start.record()
+        for _ in range(10):
+            torch.mm(x, x)
+        if not ours_inside:
+            end.record()
+        finish = clock.mark()
+        if ours_inside:
+            end.record()
+        torch.cuda.synchronize()
+        ours, torchs = clock.elapsed(begin, finish), start.elapsed_time(end)
+    inner, outer = (ours, torchs) if ours_inside else (torchs, ours)
+    assert 0 < inner <= outer + 0.002  # ms; the resolution of events is 0.5 us
 
 
 def test_graphs_measure_short_functions() -> None:
     x = torch.zeros(256, device="cuda")
-    in_graph = testing.do_bench_cudagraph(lambda: x.add_(1), return_mode="median")
-    assert 0 < in_graph < 0.02  # ms; a launch alone takes longer on the host
+    in_graph = testing.do_bench_cudagraph(lambda: x.add_(1), return_mode="min")
+    begin = time.perf_counter()
+    x.add_(1)
+    torch.cuda.synchronize()
+    assert 0 < in_graph < (time.perf_counter() - begin) * 1e3  # with the launch, and the wait

@@ -27,10 +27,12 @@ def scale(x, FACTOR: tl.constexpr):
 def folder(tmp_path: Path) -> Path:
     """A cache's folder with two variants of a kernel and a tuning result."""
     root = tmp_path / "cache"
+    sources = [ASTSource(scale, {"x": "*fp32"}, {"FACTOR": factor}) for factor in (1, 2, 3)]
+    tw.compile(sources[0])  # facts of the machine, which are cached too, go to the session's cache
     with knobs.cache.scope():
         knobs.cache.dir = str(root)
-        for factor in (2, 3):
-            tw.compile(ASTSource(scale, {"x": "*fp32"}, {"FACTOR": factor}))
+        for source in sources[1:]:
+            tw.compile(source)
         result = {"autotune.json": b'{"kernel": "tuned", "timings": []}'}
         DiskCache(root).put(digest("tuned"), result)
     return root

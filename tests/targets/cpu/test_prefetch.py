@@ -138,11 +138,18 @@ def store_after_a_loop(x, n, B: tl.constexpr):
 
 
 @tw.jit
-def store_after_a_while(x, n, B: tl.constexpr):
+def _stored(x, B: tl.constexpr):
+    """A row updated in place: where it is, what it was, and a sum of it."""
     p = x + tl.arange(0, B)
     v = tl.load(p)
     total = tl.sum(v - tl.max(v, axis=0), axis=0)
     tl.store(p, v + total)
+    return p, v, total
+
+
+@tw.jit
+def store_after_a_while(x, n, B: tl.constexpr):
+    p, v, total = _stored(x, B)
     at = 0
     while at < n * B:
         at += B + 1
@@ -151,10 +158,7 @@ def store_after_a_while(x, n, B: tl.constexpr):
 
 @tw.jit
 def store_after_a_branch(x, n, B: tl.constexpr):
-    p = x + tl.arange(0, B)
-    v = tl.load(p)
-    total = tl.sum(v - tl.max(v, axis=0), axis=0)
-    tl.store(p, v + total)
+    p, v, total = _stored(x, B)
     at = B
     if n > 2:
         tl.store(x + 4 * B, total)
@@ -165,10 +169,7 @@ def store_after_a_branch(x, n, B: tl.constexpr):
 @tw.jit
 def store_where_it_loads(x, n, B: tl.constexpr):
     """The address is loaded from memory that the kernel writes in between."""
-    p = x + tl.arange(0, B)
-    v = tl.load(p)
-    total = tl.sum(v - tl.max(v, axis=0), axis=0)
-    tl.store(p, v + total)
+    p, v, total = _stored(x, B)
     tl.store(x + 5 * B, 3.0)
     at = tl.load(x + 5 * B).to(tl.int32) * B
     tl.store(p + at, v * total)
