@@ -64,6 +64,8 @@ def guide_blocks() -> dict[str, str]:
 
 
 def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "arith.clz" in REGISTRY:
+        pytest.skip("someone follows the guide: its op is in the tree")
     blocks = guide_blocks()
     op: Any = None
     names: dict[str, Any] = {**vars(arith)}
