@@ -80,6 +80,39 @@ KERNELS = {
     ),
 }  # fmt: skip
 
+_HALVES = "*fp16:16 *fp16:16 *fp16:16 *fp16:16 *fp32:16 *fp16:16 *fp16:16"
+
+LARGE = {
+    "parts of attention combined, 16 x 512, 4 unrolled": Kernel(
+        "large.combine_parts",
+        "*fp16:16 *fp32:16 *fp16:16 *fp32:16 *i32:16 i32:16",
+        {"PARTS": 32, "ROWS": 16, "D": 512, "UNROLL": 4},
+        {"num_warps": 4},
+    ),
+    "parts of attention combined, 16 x 512, 32 unrolled": Kernel(
+        "large.combine_parts",
+        "*fp16:16 *fp32:16 *fp16:16 *fp32:16 *i32:16 i32:16",
+        {"PARTS": 32, "ROWS": 16, "D": 512, "UNROLL": 32},
+        {"num_warps": 4},
+    ),
+    "chunked linear attention, gradients": Kernel(
+        "large.chunk_backward",
+        f"{_HALVES} *fp16:16 *fp16:16 *fp16:16 *fp32:16 i32:16 fp32",
+        {"K": 128, "V": 128, "C": 64, "BLOCK_K": 64, "BLOCK_V": 64},
+        {"num_warps": 4, "num_stages": 2},
+    ),
+    "convolution of volumes, window 3 x 3 x 3": Kernel(
+        "large.convolve_volume",
+        "*fp16:16 *fp16:16 *fp16:16" + " i32:16" * 6 + " i32" * 3,
+        {
+            "DEEP": 3, "HIGH": 3, "WIDE": 3, "STEP": 1, "PAD": 1, "BLOCK_P": 128, "BLOCK_C": 32,
+            "BLOCK_F": 64,
+        },
+        {"num_warps": 4, "num_stages": 2},
+    ),
+}  # fmt: skip
+"""Forms that take long, of which no speed is measured: ``… compile_time MODULE large``."""
+
 
 def source(module: str, kernel: Kernel) -> Any:
     """What `module`, tilewright or triton, compiles for these types."""
@@ -106,9 +139,9 @@ def compiled(module: str, kernel: Kernel) -> Any:
     return compile(source(module, kernel), target=target, options=kernel.options)
 
 
-def _times(module: str) -> Iterator[tuple[str, float | str]]:
+def _times(module: str, kernels: dict[str, Kernel]) -> Iterator[tuple[str, float | str]]:
     """Milliseconds of each kernel, or why it could not be compiled."""
-    for name, kernel in {"": WARM_UP, **KERNELS}.items():
+    for name, kernel in {"": WARM_UP, **kernels}.items():
         start = perf_counter()
         try:
             size = len(compiled(module, kernel).asm["cubin"])
@@ -139,7 +172,7 @@ def main() -> None:
     # What a compiler prints is not to be read as the result.
     with redirect_stdout(sys.stderr):
         importlib.import_module(module)
-        times = dict(_times(module))
+        times = dict(_times(module, LARGE if "large" in sys.argv else KERNELS))
     print(json.dumps(times))
 
 

@@ -18,7 +18,13 @@ from tilewright.targets.nvidia.assemble import (
     Request,
     find_assembler,
 )
-from tilewright.targets.nvidia.best_cubin import SHORT_PTX, Attempts, best_cubin
+from tilewright.targets.nvidia.best_cubin import (
+    LONG_PTX,
+    SHORT_PTX,
+    TINY_PTX,
+    Attempts,
+    best_cubin,
+)
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.targets.nvidia.features import processor
 
@@ -41,12 +47,14 @@ class Told(Assembler):
     def __init__(self, registers: dict[int, tuple[int, int]], slow: Collection[int] = ()) -> None:
         self.registers = registers
         self.slow = slow
+        self.runs: list[int] = []
 
     def version(self) -> str:
         return "1"
 
     def attempt(self, ptx: str, request: Request) -> Cubin | Refusal:
         ctas = held(ptx)
+        self.runs.append(ctas)
         if ctas not in self.registers:
             return Refusal("too few registers", [])
         return Cubin(b"%d" % ctas, SLOW if ctas in self.slow else "")
@@ -59,7 +67,7 @@ def held(ptx: str) -> int:
     return int(found[0]) if found else PLAIN
 
 
-@pytest.mark.parametrize("lines", [3, SHORT_PTX + 1])
+@pytest.mark.parametrize("lines", [3, TINY_PTX, SHORT_PTX + 1])
 @pytest.mark.parametrize(
     ("made", "taken"),
     [
@@ -88,6 +96,32 @@ def test_the_cubin_that_is_taken(
     best = best_cubin(Attempts(Told(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
+
+
+@pytest.mark.parametrize(
+    ("lines", "made", "runs"),
+    [
+        pytest.param(3, {PLAIN: (30, 0)}, [PLAIN], id="tiny"),
+        pytest.param(TINY_PTX, {PLAIN: (30, 0)}, [PLAIN, 6], id="both ways at once"),
+        pytest.param(SHORT_PTX, {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN, 4], id="one more"),
+        pytest.param(LONG_PTX, {PLAIN: (74, 0), 4: (64, 0)}, [PLAIN], id="long, one more"),
+        pytest.param(LONG_PTX, {PLAIN: (32, 9), 1: (250, 0)}, [PLAIN, 1], id="long, spills"),
+        pytest.param(LONG_PTX, {PLAIN: (32, 0), 6: (70, 0)}, [PLAIN, 6], id="long, squeezed"),
+        pytest.param(LONG_PTX, {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
+    ],
+)
+def test_how_often_the_assembler_runs(
+    lines: int, made: dict[int, tuple[int, int]], runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resources(cubin: bytes, name: str) -> Resources:
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    assembler = Told(made)
+    ptx = ".reqntid 256\n{\n" + "\n" * lines
+    best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0)
+    assert sorted(assembler.runs) == runs
 
 
 @pytest.mark.parametrize(

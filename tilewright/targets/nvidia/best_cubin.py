@@ -28,7 +28,12 @@ else:
     futures = lazy_import("concurrent.futures")
 
 
-SHORT_PTX = 700  # lines; kernels that ptxas squeezed into 32 registers had 300 to 550
+# Lines of PTX. Kernels that ptxas squeezed into 32 registers had 300 to 550, so those of about that
+# length are assembled in both ways at once; ptxas itself takes 15 ms for the shortest.
+TINY_PTX, SHORT_PTX = 250, 700
+
+# Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
+LONG_PTX = 10_000
 
 # Spills with at most so many registers in use are a heuristic's choice rather than a necessity.
 FEW_REGISTERS = 64
@@ -105,7 +110,10 @@ def with_ctas(ptx: str, ctas: int) -> str:
 def best_cubin(
     attempts: Attempts, ptx: str, chip: Processor, threads: int, shared: int
 ) -> Assembled:
-    """The best of those that the assembler makes of a kernel that may have any registers.
+    """The best cubin of a kernel without a register limit of its own, of up to three.
+
+    The number of runs depends on the PTX and the resources only, not on how long they take, so that
+    equal PTX gives equal cubins. A long kernel takes two at most.
 
     Args:
         threads: of a CTA.
@@ -118,7 +126,8 @@ def best_cubin(
     registers = first.used.registers
     if first.used.spilled_registers:
         return (registers <= FEW_REGISTERS and attempts.holding(1, ptx)) or first
-    ctas = ctas_if_one_more(chip, threads, registers, shared)
+    is_long = ptx.count("\n") > LONG_PTX
+    ctas = 0 if is_long else ctas_if_one_more(chip, threads, registers, shared)
     second = attempts.holding(ctas, ptx) if ctas else None
     if second is None or second.used.spilled_registers > FEW_SPILLS * registers:
         return first
@@ -128,20 +137,20 @@ def best_cubin(
 
 
 def _with_room(attempts: Attempts, ptx: str, threads: int) -> Assembled:
-    """What the assembler makes of a kernel that it may not squeeze into few registers.
+    """The cubin of a kernel that is not squeezed into 32 registers, unless it spills there.
 
-    Whether it does shows only afterwards. Short kernels, of which it is most of them, are assembled
-    both ways at once, so that nobody waits for the second.
+    Spills with 32 registers are for `best_cubin`, which removes the limit altogether.
     """
     ctas = ctas_with_room(threads)
-    if ptx.count("\n") > SHORT_PTX:
-        first = attempts.plain(ptx)
-        roomy = attempts.holding(ctas, ptx) if _squeezed(first) else None
-    else:
+    if TINY_PTX <= ptx.count("\n") <= SHORT_PTX:
         with futures.ThreadPoolExecutor(1) as pool:
             second = pool.submit(attempts.holding, ctas, ptx)
             first = attempts.plain(ptx)
             roomy = second.result() if _squeezed(first) else None
+    else:
+        first = attempts.plain(ptx)
+        squeezed = _squeezed(first) and not first.used.spilled_registers
+        roomy = attempts.holding(ctas, ptx) if squeezed else None
     return roomy or first
 
 
