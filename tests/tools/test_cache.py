@@ -68,21 +68,21 @@ def test_a_key_may_be_shortened(folder: Path, capsys: pytest.CaptureFixture[str]
     assert run(folder, "list", digest("tuned")[:8]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("1 entry, ")
     assert run(folder, "list", "nothing") == 2
-    assert "is named nothing" in capsys.readouterr().err
+    assert "prefix 'nothing'" in capsys.readouterr().err
 
 
 def test_verify_tells_and_removes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "verify") == 0
-    assert "3 entries, 0 refused" in capsys.readouterr().out
+    assert "3 entries, 0 invalid" in capsys.readouterr().out
     path = DiskCache(folder).path(digest("tuned"))
     assert path is not None
     path.write_bytes(path.read_bytes().replace(b"tuned", b"tamed"))
     assert run(folder, "verify") == 1
     told = capsys.readouterr().out
     assert f"{path}: its contents do not match its digest" in told
-    assert "3 entries, 1 refused" in told
+    assert "3 entries, 1 invalid" in told
     assert run(folder, "list") == 0
-    assert " refused " in capsys.readouterr().out
+    assert " invalid " in capsys.readouterr().out
     assert run(folder, "verify", "--remove") == 0
     assert "1 entry removed" in capsys.readouterr().out
     assert run(folder, "verify") == 0
@@ -108,7 +108,7 @@ def test_a_pack_saves_compiling(
     assert "2 entries, " in capsys.readouterr().out
     elsewhere = tmp_path / "elsewhere"
     assert run(elsewhere, "unpack", str(tmp_path / "kernels")) == 0
-    assert "2 entries put into" in capsys.readouterr().out
+    assert "2 entries imported into" in capsys.readouterr().out
     heard: list[bool] = []
     with knobs.cache.scope(), knobs.compilation.scope():
         knobs.cache.dir = str(elsewhere)

@@ -99,7 +99,7 @@ def test_a_check_that_fails_is_told(
     monkeypatch.setitem(CHECKS, "cache", broken)
     assert cli.main(["doctor"]) == 1
     told = capsys.readouterr().out
-    assert " ! cache            cannot be examined: RuntimeError: out of order" in told
+    assert " ! cache            the check failed: RuntimeError: out of order" in told
     assert told.splitlines()[-1].startswith("1 problem, ")
 
 
@@ -109,8 +109,8 @@ def test_a_check_that_fails_is_told(
 @pytest.mark.parametrize(
     ("answer", "level", "says"),
     [
-        ({"seconds": 1.0, "right": True}, OK, "the result is right"),
-        ({"seconds": 1.0, "right": False}, PROBLEM, "gives a wrong result"),
+        ({"seconds": 1.0, "right": True}, OK, "correct result"),
+        ({"seconds": 1.0, "right": False}, PROBLEM, "result is wrong"),
         ({"error": "DeviceError: broken"}, PROBLEM, "DeviceError: broken"),
     ],
 )
@@ -134,8 +134,8 @@ def boot(program: str) -> str:
         (f"import os; os.kill(os.getpid(), {int(signal.SIGILL)})", "SIGILL", "CPU_FEATURES"),
         (f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})", "SIGSEGV", ""),
         ("raise SystemExit('no kernel today')", "status 1: no kernel today", ""),
-        ("pass", "said nothing", ""),
-        ("import time; time.sleep(60)", "no answer after", ""),
+        ("pass", "no output", ""),
+        ("import time; time.sleep(60)", "timed out after", ""),
     ],
 )
 def test_whatever_the_child_does_is_told(
@@ -150,7 +150,7 @@ def test_whatever_the_child_does_is_told(
 
 def test_a_child_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert "no process can be started" in doctor.ask("cpu")["error"]
+    assert "the child process cannot be started" in doctor.ask("cpu")["error"]
 
 
 def test_an_error_of_the_probe_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,6 +268,6 @@ def test_settings_are_told_with_their_mistakes(monkeypatch: pytest.MonkeyPatch) 
     findings = found("settings")
     assert findings["TILEWRIGHT_CPU_THREADS"].level == PROBLEM
     assert "'many'" in findings["TILEWRIGHT_CPU_THREADS"].says
-    assert findings["TILEWRIGHT_ASEMBLER"].advice == "Is TILEWRIGHT_ASSEMBLER meant?"
+    assert findings["TILEWRIGHT_ASEMBLER"].advice == "Did you mean TILEWRIGHT_ASSEMBLER?"
     assert findings["TRITON_PRINT_AUTOTUNING"].says == "autotuning.print = True"
     assert findings["TRITON_OF_ITS_OWN"].level == OK

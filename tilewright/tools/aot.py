@@ -32,7 +32,7 @@ from tilewright.targets.protocol import GPUTarget, options_dict
 from tilewright.tools.signature import Typed, UsageError
 
 HASH_DIGITS = 8
-_LETTERS = {ONE: "c"}  # of hints, in names; "d" for any multiple
+_LETTERS = {ONE: "c"}  # suffix of each hint in names; "d" for every other hint
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def export_kernel(
         grid: C expressions for the extents of the grid; None if callers pass them.
         base: the name of the launch function, to which a hash and the hints are appended; by
             default the name of the kernel.
-        file: the name of the files, likewise; by default that of the function.
+        file: the name of the files, with the same suffix; by default that of the function.
 
     Raises:
         UsageError: the kernel or the target cannot be exported, or the grid is invalid.
@@ -101,7 +101,7 @@ def export_kernel(
     constants = _numbers(source)
     known = [p.name for p in parameters if not p.is_pointer] + list(constants)
     try:
-        asked = Export(
+        export = Export(
             kernel=source.name,
             base=base,
             symbol=f"{base}_{stem}",
@@ -112,18 +112,18 @@ def export_kernel(
             algorithm=_algorithm(typed, options_dict(parsed)),
         )
         kernel = compile_source(source, device, parsed)
-        files = registry.EXPORTERS[device.backend]()(kernel.asm, kernel.metadata, asked)
+        files = registry.EXPORTERS[device.backend]()(kernel.asm, kernel.metadata, export)
     except ExportError as error:
         raise UsageError(str(error)) from error
-    return Exported(asked.symbol, stem, files, kernel)
+    return Exported(export.symbol, stem, files, kernel)
 
 
 def _parameters(typed: Typed) -> tuple[Parameter, ...]:
     """The arguments that are passed from C, in the kernel's order."""
     source = typed.source
     names, types = list(source.signature), list(source.signature.values())
-    for place, type in typed.ones.items():
-        types[place] = type
+    for position, type in typed.ones.items():
+        types[position] = type
     return tuple(
         Parameter(
             _name_at(path, names, types), _plain(type), _hint(source, path, types, typed.ones)
@@ -147,8 +147,8 @@ def _leaf(path: ArgPath, types: list[Any]) -> DescriptorLeaf | None:
         at = at[index]
         found = str_to_ty(at) if isinstance(at, str) and at.startswith("tensordesc") else None
         if isinstance(found, tensor_descriptor_type):
-            place = path[i + 1]
-            return next(leaf for leaf in found.leaves() if leaf.place == place)
+            part = path[i + 1]
+            return next(leaf for leaf in found.leaves() if leaf.place == part)
     return None
 
 
@@ -163,6 +163,8 @@ def _name_at(path: ArgPath, names: list[str], types: list[Any]) -> str:
 
 
 def _hint(source: ASTSource, path: ArgPath, types: list[Any], ones: Mapping[int, str]) -> int:
+    """The multiple that callers guarantee of an argument: `ONE`, `ALIGNED`, the divisibility of a
+    part of a descriptor, or 0 for none."""
     if path[0] in ones:
         return ONE
     leaf = _leaf(path, types)
@@ -194,7 +196,8 @@ def _constants(typed: Typed) -> list[tuple[str, Any]]:
 
 
 def _algorithm(typed: Typed, options: Mapping[str, Any]) -> str:
-    """Describes how this variant differs from others with the same arguments."""
+    """A description of the options and compile-time values that distinguish this variant from
+    others with the same arguments."""
     shown = [f"warps{options['num_warps']}xstages{options['num_stages']}"]
     shown += [f"{name}={getattr(value, 'value', value)!r}" for name, value in _constants(typed)]
     return ",".join(shown)

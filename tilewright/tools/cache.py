@@ -34,13 +34,13 @@ from tilewright.runtime.cache_maintenance import (
 )
 from tilewright.tools.load import UsageError
 
-HELP = "list, check, clear and ship what the disk cache holds"
+HELP = "list, verify, clear, pack and unpack the disk cache"
 
 _DAY = 86400.0
 
 
 class Known(NamedTuple):
-    """An entry with its contents; None if it is invalid."""
+    """An entry with a description of its contents; None if they are invalid."""
 
     entry: Entry
     about: About | None
@@ -52,22 +52,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     file = argparse.ArgumentParser(add_help=False)
     file.add_argument("file", type=Path, metavar="FILE")
     chosen = argparse.ArgumentParser(add_help=False)
-    chosen.add_argument("names", nargs="*", metavar="NAME", help="kernels, or beginnings of keys")
+    chosen.add_argument("names", nargs="*", metavar="NAME", help="kernels, or prefixes of keys")
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", parents=[common, chosen], help="what the cache holds")
+    listing = actions.add_parser("list", parents=[common, chosen], help="list the entries")
     listing.add_argument("--json", action="store_true", help="as JSON")
     verify = actions.add_parser("verify", parents=[common], help="check every entry")
-    verify.add_argument("--remove", action="store_true", help="remove those that are refused")
+    verify.add_argument("--remove", action="store_true", help="remove invalid entries")
     clear = actions.add_parser("clear", parents=[common, chosen], help="remove entries")
-    clear.add_argument("--unused", type=float, metavar="DAYS", help="only those not used so long")
+    clear.add_argument(
+        "--unused", type=float, metavar="DAYS", help="only those not used for so long"
+    )
     actions.add_parser("pack", parents=[common, file, chosen], help="write entries to a file")
-    actions.add_parser("unpack", parents=[common, file], help="take entries from a file")
+    actions.add_parser("unpack", parents=[common, file], help="import entries from a file")
 
 
 def execute(args: argparse.Namespace) -> int:
     cache = DiskCache(args.dir) if args.dir else disk_cache()
     if cache.root is None:
-        raise UsageError("there is no folder for the cache: set TILEWRIGHT_CACHE_DIR")
+        raise UsageError("the disk cache has no folder: set TILEWRIGHT_CACHE_DIR")
     return _ACTIONS[args.action](cache, args)
 
 
@@ -96,16 +98,15 @@ def _chosen(cache: DiskCache, names: Sequence[str]) -> list[Known]:
         return known
     chosen: list[Known] = []
     for name in names:
-        meant = [k for k in known if _means(name, k)]
-        if not meant:
-            raise UsageError(
-                f"nothing in {cache.root} is named {name}, or has a key that begins so"
-            )
-        chosen += [k for k in meant if k not in chosen]
+        matching = [k for k in known if _matches(name, k)]
+        if not matching:
+            raise UsageError(f"no entry in {cache.root} has the name or the key prefix {name!r}")
+        chosen += [k for k in matching if k not in chosen]
     return chosen
 
 
-def _means(name: str, known: Known) -> bool:
+def _matches(name: str, known: Known) -> bool:
+    """Whether `name` is the entry's name or, with at least 4 characters, a prefix of its key."""
     by_key = len(name) >= 4 and known.entry.key.startswith(name)
     return by_key or (known.about is not None and known.about.name == name)
 
@@ -121,13 +122,13 @@ def _list(cache: DiskCache, args: argparse.Namespace) -> int:
         return 0
     now = time.time()
     for entry, about in known:
-        shown = about or About("refused")
+        shown = about or About("invalid")
         print(
             f"{entry.key[:12]}  {shown.kind:<8}{shown.target:<10}{size_text(entry.size):>10}  "
             f"{_ago(now - entry.used):>10}  {shown.name}".rstrip()
         )
     total = sum(k.entry.size for k in known)
-    bound = f" of {size_text(cache.bound)}" if cache.bound else ", without a bound"
+    bound = f" of {size_text(cache.bound)}" if cache.bound else ", unbounded"
     print(f"{_count(len(known))}, {size_text(total)}{bound}, in {cache.root}")
     return 0
 
@@ -136,7 +137,7 @@ def _plain(known: Known) -> dict[str, Any]:
     entry, about = known
     return {
         "key": entry.key,
-        "kind": about.kind if about else "refused",
+        "kind": about.kind if about else "invalid",
         "name": about.name if about else "",
         "target": about.target if about else "",
         "size": entry.size,
@@ -146,26 +147,26 @@ def _plain(known: Known) -> dict[str, Any]:
 
 def _verify(cache: DiskCache, args: argparse.Namespace) -> int:
     count = sum(1 for _ in entries(cache))
-    refused = list(faults(cache))
-    for entry, why in refused:
+    invalid = list(faults(cache))
+    for entry, why in invalid:
         print(f"{entry.path}: {why}")
-    print(f"{_count(count)}, {len(refused)} refused, in {cache.root}")
+    print(f"{_count(count)}, {len(invalid)} invalid, in {cache.root}")
     if args.remove:
-        print(f"{_count(remove(entry for entry, _ in refused))} removed")
+        print(f"{_count(remove(entry for entry, _ in invalid))} removed")
         return 0
-    if refused:
-        print("What is refused is compiled again when it is needed; --remove removes it now.")
-    return 1 if refused else 0
+    if invalid:
+        print("Invalid entries are compiled again on their next use; --remove removes them now.")
+    return 1 if invalid else 0
 
 
 def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
-    going: Iterable[Entry] = (k.entry for k in _chosen(cache, args.names))
+    doomed: Iterable[Entry] = (k.entry for k in _chosen(cache, args.names))
     if not args.names:
-        going = entries(cache)  # whatever they hold
+        doomed = entries(cache)  # without reading them: invalid entries too
     if args.unused is not None:
         before = time.time() - args.unused * _DAY
-        going = (entry for entry in going if entry.used < before)
-    print(f"{_count(remove(going))} removed from {cache.root}")
+        doomed = (entry for entry in doomed if entry.used < before)
+    print(f"{_count(remove(doomed))} removed from {cache.root}")
     return 0
 
 
@@ -183,7 +184,7 @@ def _unpack(cache: DiskCache, args: argparse.Namespace) -> int:
         written, there = unpack(cache, args.file.read_bytes())
     except ValueError as error:
         raise UsageError(f"{args.file}: {error}") from None
-    print(f"{_count(written)} put into {cache.root}, {there} were there")
+    print(f"{_count(written)} imported into {cache.root}, {there} were present")
     return 0
 
 

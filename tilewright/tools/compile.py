@@ -70,7 +70,7 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
     options = {name: value for name, value in given.items() if value is not None} | args.options
     base = args.out_name or fn.__name__
     if not base.isidentifier() or not base.isascii():
-        raise UsageError(f"a function in C cannot be called {base!r}: give another --out-name")
+        raise UsageError(f"{base!r} is not a name of a function in C: give another --out-name")
     path = Path(args.out_path or base)
     target = args.target or driver.active.get_current_target()
     with refusals():
@@ -82,7 +82,7 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("path", metavar="FILE[::KERNEL]", help="a Python file, and which kernel in it")
+    add("path", metavar="FILE[::KERNEL]", help="a Python file, and the kernel in it")
     add("--kernel-name", "-n", default="", metavar="NAME", help="the kernel in the file")
     add("--signature", "-s", required=True, help='as "*fp32:16, i32, 1024" or "x=*fp32:16, n=i32"')
     add(
@@ -90,16 +90,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="value of a compile-time parameter that the signature does not have",
+        help="value of a compile-time parameter that is not in the signature",
     )
-    add("--grid", "-g", help='the grid, as "(n + 1023) / 1024, 1, 1"; without it, callers give one')
+    add("--grid", "-g", help='the grid, as "(n + 1023) / 1024, 1, 1" (default: callers pass it)')
     add("--target", "-t", help="such as cpu, cuda:90 or cuda:90:32 (default: the current device)")
-    add("--num-warps", "-w", type=int, help="warps of a program")
-    add("--num-stages", "-ns", type=int, help="steps of a loop in flight")
+    add("--num-warps", "-w", type=int, help="warps per program")
+    add("--num-stages", "-ns", type=int, help="stages of software pipelining")
     add("--out-name", "-on", metavar="NAME", help="name of the function (default: the kernel's)")
-    add("--out-path", "-o", metavar="PATH", help="the files' names begin so (default: the name)")
+    add("--out-path", "-o", metavar="PATH", help="prefix of the files (default: --out-name)")
     add("--option", action="append", default=[], metavar="NAME=VALUE", help="a compile option")
-    add("--disjoint", action="store_true", help="promise that no two arrays share memory")
+    add("--disjoint", action="store_true", help="assume that no two arrays overlap")
 
 
 def execute(args: argparse.Namespace) -> int:

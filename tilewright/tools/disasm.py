@@ -33,7 +33,7 @@ def get_sass(cubin: bytes, fun: str | None = None) -> str:
         if found[1] == fun:
             return text[found.start() : following.start() if following else len(text)]
     has = ", ".join(x[1] for x in starts) or "none"
-    raise ValueError(f"there is no kernel {fun!r} in this cubin; its kernels: {has}")
+    raise ValueError(f"no kernel {fun!r} in this cubin; its kernels: {has}")
 
 
 def _sass(cubin: bytes) -> str:
@@ -41,7 +41,7 @@ def _sass(cubin: bytes) -> str:
         text = target(GPUTarget("cuda")).derive("sass", {"cubin": cubin}, {})
     except KeyError:
         raise FileNotFoundError(
-            "SASS needs nvdisasm, which is not found: pip install nvidia-cuda-nvdisasm"
+            "nvdisasm is required for SASS and was not found: pip install nvidia-cuda-nvdisasm"
         ) from None
     assert isinstance(text, str)
     return text

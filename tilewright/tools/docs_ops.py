@@ -39,18 +39,18 @@ def pages() -> dict[str, str]:
 
 def stale_pages(folder: Path = FOLDER) -> list[str]:
     """File names of pages that are missing, out of date, or belong to no family."""
-    wanted = pages()
+    expected = pages()
     present = {path.name: path.read_text("utf-8") for path in folder.glob("*.md")}
-    return sorted(n for n in wanted.keys() | present.keys() if wanted.get(n) != present.get(n))
+    return sorted(n for n in expected.keys() | present.keys() if expected.get(n) != present.get(n))
 
 
 def write_pages(folder: Path = FOLDER) -> list[str]:
     """Update the folder; returns the names of the pages that changed."""
-    stale, wanted = stale_pages(folder), pages()
+    stale, expected = stale_pages(folder), pages()
     folder.mkdir(parents=True, exist_ok=True)
     for name in stale:
-        if name in wanted:
-            (folder / name).write_text(wanted[name], "utf-8")
+        if name in expected:
+            (folder / name).write_text(expected[name], "utf-8")
         else:
             (folder / name).unlink()
     return stale
@@ -103,15 +103,15 @@ def _op(cls: type[Op]) -> list[str]:
 
 
 def _default(field: Field) -> str:
-    """The default of an attribute, as IR text writes it."""
+    """The default of an attribute, in the syntax of the IR's text."""
     try:
         return f"`{attr_text(field.default)}`" if field.kind == "attr" else ""
-    except TypeError:  # none was declared
+    except TypeError:  # the attribute has no default
         return ""
 
 
 def _summary(cls: type[Op]) -> str:
-    """The traits of the op, and where its semantics are defined."""
+    """The traits of the op, and why it has no `evaluate`, if it has none."""
     facts = {
         "elementwise": cls.elementwise,
         "commutative": cls.commutative,

@@ -33,20 +33,20 @@ from tilewright.runtime.cache_maintenance import entries
 from tilewright.targets import registry
 from tilewright.tools.cache import size_text
 
-HELP = "tell what is installed, which devices there are, and what is missing"
+HELP = "check the installation and its devices"
 
 CHILD_SECONDS = 120.0
 _BOOT = (
     "import sys; sys.path[:] = {path!r}; from tilewright.tools.probe import main; main({what!r})"
 )
 _LITTLE_SPACE = 256 << 20
-_REINSTALL = "`pip install --force-reinstall llvmlite` brings LLVM for this Python and system."
+_REINSTALL = "Run `pip install --force-reinstall llvmlite` to reinstall LLVM for this system."
 
 
 Check = Callable[[], Iterable[Finding]]
 
 
-# -- what is installed ----------------------------------------------------------------------------
+# -- installation ---------------------------------------------------------------------------------
 
 
 def _installed() -> Iterator[Finding]:
@@ -54,15 +54,15 @@ def _installed() -> Iterator[Finding]:
     yield Finding(OK, "Python", f"{platform.python_version()}, {sys.executable}")
     yield Finding(OK, "system", platform.platform())
     for name in ("numpy", "ml_dtypes"):
-        yield Finding(OK, name, _version_of(name) or "without a version")
-    yield Finding(OK, "llvmlite", _version_of("llvmlite") or "without a version")
+        yield Finding(OK, name, _version_of(name) or "unknown version")
+    yield Finding(OK, "llvmlite", _version_of("llvmlite") or "unknown version")
     torch = _version_of("torch")
-    yield Finding(OK, "torch", torch or "not installed; it is not needed")
+    yield Finding(OK, "torch", torch or "not installed (optional)")
     yield _triton()
 
 
 def _version_of(name: str) -> str:
-    """The version of an installed package, which is not imported; "" where there is none."""
+    """The version of a package, without importing it; "" if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -72,9 +72,9 @@ def _version_of(name: str) -> str:
 def _triton() -> Finding:
     found = _version_of("triton")
     if not found:
-        says = "not installed; `python -m tilewright run SCRIPT` runs what imports it"
+        says = "not installed; `python -m tilewright run SCRIPT` runs programs that import it"
     else:
-        says = f"{found}; `import triton` means it, except under `python -m tilewright run`"
+        says = f"{found}; `import triton` imports it, except under `python -m tilewright run`"
     return Finding(OK, "triton", says)
 
 
@@ -84,8 +84,8 @@ def _triton() -> Finding:
 def _compilers() -> Iterator[Finding]:
     for name in registry.names():
         try:
-            examined: Iterable[Finding] = getattr(registry.target(name), "examine", lambda: ())()
-            yield from examined
+            findings: Iterable[Finding] = getattr(registry.target(name), "examine", lambda: ())()
+            yield from findings
         except Exception as error:
             says = f"cannot be used: {type(error).__name__}: {error}"
             yield Finding(PROBLEM, f"target {name}", says, _REINSTALL)
@@ -98,9 +98,11 @@ def _processor() -> Iterator[Finding]:
     from tilewright.runtime.devices.cpu import thread_count
 
     cores = os.cpu_count() or 1
-    says = f"{thread_count()} a launch, {cores} cores"
+    says = f"{thread_count()} per launch, {cores} cores"
     few = thread_count() < cores
-    advice = "The process may not use all cores, or TILEWRIGHT_CPU_THREADS says so." if few else ""
+    advice = (
+        "The process is restricted to some cores, or TILEWRIGHT_CPU_THREADS is set." if few else ""
+    )
     yield Finding(NOTE if few else OK, "threads", says, advice)
     yield _trial("cpu")
 
@@ -127,19 +129,20 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _trial(device: str) -> Finding:
-    """Whether a kernel runs on a device and gives what it should."""
+    """Whether a kernel runs on a device and computes the expected result."""
     what, answer = f"kernel on {device}", ask(device)
     if "error" in answer:
         advice = answer.get("advice", "")
         return Finding(PROBLEM, what, answer["error"], advice)
     if not answer["right"]:
         advice = "Report this, with the output of `python -m tilewright doctor --json`."
-        return Finding(PROBLEM, what, "compiles and runs, and gives a wrong result", advice)
-    return Finding(OK, what, f"compiled and ran in {answer['seconds']:.1f} s, the result is right")
+        return Finding(PROBLEM, what, "compiles and runs, but its result is wrong", advice)
+    return Finding(OK, what, f"compiled and ran in {answer['seconds']:.1f} s; correct result")
 
 
 def ask(what: str) -> dict[str, Any]:
-    """What `tools/probe.py` answers in a process of its own, which may end as it will."""
+    """The output of `tools/probe.py`, run in a child process so that a crash of a driver or of a
+    kernel is reported as a finding instead of ending this process."""
     path = [os.path.abspath(entry) for entry in sys.path]
     command = [sys.executable, "-c", _BOOT.format(path=path, what=what)]
     try:
@@ -147,15 +150,15 @@ def ask(what: str) -> dict[str, Any]:
             command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer after {CHILD_SECONDS:.0f} s"}
+        return {"error": f"timed out after {CHILD_SECONDS:.0f} s"}
     except OSError as error:
-        return {"error": f"no process can be started: {error}"}
+        return {"error": f"the child process cannot be started: {error}"}
     if ended.returncode < 0:
         return _died(-ended.returncode)
     try:
         return json.loads(ended.stdout.splitlines()[-1])
     except (ValueError, IndexError):
-        last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        last = ended.stderr.strip().splitlines()[-1:] or ["no output"]
         return {"error": f"the process ended with status {ended.returncode}: {last[0]}"}
 
 
@@ -164,11 +167,11 @@ def _died(number: int) -> dict[str, Any]:
         name = signal.Signals(number).name
     except ValueError:
         name = f"signal {number}"
-    answer = {"error": f"the process died of {name}"}
+    answer = {"error": f"the process was killed by {name}"}
     if name == "SIGILL":
         answer["advice"] = (
-            "The processor lacks what the code was made for: look at TILEWRIGHT_CPU_NAME and "
-            "TILEWRIGHT_CPU_FEATURES."
+            "The code uses instructions that this processor does not have: check "
+            "TILEWRIGHT_CPU_NAME and TILEWRIGHT_CPU_FEATURES."
         )
     return answer
 
@@ -179,33 +182,36 @@ def _died(number: int) -> dict[str, Any]:
 def _cache() -> Iterator[Finding]:
     cache = disk_cache()
     if cache.root is None:
-        advice = "Set TILEWRIGHT_CACHE_DIR to a folder of your own."
+        advice = "Set TILEWRIGHT_CACHE_DIR to a writable folder."
         yield Finding(NOTE, "folder", "none: the user has no home folder", advice)
         return
     found = list(entries(cache))
-    bound = f" of {size_text(cache.bound)}" if cache.bound else ", without a bound"
+    bound = f" of {size_text(cache.bound)}" if cache.bound else ", unbounded"
     size = size_text(sum(entry.size for entry in found))
     yield Finding(OK, "folder", f"{cache.root}, {len(found)} entries, {size}{bound}")
     fault = _write_fault()
     if fault:
-        advice = "Kernels are compiled in every process. Set TILEWRIGHT_CACHE_DIR to a folder."
+        advice = (
+            "Every process compiles its kernels. Set TILEWRIGHT_CACHE_DIR to a writable folder."
+        )
         yield Finding(PROBLEM, "writing", fault, advice)
         return
     yield Finding(OK, "writing", "an entry was written, read back and removed")
     if not _can_lock():
-        advice = "Processes that start together compile the same kernels; nothing else is wrong."
+        advice = "Concurrent processes may compile the same kernel; results are not affected."
         yield Finding(NOTE, "locks", "the file system has no hard links", advice)
     else:
-        yield Finding(OK, "locks", "one process compiles, others wait for it")
+        yield Finding(OK, "locks", "supported: one process compiles a kernel, others wait for it")
     free = shutil.disk_usage(cache.root).free
     level, advice = OK, ""
     if free < _LITTLE_SPACE:
-        level, advice = NOTE, "`python -m tilewright cache clear --unused 7` removes what is old."
+        level = NOTE
+        advice = "Run `python -m tilewright cache clear --unused 7` to remove old entries."
     yield Finding(level, "disk", f"{size_text(free)} free", advice)
 
 
 def _write_fault() -> str:
-    """Why an entry cannot be kept; "" if it can."""
+    """Why an entry cannot be written or read back; "" if it can."""
     cache = disk_cache()
     key, files = digest("doctor", str(os.getpid())), {"doctor": b"well"}
     path = cache.path(key)
@@ -214,9 +220,11 @@ def _write_fault() -> str:
         fault = cache.try_put(key, files)
         if fault:
             return str(fault)
-        return "" if decode(key, read_entry(path)) == files else "what was written is not read back"
+        if decode(key, read_entry(path)) != files:
+            return "an entry read back differs from what was written"
+        return ""
     except (OSError, InvalidEntry) as error:
-        return f"what was written cannot be read back: {error}"
+        return f"an entry cannot be read back: {error}"
     finally:
         with contextlib.suppress(OSError):
             path.unlink()
@@ -241,16 +249,16 @@ def _settings() -> Iterator[Finding]:
         for name, knob in group.table().items()
         for variable in knob.names
     }
-    told = False
+    any_set = False
     for variable, text in knobs.variables().items():
-        told = True
+        any_set = True
         if variable not in known:
             near = difflib.get_close_matches(variable, known, 1, 0.8)
             if variable.startswith("TILEWRIGHT_"):
-                advice = f"Is {near[0]} meant?" if near else "docs/knobs.md has them all."
-                yield Finding(NOTE, variable, f"{text!r}: there is no such setting", advice)
+                advice = f"Did you mean {near[0]}?" if near else "docs/knobs.md lists all settings."
+                yield Finding(NOTE, variable, f"{text!r}: unknown setting", advice)
             else:
-                yield Finding(OK, variable, f"{text!r}: Triton's alone, and not read here")
+                yield Finding(OK, variable, f"{text!r}: a setting of Triton, ignored here")
             continue
         group_name, name = known[variable]
         try:
@@ -259,11 +267,11 @@ def _settings() -> Iterator[Finding]:
             yield Finding(PROBLEM, variable, str(error), "Unset it, or correct it.")
             continue
         yield Finding(OK, variable, f"{group_name}.{name} = {value!r}")
-    if not told:
-        yield Finding(OK, "settings", "all have their defaults")
+    if not any_set:
+        yield Finding(OK, "settings", "all at their defaults")
 
 
-# -- all of it ------------------------------------------------------------------------------------
+# -- all checks -----------------------------------------------------------------------------------
 
 CHECKS: dict[str, Check] = {
     "installed": _installed,
@@ -276,14 +284,14 @@ CHECKS: dict[str, Check] = {
 
 
 def examine() -> dict[str, list[Finding]]:
-    """All findings, by the title of their check. A check that fails is a finding, too."""
+    """All findings, by the title of their check. An exception of a check is a finding."""
     found: dict[str, list[Finding]] = {}
     for title, check in CHECKS.items():
         findings = found.setdefault(title, [])
         try:
             findings.extend(check())
         except Exception as error:
-            says = f"cannot be examined: {type(error).__name__}: {error}"
+            says = f"the check failed: {type(error).__name__}: {error}"
             findings.append(Finding(PROBLEM, title, says))
     return found
 

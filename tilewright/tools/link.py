@@ -1,15 +1,17 @@
-"""Make one function of several variants of a kernel that were compiled ahead of time.
+"""Generate a C function that dispatches to variants of a kernel compiled ahead of time.
 
 python -m tilewright link build/*.h -o build/add
 
-Writes add.h and add.c. Of variants with one name it makes, for a kernel `add`,
+Writes add.h and add.c. An algorithm is a set of compile-time values and options. For variants of a
+kernel `add`, the functions are
 
-    add(…, algo_id)       the variant that takes the arguments, of the algorithm that is asked for
-    add_default(…)        the same, of the first algorithm
-    add_get_num_algos()   how many there are: sets of compile-time values and options
-    load_add, unload_add  where there is something to load
+    add(…, algo_id)       call the variant of algorithm `algo_id` that fits the arguments
+    add_default(…)        the same for the first algorithm
+    add_get_num_algos()   the number of algorithms
+    load_add, unload_add  load or unload all variants, on targets that have modules to load
 
-Of one algorithm, the variant is called that promises most of what holds for the arguments.
+Among the variants of an algorithm whose hints, such as alignment, hold for the arguments, the one
+with the most hints is called.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from tilewright.targets.export import (
 )
 from tilewright.tools.signature import UsageError
 
-HELP = "make one function in C of several compiled variants of a kernel"
+HELP = "generate a C function that dispatches to compiled variants of a kernel"
 
 
 def read_header(path: Path) -> Interface:
-    """What a header declares.
+    """Parse the interface of a variant from its header.
 
     Raises:
-        UsageError: it is no header of a compiled kernel.
+        UsageError: not a header written by `tilewright compile`.
     """
     for line in path.read_text("utf-8").splitlines():
         if line.startswith(DIRECTIVE):
@@ -49,22 +51,24 @@ def read_header(path: Path) -> Interface:
                     f"{path}: its line {line[:60]}… was written by another version: compile the "
                     "kernel again"
                 ) from error
-    raise UsageError(f"{path} is no header that `tilewright compile` wrote: no line {DIRECTIVE!r}")
+    raise UsageError(
+        f"{path} was not written by `tilewright compile`: it has no line {DIRECTIVE!r}"
+    )
 
 
 def link(headers: Sequence[Path], out: Path, prefix: str = "") -> list[Path]:
-    """Write the header and the source of functions that choose among variants; their paths.
+    """Write the source and the header of the dispatching functions; returns their paths.
 
     Args:
-        headers: of the variants, in the order that numbers algorithms.
-        out: path of both files, without their suffixes.
-        prefix: what the functions' names begin with.
+        headers: of the variants; algorithms are numbered in order of first occurrence.
+        out: path of both files, without suffix.
+        prefix: prefix of the functions' names.
 
     Raises:
-        UsageError: variants of one name take other parameters, or one is there twice.
+        UsageError: variants of one name have different parameters, or a variant occurs twice.
     """
     header, source = out.with_name(f"{out.name}.h"), out.with_name(f"{out.name}.c")
-    # A second build names what the first has written, if it says *.h.
+    # In a second build, a glob such as *.h also matches the header written by the first.
     headers = [path for path in headers if path.resolve() != header.resolve()]
     found: dict[str, list[tuple[Path, Interface]]] = {}
     for path in headers:
@@ -83,7 +87,7 @@ def link(headers: Sequence[Path], out: Path, prefix: str = "") -> list[Path]:
 
 
 def _check(variants: Sequence[tuple[Path, Interface]]) -> None:
-    """Raise UsageError unless one function can stand for all variants."""
+    """Raise UsageError unless one function can dispatch to all variants."""
     first_path, first = variants[0]
     seen: dict[tuple[str, str], Path] = {}
     for path, face in variants:
@@ -98,11 +102,11 @@ def _check(variants: Sequence[tuple[Path, Interface]]) -> None:
             raise UsageError(f"{before} and {path} are the same variant of {face.base}")
 
 
-# -- what is written ------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _algorithms(variants: Iterable[Interface]) -> dict[str, list[Interface]]:
-    """Variants by algorithm, those that promise most first."""
+    """Variants by algorithm, those with the most hints first."""
     found: dict[str, list[Interface]] = {}
     for face in variants:
         found.setdefault(face.algorithm, []).append(face)
@@ -139,7 +143,7 @@ def _source(header: str, functions: dict[str, list[Interface]]) -> str:
 
 
 def _choose(name: str, faces: Sequence[Interface]) -> str:
-    """A function that calls the first variant whose promises hold."""
+    """A function that calls the first variant whose hints hold for the arguments."""
     face = faces[0]
     lines = [f"static {face.result} {name}({listed(face.parameters)}) {{"]
     for each in faces:
@@ -161,7 +165,7 @@ def _names(face: Interface) -> str:
 
 
 def _by_number(function: str, count: int, face: Interface) -> str:
-    """The functions that choose the algorithm."""
+    """The functions that select the algorithm."""
     parameters = listed([*face.parameters, ("int", "algo_id")])
     lines = [f"{face.result} {function}({parameters}) {{", "  switch (algo_id) {"]
     lines += [
@@ -175,7 +179,7 @@ def _by_number(function: str, count: int, face: Interface) -> str:
 
 
 def _all_variants(verb: str, function: str, variants: Sequence[Interface]) -> str:
-    """A function that does to all variants what theirs does to each; gives the first failure."""
+    """A function that loads or unloads all variants and returns the first failure."""
     result = variants[0].result
     lines = [f"{result} {verb}{function}(void) {{", f"  {result} status = ({result})0, one;"]
     for face in variants:
@@ -187,11 +191,18 @@ def _all_variants(verb: str, function: str, variants: Sequence[Interface]) -> st
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("headers", nargs="+", type=Path, metavar="HEADER", help="of the variants")
     parser.add_argument(
-        "--out", "-o", required=True, type=Path, metavar="PATH", help="the files, without suffix"
+        "headers", nargs="+", type=Path, metavar="HEADER", help="headers of the variants"
     )
-    parser.add_argument("--prefix", default="", help="what the functions' names begin with")
+    parser.add_argument(
+        "--out",
+        "-o",
+        required=True,
+        type=Path,
+        metavar="PATH",
+        help="path of the files, without suffix",
+    )
+    parser.add_argument("--prefix", default="", help="prefix of the functions' names")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -201,7 +212,7 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The verb as a command of its own: ``python -m triton.tools.link …``."""
+    """The command as a script: ``python -m triton.tools.link …``."""
     from tilewright.tools import cli
 
     return cli.main(["link", *(sys.argv[1:] if argv is None else argv)])

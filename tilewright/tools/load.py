@@ -1,4 +1,4 @@
-"""What the verbs share: kernels named on the command line, types, values, IR from files."""
+"""Shared by the commands: kernels, types, values and targets on the command line, IR files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIGNATURES = "__tilewright_signatures__"
 
 
 class ScriptError(UsageError):
-    """A script failed when it was imported for its kernels."""
+    """Importing a script for its kernels failed."""
 
 
 def read_ir(path: Path) -> Module:
@@ -38,16 +38,20 @@ def read_ir(path: Path) -> Module:
 
 
 def import_script(path: Path) -> Any:
-    """Import a script as a module, from wherever it lies, without running its main part."""
+    """Import a script by its path as a module; `__name__` is not "__main__".
+
+    Raises:
+        UsageError: there is no such file, or it is not Python.
+    """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path} is not a Python file")
     if not path.exists():
-        raise UsageError(f"there is no file {path}")
+        raise UsageError(f"no such file: {path}")
     module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickle look a module up by its name.
+    # Dataclasses and pickle look up a class's module in sys.modules.
     sys.modules[path.stem] = module
-    # A script finds its neighbours as if it were run.
+    # As under `python SCRIPT`, modules in the script's folder can be imported.
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
@@ -57,14 +61,14 @@ def import_script(path: Path) -> Any:
 
 
 def failure_of(error: BaseException, path: Path) -> str:
-    """What a script ended with, and its line, as the end of a sentence."""
+    """The exception of a script and the script's line, as the end of a sentence."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
     return f"{f' in line {lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
 
 
 def kernels_of(module: Any) -> dict[str, SourceFunction]:
-    """The kernels that a module has, by name; wrappers such as an autotuner are looked through."""
+    """The kernels of a module by name; wrappers such as an autotuner are unwrapped."""
     found: dict[str, SourceFunction] = {}
     for name, value in vars(module).items():
         inner = value
@@ -76,20 +80,25 @@ def kernels_of(module: Any) -> dict[str, SourceFunction]:
 
 
 def find_kernel(place: str) -> tuple[SourceFunction, Any]:
-    """The kernel at ``FILE::KERNEL`` and the module that has it; the only one for ``FILE``."""
+    """The kernel ``FILE::KERNEL``, or the only one of ``FILE``, and its module.
+
+    Raises:
+        UsageError: there is no such file or kernel, or the name is ambiguous.
+        ScriptError: importing the file failed.
+    """
     file, _, name = place.partition("::")
     try:
         module = import_script(Path(file))
     except (UsageError, TritonError):
         raise
-    except (Exception, SystemExit) as error:  # whatever it is, it is the script's
+    except (Exception, SystemExit) as error:  # any error of the script
         raise ScriptError(f"importing {file} failed{failure_of(error, Path(file))}") from error
     kernels = kernels_of(module)
     if not name and len(kernels) == 1:
         return next(iter(kernels.values())), module
     if name not in kernels:
         has = ", ".join(kernels) or "none"
-        raise UsageError(f"write {file}::KERNEL; the kernels there: {has}")
+        raise UsageError(f"write {file}::KERNEL; its kernels: {has}")
     return kernels[name], module
 
 
@@ -99,7 +108,7 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--signature",
         "-s",
-        help='types of the arguments, as "x=*fp32:16,n=i32"; :16 promises a multiple of 16',
+        help='types of the arguments, as "x=*fp32:16,n=i32"; :16 means a multiple of 16',
     )
     parser.add_argument(
         "--constexpr",
@@ -112,11 +121,15 @@ def add_kernel_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def kernel_source(args: argparse.Namespace) -> ASTSource:
-    """The source that the arguments of `add_kernel_arguments` name.
+    """The kernel with its types, from the arguments of `add_kernel_arguments`.
 
-    Without a signature, the module's ``__tilewright_signatures__`` gives one by the kernel's name:
-    ``{"add": ("x=*fp32:16,n=i32", {"BLOCK": 1024})}``. A compile-time value that is a name of the
-    module, such as that of a function, is what the module has under it.
+    Without ``--signature``, it is looked up by the kernel's name in the module's
+    ``__tilewright_signatures__``: ``{"add": ("x=*fp32:16,n=i32", {"BLOCK": 1024})}``. A
+    compile-time value that is the name of a global of the module, such as a function, denotes that
+    global.
+
+    Raises:
+        UsageError: there is no such kernel, or its types are missing or invalid.
     """
     fn, module = find_kernel(args.kernel)
     given = parse_pairs(args.constexpr, "--constexpr")
@@ -135,7 +148,8 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
             )
         signature, defaults = known[fn.__name__]
         constexprs = {**defaults, **constexprs}
-    # As in a launch: which tensors share memory is known where the extents of their memory are.
+    # As at a launch: the runtime detects overlap of tensors only if it knows their extents, which
+    # it does on the CPU.
     with refusals():
         disjoint = registry.described(args.target).backend == CPU
     return source_of(fn, signature or "", constexprs, disjoint=disjoint)
@@ -148,7 +162,7 @@ def parse_options(items: Iterable[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def refusals() -> Generator[None]:
-    """Targets and options that there are not, within: what says so is a `UsageError`."""
+    """Convert the errors for unknown targets and invalid options to `UsageError`."""
     try:
         yield
     except UnknownOptionError as error:
@@ -158,15 +172,17 @@ def refusals() -> Generator[None]:
 
 
 def target_of(args: argparse.Namespace) -> tuple[Target, Any]:
-    """The target and the compile options that the arguments of `add_target_arguments` name."""
+    """The target and its parsed options, from the arguments of `add_target_arguments`."""
     with refusals():
         target = registry.target(args.target)
         return target, target.parse_options(parse_options(args.option))
 
 
 def add_target_arguments(parser: argparse.ArgumentParser) -> None:
-    """``--target`` and ``--option``."""
-    parser.add_argument("--target", "-t", default="cpu", help="what to compile for (default: cpu)")
+    """Add ``--target`` and ``--option``."""
+    parser.add_argument(
+        "--target", "-t", default="cpu", help="target, such as cpu or sm_90 (default: cpu)"
+    )
     parser.add_argument(
         "--option",
         "-o",

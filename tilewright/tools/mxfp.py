@@ -1,11 +1,11 @@
-"""Numbers of the microscaling formats as torch's tensors: 4-bit elements, and the scales of blocks.
+"""Microscaling (MX) formats as torch tensors: 4-bit elements and 8-bit block scales.
 
-    w = MXFP4Tensor(data=weights)            # fp32 rounded to fp4, one code a byte
-    packed = w.to_packed_tensor(dim=1)       # two codes a byte, for tl.dot_scaled
+    w = MXFP4Tensor(data=weights)            # fp32 rounded to fp4, one code per byte
+    packed = w.to_packed_tensor(dim=1)       # two codes per byte, for tl.dot_scaled
     scales = MXScaleTensor(size=(64, 2), device="cuda").random(high=32.0)
 
-The formats are E2M1 and E8M0 of the OCP Microscaling Formats specification 1.0. Programs that use
-this have imported torch already; nothing here does.
+The formats are E2M1 and E8M0 of the OCP Microscaling Formats specification 1.0. This module does
+not import torch, so that importing it is cheap; its users have imported torch already.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 __all__ = ["MXFP4Tensor", "MXScaleTensor"]
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""The numbers by their codes; with 8 added to the code, they are negative."""
+"""The values of codes 0 to 7; codes 8 to 15 are their negatives."""
 
 BIAS, NAN = 127, 255
-"""A scale with the code e is 2 to the power e - BIAS; NAN is none."""
+"""Scale code e denotes 2 ** (e - BIAS); code NAN denotes NaN."""
 
 SMALLEST, LARGEST = 2.0**-BIAS, 2.0 ** (NAN - 1 - BIAS)
 
@@ -29,20 +29,20 @@ SMALLEST, LARGEST = 2.0**-BIAS, 2.0 ** (NAN - 1 - BIAS)
 def _torch() -> Any:
     torch = sys.modules.get("torch")
     if torch is None:
-        raise RuntimeError("numbers of the mx formats are tensors of torch, which is not imported")
+        raise RuntimeError("MX tensors are torch tensors, but torch is not imported")
     return torch
 
 
 class _Codes:
-    """Codes, a byte each, of the numbers of a tensor.
+    """A tensor of codes, one per byte.
 
     Args:
-        data: numbers to be rounded; None to have room for `size` codes.
-        size: the shape.
-        device: where.
+        data: a floating-point tensor, which is rounded; None for a tensor of zero codes.
+        size: its shape, if `data` is None.
+        device: its device, if `data` is None.
 
     Attributes:
-        data: the codes.
+        data: the codes, torch.uint8.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class _Codes:
     ) -> None:
         torch = _torch()
         if data is None and size is None:
-            raise ValueError("give data, numbers to be rounded, or size, a shape to have codes for")
+            raise ValueError("give data, a tensor to be rounded, or size, a shape")
         if data is None:
             self.data = torch.zeros(tuple(size or ()), dtype=torch.uint8, device=device)
         else:
             if not (isinstance(data, torch.Tensor) and data.is_floating_point()):
                 given = data.dtype if isinstance(data, torch.Tensor) else repr(data)
-                raise TypeError(f"data must be a tensor of floating-point numbers, not {given}")
+                raise TypeError(f"data must be a floating-point tensor, not {given}")
             self.data = self._encoded(data.float())
         self.device = device if data is None else data.device
 
@@ -72,21 +72,21 @@ class _Codes:
         raise NotImplementedError
 
     def to(self, dtype: Any) -> Any:
-        """The numbers as a tensor of torch.float32.
+        """The values as a tensor of torch.float32.
 
         Raises:
-            ValueError: another type is asked for.
+            ValueError: `dtype` is not torch.float32.
         """
         if dtype != _torch().float32:
-            raise ValueError(f"the numbers can be had as torch.float32, not as {dtype}")
+            raise ValueError(f"the only supported type is torch.float32, not {dtype}")
         return self._decoded()
 
 
 class MXFP4Tensor(_Codes):
-    """fp4 numbers: a sign, two bits of exponent, one of mantissa. What is too large becomes ±6."""
+    """fp4 (E2M1) elements. Rounding is to nearest even and saturates at ±6."""
 
     def random(self) -> MXFP4Tensor:
-        """Fill with random codes, all equally likely; gives the tensor itself."""
+        """Fill with uniformly random codes in place; returns self."""
         self.data.random_(0, 16)
         return self
 
@@ -94,7 +94,7 @@ class MXFP4Tensor(_Codes):
         torch = _torch()
         numbers = torch.tensor(E2M1, device=x.device)
         between = (numbers[1:] + numbers[:-1]) / 2
-        # Ties go to the even code: of numbers on a boundary, only some count as above it.
+        # Ties go to the even code: a tie counts as above every odd boundary.
         size = x.abs()
         above = size[..., None] > between
         tie = (size[..., None] == between) & (torch.arange(7, device=x.device) % 2 == 1)
@@ -106,7 +106,8 @@ class MXFP4Tensor(_Codes):
         return numbers[self.data.long()]
 
     def to_packed_tensor(self, dim: int) -> Any:
-        """Two codes a byte along an axis, the first in the lower half; a last odd one beside 0."""
+        """Pack two codes per byte along an axis, the first in the low nibble; an odd axis is padded
+        with 0."""
         torch = _torch()
         codes = self.data.movedim(dim, -1)
         if codes.shape[-1] % 2:
@@ -116,21 +117,22 @@ class MXFP4Tensor(_Codes):
     def unpack_packed_tensor(
         self, packed_tensor: Any, dim: int, original_shape: Sequence[int]
     ) -> Any:
-        """The codes, one a byte, that `to_packed_tensor` packed along `dim`."""
+        """The codes, one per byte, of a tensor that `to_packed_tensor` packed along `dim`."""
         packed = packed_tensor.movedim(dim, -1)
         codes = _torch().stack((packed & 15, packed >> 4), -1).flatten(-2)
         return codes[..., : original_shape[dim]].movedim(-1, dim).contiguous()
 
 
 class MXScaleTensor(_Codes):
-    """Scales: powers of two, 8 bits of exponent. Others are rounded down; what is not positive or
-    not finite is NaN."""
+    """E8M0 scales: powers of two. Other positive numbers are rounded down; zero, negative and
+    non-finite numbers become NaN."""
 
     def random(self, low: float | None = None, high: float | None = None) -> MXScaleTensor:
-        """Fill with random powers of two from `low` to `high`, by default all there are.
+        """Fill with random powers of two in [low, high], by default in the range of the format;
+        returns self.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the interval contains no power of two.
         """
         low = SMALLEST if low is None else max(low, SMALLEST)
         high = LARGEST if high is None else min(high, LARGEST)
@@ -143,14 +145,14 @@ class MXScaleTensor(_Codes):
 
     def _encoded(self, x: Any) -> Any:
         torch = _torch()
-        fine = x.isfinite() & (x > 0)
-        _, exponent = torch.where(fine, x, 1.0).frexp()  # x is in [0.5, 1) * 2**exponent
+        valid = x.isfinite() & (x > 0)
+        _, exponent = torch.where(valid, x, 1.0).frexp()  # x is in [0.5, 1) * 2**exponent
         code = (exponent - 1 + BIAS).clamp(0, NAN - 1)
-        return torch.where(fine, code, NAN).to(torch.uint8)
+        return torch.where(valid, code, NAN).to(torch.uint8)
 
     def _decoded(self) -> Any:
         torch = _torch()
         codes = self.data.to(torch.int32)
-        # The code is the exponent's bits of an fp32 number; that of 0 stands for a subnormal one.
+        # The code is the exponent field of an fp32 number; code 0, 2**-127, is subnormal in fp32.
         numbers = torch.where(codes == 0, 1 << 22, codes << 23).view(torch.float32)
         return torch.where(codes == NAN, torch.nan, numbers)

@@ -22,9 +22,13 @@ HELP = "run passes on tile IR in a file"
 
 
 def named_steps(names: str) -> list[Step]:
-    """Steps of the passes with these names, separated by commas; of those of all targets too."""
+    """Steps of the passes with comma-separated names, which include the passes of all targets.
+
+    Raises:
+        UsageError: there is no such pass.
+    """
     for target in registry.names():
-        registry.target(target).steps()  # which loads what registers its passes
+        registry.target(target).steps()  # imports the modules that register the target's passes
     try:
         return [Step(find_pass(name.strip())) for name in names.split(",") if name.strip()]
     except ValueError as error:
@@ -34,20 +38,26 @@ def named_steps(names: str) -> list[Step]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="tile IR; - for standard input")
     parser.add_argument(
-        "--passes", "-p", help="names of passes, with commas (default: those of every compilation)"
+        "--passes", "-p", help="comma-separated names of passes (default: the common tile passes)"
     )
     parser.add_argument(
-        "--target", "-t", help="whose features and numbers of threads the passes see, as for show"
+        "--target",
+        "-t",
+        help="target whose features and thread counts the passes see, such as sm_90",
     )
     parser.add_argument("--verify", action="store_true", help="verify the IR after each pass")
-    parser.add_argument("--diff", action="store_true", help="print what each pass changed instead")
+    parser.add_argument(
+        "--diff", action="store_true", help="print the changes of each pass instead"
+    )
     parser.add_argument("--locations", action="store_true", help="print source locations")
-    parser.add_argument("--time", action="store_true", help="print each pass's time, as comments")
-    parser.add_argument("--counts", action="store_true", help="print what was done, as comments")
+    parser.add_argument(
+        "--time", action="store_true", help="print the time of each pass, as comments"
+    )
+    parser.add_argument("--counts", action="store_true", help="print statistics, as comments")
 
 
 def _context(target: str | None) -> PassContext:
-    """What passes see of a target, with its default options; of none, if that is None."""
+    """The pass context for a target with its default options; the default context for None."""
     if target is None:
         return PassContext()
     found = registry.target(target)

@@ -1,4 +1,4 @@
-"""`perf_report`: a function measured over some range, as a table and as a plot.
+"""`perf_report`: measure a function over a range of arguments, as a table and a plot.
 
     @perf_report(Benchmark(x_names=["n"], x_vals=[2**i for i in range(12, 28)],
                            line_arg="provider", line_vals=["numpy", "kernel"],
@@ -9,7 +9,7 @@
 
     bench.run(print_data=True, save_path="out")
 
-Plots need matplotlib, and data frames pandas; all else works without.
+Plots require matplotlib, and data frames require pandas; both are optional.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ pandas: Any = lazy_import("pandas")
 
 @dataclass
 class Benchmark:
-    """What a function is measured over.
+    """The range of arguments that a function is measured over.
 
     Attributes:
-        x_names: its arguments that vary along the x axis.
-        x_vals: their values, a tuple where they differ.
+        x_names: the arguments that vary along the x axis.
+        x_vals: their values; a tuple gives each of `x_names` its own value.
         line_arg: the argument that varies from line to line.
-        line_vals, line_names: its values, and what the lines are called.
-        plot_name: of the plot, and of the files.
-        args: further arguments.
-        xlabel, ylabel: of the axes; the second names the unit.
+        line_vals, line_names: its values, and the labels of the lines.
+        plot_name: name of the plot and of its files.
+        args: values of further arguments.
+        xlabel, ylabel: labels of the axes; `ylabel` is the unit of the results.
         x_log, y_log: whether the axes are logarithmic.
         styles: (colour, line style) of each line.
     """
@@ -66,12 +66,12 @@ class Benchmark:
 
 @dataclass
 class Table:
-    """The numbers of a benchmark.
+    """The results of a benchmark.
 
     Attributes:
-        columns: names; those of the x axis first.
-        rows: a list of numbers for each.
-        low, high: bounds of the lines, in the same rows; None where a function gives none.
+        columns: names of the columns, those of the x axis first.
+        rows: the values of each row.
+        low, high: bounds of the lines by row; None if the function returns no bounds.
     """
 
     columns: list[str]
@@ -88,12 +88,12 @@ class Table:
         )
 
     def to_csv(self, path: str | Path, index: bool = False) -> None:
-        """Write it to a file."""
+        """Write the table to a CSV file. `index` is ignored; pandas has it."""
         with open(path, "w", newline="", encoding="utf-8") as out:
             csv.writer(out).writerows([self.columns, *self.rows])
 
     def to_frame(self) -> Any:
-        """It as a pandas.DataFrame.
+        """The table as a pandas.DataFrame.
 
         Raises:
             ModuleNotFoundError: pandas is not installed.
@@ -108,7 +108,7 @@ def _text(value: Any) -> str:
 
 
 class Mark:
-    """A function with its benchmarks. `perf_report` makes it."""
+    """A function with its benchmarks, as returned by `perf_report`."""
 
     def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Iterable[Benchmark]) -> None:
         self.fn = fn
@@ -132,18 +132,18 @@ class Mark:
         Args:
             show_plots: open a window for each plot.
             print_data: print the tables.
-            save_path: a folder for a CSV file and a plot of each benchmark, and results.html; made
-                where it is missing.
-            return_df: give the tables: a pandas.DataFrame where pandas is installed, else a
-                `Table`; a list of them for several benchmarks.
-            kwargs: further arguments of the function; "diff_col" adds a column for the difference
-                of two lines, "save_precision" is the decimals in CSV files.
+            save_path: a folder for a CSV file and a plot of each benchmark, and for results.html;
+                created if missing.
+            return_df: return the table: a pandas.DataFrame if pandas is installed, else a `Table`;
+                a list of them for a list of benchmarks.
+            kwargs: further arguments of the function. "diff_col" adds a column with the difference
+                of two lines; "save_precision" is the number of decimals of results.
         """
         many = not isinstance(self.benchmarks, Benchmark)
         benchmarks = self.benchmarks if many else [self.benchmarks]
         tables: list[Table] = []
-        made = list(benchmarks)  # pyright: ignore[reportArgumentType]
-        for benchmark in made:
+        listed = list(benchmarks)  # pyright: ignore[reportArgumentType]
+        for benchmark in listed:
             table = self._measure(benchmark, kwargs)
             tables.append(table)
             if show_plots or save_path:
@@ -154,7 +154,7 @@ class Mark:
                 os.makedirs(save_path, exist_ok=True)
                 table.to_csv(Path(save_path, f"{benchmark.plot_name}.csv"))
         if save_path:
-            _write_page(Path(save_path, "results.html"), made)
+            _write_page(Path(save_path, "results.html"), listed)
         if not return_df:
             return None
         frames = [_frame(table) for table in tables]
@@ -190,7 +190,7 @@ class Mark:
 
 
 def _bounds(result: Any) -> tuple[Any, Any, Any]:
-    """What a function gives: a number, or (number, lower bound, upper bound)."""
+    """The result of a function, a number or (number, lower, upper), as the latter."""
     if isinstance(result, tuple | list):
         middle, low, high = result
         return middle, low, high
@@ -250,10 +250,10 @@ def _write_page(path: Path, benchmarks: Iterable[Benchmark]) -> None:
 def perf_report(
     benchmarks: Benchmark | Iterable[Benchmark],
 ) -> Callable[[Callable[..., Any]], Mark]:
-    """Make a function one that `run` measures over the range that benchmarks describe.
+    """Decorator that makes a function a `Mark`, whose `run` measures it.
 
     Args:
-        benchmarks: one, or several. The function is called with their arguments by name, and gives
+        benchmarks: one, or several. The function is called with their arguments by name and returns
             a number, or (number, lower bound, upper bound).
     """
     return lambda fn: Mark(fn, benchmarks)

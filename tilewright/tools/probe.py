@@ -1,9 +1,9 @@
-"""What `doctor` tries in a process of its own, since a device that is out of order may end it.
+"""Checks that `doctor` runs in a child process, because a faulty driver or device may crash it.
 
-    python -c "from tilewright.tools.probe import main; main('cuda')"       which GPUs there are
-    python -c "from tilewright.tools.probe import main; main('cuda:0')"     whether a kernel runs
+    python -c "from tilewright.tools.probe import main; main('cuda')"       list the GPUs
+    python -c "from tilewright.tools.probe import main; main('cuda:0')"     run a kernel
 
-The answer is a line of JSON on standard output.
+The result is a line of JSON on standard output.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def probe_kernel(x: Any, out: Any, n: Any, BLOCK: tl.constexpr):
 
 
 def expected(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What the kernel gives, exactly: the sums are whole numbers below 2**24."""
+    """The result of the kernel. It is exact, because the sums are integers below 2**24."""
     blocks = [x[start : start + BLOCK] for start in range(0, len(x), BLOCK)]
     return np.concatenate([2 * block + block.sum() for block in blocks])
 
 
 class _OnGpu:
-    """An array's copy in a GPU's memory, as kernels take it."""
+    """A copy of an array in a GPU's memory, which kernels accept as an argument."""
 
     def __init__(self, index: int, array: np.ndarray[Any, Any]) -> None:
         from tilewright.runtime.devices.cuda import device
@@ -68,7 +68,7 @@ def run_kernel(device: str) -> dict[str, Any]:
     """Compile the kernel for a device and run it there.
 
     Returns:
-        seconds: of compiling and the first run; right: whether the result is what it should be.
+        ``seconds`` of compiling and the first run; ``right``: whether the result is correct.
     """
     x = np.arange(SIZE, dtype=np.float32)
     out = np.zeros_like(x)
@@ -78,7 +78,7 @@ def run_kernel(device: str) -> dict[str, Any]:
         args = [_OnGpu(int(index), array) for array in args]
     begin = time.perf_counter()
     with knobs.compilation.scope():
-        knobs.compilation.always_compile = True  # what was compiled before proves nothing
+        knobs.compilation.always_compile = True  # a cached kernel would not test the compiler
         probe_kernel[(cdiv(SIZE, BLOCK),)](*args, SIZE, BLOCK=BLOCK)
     result = args[1].fetch() if kind == "cuda" else out
     seconds = time.perf_counter() - begin
@@ -86,7 +86,7 @@ def run_kernel(device: str) -> dict[str, Any]:
 
 
 def gpus() -> dict[str, Any]:
-    """The driver and the GPUs that it sees; ``missing`` where there is no driver."""
+    """The version of the driver and its GPUs; ``missing`` if there is no driver."""
     from tilewright.runtime.devices import cuda_api
     from tilewright.runtime.devices.cuda import device, device_count
 
@@ -110,10 +110,10 @@ def gpus() -> dict[str, Any]:
 
 
 def main(what: str) -> None:
-    """Print an answer, or what went wrong, as JSON."""
-    ask: Callable[[], dict[str, Any]] = gpus if what == "cuda" else lambda: run_kernel(what)
+    """Print the result of a check, or its error, as JSON."""
+    check: Callable[[], dict[str, Any]] = gpus if what == "cuda" else lambda: run_kernel(what)
     try:
-        answer = ask()
+        answer = check()
     except TritonError as error:
         answer = {"error": str(error)}
     except Exception as error:

@@ -1,18 +1,19 @@
-"""Slices of an array, whose lengths only the kernel knows, accessed by blocks through a descriptor.
+"""Block access through a tensor descriptor to slices of an array (ragged tensors), whose offsets
+and lengths are run-time values of the kernel.
 
     desc = create_ragged_descriptor(x, [32, 64])        # on the host: rows are grouped in slices
 
-    tile = load_ragged(desc, begin, length, [i, j])     # in the kernel: zero behind the slice
-    store_ragged(desc, begin, length, [i, j], tile)     # and nothing is written there
+    tile = load_ragged(desc, begin, length, [i, j])     # in the kernel: zero after the slice
+    store_ragged(desc, begin, length, [i, j], tile)     # not stored after the slice
 
-What a block has behind its slice must count as outside the array, though the next slice is there.
-So the descriptor has an axis of `END` elements along which a slice is moved so far up that it ends
-where the axis does; two more axes move it back. For a row r of a slice with l rows from b on, and
-rows s elements apart, the address in elements is
+Elements of a block after the end of its slice must be out of bounds, although the next slice is
+stored there. Therefore the descriptor has an axis of `END` elements, in which a slice is shifted so
+that it ends at the end of the axis; two more axes compensate the shift. For row r of a slice with l
+rows that starts at row b, and a row stride of s elements, the address in elements is
 
     1 * (-END * s)  +  (b + l) * s  +  (END - l + r) * s  =  (b + r) * s
 
-and the third index is within its axis exactly when r < l.
+and the third index is in bounds if and only if r < l.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tilewright.tools.tensor_descriptor import TensorDescriptor
 __all__ = ["atomic_add_ragged", "create_ragged_descriptor", "load_ragged", "store_ragged"]
 
 END: tl.constexpr = tl.constexpr(1 << 30)
-"""Longer than any slice; twice it still fits into the 32 bits of an index."""
+"""Longer than any slice; 2 * END still fits in a 32-bit index."""
 
 
 def create_ragged_descriptor(
@@ -36,18 +37,18 @@ def create_ragged_descriptor(
     """A descriptor of all slices of a tensor.
 
     Args:
-        T: a tensor of rank 2 or 3, with no gaps between the elements of its last axis.
+        T: a tensor of rank 2 or 3, whose last axis is contiguous.
         block_shape: extents of the blocks.
-        ragged_dim: the axis that is cut into slices; not the last one.
+        ragged_dim: the axis that is divided into slices; not the last one.
 
     Raises:
-        ValueError: an argument does not fit the tensor.
+        ValueError: invalid rank or `ragged_dim`.
     """
     whole = TensorDescriptor.from_tensor(T, block_shape)
     rank = len(whole.shape)
     axis = ragged_dim + rank if ragged_dim < 0 else ragged_dim
     if not 2 <= rank <= 3:
-        raise ValueError(f"a ragged descriptor is of a tensor of rank 2 or 3, not {rank}")
+        raise ValueError(f"ragged descriptors require a tensor of rank 2 or 3, not {rank}")
     if not 0 <= axis < rank - 1:
         raise ValueError(f"ragged_dim must be an axis before the last, not {ragged_dim}")
     end = int(END)
@@ -72,7 +73,8 @@ def _indices(slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any) -> A
 def load_ragged(
     desc: Any, slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any = 0
 ) -> Any:
-    """The block at `coords` of the slice of `slice_size` rows from `slice_off` on."""
+    """Load the block at `coords` of the slice with `slice_size` rows that starts at row
+    `slice_off`; elements after the slice are zero."""
     tile = desc.load(_indices(slice_off, slice_size, coords, ragged_dim))
     return tile.reshape(desc.block_shape[2:])
 
@@ -81,7 +83,7 @@ def load_ragged(
 def store_ragged(
     desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
 ) -> Any:
-    """Write a block there; of what is behind the slice, nothing."""
+    """Store a block, addressed as in `load_ragged`; elements after the slice are not stored."""
     tile = data.reshape(desc.block_shape)
     desc.store(_indices(slice_off, slice_size, coords, ragged_dim), tile)
 
@@ -90,6 +92,6 @@ def store_ragged(
 def atomic_add_ragged(
     desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
 ) -> Any:
-    """Add a block to what is there, atomically for each element."""
+    """Add a block to memory, atomically per element; addressed as in `load_ragged`."""
     tile = data.reshape(desc.block_shape)
     desc.atomic_add(_indices(slice_off, slice_size, coords, ragged_dim), tile)

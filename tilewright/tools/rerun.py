@@ -1,8 +1,8 @@
-"""Repeat the failure in a reproducer: run its passes, then its target, on its IR.
+"""Reproduce a compiler failure: run the passes and the target of a reproducer file on its IR.
 
     python -m tilewright rerun softmax-licm-x2.repro.ir
 
-The exit status is 0 when all goes well, so that a fault which was mended is seen as such.
+The exit status is 0 if nothing fails, which means that the bug is fixed, and 1 otherwise.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from tilewright.targets import registry
 from tilewright.tools.load import UsageError
 from tilewright.tools.opt import named_steps
 
-HELP = "repeat the failure of a reproducer file"
+HELP = "reproduce the failure of a reproducer file"
 
 
 class _Announcer:
-    """An observer that tells which pass runs, so that one that does not return is known."""
+    """An observer that prints the name of each pass before it runs, to identify a pass that hangs
+    or crashes."""
 
     def before(self, step: Step, module: Module) -> None:
         print(f"{step.name} …", flush=True)
@@ -52,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
         run(repro.module, named_steps(",".join(repro.steps)), ctx, observers)
         print(f"{target.name} …", flush=True)
         target.compile(repro.module, ctx, options)
-    except Exception:  # whatever it is, it is what was asked for
+    except Exception:  # any failure is the one to be reproduced
         traceback.print_exc()
         return 1
     print("no failure")

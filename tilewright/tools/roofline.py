@@ -1,4 +1,4 @@
-"""What a device can do at most: bytes and operations a second.
+"""Peak rates of a device: memory bandwidth and arithmetic.
 
 get_dram_gbps(), get_max_tensorcore_tflops("fp16")
 """
@@ -13,11 +13,11 @@ from tilewright.runtime.tensors import CUDA, element_type
 
 
 def get_dram_gbps(device: int | str | None = None) -> float:
-    """Gigabytes a second that a device's memory moves at most; of a CPU, what copying reaches.
+    """Peak memory bandwidth of a device in GB/s; for a CPU, the measured bandwidth of copying.
 
     Args:
-        device: its number among the GPUs, or its name, such as ``"cpu"``; by default the one that
-            `do_bench` would take.
+        device: the index of a GPU, or a name such as ``"cpu"``; by default the device of
+            `do_bench`.
     """
     found, index = _driver(device)
     return found.peak_gbps(index)
@@ -26,15 +26,15 @@ def get_dram_gbps(device: int | str | None = None) -> float:
 def get_max_simd_tflops(
     dtype: Any, clock_rate: float | None = None, device: int | str | None = None
 ) -> float:
-    """Tera-operations a second outside of tensor cores; a multiply-add counts as two.
+    """Peak TFLOP/s without tensor cores; an fma counts as two operations.
 
     Args:
-        dtype: the element type, of any library.
-        clock_rate: kHz; by default the highest of the device.
+        dtype: the element type: of tilewright, torch or NumPy.
+        clock_rate: in kHz; by default the device's maximum.
         device: as for `get_dram_gbps`.
 
     Raises:
-        ValueError: the device has no such arithmetic.
+        ValueError: the device has no arithmetic for the type.
     """
     found, index = _driver(device)
     return found.peak_tflops(index, element_type(dtype), False, clock_rate)
@@ -43,8 +43,8 @@ def get_max_simd_tflops(
 def get_max_tensorcore_tflops(
     dtype: Any, clock_rate: float | None = None, device: int | str | None = None
 ) -> float:
-    """Tera-operations a second of dense products on tensor cores, for operands of a type; fp32
-    stands for tf32. Of a CPU, whose vector units compute products, as `get_max_simd_tflops`."""
+    """Peak TFLOP/s of dense matrix products on tensor cores for operands of a type; fp32 means
+    tf32. For a CPU, the same as `get_max_simd_tflops`."""
     found, index = _driver(device)
     return found.peak_tflops(index, element_type(dtype), True, clock_rate)
 

@@ -4,8 +4,9 @@
     python -m tilewright run -m package.train --steps 100
     PYTHONPATH=$(python -m tilewright run --path) ./train.sh
 
-The program runs as Python alone would run it, with its own arguments and exit status, and so do
-the processes that it starts. Triton need not be installed; where it is, it is not used.
+The program runs like under `python`, with its own arguments and exit status; `import triton`
+imports tilewright in it and in the processes that it starts. Triton need not be installed; if it
+is, it is not used.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ def execute(args: argparse.Namespace) -> int:
         return 0
     command: list[str] = args.command
     if not command:
-        raise UsageError("which script? `python -m tilewright run SCRIPT [arguments]`")
+        raise UsageError("give a script: `python -m tilewright run SCRIPT [arguments]`")
     if sys.flags.ignore_environment:
-        raise UsageError("Python's options -E and -I hide PYTHONPATH, by which this works")
+        raise UsageError(
+            "this command works by PYTHONPATH, which Python's options -E and -I ignore"
+        )
     if not args.is_module and not Path(command[0]).exists():
-        raise UsageError(f"there is no file {command[0]}")
+        raise UsageError(f"no such file: {command[0]}")
     module = ["-m"] if args.is_module else []
     start = [sys.executable, *_interpreter_options(), *module, *command]
     sys.stdout.flush()
-    # A fresh interpreter in this process's place: nothing of this one shows in the program.
+    # exec a fresh interpreter, so that modules imported here are not visible to the program.
     knobs.prepend_python_path(search_path())
     return os.execv(sys.executable, start)
 

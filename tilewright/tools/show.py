@@ -1,4 +1,4 @@
-"""Show what the compiler makes of a kernel: its IR, then how each pass changed it.
+"""Print a kernel's IR and the changes of each pass, or a stage of its code.
 
 python -m tilewright show examples/vector_add.py::add_kernel
 python -m tilewright show k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=1024 --stage llir
@@ -24,11 +24,11 @@ from tilewright.tools.load import (
     target_of,
 )
 
-HELP = "show a kernel's IR after each pass, or a stage of its code"
+HELP = "print a kernel's IR after each pass, or a stage of its code"
 
 
 class Narrator:
-    """An observer that prints what each pass changed, and tells those that changed nothing."""
+    """An observer that prints the changes of each pass, and the names of passes without any."""
 
     def __init__(self, module: Module, context: int = 3, locations: bool = False) -> None:
         self.context = context
@@ -56,14 +56,14 @@ class Narrator:
         self.text = text
 
     def flush(self) -> None:
-        """Print the names of the passes that changed nothing since the last that did."""
+        """Print the names of the passes without changes since the last pass with changes."""
         if self.idle:
             print(f"\n=== no change by {', '.join(self.idle)}")
         self.idle = []
 
 
 def _difference(before: str, after: str, context: int) -> list[str]:
-    """A unified diff, without the lines that would name two files."""
+    """A unified diff without its two header lines."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=context)
     return list(lines)[2:]
 
@@ -71,7 +71,9 @@ def _difference(before: str, after: str, context: int) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel_arguments(parser)
     add_target_arguments(parser)
-    parser.add_argument("--stage", help="print only this: source, ttir, or one of the target's")
+    parser.add_argument(
+        "--stage", help="print only this stage: source, ttir, or one of the target's"
+    )
     parser.add_argument("--context", type=int, default=3, help="lines around a change (default 3)")
     parser.add_argument("--locations", action="store_true", help="print source locations")
 
@@ -83,7 +85,7 @@ def execute(args: argparse.Namespace) -> int:
         compiled = compile_source(source, device_of(args.target, target), options)
         if args.stage not in compiled.asm:
             known = ", ".join(compiled.asm)
-            raise UsageError(f"there is no stage {args.stage!r}; there are {known}")
+            raise UsageError(f"unknown stage {args.stage!r}; stages: {known}")
         stage = compiled.asm[args.stage]
         print(stage if isinstance(stage, str) else stage.hex(" ", 4))
         return 0

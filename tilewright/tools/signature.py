@@ -1,10 +1,10 @@
-"""The types of a kernel's arguments as a text on the command line.
+"""Parse the types of a kernel's arguments from the command line.
 
     x=*fp32:16, n=i32                 by name; other parameters keep their defaults
     *fp32:16, i32, 1024               in the kernel's order; literals are compile-time values
 
-A hint says what every caller promises: ``:16`` a multiple of 16 (of a pointer, in bytes), ``:1`` a
-whole number that is 1 and becomes part of the code.
+A hint is a guarantee by all callers: ``:16``, the value is a multiple of 16 (for a pointer, its
+address in bytes); ``:1``, the integer is 1 and is compiled in as a constant.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Attrs = dict[tuple[int, ...], list[Any]]
 
 
 class UsageError(Exception):
-    """The command line asks for something that is not there."""
+    """The command line is invalid."""
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A kernel with the types of a text.
+    """A kernel with the types of its arguments.
 
     Attributes:
-        source: it, for the compiler.
-        ones: types of the parameters that are passed and always 1, by their places.
+        source: the input of the compiler.
+        ones: types of the parameters with the hint ``:1``, by their positions.
     """
 
     source: ASTSource
@@ -40,7 +40,7 @@ class Typed:
 
 
 def split_types(text: str) -> list[str]:
-    """The parts between commas that are in no parentheses or brackets.
+    """Split a text at commas that are outside of parentheses and brackets.
 
     >>> split_types("x=*fp32, t=(i32,fp32), d=tensordesc<fp16[64,64]>")
     ['x=*fp32', 't=(i32,fp32)', 'd=tensordesc<fp16[64,64]>']
@@ -56,29 +56,34 @@ def split_types(text: str) -> list[str]:
 
 
 def parse_type(text: str, path: tuple[int, ...], attrs: Attrs) -> Any:
-    """The type of a parameter: ``*fp32``, ``i32``, a tuple of them; ``:16`` adds to `attrs`: of a
-    descriptor, that its extents are multiples."""
+    """Parse the type of a parameter: ``*fp32``, ``i32``, or a tuple of types. A hint ``:16`` is
+    added to `attrs`; for a descriptor, it applies to the extents.
+
+    Raises:
+        UsageError: invalid hint.
+        ValueError: invalid type.
+    """
     if text.startswith("(") and text.endswith(")"):
         leaves = split_types(text[1:-1])
         return tuple(parse_type(leaf, (*path, i), attrs) for i, leaf in enumerate(leaves))
     type, colon, hint = text.partition(":")
     if colon and hint.strip() != "16":
         raise UsageError(
-            f"{text!r}: Only 1 and 16 are valid hints, got {hint or 'none'}: `:16` says a multiple "
-            "of 16, and `:1` a whole number that is 1"
+            f"{text!r}: Only 1 and 16 are valid hints, got {hint or 'none'}: `:16` means a "
+            "multiple of 16, and `:1` an integer that is 1"
         )
     type = type.strip()
-    str_to_ty(type)  # so that a wrong one is known as what was written
+    str_to_ty(type)  # raises ValueError with the text as written
     if colon:
-        whole = [(*path, i) for i in _extents_of(type)] or [path]
-        attrs.update({place: [["tt.divisibility", 16]] for place in whole})
+        hinted = [(*path, i) for i in _extents_of(type)] or [path]
+        attrs.update({leaf: [["tt.divisibility", 16]] for leaf in hinted})
     return type
 
 
 def _extents_of(type: str) -> range:
-    """The places of a descriptor's extents among its parts; none of another type.
+    """Positions of the extents among the parts of a descriptor; empty for other types.
 
-    Its parts are the base, a number of extents, and one stride fewer.
+    The parts of a descriptor of rank r are the base, r extents and r - 1 strides: 2 r in total.
     """
     count = len(list(runtime_arguments([type])))
     return range(1, 1 + count // 2)
@@ -93,7 +98,11 @@ def parse_value(text: str) -> Any:
 
 
 def parse_pairs(items: Iterable[str], what: str) -> dict[str, str]:
-    """``name=value`` texts as a dict."""
+    """``name=value`` texts as a dict.
+
+    Raises:
+        UsageError: a text has no ``=``, or a name occurs twice.
+    """
     pairs: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
@@ -112,7 +121,7 @@ def source_of(
 
     Args:
         constexprs: values of compile-time parameters, by name.
-        disjoint: whether no two tensors share memory, as they hardly ever do.
+        disjoint: assume that no two tensors overlap.
     """
     return typed_source(fn, signature, constexprs, disjoint=disjoint).source
 
@@ -124,10 +133,10 @@ def typed_source(
 
     Args:
         constexprs: values of compile-time parameters, by name.
-        disjoint: whether no two tensors share memory.
+        disjoint: assume that no two tensors overlap.
 
     Raises:
-        UsageError: the text does not fit the kernel.
+        UsageError: the text is invalid, or does not match the kernel's parameters.
     """
     names = list(fn.arg_names)
     given = _by_name(fn, split_types(signature))
@@ -146,7 +155,7 @@ def typed_source(
                 f"or 'text', not {text!r}"
             )
         elif colon and hint.strip() == "1":
-            ones[names.index(name)] = _whole(name, type.strip())
+            ones[names.index(name)] = _integer_type(name, type.strip())
             constants[name] = 1
         else:
             types[name] = text
@@ -190,16 +199,16 @@ def _by_name(fn: SourceFunction, parts: list[str]) -> dict[str, str]:
     return dict(zip(names, parts, strict=False))
 
 
-def _whole(name: str, type: str) -> str:
-    """The type of an argument that is always 1."""
+def _integer_type(name: str, type: str) -> str:
+    """The type of an argument with the hint ``:1``, which must be an integer type."""
     found = str_to_ty(type)
     if isinstance(found, DType) and found.is_int() and not found.is_bool():
         return type
-    raise UsageError(f"{name} is {type}: only whole numbers can be `:1`")
+    raise UsageError(f"{name} is {type}: only integers can have the hint `:1`")
 
 
 def _add_alias_classes(types: list[Any], attrs: Attrs) -> None:
-    """Each tensor its own class: none overlaps another."""
+    """Put each tensor in its own alias class, which means that no two overlap."""
     tensors = [path for path, type in runtime_arguments(types) if type.startswith("*")]
     for number, path in enumerate(tensors):
         attrs.setdefault(path, []).append(["tw.alias", number])

@@ -1,4 +1,4 @@
-"""Tensor descriptors that are made on the host and passed to kernels."""
+"""Tensor descriptors created on the host and passed to kernels."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ MAX_RANK = 5
 
 @dataclass
 class TensorDescriptor:
-    """An array in memory that a kernel accesses by blocks, with its bounds checked.
+    """An array that a kernel accesses by blocks, with bounds checks.
 
         desc = TensorDescriptor.from_tensor(x, [32, 64])
         kernel[grid](desc)          # in the kernel: tile = desc.load([row, column])
 
     Args:
-        base: a tensor, whose first element is the array's; at a multiple of 16 bytes.
+        base: a tensor with the address of the first element, aligned to 16 bytes.
         shape: 1 to 5 extents.
-        strides: in elements; multiples of 16 bytes, but for the last, which is 1.
-        block_shape: extents of the blocks; may be set before each launch.
-        padding: what a block is outside the array: "zero", or "nan" for floats.
-        round_f32_to_tf32: kept for callers; results do not depend on it.
+        strides: in elements; the last is 1, the others are multiples of 16 bytes.
+        block_shape: extents of the blocks; may be changed before each launch.
+        padding: value of elements out of bounds: "zero", or "nan" for floats.
+        round_f32_to_tf32: accepted for compatibility and ignored.
 
     Raises:
-        AssertionError: an argument breaks these rules.
+        AssertionError: invalid arguments.
     """
 
     base: Any
@@ -70,7 +70,7 @@ class TensorDescriptor:
         padding: str = "zero",
         round_f32_to_tf32: bool = False,
     ) -> TensorDescriptor:
-        """The whole of a tensor, by blocks."""
+        """A descriptor of a whole tensor."""
         strides = _strides_of(tensor)
         return TensorDescriptor(
             tensor, tensor.shape, strides, block_shape, padding, round_f32_to_tf32

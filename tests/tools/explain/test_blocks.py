@@ -19,24 +19,24 @@ EXPECTED = {
     "looked_up": """
 31  loads 512 elements of `places`
   axis 0: from 0, stride 1
-31  loads 512 elements, no block: the index is loaded from memory
+31  loads 512 elements, not a block: the index is loaded from memory
 31  stores 512 elements of `out`
   axis 0: from 0, stride 1
 """,
     "rows": """
 37  loads 512 elements of `x`
   axis 0: from 0, stride 1
-  outer: at program_id(0), stride `row_stride`
+  outer axis: at program_id(0), stride `row_stride`
 37  stores 512 elements of `out`
   axis 0: from 0, stride 1
-  outer: at program_id(0), stride `row_stride`
+  outer axis: at program_id(0), stride `row_stride`
 """,
     "positive": """
 43  loads 512 elements of `x`
   axis 0: from 0, stride 1
 44  stores 512 elements of `out`
   axis 0: from 0, stride 1
-  and where a mask says so, element by element
+  with a mask per element
 """,
     "product": """
 70  loads 64 x 32 elements of `a`
@@ -53,7 +53,7 @@ EXPECTED = {
 60  loads 512 elements of `x`
   axis 0: from (a loop-carried value), stride 1
 61  loads 1 element of `links`
-  outer: at (a loop-carried value), stride 1
+  outer axis: at (a loop-carried value), stride 1
 62  stores 512 elements of `out`
   axis 0: from 0, stride 1
 """,

@@ -52,9 +52,9 @@ def test_what_is_not_known_is_said(explain: Explain) -> None:
     assert "--grid" in explain("total").cost_note
     cost = cost_in(explain("total", "cpu", "--grid", "1"))
     assert len(cost.notes) == 1
-    assert cost.notes[0].endswith("how often the loop runs is not known; once is assumed")
+    assert cost.notes[0].endswith("the trip count of the loop is unknown; 1 is assumed")
     chosen = cost_in(explain("positive", "cpu", "--grid", "1"))
-    assert "what the mask lets through is not known; all is assumed" in chosen.notes[0]
+    assert "the mask is unknown; all elements are assumed to be active" in chosen.notes[0]
     assert cost_in(explain("looked_up", "cpu", "--grid", "1")).arguments["x"] == (2048, 2048)
 
 
@@ -77,9 +77,9 @@ def test_roofline_of_a_device_that_is_not_here(explain: Explain) -> None:
     assert hopper.seconds == pytest.approx(hopper.limits[0].amount / 4.8e12)
     assert older.seconds > hopper.seconds
     assert hopper.intensity < 1 < hopper.ridge
-    with pytest.raises(UsageError, match="no device 'H900' is known for this target; known: NVID"):
+    with pytest.raises(UsageError, match="unknown device 'H900' for this target; known: NVID"):
         roofline_of(cost, target, "H900")
-    with pytest.raises(UsageError, match="no device 'H900' is known for this target; known: none"):
+    with pytest.raises(UsageError, match="unknown device 'H900' for this target; known: none"):
         roofline_of(None, GPUTarget("interpreter"), "H900")
     assert roofline_of(cost, GPUTarget("cuda", 87)) is None
 

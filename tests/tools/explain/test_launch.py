@@ -50,7 +50,7 @@ def test_stated_types_where_there_is_no_launch() -> None:
         ("::strided", (), r"does not launch strided \(it exited with explaining goes no further"),
         ("::strided", (), r'\): give the types of strided.*--signature "x=\*fp32:16,n=i32"'),
         ("::strided", ("--no-run",), r"^give the types of strided\(x, out, stride, BLOCK\)"),
-        ("::nothing", (), "write .*::KERNEL; the kernels there: add"),
+        ("::nothing", (), "write .*::KERNEL; its kernels: add"),
         ("::add", ("-c", "BLOC=64"), "^--constexpr: add has no parameter 'BLOC'"),
         ("::add", ("--arg", "m=64"), "--arg: add has no parameter 'm'"),
         ("::add", ("--grid", "4,x"), "--grid: write one to three extents, as 128 or 64,8"),

@@ -132,7 +132,7 @@ def test_too_much_shared_memory(explain: Explain) -> None:
 
 def test_pass_that_the_architecture_has_no_use_for(explain: Explain) -> None:
     passes = {p.name: p.skipped for p in explain("product", "sm_75").passes}
-    assert passes["pipeline_loads"] == "cuda has no async_copy here"
+    assert passes["pipeline_loads"] == "cuda has no async_copy"
 
 
 # -- saying it changes nothing ---------------------------------------------------------------------

@@ -124,7 +124,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*words("strided", "sm_90"), "--grid", "1", "--arg", "stride=7", "--text"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("strided for cuda:90  (")
-    for title in ("Resources", "Cost of a launch", "What keeps it from being faster", "Layouts"):
+    for title in ("Resources", "Cost of a launch", "Missed optimisations", "Layouts"):
         assert f"\n{title}\n─" in text
     assert "adjacent elements have the stride `stride`" in text
     assert "on NVIDIA H200: at least" in text

@@ -1,6 +1,6 @@
-"""`python -m tilewright explain`: what the compiler made of a kernel, and why, on one page.
+"""`python -m tilewright explain`: a report on how a kernel was compiled, as HTML, text or JSON.
 
-`verb` reads the command line; `launch` finds out what the kernel is called with; `gather` compiles
-and collects a `report`; `text` and `page` show it. The rest of the modules each find one of its
-parts.
+`verb` parses the command line; `launch` determines the arguments of the kernel; `gather` compiles
+it and collects a `report`; `text` and `page` render the report. Each other module computes one part
+of it.
 """

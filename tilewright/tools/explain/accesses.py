@@ -1,4 +1,4 @@
-"""Which block of memory each load and store touches, or why it is none, in words."""
+"""Describe the block of memory that each load and store accesses, or why it is not a block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tilewright.tools.explain.sources import SourceMap
 
 @dataclass(frozen=True)
 class Touched:
-    """What an access touches.
+    """The description of an access.
 
     Attributes:
-        text: what it does, as "loads 64 x 32 elements of `x`"; where it is no block, why.
-        axes: a line for each axis of the block, and for what else decides.
-        refused: the code of the reason for which it is no block; "" where it is one.
+        text: a summary, such as "loads 64 x 32 elements of `x`"; for accesses that are not blocks,
+            with the reason.
+        axes: a line for each axis of the block, its offset and its conditions.
+        refused: the code of the reason why the access is not a block; "" if it is one.
         lines: as `Said.lines`.
     """
 
@@ -34,14 +35,14 @@ class Touched:
 
 
 def accesses_of(fn: Function, sources: SourceMap) -> list[Touched]:
-    """What each access of a kernel touches, after the tile passes; each thing once."""
+    """Descriptions of the accesses of a kernel after the tile passes, without duplicates."""
     finder = BlockFinder()
-    words = _Words(fn, finder)
-    found = [words.touched(block, sources) for block in blocks_of(fn, finder).values()]
+    describer = _Describer(fn, finder)
+    found = [describer.touched(block, sources) for block in blocks_of(fn, finder).values()]
     return list(dict.fromkeys(found))
 
 
-class _Words:
+class _Describer:
     """Describes the blocks of a function."""
 
     def __init__(self, fn: Function, finder: BlockFinder) -> None:
@@ -56,7 +57,7 @@ class _Words:
         many = f"{verb} {count} element{'s' * (count != '1')}"
         lines = sources.of(op.loc)
         if isinstance(found, Refusal):
-            return Touched(f"{many}, no block: {found.words}", (), found.reason.value, lines)
+            return Touched(f"{many}, not a block: {found.words}", (), found.reason.value, lines)
         text = f"{many} of {self.reasons.name(found.base)}"
         return Touched(text, tuple(self._lines(found)), "", lines)
 
@@ -65,23 +66,23 @@ class _Words:
         if block.offset:
             lines.append(f"offset {self._text(block.offset)}")
         if block.never:
-            lines.append("never: its mask is false")
+            lines.append("never executed: its mask is false")
         if block.conditions:
-            lines.append(f"only under {plural(len(block.conditions), 'condition')}")
+            lines.append(f"guarded by {plural(len(block.conditions), 'uniform condition')}")
         if block.residual:
-            lines.append("and where a mask says so, element by element")
+            lines.append("with a mask per element")
         return lines
 
     def _axis(self, block: Block, axis: BlockAxis) -> str:
         begin, stride = self._text(axis.begin), self._text(axis.stride)
         if axis.tile_axis is None:
-            return f"outer: at {begin}, stride {stride}"
+            return f"outer axis: at {begin}, stride {stride}"
         parts = [f"axis {axis.tile_axis}: from {begin}", f"stride {stride}"]
         parts += [f"at least {self._text(bound)}" for bound in axis.lower]
         parts += [f"below {self._text(bound)}" for bound in axis.upper]
         if axis.wrap is not None:
             needed = wrap_is_needed(self.finder, block, axis)
-            dropped = "" if needed else ", which nothing needs"
+            dropped = "" if needed else " (redundant)"
             parts.append(f"modulo {self._text(axis.wrap)}{dropped}")
         return ", ".join(parts)
 

@@ -1,12 +1,14 @@
-"""How many bytes a launch moves and how many operations it makes, counted from its tile IR.
+"""Estimate the memory traffic and the operations of a launch by interpreting its tile IR.
 
-Only what decides addresses, masks and the number of iterations is computed: integers, from the
-arguments' values and the grid. Of what is loaded nothing is known. A few programs stand for all of
-them, and a few iterations for a loop whose state moves by equal steps, as nearly every one does.
+Only values that determine addresses, masks and trip counts are evaluated: integers and pointers,
+from the arguments' values and the grid; loaded values are unknown. A sample of the programs
+represents the grid, and a sample of the iterations represents a loop whose state is an affine
+function of the iteration, which is the case for most loops. The time is therefore nearly
+independent of the grid and of trip counts.
 
-Two numbers are told of bytes. What programs *move* is what their loads and stores touch, each time.
-What *memory* must move at least is each byte once: of an argument, what is moved through it, but no
-more than lies between the lowest and the highest address.
+Two amounts of bytes are reported. *Accessed* bytes count every load and store, each time it is
+executed. The *minimum traffic* of memory counts each byte once: for each argument, the bytes
+accessed through it, but at most the distance between the lowest and the highest address.
 """
 
 from __future__ import annotations
@@ -27,11 +29,12 @@ from tilewright.ops import arith, atomic, control, map, math, memory, reduce
 from tilewright.ops.dot import Dot
 from tilewright.tools.explain.sources import SourceMap
 
-# Programs along each axis that stand for those between its ends, by how many axes there are.
+# Samples along each axis between its ends, by the number of axes with more than one program.
 BETWEEN = {0: 0, 1: 3, 2: 2, 3: 1}
-MAX_ITERATIONS = 512  # of a loop whose state does not move by equal steps
-STAND_IN = 6  # iterations that stand for all of them where it does
-BASE_SHIFT = 44  # an argument's addresses start at its number shifted by this
+MAX_ITERATIONS = 512  # evaluated of a loop whose state is not affine in the iteration
+STAND_IN = 6  # sampled iterations of a loop whose state is
+# Argument i is assumed to be at address (i + 1) << BASE_SHIFT, so that an address identifies it.
+BASE_SHIFT = 44
 
 OPERATIONS: dict[type[Op], int] = {
     arith.Fma: 2,
@@ -43,13 +46,13 @@ OPERATIONS: dict[type[Op], int] = {
 
 @dataclass
 class Tally:
-    """What some ops do, of all programs together.
+    """Totals of some ops over all programs.
 
     Attributes:
         loaded, stored: bytes.
-        operations: on floats, one for each element; a multiply-add is two.
-        functions: elements of functions such as exp, which are in `operations` too.
-        products: operations of `dot`.
+        operations: floating-point operations, one per element; an fma counts as two.
+        functions: those of `operations` that are functions such as exp.
+        products: floating-point operations of `dot`.
     """
 
     loaded: float = 0
@@ -61,7 +64,8 @@ class Tally:
 
 @dataclass(frozen=True)
 class LineCost:
-    """What a source line does; its numbers are those of the line and of the calls to it."""
+    """The cost of a source line. `lines` has the line's number and those of the calls through which
+    it was inlined."""
 
     lines: tuple[int, ...]
     tally: Tally
@@ -69,18 +73,18 @@ class LineCost:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a launch does.
+    """The cost of a launch.
 
     Attributes:
         grid: its extents.
-        values: the numbers that were assumed of arguments.
+        values: the values of arguments that the estimate is for.
         total: of all ops.
-        least: bytes that memory must move at least.
-        arguments: bytes moved through each pointer argument, and at least, by its name.
-        elements: operations by element type; products apart.
-        products: the same of `dot`.
-        lines: by source line, the most costly first.
-        notes: what had to be assumed.
+        least: minimum traffic of memory in bytes.
+        arguments: (bytes accessed, minimum traffic) by the name of each pointer argument.
+        elements: operations by element type, without those of `dot`.
+        products: operations of `dot` by element type.
+        lines: cost by source line, in descending order.
+        notes: the assumptions that were made.
     """
 
     grid: tuple[int, ...]
@@ -96,7 +100,7 @@ class Cost:
 
 @dataclass
 class _Span:
-    """What is touched through an argument: the bytes moved, and the ends of the addresses."""
+    """The bytes accessed through an argument, and the range [low, high) of their addresses."""
 
     moved: float = 0
     low: int = 1 << 63
@@ -105,6 +109,8 @@ class _Span:
 
 @dataclass
 class _Counts:
+    """Counters shared by all sampled programs."""
+
     by_loc: defaultdict[Loc | None, Tally] = field(default_factory=lambda: defaultdict(Tally))
     spans: defaultdict[int, _Span] = field(default_factory=lambda: defaultdict(_Span))
     elements: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -120,12 +126,12 @@ def cost_of(
     Args:
         fn: the kernel after the common tile passes.
         grid: extents of the launch.
-        values: of arguments that are numbers, by name. What depends on one that is missing is
-            assumed to happen once.
+        values: of scalar arguments, by name. A loop whose trip count depends on a missing value is
+            assumed to run once.
     """
     extents = (*grid, 1, 1)[:3]
     counts = _Counts()
-    for program, weight in _chosen(extents):
+    for program, weight in _sampled(extents):
         _Program(fn, program, extents, values, counts, weight).run()
     total = Tally()
     for tally in counts.by_loc.values():
@@ -161,21 +167,23 @@ def _weight(tally: Tally) -> float:
     return tally.loaded + tally.stored + tally.operations + tally.products
 
 
-def _chosen(extents: Sequence[int]) -> Iterator[tuple[tuple[int, ...], float]]:
-    """Programs that stand for all, and for how many each does.
+def _sampled(extents: Sequence[int]) -> Iterator[tuple[tuple[int, ...], float]]:
+    """Sample programs of a grid, each with the number of programs that it represents.
 
-    The ends of an axis stand for themselves, as masks mostly matter there. Those between them are
-    placed evenly, so that what grows from one to the next comes out right.
+    Both ends of an axis are samples of weight 1, because masks are mostly partial there. The
+    samples between them are the midpoints of equal intervals, so that costs which are linear in the
+    program id, such as those of causal attention, are estimated without bias.
     """
     between = BETWEEN[sum(extent > 1 for extent in extents)]
-    axes = [list(_along(extent, between)) for extent in extents]
-    for places in product(*axes):
-        yield tuple(place for place, _ in places), prod(weight for _, weight in places)
+    axes = [list(_samples(extent, between)) for extent in extents]
+    for ids in product(*axes):
+        yield tuple(index for index, _ in ids), prod(weight for _, weight in ids)
 
 
-def _along(extent: int, between: int) -> Iterator[tuple[int, float]]:
+def _samples(extent: int, between: int) -> Iterator[tuple[int, float]]:
+    """Sampled program ids along an axis, with their weights, whose sum is `extent`."""
     if extent <= between + 2:
-        yield from ((place, 1.0) for place in range(extent))
+        yield from ((index, 1.0) for index in range(extent))
         return
     inner = extent - 2
     yield 0, 1.0
@@ -185,7 +193,8 @@ def _along(extent: int, between: int) -> Iterator[tuple[int, float]]:
 
 
 class _Program:
-    """Walks one program. `env` has the values that are known."""
+    """Abstract interpretation of one program. `env` maps values to what is known of them; values
+    that are absent are unknown."""
 
     def __init__(
         self,
@@ -235,7 +244,7 @@ class _Program:
             case control.For():
                 self.loop(op)
             case control.While():
-                self.note(op, "how often the loop runs is not known; once is assumed")
+                self.note(op, "the trip count of the loop is unknown; 1 is assumed")
                 self.bind(op.before.args, self.known(op.inits))
                 self.region(op.before)
                 self.bind(op.body.args, self.known(op.before.terminator.operands[1:]))
@@ -254,7 +263,7 @@ class _Program:
         self.counts.notes[f"line {op.loc.line}: {what}" if op.loc else what] = None
 
     def evaluate(self, op: Op) -> None:
-        """Compute the results, if they matter and the operands are known."""
+        """Evaluate the op if its operands are known; otherwise, its results become unknown."""
         operands = self.known(op.operands)
         computed = op.pure and not op.no_evaluate and all(_are_known(operands))
         if not computed or op.regions or not all(_is_computed(r) for r in op.results):
@@ -267,7 +276,7 @@ class _Program:
     def branch(self, op: control.If) -> None:
         (condition,) = self.known([op.condition])
         if condition is None:
-            self.note(op, "which branch is taken is not known; the first is assumed")
+            self.note(op, "the condition of the branch is unknown; the first branch is assumed")
         taken = op.otherwise if condition is not None and not condition else op.then
         self.region(taken)
         self.bind(op.results, self.known(taken.terminator.operands))
@@ -276,7 +285,7 @@ class _Program:
         bounds = self.known([op.start, op.stop, op.step])
         state = self.known(op.inits)
         if any(b is None for b in bounds):
-            self.note(op, "how often the loop runs is not known; once is assumed")
+            self.note(op, "the trip count of the loop is unknown; 1 is assumed")
             indices: Sequence[int | None] = [None]
         else:
             indices = range(*(int(b) for b in bounds))
@@ -297,8 +306,9 @@ class _Program:
         return self.known(op.body.terminator.operands)
 
     def many(self, op: control.For, indices: Sequence[int], state: list[Any]) -> list[Any]:
-        """A loop of many iterations: three of them show how its state moves; if by equal steps,
-        some of the others stand for the rest."""
+        """A loop of many iterations. If its state changes by equal steps between the first three,
+        it is taken to be affine and some iterations represent the rest; otherwise, up to
+        MAX_ITERATIONS are evaluated."""
         outer = self.weight
         states = [state]
         for index in indices[:3]:
@@ -311,11 +321,11 @@ class _Program:
             for index in rest[:MAX_ITERATIONS]:
                 state = self.iteration(op, index, state)
             return state
-        places = sorted({round(i * (len(rest) - 1) / (STAND_IN - 1)) for i in range(STAND_IN)})
-        self.weight = outer * len(rest) / len(places)
-        for place in places:
-            state = [_moved(v, s, place) for v, s in zip(states[-1], steps, strict=True)]
-            state = self.iteration(op, rest[place], state)
+        sampled = sorted({round(i * (len(rest) - 1) / (STAND_IN - 1)) for i in range(STAND_IN)})
+        self.weight = outer * len(rest) / len(sampled)
+        for i in sampled:
+            state = [_advanced(v, s, i) for v, s in zip(states[-1], steps, strict=True)]
+            state = self.iteration(op, rest[i], state)
         return state
 
     # -- counting -------------------------------------------------------------------------------
@@ -351,7 +361,7 @@ class _Program:
                 self.one(tally, op, times)
 
     def one(self, tally: Tally, op: Op, times: float) -> None:
-        """An elementwise op, so many times."""
+        """Count an elementwise op that is executed for `times` elements."""
         element = element_of(op.results[0].type)
         is_function = isinstance(op, math.MathFunction)
         weight = 1 if is_function else OPERATIONS.get(type(op), 0)
@@ -362,7 +372,7 @@ class _Program:
         self.counts.elements[dtype_of(element).short] += weight * times
 
     def touched(self, ptr: Value, mask: Value | None) -> float:
-        """Bytes of an access, which are noted under the argument that they belong to."""
+        """Bytes of an access, which are also added to the span of its argument."""
         size = memory.pointee_of(ptr.type).nbytes_in_memory
         shape = shape_of(ptr.type)
         addresses = self.env.get(ptr)
@@ -370,7 +380,7 @@ class _Program:
         active = prod(shape) if chosen is None else int(np.count_nonzero(chosen))
         bytes = float(active * size) * self.weight
         if mask is not None and chosen is None and mask.op is not None:
-            self.note(mask.op, "what the mask lets through is not known; all is assumed")
+            self.note(mask.op, "the mask is unknown; all elements are assumed to be active")
         if addresses is not None and active:
             seen = np.broadcast_to(addresses, shape)
             seen = seen if chosen is None else seen[np.broadcast_to(chosen, shape)]
@@ -383,7 +393,8 @@ class _Program:
         return bytes
 
     def unknown_addresses(self, ptr: Value, bytes: float) -> None:
-        """Count what is touched at addresses that come from memory: once each."""
+        """Count an access at unknown addresses, such as loaded ones, as accessing each byte
+        once."""
         for base in _bases(ptr):
             if base.owner is self.fn.body:
                 span = self.counts.spans[base.index]
@@ -397,12 +408,13 @@ def _are_known(values: Sequence[Any]) -> Iterator[bool]:
 
 
 def _is_computed(value: Value) -> bool:
-    """Whether the value may decide an address, a mask or a number of iterations."""
+    """Whether the value may determine an address, a mask or a trip count."""
     element = element_of(value.type)
     return is_pointer(element) or not dtype_of(element).is_floating()
 
 
 def _bases(pointer: Value) -> Iterator[Value]:
+    """The pointers that a pointer is computed from."""
     seen: set[Value] = set()
     pending = [pointer]
     while pending:
@@ -414,14 +426,16 @@ def _bases(pointer: Value) -> Iterator[Value]:
 
 
 def _step(a: Any, b: Any, c: Any) -> Any:
-    """By what a known value moves each time, if equally; 0 of an unknown; None if unequally."""
+    """The common difference of three successive values; None if the differences are not equal; 0 if
+    a value is unknown."""
     if a is None or b is None or c is None:
         return 0
     first, second = np.subtract(b, a), np.subtract(c, b)
     return second if np.array_equal(first, second) else None
 
 
-def _moved(value: Any, step: Any, times: int) -> Any:
+def _advanced(value: Any, step: Any, times: int) -> Any:
+    """value + times * step in the value's type, with wrap-around; None if it is unknown."""
     if value is None:
         return None
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Human-readable numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def number(value: float) -> str:
-    """With thousands apart; whole numbers without a point.
+    """A number with thousands separators; integers without a decimal point.
 
     >>> number(1234567.0), number(0.25)
     ('1 234 567', '0.25')
@@ -17,7 +17,7 @@ def number(value: float) -> str:
 
 
 def scaled(value: float, unit: str, step: float = 1000) -> str:
-    """With a prefix: ``3.2 GB``; by 1024, ``16 KiB``.
+    """A number with a prefix of its unit: ``3.2 GB``, or with a step of 1024, ``16 KiB``.
 
     >>> scaled(3.2e9, "B"), scaled(16384, "B", 1024), scaled(12, "FLOP")
     ('3.2 GB', '16 KiB', '12 FLOP')
@@ -31,7 +31,7 @@ def scaled(value: float, unit: str, step: float = 1000) -> str:
 
 
 def duration(seconds: float) -> str:
-    """In the unit that fits.
+    """A time in the largest unit in which it is at least 1.
 
     >>> duration(1.25e-5)
     '12.5 µs'
@@ -43,7 +43,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """A number of something that a kernel takes."""
+    """An amount of a resource."""
     if unit == "bytes":
         return scaled(value, "B", 1024)
     return f"{number(value)}{' ' if unit not in ('', '%') else ''}{unit}"
@@ -55,6 +55,6 @@ def plural(count: int, what: str) -> str:
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """Any value's text, cut if it is long."""
+    """The text of a value, truncated to `limit` characters."""
     text = str(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"

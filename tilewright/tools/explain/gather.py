@@ -1,4 +1,4 @@
-"""Compiles a kernel and collects what its report says."""
+"""Compile a kernel and collect the contents of its report."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from tilewright.tools.explain.roofline import roofline_of
 from tilewright.tools.explain.sources import SourceMap, note_calls, source_map
 
 TITLES = {"llir": "LLVM IR", "ptx": "PTX", "asm": "Assembly", "sass": "SASS"}
-DERIVED = ("asm", "sass")  # forms that targets make for readers
-SHOWN_ELSEWHERE = ("ttir", "ttgir")  # as tile IR with locations
+DERIVED = ("asm", "sass")  # disassembly, which targets derive from binaries
+SHOWN_ELSEWHERE = ("ttir", "ttgir")  # shown as tile IR with locations
 
 
 class _Watcher:
-    """An observer that keeps the IR at the points that are shown, and what each pass did."""
+    """An observer that records the IR before and after the tile passes, and the effect of each
+    pass."""
 
     def __init__(self, module: Module, sources: SourceMap, ctx: PassContext) -> None:
         self.sources = sources
@@ -59,15 +60,15 @@ class _Watcher:
 def gather(
     launch: Launch, device: GPUTarget, target: Target, options: Any, model: str = ""
 ) -> tuple[Report, list[LinearLayout]]:
-    """The report of a launch, and the layouts that it names, in their order there.
+    """The report of a launch, and the layouts of `Report.layouts`, in the same order.
 
     Args:
-        options: as the target has parsed them.
-        model: which device the roofline is for; "" for a usual one.
+        options: the target's parsed options.
+        model: the device of the roofline; "" for the first one known for the target.
 
     Raises:
-        CompilationError: the kernel is wrong.
-        UsageError: no such model is known.
+        CompilationError: the kernel is invalid.
+        UsageError: the model is unknown.
     """
     source = launch.source
     module = source.make_ir(target.frontend_options(options))
@@ -78,7 +79,8 @@ def gather(
     try:
         lowered = lower(module, target, options, steps, [watcher], ctx)
     except Exception:
-        compile_source(source, device, options)  # says it as compiling does, with a reproducer
+        # The ordinary driver raises the user-facing error and writes a reproducer.
+        compile_source(source, device, options)
         raise
     listings = [*watcher.listings]
     if any(value.layout for op in module.entry.walk() for value in op.results):
@@ -111,7 +113,7 @@ def gather(
 
 
 def _place(sources: SourceMap) -> str:
-    """Where the kernel is, from the present folder if it is below it."""
+    """``file:line`` of the kernel, relative to the current folder if it is inside."""
     if not sources.blocks:
         return ""
     path = Path(sources.blocks[0].file).resolve()
@@ -121,7 +123,7 @@ def _place(sources: SourceMap) -> str:
 
 
 def _target(device: GPUTarget, options: Any) -> str:
-    """What was compiled for, with the architecture where there is one."""
+    """The target, with its architecture if it has one."""
     arch = device.arch or getattr(options, "arch", "")
     return f"{device.backend}:{arch}" if arch != "" else device.backend
 
@@ -158,7 +160,7 @@ def _cost(
 
 
 def _unusual(target: Target, options: Any) -> dict[str, Any]:
-    """The options that are not the defaults, and those that people tune."""
+    """The options that differ from their defaults, and those that are commonly tuned."""
     usual, given = options_dict(target.parse_options({})), options_dict(options)
     tuned = ("num_warps", "num_stages")
     return {
@@ -169,8 +171,8 @@ def _unusual(target: Target, options: Any) -> dict[str, Any]:
 
 
 def _said(remarks: Sequence[Remark], sources: SourceMap) -> list[Said]:
-    """What was said, each thing once: a line that is compiled twice, in a loop and ahead of it,
-    says the same twice."""
+    """The remarks without duplicates, missed optimisations first. Code that is compiled twice, such
+    as a loop body and its peeled copy, yields the same remark twice."""
     found: dict[tuple[Any, ...], Said] = {}
     for remark in remarks:
         lines = sources.of(remark.loc)
@@ -193,10 +195,10 @@ def _taken(target: Target, stages: dict[str, Stage], metadata: dict[str, Any]) -
 
 
 def _in_order(steps: Sequence[Step], done: Sequence[PassRun], target: Target) -> list[PassRun]:
-    """The passes that ran, with those that did not at their places."""
+    """The passes in pipeline order: those that ran, and those that the target skips."""
     ran = iter(done)
     return [
-        PassRun(step.name, False, {}, f"{target.name} has no {step.when} here")
+        PassRun(step.name, False, {}, f"{target.name} has no {step.when}")
         if step.when and step.when not in target.features()
         else next(ran)
         for step in steps

@@ -1,7 +1,7 @@
-"""What a kernel is called with: said on the command line, or seen by running its script.
+"""Determine the arguments of a kernel: from the command line, or by running its script.
 
-A script is run as Python would run it, up to its first launch of the kernel, which does not take
-place. What it prints until then goes to standard error.
+A script runs like under `python SCRIPT` until its first launch of the kernel, which is intercepted
+and not executed. Its standard output is redirected to standard error.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Launch:
 
     Attributes:
         source: the kernel with its types.
-        values: of arguments that are numbers, by name, as far as they are known.
-        grid: its extents; None if they are not known.
-        options: compile options that the call gives.
-        origin: where all this comes from, for people.
+        values: known values of scalar arguments, by name.
+        grid: its extents; None if unknown.
+        options: compile options passed by the call.
+        origin: a description of where the types come from.
     """
 
     source: ASTSource
@@ -54,7 +54,7 @@ class Launch:
 
 
 class _Call(NamedTuple):
-    """A launch that a script makes: the kernel, its arguments by place and by name, the grid."""
+    """An intercepted launch: the kernel, its positional and keyword arguments, and the grid."""
 
     kernel: JITFunction
     given: tuple[Any, ...]
@@ -63,22 +63,23 @@ class _Call(NamedTuple):
 
 
 class _Seen(BaseException):
-    """Ends a script at the launch that was waited for. No `except Exception` catches it."""
+    """Ends a script at its first launch. A BaseException, so that the script's own
+    `except Exception` does not catch it."""
 
 
 def launch_of(args: argparse.Namespace) -> Launch:
-    """The launch that the command line means.
+    """The launch described by the command line.
 
-    With a signature it is that. Without, the script is run to see its first launch; where it makes
-    none, the types that the file states (`SIGNATURES`) are taken.
+    Its types are those of ``--signature``; else, those of the first launch when the script is run;
+    else, those that the file declares in `SIGNATURES`.
 
     Raises:
-        UsageError: there is no such kernel, or nothing says its types.
+        UsageError: there is no such kernel, or its types are unknown.
     """
     if args.signature is not None:
         found = Launch(kernel_source(args), origin="types from the command line")
     else:
-        found = _seen_or_stated(args)
+        found = _intercepted_or_declared(args)
     for name, value in parse_pairs(args.arg, "--arg").items():
         if name not in found.source.fn.arg_names:
             raise UsageError(f"--arg: {found.source.name} has no parameter {name!r}")
@@ -88,29 +89,28 @@ def launch_of(args: argparse.Namespace) -> Launch:
     return found
 
 
-def _seen_or_stated(args: argparse.Namespace) -> Launch:
+def _intercepted_or_declared(args: argparse.Namespace) -> Launch:
     file, _, name = args.kernel.partition("::")
     path = Path(file)
     if not path.is_file():
         raise UsageError(f"there is no file {path}")
-    unseen = ""
+    no_launch = ""
     if not args.no_run:
         call, failure = _first_call(path, name)
         if call is not None:
             return _bound(path, call, args)
-        unseen = f"{path} does not launch {name or 'a kernel'}{failure}: "
+        no_launch = f"{path} does not launch {name or 'a kernel'}{failure}: "
     try:
         return Launch(kernel_source(args), origin=f"types from {SIGNATURES}")
     except ScriptError:
         raise
     except UsageError as error:
-        raise UsageError(f"{unseen}{error}") from None
+        raise UsageError(f"{no_launch}{error}") from None
 
 
 def _first_call(path: Path, name: str) -> tuple[_Call | None, str]:
-    """Run the script up to its first launch of the kernel; where it makes none, the failure that it
-    ended with, if any.
-    """
+    """Run the script until its first launch of the kernel. If there is none, the second result
+    describes how the script failed, or is "" if it succeeded."""
     seen: list[_Call] = []
 
     def watch(
@@ -131,15 +131,16 @@ def _first_call(path: Path, name: str) -> tuple[_Call | None, str]:
             pass
         except SystemExit as error:
             failure = f" (it exited with {error.code})" if error.code else ""
-        except Exception as error:  # whatever it is, it is the script's
+        except Exception as error:  # any error of the script
             failure = f" (it failed{failure_of(error, path)})"
     return seen[0] if seen else None, failure
 
 
 @contextlib.contextmanager
 def _as_main(path: Path) -> Generator[None]:
-    """The state in which Python would run a script: its arguments, where it looks for modules, and
-    `triton` for those that import it. What it prints does not mix with the report."""
+    """The environment of a script run by Python: `sys.argv`, `sys.path`, and tilewright as `triton`
+    if the script imports it. Standard output is redirected, so that it does not mix with the
+    report."""
     argv, search = sys.argv, list(sys.path)
     if _IMPORTS_TRITON.search(path.read_text("utf-8", "replace")):
         try:
@@ -155,7 +156,7 @@ def _as_main(path: Path) -> Generator[None]:
 
 
 def _bound(path: Path, call: _Call, args: argparse.Namespace) -> Launch:
-    """The launch that was seen, with the compile-time values of the command line."""
+    """The intercepted launch, with the compile-time values of the command line."""
     kernel, given, named, grid = call
     changed = {name: parse_value(v) for name, v in parse_pairs(args.constexpr, "-c").items()}
     for name in changed:
@@ -165,7 +166,7 @@ def _bound(path: Path, call: _Call, args: argparse.Namespace) -> Launch:
         source, values, options = kernel.bound(*given, **{**named, **changed})
         extents = extents_of(grid(values) if callable(grid) else grid)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the launch in {path} is not right: {error}") from error
+        raise UsageError(f"the launch in {path} is invalid: {error}") from error
     passed = [name for name, type in source.signature.items() if type != CONSTEXPR]
     numbers = {n: values[n] for n in passed if isinstance(values[n], bool | int | float)}
     return Launch(source, numbers, tuple(extents), options, f"the first launch in {path}")
@@ -182,7 +183,7 @@ def _grid(text: str) -> tuple[int, ...]:
 
 
 def described_arguments(source: ASTSource) -> dict[str, str]:
-    """Type of each parameter, or the value of one that is fixed, as people write them."""
+    """The type of each parameter, or the value of a compile-time one, as text."""
     found: dict[str, str] = {}
     for i, (name, type) in enumerate(source.signature.items()):
         if type == CONSTEXPR:
@@ -191,6 +192,6 @@ def described_arguments(source: ASTSource) -> dict[str, str]:
             found[name] = inner.__name__ if isinstance(inner, SourceFunction) else repr(inner)
             continue
         facts = [fact for path, facts in source.attrs.items() if path[0] == i for fact in facts]
-        wide = any(fact[0] == "tt.divisibility" for fact in facts)
-        found[name] = f"{type}{':16' if wide else ''}"
+        aligned = any(fact[0] == "tt.divisibility" for fact in facts)
+        found[name] = f"{type}{':16' if aligned else ''}"
     return found

@@ -1,4 +1,4 @@
-"""The layouts that a kernel's tiles have, and who has them."""
+"""The layouts of a kernel's tiles, with the values that have them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class LayoutUse:
     """A layout and the values that have it.
 
     Attributes:
-        name: as the listing has it, such as ``!0``.
-        text: the layout itself, whose text `tilewright.layout` reads.
+        name: its name in the listing, such as ``!0``.
+        text: its textual form, which `tilewright.layout` parses.
         shape: of the tile.
-        words: what it is, in words.
-        values: how many values have it.
-        types: their element types, the most frequent first.
-        ops: names of the ops that make them, the most frequent first.
-        lines: numbers of the source lines that they come from.
-        converted: lines at which values are moved into it from another layout.
+        words: a description in a sentence or two.
+        values: the number of values that have it.
+        types: their element types, in descending order of frequency.
+        ops: names of the ops that define them, likewise.
+        lines: numbers of their source lines.
+        converted: lines at which values are converted to it from another layout.
     """
 
     name: str
@@ -46,7 +46,8 @@ class LayoutUse:
 def layouts_of(
     module: Module, listing: Listing | None, sources: SourceMap
 ) -> tuple[list[LayoutUse], list[LinearLayout]]:
-    """The layouts of a module, the most used first, as data and as they are."""
+    """The MAX_LAYOUTS most used layouts of a module in descending order: their descriptions, and
+    the layouts themselves."""
     names = _names(listing)
     values: dict[LinearLayout, list[Value]] = {}
     for value in _values(module.entry):
@@ -94,7 +95,7 @@ def _use(
 
 
 def _maker(value: Value) -> Op | None:
-    """The op of a value; of what a loop carries, the loop."""
+    """The defining op of a value; for a loop-carried value, the loop."""
     if value.op is not None:
         return value.op
     parent = value.region.parent if value.region is not None else None
@@ -106,18 +107,18 @@ def _by_frequency(names: list[str]) -> list[str]:
 
 
 def words(layout: LinearLayout) -> str:
-    """What a layout is, in a sentence or two."""
+    """A description of a layout in a sentence or two."""
     extents = " × ".join(map(str, layout.shape))
     if layout.in_bits(OFFSET):
         plain = all(column == 1 << bit for bit, column in enumerate(layout.bases(OFFSET)))
-        order = "row by row" if plain else "swizzled, so that reads meet no bank twice"
+        order = "row-major" if plain else "swizzled to avoid bank conflicts"
         return f"{extents} in shared memory, {order}."
     registers, lanes, warps = (layout.in_size(name) for name in (REGISTER, LANE, WARP))
     if not layout.shape:
-        return "One element, which all threads have."
+        return "One element, replicated in all threads."
     run = layout.num_consecutive()
     each = "1 element" if registers == 1 else f"{registers} elements"
     runs = f", in runs of {run} along the last axis" if run > 1 and registers > 1 else ""
     found = f"{extents}: each of {lanes} lanes in {warps} warp{'s' * (warps > 1)} has {each}{runs}."
     copies = (layout.in_size(REGISTER) * lanes * warps) >> layout.total_out_bits
-    return f"{found} Each element is in {copies} places." if copies > 1 else found
+    return f"{found} Each element is replicated {copies} times." if copies > 1 else found

@@ -1,7 +1,8 @@
-"""The forms of a kernel's code, line by line, each line with the source lines that it comes from.
+"""Listings of a kernel's code at each stage, which map each line to source lines.
 
-Tile IR carries locations itself. Other forms name them in one of three ways, and are told apart by
-which they use: LLVM's metadata, directives of assemblers, comments of disassemblers.
+Tile IR carries locations itself. In other languages, they are parsed from LLVM's debug metadata,
+from `.loc` directives of assembly, or from comments of disassemblers; the language of a text is
+detected by which of them it contains.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ Places = list[tuple[str, int]]
 
 @dataclass(frozen=True)
 class Listing:
-    """One form of the code.
+    """The code at one stage.
 
     Attributes:
-        key: its short name, such as ``llir``.
-        title: what it is called.
-        language: ``tile``, ``llvm`` or ``asm``: how it may be coloured.
-        lines: text and numbers of the source lines.
-        left_out: how many lines more there are than are kept.
+        key: the name of the stage, such as ``llir``.
+        title: its title.
+        language: ``tile``, ``llvm`` or ``asm``, for syntax highlighting.
+        lines: (text, numbers of source lines).
+        left_out: the number of lines that were truncated.
     """
 
     key: str
@@ -41,20 +42,20 @@ class Listing:
 
 
 def tile_listing(key: str, title: str, module: Module, sources: SourceMap) -> Listing:
-    """Tile IR."""
+    """The listing of tile IR."""
     lines = ((text, sources.of(loc)) for text, loc in located_lines(module))
     return _bounded(key, title, "tile", lines)
 
 
 def code_listing(key: str, title: str, text: str, sources: SourceMap) -> Listing:
-    """A form of code that a target made, in whatever language it is."""
+    """The listing of a target's stage; its language is detected."""
     if re.search(r"^!\d+ = ", text, re.MULTILINE) or "target triple" in text:
         language, parsed = "llvm", _llvm(text)
     elif "//## File" in text:
         language, parsed = "asm", _disassembly(text)
     else:
         language, parsed = "asm", _assembly(text)
-    # LLVM's metadata has every call; assemblers' directives have the innermost line alone.
+    # LLVM's metadata has the whole inlining chain; `.loc` may have only the innermost line.
     number = sources.numbers if language == "llvm" else sources.with_calls
     return _bounded(key, title, language, ((line, number(places)) for line, places in parsed))
 
@@ -82,14 +83,14 @@ _OTHER_METADATA = re.compile(r"^(?:!|attributes #|source_filename|target )")
 
 
 class _Metadata:
-    """The debug locations of a module."""
+    """The debug locations of a module in LLVM IR."""
 
     def __init__(self, text: str) -> None:
         self.nodes = {m[1]: (m[2], m[3]) for m in _NODE.finditer(text)}
         self._places: dict[str, Places] = {}
 
     def places(self, node: str) -> Places:
-        """File and line of a location, then those of the calls where it was inlined."""
+        """File and line of a location, followed by those of its inlining chain."""
         found = self._places.get(node)
         if found is None:
             kind, fields = self.nodes.get(node, ("", ""))
@@ -115,7 +116,7 @@ def _field(fields: str, name: str) -> str:
 
 
 def _llvm(text: str) -> Iterator[tuple[str, Places]]:
-    """The functions, without metadata."""
+    """The lines of functions and declarations, without metadata."""
     metadata = _Metadata(text)
     blank = True
     for line in text.splitlines():
@@ -142,7 +143,7 @@ _INSTRUCTION = re.compile(r"^\s+[^\s.#/]|^\s+\{")
 
 
 class _Directives:
-    """The present place, as `.loc` moves it."""
+    """The current location, as set by `.loc` directives."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files = files
@@ -156,20 +157,21 @@ class _Directives:
         else:
             self.callers.pop(own, None)
         named = _CHAIN.findall(match[7] or "")
-        if named:  # in a comment, all calls; else those that earlier directives have named
+        # LLVM writes the whole chain in a comment; otherwise, follow `inlined_at` of earlier ones.
+        if named:
             self.places = [(file, int(line)) for file, line in named]
             return
         self.places = []
-        place: tuple[str, str, str] | None = own
+        current: tuple[str, str, str] | None = own
         seen: set[tuple[str, str, str]] = set()
-        while place is not None and place not in seen:
-            seen.add(place)
-            self.places.append((self.files.get(place[0], ""), int(place[1])))
-            place = self.callers.get(place)
+        while current is not None and current not in seen:
+            seen.add(current)
+            self.places.append((self.files.get(current[0], ""), int(current[1])))
+            current = self.callers.get(current)
 
 
 def _assembly(text: str) -> Iterator[tuple[str, Places]]:
-    """Instructions and labels, without directives that say nothing of the code."""
+    """Instructions and labels, without directives that are irrelevant to readers."""
     lines = text.splitlines()
     files = {m[1]: m[2] for line in lines if (m := _FILE.match(line))}
     at = _Directives(files)
@@ -187,7 +189,7 @@ def _assembly(text: str) -> Iterator[tuple[str, Places]]:
 
 
 def _tidy(line: str) -> str:
-    """The line with tabs as blanks, in columns of eight."""
+    """The line with tabs expanded to columns of eight."""
     return line.replace(" \t", " ").expandtabs(8).rstrip()
 
 

@@ -1,4 +1,4 @@
-"""What is known of a kernel's compilation, as plain data: what the page, the text and JSON show."""
+"""The report of a kernel's compilation as plain data, which is rendered as HTML, text and JSON."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tilewright.tools.explain.listings import Listing
 from tilewright.tools.explain.roofline import Roofline
 from tilewright.tools.explain.sources import Block
 
-VERSION = 1  # of the JSON's form
+VERSION = 1  # of the JSON schema
 
 
 @dataclass(frozen=True)
 class Said:
-    """A remark of the compiler, with the source lines that it is about.
+    """A remark of the compiler with its source lines.
 
     Attributes:
         by, text, missed: as in `ir.passes.Remark`.
-        lines: numbers of the line and of the calls through which it was inlined.
-        place: ``file:line`` for people; "" for the whole kernel.
+        lines: numbers of the line and of its inlining chain.
+        place: ``file:line``; "" for the whole kernel.
     """
 
     by: str
@@ -34,7 +34,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Taken:
-    """Something that the kernel takes of a device; `targets.protocol.Resource`, with its text."""
+    """A resource of the device that the kernel uses; see `targets.protocol.Resource`."""
 
     name: str
     used: float
@@ -50,7 +50,7 @@ class PassRun:
 
     Attributes:
         changed: whether it changed the IR.
-        counts: what it did, and how often.
+        counts: its statistics, such as the number of ops it removed.
         skipped: why it did not run; "" if it did.
     """
 
@@ -62,18 +62,18 @@ class PassRun:
 
 @dataclass(frozen=True)
 class Report:
-    """All of it.
+    """The whole report.
 
     Attributes:
-        kernel, place: its name, and ``file:line``.
-        target: what it was compiled for, such as ``cpu`` or ``cuda:90``.
-        arguments: type of each parameter, or the value of one that is fixed.
-        options: compile options that are not the target's defaults.
-        origin: how the types came to be known.
-        accesses: the block of memory that each load and store touches.
-        assembler: what made the machine code, if that is known.
-        cost: bytes and operations of a launch; None where its sizes are not known.
-        cost_note: why there is none, or what was assumed.
+        kernel, place: name of the kernel, and its ``file:line``.
+        target: the target, such as ``cpu`` or ``cuda:90``.
+        arguments: type of each parameter, or the value of a compile-time one.
+        options: compile options that differ from the target's defaults.
+        origin: where the types come from.
+        accesses: the block of memory that each load and store accesses.
+        assembler: the tool that assembled the machine code; "" if unknown.
+        cost: bytes and operations of a launch; None if its grid is unknown.
+        cost_note: why `cost` is None, or its assumptions.
     """
 
     kernel: str
@@ -96,5 +96,5 @@ class Report:
     version: int = field(default=VERSION)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it: dicts, lists, strings and numbers."""
+        """The report as dicts, lists, strings and numbers, for JSON."""
         return asdict(self)

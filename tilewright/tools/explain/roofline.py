@@ -1,4 +1,7 @@
-"""How fast a launch could be at best: as its bytes or its operations allow, whichever is slower."""
+"""The roofline bound of a launch: the time for its bytes or its operations, whichever is longer.
+
+Williams, Waterman, Patterson: Roofline: An Insightful Visual Performance Model (CACM 2009).
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,14 @@ MEMORY, PRODUCTS, OPERATIONS = "memory", "matrix products", "arithmetic"
 
 @dataclass(frozen=True)
 class Limit:
-    """One thing that takes time.
+    """The bound due to one resource.
 
     Attributes:
         what: ``memory``, ``matrix products`` or ``arithmetic``.
-        element: type of the elements; "" of memory.
+        element: the element type; "" for memory.
         amount: bytes or operations of the launch.
-        rate: bytes or operations a second of the device.
-        seconds: that it takes at least.
+        rate: peak bytes or operations per second of the device.
+        seconds: amount / rate.
     """
 
     what: str
@@ -42,13 +45,14 @@ class Roofline:
 
     Attributes:
         device: its name.
-        limits: each thing that takes time, the slowest first.
-        seconds: least time of the launch, if all that it does is hidden behind the slowest.
-        bound: what is slowest.
-        intensity: operations for each byte of memory, at best.
-        ridge: the intensity from which on `peak` is reached; below, memory is the limit.
-        peak: operations a second where memory is no limit.
-        gbps: gigabytes a second of memory.
+        limits: the bound of each resource, the longest first.
+        seconds: lower bound of the time of the launch, which assumes that memory traffic and
+            arithmetic overlap perfectly.
+        bound: the limiting resource.
+        intensity: operations per byte of minimum traffic.
+        ridge: the intensity at which the launch changes from memory-bound to compute-bound.
+        peak: operations per second when compute-bound, for the launch's mix of operations.
+        gbps: peak bandwidth of memory in GB/s.
     """
 
     device: str
@@ -61,14 +65,14 @@ class Roofline:
     gbps: float
 
 
-def roofline_of(cost: Cost | None, device: GPUTarget, wanted: str = "") -> Roofline | None:
-    """The limits on the device that is wanted, or on a usual one of the target's architecture; None
-    where these or the cost are not known.
+def roofline_of(cost: Cost | None, device: GPUTarget, model: str = "") -> Roofline | None:
+    """The roofline on a device model, by default the first one known for the target's architecture;
+    None if the device's peak rates or the cost are unknown.
 
     Raises:
-        UsageError: no such device is known for the target.
+        UsageError: no such model is known for the target.
     """
-    peaks = _peaks_of(device, wanted) if wanted or cost is not None else None
+    peaks = _peaks_of(device, model) if model or cost is not None else None
     if cost is None or peaks is None:
         return None
     limits = sorted(_limits(cost, peaks), key=lambda limit: -limit.seconds)
@@ -89,16 +93,16 @@ def roofline_of(cost: Cost | None, device: GPUTarget, wanted: str = "") -> Roofl
     )
 
 
-def _peaks_of(device: GPUTarget, wanted: str) -> Peaks | None:
+def _peaks_of(device: GPUTarget, model: str) -> Peaks | None:
     known: list[Peaks] = []
     if driver.has_driver(device.backend):
         known += driver.driver_of(device.backend).known_peaks(device.arch)
-    if not wanted:
+    if not model:
         return known[0] if known else None
-    found = next((p for p in known if wanted.lower() in p.device.lower()), None)
+    found = next((p for p in known if model.lower() in p.device.lower()), None)
     if found is None:
         names = ", ".join(p.device for p in known) or "none"
-        raise UsageError(f"no device {wanted!r} is known for this target; known: {names}")
+        raise UsageError(f"unknown device {model!r} for this target; known: {names}")
     return found
 
 
@@ -115,7 +119,7 @@ def _limits(cost: Cost, peaks: Peaks) -> Iterator[Limit]:
 
 
 def _rate(peaks: Peaks, element: str, matrix: bool) -> float:
-    """Tera-operations a second; where a type has no arithmetic of its own, those of fp32."""
+    """Peak Tera-operations per second; the rate of fp32 for types without arithmetic."""
     for name in (element, "fp32"):
         try:
             return peaks.tflops(name, matrix)

@@ -1,4 +1,4 @@
-"""The roofline as a picture: what a device allows for each intensity, and where a launch is."""
+"""Draw the roofline as SVG: peak rate over intensity, with the launch as a point."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 14, 24, 34
 
 
 class _Axes:
-    """Places of numbers on logarithmic axes."""
+    """Pixel coordinates on logarithmic axes."""
 
     def __init__(self, low: float, high: float, bottom: float, top: float) -> None:
         self.low, self.high = floor(log2(low)), ceil(log2(high))
@@ -30,7 +30,7 @@ class _Axes:
 
 
 def roofline_picture(report: Report) -> str:
-    """A figure; "" where there is nothing to place in it."""
+    """The figure; "" if the report has no roofline or the launch no operations."""
     roof = report.roofline
     if roof is None or not roof.intensity or not roof.peak:
         return ""
@@ -46,11 +46,11 @@ def roofline_picture(report: Report) -> str:
     ground = HEIGHT - BOTTOM
     side = "end" if x > WIDTH / 2 else "start"
     shift = -10 if side == "end" else 10
-    # The label keeps clear of the line: below it on the slope, above it on the flat part.
+    # The label does not overlap the line: below it on the slope, above it on the flat part.
     label_y = y + 18 if roof.intensity < roof.ridge else y - 12
     caption = (
-        f"{number(round(roof.intensity, 2))} operations for each byte: bound by {roof.bound} "
-        f"on {roof.device}, whose ridge is at {number(round(roof.ridge, 1))}."
+        f"{number(round(roof.intensity, 2))} operations per byte: bound by {roof.bound} "
+        f"on {roof.device}, whose ridge point is at {number(round(roof.ridge, 1))}."
     )
     return f"""<figure class="roof"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" \
 aria-label="{escape(caption)}">
@@ -62,7 +62,7 @@ aria-label="{escape(caption)}">
 <text class="name" x="{x + shift:.1f}" y="{label_y:.1f}" text-anchor="{side}">\
 {escape(scaled(reached, "FLOP/s"))} at best</text>
 <text x="{LEFT}" y="{TOP - 10}">FLOP/s</text>
-<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">operations for each byte</text>
+<text x="{WIDTH - RIGHT}" y="{HEIGHT - 4}" text-anchor="end">operations per byte</text>
 </svg><figcaption>{escape(caption)}</figcaption></figure>"""
 
 

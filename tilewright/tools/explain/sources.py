@@ -1,6 +1,6 @@
-"""The lines of source that a kernel is made of: its own function and those that it calls.
+"""The source of a kernel: the functions whose code it contains, including inlined ones.
 
-Each line that can be shown has a number, by which all listings refer to it.
+Each shown line has a number, by which all listings refer to it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PACKAGE = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Block:
-    """A function's lines.
+    """The lines of a function.
 
     Attributes:
-        file, name, first: where it is: a path, the function, and the number of its first line.
+        file, name, first: the path of its file, its name, and its first line in the file.
         library: whether it is part of tilewright and not of the program.
         lines: the text.
-        number: of its first line among all lines that are shown.
+        number: the number of its first line among all shown lines.
     """
 
     file: str
@@ -47,7 +47,7 @@ class SourceMap:
     )
 
     def add(self, file: str, name: str, first: int, lines: list[str]) -> None:
-        """Show a function's lines, from line `first` of a file on."""
+        """Add a function, whose first line is line `first` of a file."""
         number = sum(len(block.lines) for block in self.blocks)
         library = Path(file).resolve().is_relative_to(PACKAGE)
         self.blocks.append(Block(file, name, first, library, lines, number))
@@ -55,23 +55,25 @@ class SourceMap:
             self._numbers.setdefault((basename(file), first + i), number + i)
 
     def number(self, file: str, line: int) -> int | None:
-        """The number of a line of a file, whose folders do not matter; None if it is not shown."""
+        """The number of a line; None if it is not shown. Files are compared by base name, because
+        assembly and debug metadata may omit folders."""
         return self._numbers.get((basename(file), line))
 
     def numbers(self, places: Iterable[tuple[str, int]]) -> tuple[int, ...]:
-        """The numbers of such lines as are shown, each once."""
+        """The numbers of those lines that are shown, without duplicates."""
         found = (self.number(file, line) for file, line in places)
         return tuple(dict.fromkeys(n for n in found if n is not None))
 
     def add_calls(self, loc: Loc) -> None:
-        """Note through which calls a location's line was inlined."""
+        """Record the inlining chain of a location, for `with_calls`."""
         (file, line), *calls = chain(loc)
         if calls:
             known = self._calls.setdefault((basename(file), line), {})
             known.update(dict.fromkeys(self.numbers(calls)))
 
     def with_calls(self, places: list[tuple[str, int]]) -> tuple[int, ...]:
-        """As `numbers`, of code that names a line alone: with all calls through which it comes."""
+        """Like `numbers`; for a location without an inlining chain, adds the calls of all chains
+        that its line occurs in."""
         found = self.numbers(places)
         if len(places) != 1:
             return found
@@ -79,32 +81,32 @@ class SourceMap:
         return tuple(dict.fromkeys((*found, *self._calls.get((basename(file), line), ()))))
 
     def of(self, loc: Loc | None) -> tuple[int, ...]:
-        """The numbers of a location's line and of the calls through which it was inlined."""
+        """The numbers of a location's line and of its inlining chain."""
         return self.numbers(chain(loc))
 
     def place(self, number: int) -> tuple[Block, int]:
-        """The block of a line, and its number in its file."""
+        """The block of a shown line, and its line number in the file."""
         block = next(b for b in reversed(self.blocks) if b.number <= number)
         return block, block.first + number - block.number
 
 
 def chain(loc: Loc | None) -> Iterator[tuple[str, int]]:
-    """File and line of a location, then of the call where it was inlined, and so on."""
+    """File and line of a location and of each call in its inlining chain, innermost first."""
     while loc is not None:
         yield loc.file, loc.line
         loc = loc.caller
 
 
 def source_map(module: Module) -> SourceMap:
-    """The functions that the ops of a module come from, the kernel first, library code last."""
+    """The functions that a module's ops originate from, the kernel first, library code last."""
     found = SourceMap()
     entry = module.entry.loc
     places = {(loc.file, loc.line) for loc in _locations(module)}
     spans: dict[tuple[str, int, int], str] = {}
     for file in sorted({file for file, _ in places}):
-        wanted = {line for f, line in places if f == file}
+        used = {line for f, line in places if f == file}
         for name, first, last in _functions(file):
-            if any(first <= line <= last for line in wanted):
+            if any(first <= line <= last for line in used):
                 spans[file, first, last] = name
 
     def rank(span: tuple[str, int, int]) -> tuple[bool, bool, str, int]:
@@ -120,7 +122,7 @@ def source_map(module: Module) -> SourceMap:
 
 
 def note_calls(sources: SourceMap, module: Module) -> None:
-    """Tell the map of the calls that were inlined into a module."""
+    """Record the inlining chains of a module's locations in the map."""
     for loc in _locations(module):
         sources.add_calls(loc)
 

@@ -1,4 +1,4 @@
-"""The report as text for a terminal: everything but listings and pictures."""
+"""Render the report as text for a terminal, without listings and pictures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def as_text(report: Report) -> str:
         _head(report),
         _section("Resources", _resources(report)),
         _section("Cost of a launch", _cost(report)),
-        _section("What keeps it from being faster", _remarks(report, missed=True)),
-        _section("What was done", _remarks(report, missed=False)),
+        _section("Missed optimisations", _remarks(report, missed=True)),
+        _section("Applied optimisations", _remarks(report, missed=False)),
         _section("Blocks of memory", _accesses(report)),
         _section("Layouts", _layouts(report)),
         _section("Passes", _passes(report)),

@@ -1,11 +1,11 @@
-"""Explain what the compiler makes of a kernel: code by source line, layouts, costs, and reasons.
+"""Report how a kernel is compiled: code by source line, remarks, layouts, resources and cost.
 
     python -m tilewright explain examples/fused_softmax.py
     python -m tilewright explain examples/matmul.py::matmul_kernel --target sm_90 -c BLOCK_M=128
     python -m tilewright explain k.py::scale -s "x=*fp32:16,n=i32" -c BLOCK=128 --grid 8 --arg n=999
 
-What a kernel is called with is seen by running its script up to the first launch, unless
---signature says it. The page is one file that needs nothing else; no GPU is needed for any of it.
+Without --signature, the script is run until its first launch of the kernel to determine the types
+of the arguments. The page is one self-contained file. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -32,35 +32,35 @@ from tilewright.tools.load import (
     refusals,
 )
 
-HELP = "a page of what the compiler made of a kernel, and why"
+HELP = "report how a kernel is compiled, as an HTML page"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_kernel_arguments(parser)
     add_target_arguments(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--text", action="store_true", help="print it as text, without code")
-    form.add_argument("--json", action="store_true", help="print all of it as JSON")
-    parser.add_argument("--output", "-O", type=Path, help="where the page goes (KERNEL.html)")
-    parser.add_argument("--grid", "-g", help="extents of the launch, as 128 or 64,8: for its cost")
+    form.add_argument("--text", action="store_true", help="print the report as text, without code")
+    form.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--output", "-O", type=Path, help="file of the page (default: KERNEL.html)")
+    parser.add_argument("--grid", "-g", help="grid of the launch, as 128 or 64,8, for its cost")
     parser.add_argument(
         "--arg",
         "-a",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="value of an argument, such as n=98432: for the cost of a launch",
+        help="value of a scalar argument, such as n=98432, for the cost of the launch",
     )
     parser.add_argument("--device", default="", help="device for the roofline, such as H100")
     parser.add_argument("--no-run", action="store_true", help="do not run the script")
 
 
 def report_of(args: argparse.Namespace) -> tuple[Report, list[LinearLayout]]:
-    """The report that a command line asks for, and its layouts.
+    """The report for a command line, and its layouts.
 
     Raises:
-        UsageError: it asks for something that is not there.
-        CompilationError: the kernel is wrong.
+        UsageError: the command line is invalid.
+        CompilationError: the kernel is invalid.
     """
     with refusals():
         device = registry.described(args.target)
@@ -86,8 +86,8 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _options(target: Target, launch: Launch, given: dict[str, Any]) -> Any:
-    """The target's options: those of the launch, as far as the target has them, and on the command
-    line."""
+    """The target's options: those of the launch that the target supports, overridden by those of
+    the command line."""
     known = options_dict(target.parse_options({}))
     seen = {name: value for name, value in launch.options.items() if name in known}
     for i, name in enumerate(launch.source.fn.arg_names):
