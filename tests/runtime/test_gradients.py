@@ -316,6 +316,34 @@ def test_deterministic_rejects_atomics() -> None:
     assert "w = tl.load(w_ptr + tl.load(i_ptr + row) * BLOCK + at)" in str(info.value)
 
 
+SCALE = 2.0
+
+
+def scaled_by_a_global(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at) * SCALE)
+
+
+def test_a_changed_global_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "SCALE", tl.constexpr(2.0))
+    x, y, dy, dx = (torch.ones(16) for _ in range(4))
+    bwd = tw.grad(tw.jit(scaled_by_a_global))
+    bwd[(1,)](x, y, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+    torch.testing.assert_close(dx, torch.full((16,), 2.0))
+    monkeypatch.setitem(globals(), "SCALE", tl.constexpr(3.0))
+    with pytest.raises(RuntimeError, match="Global variable SCALE has changed"):
+        bwd[(1,)](x, y, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+
+
+def test_inputs_and_results_are_what_they_are_called() -> None:
+    x, y, dy, dx = (torch.ones(64) for _ in range(4))
+    bwd = tw.grad(tw.jit(gelu))
+    with pytest.raises(ValueError, match="outputs names 'x_ptr', which the kernel does not store"):
+        bwd[(4,)](x, y, 64, BLOCK=16, grads={"x_ptr": dy}, into={})
+    with pytest.raises(tw.CompilationError, match="y_ptr is stored here: only arrays that are"):
+        bwd[(4,)](x, y, 64, BLOCK=16, grads={}, into={"y_ptr": dx})
+
+
 def test_names_and_kernels_are_checked() -> None:
     kernel = tw.jit(gelu)
     with pytest.raises(ValueError, match="gelu has no parameter 'z'"):

@@ -35,6 +35,14 @@ def unnamed_output(op: Op, array: Array) -> Exception:
     )
 
 
+def stored_input(op: Op, array: Array) -> Exception:
+    """The error of an input that the kernel writes, and does not load."""
+    return refusal(
+        op,
+        f"{array.name} is stored here: only arrays that are loaded, not stored, have a gradient",
+    )
+
+
 def result_of_atomic(op: Op) -> Exception:
     """The error of an atomic that takes part in a derivative and is no plain sum."""
     return refusal(

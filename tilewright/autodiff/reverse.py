@@ -27,7 +27,13 @@ from tilewright.autodiff.coarsen import Coarsening, varying_values
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
 from tilewright.autodiff.loops import carried_kinds
-from tilewright.autodiff.refusals import no_gradient, result_of_atomic, unknown_loop, unnamed_output
+from tilewright.autodiff.refusals import (
+    no_gradient,
+    result_of_atomic,
+    stored_input,
+    unknown_loop,
+    unnamed_output,
+)
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.replay import Replay, loaded_and_stored
 from tilewright.autodiff.workers import WorkerLoop
@@ -134,8 +140,10 @@ class _Reverse:
             stored = any(v in self.active for op in array.writes for v in op.operands)
             if (part or stored) and array.loads and array.writes:
                 raise loaded_and_stored(array, array.loads[0])
-            if array.name in self.chosen.wrt and array.atomics:
-                raise result_of_atomic(array.atomics[0])
+            if array.name in self.chosen.wrt and array.writes:
+                raise stored_input(array.writes[0], array)
+            if array.name in self.chosen.outputs and not array.writes:
+                raise ValueError(f"outputs names {array.name!r}, which the kernel does not store")
             if array.name in self.chosen.outputs:
                 self._require_summed(array)
 

@@ -44,6 +44,7 @@ def derive(request: Request, launch: Launch) -> Plan:
     """
     kernel = request.kernel
     source, _, given = kernel.bound(*launch.args, **launch.kwargs)
+    source.hash()  # records the global variables that the kernel uses
     key = Key(*launch.key)
     device = kernel.device_of(key.devices, launch.values)
     cache = kernel.device_caches[device]
@@ -66,7 +67,8 @@ def derive(request: Request, launch: Launch) -> Plan:
     coarse = proofs.coarse
     return Plan(
         compiled, tuple(arguments), coarse.axes if coarse else (), coarse.arrays if coarse else (),
-        proofs.covered(derived), bool(key.aliases), proofs.text(),
+        proofs.covered(derived), tuple(a.name for a in proofs.arrays if a.writes),
+        bool(key.aliases), proofs.text(),
     )  # fmt: skip
 
 
@@ -249,26 +251,25 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
 
 
 def require_apart(
-    kernel: JITFunction, named: Mapping[str, Any], of_wrt: Mapping[str, Any],
+    plan: Plan, named: Mapping[str, Any], of_wrt: Mapping[str, Any],
     of_outputs: Mapping[str, Any], mode: str,
 ) -> None:  # fmt: skip
-    """Raise ValueError if an array that a derivative writes shares bytes with another one."""
-    written = of_wrt if mode == "reverse" else of_outputs
-    others = {name: value for name, value in named.items() if hasattr(value, "shape")}
-    read_only = of_outputs if mode == "reverse" else of_wrt
-    others |= {f"derivative of {name}": value for name, value in read_only.items()}
-    found = [(f"derivative of {name}", value) for name, value in written.items()]
-    results = [(name, named[name]) for name in of_outputs]
-    for name, array in found:
-        for other, value in (*others.items(), *found):
-            if other != name and _share(array, value):
-                raise ValueError(f"{kernel.__name__}: the {name} shares memory with {other}")
-    for name, array in results:
-        for other, value in named.items():
-            if other != name and hasattr(value, "shape") and _share(array, value):
+    """Raise ValueError if an array that the kernel or its derivative writes shares bytes with
+    another one."""
+    own = {name: value for name, value in named.items() if hasattr(value, "shape")}
+    further = {f"the derivative of {n}": a for n, a in (*of_wrt.items(), *of_outputs.items())}
+    written = [f"the derivative of {n}" for n in (of_wrt if mode == "reverse" else of_outputs)]
+    everything = {**own, **further}
+    for name in written:
+        for other, value in everything.items():
+            if other != name and _share(everything[name], value):
+                raise ValueError(f"{name} shares memory with {other}")
+    for name in plan.stored:
+        for other, value in own.items():
+            if other != name and name in own and _share(own[name], value):
                 raise ValueError(
-                    f"{kernel.__name__}: the result {name} shares memory with {other}: the "
-                    "gradient needs the values from before the kernel ran"
+                    f"{name}, which the kernel stores, shares memory with {other}: the derivative "
+                    "needs the values from before the kernel ran"
                 )
 
 

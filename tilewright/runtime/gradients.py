@@ -64,6 +64,7 @@ class Plan(NamedTuple):
         summed: the arrays whose gradients they add up.
         covered: by array, how many elements the kernel writes, if it writes each of them once and
             no others; an array with so many elements need not be zeroed first.
+        stored: the arrays that the kernel itself stores.
         overlapping: whether arrays may share memory, so that each launch compares their extents.
         text: what was decided and why, for `explain`.
     """
@@ -73,6 +74,7 @@ class Plan(NamedTuple):
     axes: tuple[int, ...]
     summed: tuple[str, ...]
     covered: Mapping[str, int | None]
+    stored: tuple[str, ...]
     overlapping: bool
     text: str
 
@@ -200,6 +202,8 @@ class _Derivative:
             tuple([at_path(slots, path) for path in places]),
             tuple(sorted(map(repr, options.items()))) if options else (),
         )  # fmt: skip
+        if self.kernel.used_global_vals:
+            self.kernel.check_globals()
         plan = self._plans.get(variant)
         if plan is None:
             request = Request(
@@ -214,7 +218,7 @@ class _Derivative:
         for name, array in (*of_wrt.items(), *of_outputs.items()):
             _require_same_layout(name, named[name], array)
         if plan.overlapping:
-            derivation.require_apart(self.kernel, named, of_wrt, of_outputs, self.mode)
+            derivation.require_apart(plan, named, of_wrt, of_outputs, self.mode)
         self._prepare(plan, of_wrt, launch.grid, accumulate)
         if 0 not in launch.grid:
             _start(plan, launch, of_wrt, accumulate)

@@ -233,7 +233,7 @@ class JITFunction(SourceFunction, NativeInterface):
                 error, self.__name__, self.signature, args, kwargs
             ) from None
         if self.used_global_vals:
-            self._check_globals()
+            self.check_globals()
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
         # Usually all tensors are on one device, whose name is the key.
         cache = self.device_caches.get(key[0])
@@ -272,7 +272,8 @@ class JITFunction(SourceFunction, NativeInterface):
         source = ASTSource(self, *self._types(Key(*key), values))
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
 
-    def _check_globals(self) -> None:
+    def check_globals(self) -> None:
+        """Raise RuntimeError if a global variable has changed since the kernel was compiled."""
         for (name, _), (before, scope) in self.used_global_vals.items():
             now = scope.get(name, _ABSENT)
             if now is not before and now != before:
