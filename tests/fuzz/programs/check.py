@@ -125,6 +125,8 @@ def _typed(value: Any, type: str) -> Any:
 def machine_of(seed: int) -> Machine:
     """The processor for which a program is compiled: this one, or one that can do less."""
     narrow = (None, PLAIN_AVX2, None, PLAIN_SSE2)[seed % 4]
+    if not host().triple.startswith("x86_64"):
+        return host()
     if narrow == PLAIN_AVX2 and "avx2" not in host().features:
         narrow = None
     return host(narrow)
