@@ -26,7 +26,6 @@ from tilewright.ir.types import (
     dtype_of,
     element_of,
     is_float,
-    is_int,
     numpy_of,
     shape_of,
     text_of,
@@ -40,6 +39,7 @@ from tilewright.ops.numeric import (
     truncating_divide,
     truncating_remainder,
 )
+from tilewright.ops.verifiers import verify_float, verify_number, verify_same_type
 from tilewright.ops.view import View
 
 
@@ -94,24 +94,11 @@ class _Binary(Op):
         return self.lhs.type
 
     def verify(self) -> None:
-        require(
-            self.lhs.type == self.rhs.type,
-            self,
-            "operand-types",
-            "operands are {a} and {b}; they must be of one type",
-            a=text_of(self.lhs.type),
-            b=text_of(self.rhs.type),
-        )
+        verify_same_type(self, self.lhs, self.rhs)
         self.verify_element(element_of(self.lhs.type))
 
     def verify_element(self, element: Scalar) -> None:
-        require(
-            element.is_floating() or element.is_int(),
-            self,
-            "element-type",
-            "does not take {t}",
-            t=text_of(element),
-        )
+        verify_number(self, element)
 
 
 class _IntBinary(_Binary):
@@ -361,14 +348,7 @@ class Cmp(Op, name="arith.cmp", traits=ELEMENTWISE):
         return with_element(self.lhs.type, I1)
 
     def verify(self) -> None:
-        require(
-            self.lhs.type == self.rhs.type,
-            self,
-            "operand-types",
-            "operands are {a} and {b}; they must be of one type",
-            a=text_of(self.lhs.type),
-            b=text_of(self.rhs.type),
-        )
+        verify_same_type(self, self.lhs, self.rhs)
         require(
             self.predicate in PREDICATES,
             self,
@@ -429,13 +409,7 @@ class Neg(Op, name="arith.neg", traits=ELEMENTWISE):
         return self.src.type
 
     def verify(self) -> None:
-        require(
-            is_float(self.src.type) or is_int(self.src.type),
-            self,
-            "element-type",
-            "does not take {t}",
-            t=text_of(element_of(self.src.type)),
-        )
+        verify_number(self, element_of(self.src.type))
 
     def evaluate(self, src: Array) -> Array:
         return src.copy() if src.dtype == np.bool_ else np.negative(src)
@@ -453,13 +427,7 @@ class Abs(Op, name="arith.abs", traits=ELEMENTWISE):
         return self.src.type
 
     def verify(self) -> None:
-        require(
-            is_float(self.src.type) or is_int(self.src.type),
-            self,
-            "element-type",
-            "does not take {t}",
-            t=text_of(element_of(self.src.type)),
-        )
+        verify_number(self, element_of(self.src.type))
 
     def evaluate(self, src: Array) -> Array:
         if not is_float(self.src.type):
@@ -550,13 +518,7 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
 
     def verify(self) -> None:
         source = element_of(self.src.type)
-        require(
-            source.is_floating() or source.is_int(),
-            self,
-            "element-type",
-            "does not take {t}",
-            t=text_of(source),
-        )
+        verify_number(self, source)
         require(
             # the parser accepts any type here, whatever the annotation
             isinstance(self.to, DType) and not self.to.is_void(),  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -667,13 +629,7 @@ class StopGradient(Op, name="arith.stop_gradient", traits=ELEMENTWISE):
         return self.src.type
 
     def verify(self) -> None:
-        require(
-            is_float(self.src.type),
-            self,
-            "element-type",
-            "takes floats, not {t}",
-            t=text_of(element_of(self.src.type)),
-        )
+        verify_float(self, self.src)
 
     def evaluate(self, src: Array) -> Array:
         return src.copy()

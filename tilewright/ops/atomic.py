@@ -43,7 +43,15 @@ def _verify_one_way(op: Op, sem: str, name: str) -> None:
     )
 
 
-class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
+class _Reading(Access):
+    """Base class of ops that return elements of the memory."""
+
+    def result_type(self) -> Type:
+        verify_pointer(self, self.ptr)
+        return pointed_type(self.ptr)
+
+
+class AtomicRMW(_Reading, name="atomic.rmw", traits=READS | WRITES):
     """Atomic read-modify-write by `kind`: add, max, min, and, or, xor, xchg. The lanes of a tile
     are executed in row-major order; masked-off lanes return 0.
 
@@ -56,10 +64,6 @@ class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
     kind: str = attr()
     sem: str = attr("acq_rel")
     scope: str = attr("gpu")
-
-    def result_type(self) -> Type:
-        verify_pointer(self, self.ptr)
-        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
@@ -92,7 +96,7 @@ class AtomicRMW(Access, name="atomic.rmw", traits=READS | WRITES):
         return state.memory.atomic(self, ptr, value, mask)
 
 
-class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
+class AtomicCAS(_Reading, name="atomic.cas", traits=READS | WRITES):
     """Atomic compare-and-swap: writes `value` where memory equals `expected` bit for bit.
     Masked-off lanes return 0.
 
@@ -105,10 +109,6 @@ class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
     mask: Value | None = optional()
     sem: str = attr("acq_rel")
     scope: str = attr("gpu")
-
-    def result_type(self) -> Type:
-        verify_pointer(self, self.ptr)
-        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)
@@ -132,7 +132,7 @@ class AtomicCAS(Access, name="atomic.cas", traits=READS | WRITES):
         return state.memory.compare_and_swap(self, ptr, expected, value, mask)
 
 
-class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
+class AtomicLoad(_Reading, name="atomic.load", traits=READS | WRITES):
     """Atomic load. Masked-off lanes return 0. `sem` is relaxed or acquire.
 
     %2 = atomic.load %0, %1, sem="acquire", scope="gpu" : (4xptr<i32>, 4xi1) -> 4xi32
@@ -141,10 +141,6 @@ class AtomicLoad(Access, name="atomic.load", traits=READS | WRITES):
     mask: Value | None = optional()
     sem: str = attr("acquire")
     scope: str = attr("gpu")
-
-    def result_type(self) -> Type:
-        verify_pointer(self, self.ptr)
-        return pointed_type(self.ptr)
 
     def verify(self) -> None:
         verify_mask(self, self.ptr, self.mask)

@@ -13,11 +13,8 @@ from tilewright.ir.types import I1, I32, Type, element_of, is_int, text_of
 from tilewright.ops.numeric import Array
 
 
-class ProgramId(Op, name="program.id", traits=PURE):
-    """The index of the program along an axis of the grid.
-
-    %0 = program.id axis=0 : () -> i32
-    """
+class _OfGridAxis(Op):
+    """Base class of ops on an axis of the grid."""
 
     axis: int = attr()
 
@@ -32,6 +29,13 @@ class ProgramId(Op, name="program.id", traits=PURE):
             "a grid has axes 0, 1 and 2, not {a}",
             a=self.axis,
         )
+
+
+class ProgramId(_OfGridAxis, name="program.id", traits=PURE):
+    """The index of the program along an axis of the grid.
+
+    %0 = program.id axis=0 : () -> i32
+    """
 
     no_evaluate = "it depends on the program; see execute"
 
@@ -39,25 +43,11 @@ class ProgramId(Op, name="program.id", traits=PURE):
         return np.array(state.program_id[self.axis], np.int32)
 
 
-class NumPrograms(Op, name="program.count", traits=PURE):
+class NumPrograms(_OfGridAxis, name="program.count", traits=PURE):
     """The extent of the grid along an axis.
 
     %0 = program.count axis=0 : () -> i32
     """
-
-    axis: int = attr()
-
-    def result_type(self) -> Type:
-        return I32
-
-    def verify(self) -> None:
-        require(
-            self.axis in (0, 1, 2),
-            self,
-            "axis-range",
-            "a grid has axes 0, 1 and 2, not {a}",
-            a=self.axis,
-        )
 
     no_evaluate = "it depends on the launch; see execute"
 

@@ -8,8 +8,9 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, optional, require
 from tilewright.ir.index_map import IndexMap, mixed
 from tilewright.ir.traits import PURE
-from tilewright.ir.types import I1, I32, Tile, Type, dtype_of, is_int, shape_of, text_of
+from tilewright.ir.types import I1, I32, Tile, Type, shape_of
 from tilewright.ops.numeric import Array
+from tilewright.ops.verifiers import verify_integer_tile
 
 
 class Histogram(Op, name="tile.histogram", traits=PURE):
@@ -29,14 +30,7 @@ class Histogram(Op, name="tile.histogram", traits=PURE):
 
     def verify(self) -> None:
         shape = shape_of(self.src.type)
-        require(len(shape) > 0, self, "operand-types", "takes a tile")
-        require(
-            is_int(self.src.type) and not dtype_of(self.src.type).is_bool(),
-            self,
-            "operand-types",
-            "takes integers of 8 bits or more, not {t}",
-            t=text_of(self.src.type),
-        )
+        verify_integer_tile(self, self.src, shape)
         require(self.bins > 0, self, "bins", "needs one bin or more, not {n}", n=self.bins)
         require(
             self.mask is None or self.mask.type == Tile(shape, I1),

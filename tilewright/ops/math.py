@@ -14,10 +14,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tilewright.ir.core import Value
-from tilewright.ir.define import Op, attr, operand, require
+from tilewright.ir.define import Op, attr, operand
 from tilewright.ir.traits import ELEMENTWISE
-from tilewright.ir.types import Type, dtype_of, element_of, is_float, text_of
+from tilewright.ir.types import Type, dtype_of
 from tilewright.ops.numeric import Array, float_to_float
+from tilewright.ops.verifiers import verify_float
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -31,13 +32,7 @@ class MathFunction(Op):
         return self.src.type
 
     def verify(self) -> None:
-        require(
-            is_float(self.src.type),
-            self,
-            "element-type",
-            "takes floats, not {t}",
-            t=text_of(element_of(self.src.type)),
-        )
+        verify_float(self, self.src)
 
     function: ClassVar[Callable[[Any], Any]]
     """The function on fp64 arrays."""

@@ -18,6 +18,7 @@ from tilewright.ir.index_map import Every, IndexMap, replaced, without_axis
 from tilewright.ir.traits import PURE
 from tilewright.ir.types import Type, element_of, shape_of, with_shape
 from tilewright.ops.numeric import Array
+from tilewright.ops.verifiers import verify_axis
 
 
 class _Combining(Op):
@@ -35,14 +36,7 @@ class _Combining(Op):
         shapes = {shape_of(s.type) for s in self.srcs}
         require(len(shapes) == 1, self, "shape", "operands differ in shape")
         rank = len(shape_of(self.srcs[0].type))
-        require(
-            0 <= self.axis < rank,
-            self,
-            "axis-range",
-            "axis {axis} is outside a tile of rank {rank}",
-            axis=self.axis,
-            rank=rank,
-        )
+        verify_axis(self, self.axis, rank)
         elements = [element_of(s.type) for s in self.srcs]
         args = [a.type for a in self.combine_region.args]
         require(

@@ -30,10 +30,10 @@ from tilewright.ir.types import (
     element_of,
     is_int,
     shape_of,
-    text_of,
     with_shape,
 )
 from tilewright.ops.numeric import Array
+from tilewright.ops.verifiers import verify_axis, verify_same_type
 from tilewright.ops.view import View
 
 
@@ -234,14 +234,7 @@ class Join(Op, name="tile.join", traits=PURE):
         return with_shape(self.lhs.type, (*shape_of(self.lhs.type), 2))
 
     def verify(self) -> None:
-        require(
-            self.lhs.type == self.rhs.type,
-            self,
-            "operand-types",
-            "operands are {a} and {b}; they must be of one type",
-            a=text_of(self.lhs.type),
-            b=text_of(self.rhs.type),
-        )
+        verify_same_type(self, self.lhs, self.rhs)
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         shape = shape_of(self.lhs.type)
@@ -297,14 +290,7 @@ class Cat(Op, name="tile.cat", traits=PURE):
             "operand-types",
             "element types differ",
         )
-        require(
-            0 <= self.axis < len(a),
-            self,
-            "axis-range",
-            "axis {axis} is outside a tile of rank {rank}",
-            axis=self.axis,
-            rank=len(a),
-        )
+        verify_axis(self, self.axis, len(a))
         require(
             len(a) == len(b)
             and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True)) if i != self.axis),
@@ -343,14 +329,7 @@ class Flip(View, name="tile.flip", traits=PURE):
 
     def verify(self) -> None:
         rank = len(shape_of(self.src.type))
-        require(
-            0 <= self.axis < rank,
-            self,
-            "axis-range",
-            "axis {axis} is outside a tile of rank {rank}",
-            axis=self.axis,
-            rank=rank,
-        )
+        verify_axis(self, self.axis, rank)
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         return (replaced(shape_of(self.src.type), self.axis, Reversed(self.axis)),)
@@ -376,14 +355,7 @@ class Gather(View, name="tile.gather", traits=PURE):
     def verify(self) -> None:
         a, b = shape_of(self.src.type), shape_of(self.index.type)
         require(is_int(self.index.type), self, "operand-types", "the index must be integers")
-        require(
-            0 <= self.axis < len(a),
-            self,
-            "axis-range",
-            "axis {axis} is outside a tile of rank {rank}",
-            axis=self.axis,
-            rank=len(a),
-        )
+        verify_axis(self, self.axis, len(a))
         require(
             len(a) == len(b)
             and all(x == y for i, (x, y) in enumerate(zip(a, b, strict=True)) if i != self.axis),

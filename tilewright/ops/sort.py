@@ -10,8 +10,9 @@ from tilewright.ir.core import Value
 from tilewright.ir.define import Op, attr, operand, require
 from tilewright.ir.index_map import Every, IndexMap, replaced
 from tilewright.ir.traits import PURE
-from tilewright.ir.types import Type, dtype_of, is_int, shape_of, text_of
+from tilewright.ir.types import Type, shape_of
 from tilewright.ops.numeric import Array
+from tilewright.ops.verifiers import verify_integer_tile
 
 
 class Exchange(NamedTuple):
@@ -72,14 +73,7 @@ class Sort(Op, name="tile.sort", traits=PURE):
 
     def verify(self) -> None:
         shape = shape_of(self.src.type)
-        require(len(shape) > 0, self, "operand-types", "takes a tile")
-        require(
-            is_int(self.src.type) and not dtype_of(self.src.type).is_bool(),
-            self,
-            "operand-types",
-            "takes integers of 8 bits or more, not {t}",
-            t=text_of(self.src.type),
-        )
+        verify_integer_tile(self, self.src, shape)
         require(
             not self.merge or shape[-1] & (shape[-1] - 1) == 0,
             self,

@@ -1,0 +1,55 @@
+"""Checks that the verifiers of several ops share. Each raises `IRError` with its code."""
+
+from __future__ import annotations
+
+from tilewright.ir.core import Value
+from tilewright.ir.define import Op, require
+from tilewright.ir.types import Scalar, dtype_of, element_of, is_int, text_of
+
+
+def verify_same_type(op: Op, lhs: Value, rhs: Value) -> None:
+    """Two operands have one type."""
+    require(
+        lhs.type == rhs.type,
+        op,
+        "operand-types",
+        "operands are {a} and {b}; they must be of one type",
+        a=text_of(lhs.type),
+        b=text_of(rhs.type),
+    )
+
+
+def verify_number(op: Op, element: Scalar) -> None:
+    """The elements are integers or floats, not pointers."""
+    numbers = element.is_floating() or element.is_int()
+    require(numbers, op, "element-type", "does not take {t}", t=text_of(element))
+
+
+def verify_float(op: Op, value: Value) -> None:
+    """The elements of a value are floats."""
+    element = element_of(value.type)
+    require(element.is_floating(), op, "element-type", "takes floats, not {t}", t=text_of(element))
+
+
+def verify_integer_tile(op: Op, value: Value, shape: tuple[int, ...]) -> None:
+    """A value of this shape is a tile of integers of 8 bits or more."""
+    require(len(shape) > 0, op, "operand-types", "takes a tile")
+    require(
+        is_int(value.type) and not dtype_of(value.type).is_bool(),
+        op,
+        "operand-types",
+        "takes integers of 8 bits or more, not {t}",
+        t=text_of(value.type),
+    )
+
+
+def verify_axis(op: Op, axis: int, rank: int) -> None:
+    """The axis is one of a tile of this rank."""
+    require(
+        0 <= axis < rank,
+        op,
+        "axis-range",
+        "axis {axis} is outside a tile of rank {rank}",
+        axis=axis,
+        rank=rank,
+    )
