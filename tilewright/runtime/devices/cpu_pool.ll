@@ -1,5 +1,11 @@
-; The thread pool of the CPU device; cpu.py tells how it works; cpu_pool.py fills in the names between @:
-; offsets into the pool (its table LAYOUT) and what differs between platforms.
+; The thread pool of the CPU device. The docstring of cpu.py describes the algorithm. cpu_pool.py
+; replaces the names between @: offsets into the pool (LAYOUT), tuning constants, and what differs
+; between platforms.
+;
+; Memory order: the fields of a job are plain stores before the release of a new epoch in STATE; a
+; worker reads them after it has joined with an acquiring compare-and-swap. The owner reuses the
+; slot only after STATE shows no active worker. Counters of ranges are relaxed (monotonic): they
+; only assign programs to threads.
 
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_attr_init(ptr)
@@ -31,8 +37,8 @@ define internal i64 @clock(i32 %which) {
   ret i64 %t
 }
 
-; A new pool without workers, or null when memory is short. It is never freed: a sleeping worker
-; refers to it until the process ends.
+; A new pool without workers, or null if out of memory. It is never freed: sleeping workers refer to
+; it until the process ends.
 define ptr @pool_new() {
   %slot = alloca ptr
   %rc = call i32 @posix_memalign(ptr %slot, i64 128, i64 @SIZE@)
@@ -55,7 +61,7 @@ fail:
   ret ptr null
 }
 
-; Starts one worker; 0 or an errno.
+; Starts one worker; returns 0 or an errno.
 define i32 @pool_grow(ptr %pool) {
   %id = alloca ptr
   %attr = getelementptr i8, ptr %pool, i64 @ATTR@
@@ -63,9 +69,10 @@ define i32 @pool_grow(ptr %pool) {
   ret i32 %rc
 }
 
-; Runs chunks from `start`, which is now, until none is left (1) or the deadline has passed (0): those of
-; the range that is this thread's, then what is left of the others. Records the kernel's time per
-; program, in ns/1024, for the next launch to decide by.
+; Runs chunks until none is left (returns 1) or the deadline has passed (returns 0): first those of
+; this thread's range `home`, then those of the following ranges. `start` is the current time.
+; Chunks double while they take less than 25 us, and are halved above 100 us. Records the cost per
+; program for the estimates of later launches.
 define internal i64 @drain(ptr %pool, ptr %scratch, i64 %home, i64 %start, i64 %deadline) {
 entry:
   %fnp = getelementptr i8, ptr %pool, i64 @FN@
@@ -75,8 +82,8 @@ entry:
   %grid = getelementptr i8, ptr %pool, i64 @GRID@
   %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
   %ranges = load i64, ptr %countp
-  %wishp = getelementptr i8, ptr %pool, i64 @WISH@
-  %wish1 = load i64, ptr %wishp
+  %grainp = getelementptr i8, ptr %pool, i64 @GRAIN@
+  %grain1 = load i64, ptr %grainp
   %briefp = getelementptr i8, ptr %pool, i64 @BRIEF@
   %brief = load i64, ptr %briefp
   br label %range
@@ -84,7 +91,7 @@ range:
   %number = phi i64 [ %home, %entry ], [ %number2, %elsewhere ]
   %seen = phi i64 [ 1, %entry ], [ %seen2, %elsewhere ]
   %tr = phi i64 [ %start, %entry ], [ %te, %elsewhere ]
-  %wishr = phi i64 [ %wish1, %entry ], [ %wishe, %elsewhere ]
+  %grainr = phi i64 [ %grain1, %entry ], [ %graine, %elsewhere ]
   %ranr = phi i64 [ 0, %entry ], [ %rane, %elsewhere ]
   %next = call ptr @range_at(ptr %pool, i64 %number)
   %endp = getelementptr i8, ptr %next, i64 8
@@ -96,7 +103,7 @@ range:
   br label %loop
 loop:
   %t = phi i64 [ %tr, %range ], [ %t2, %again ]
-  %wish = phi i64 [ %wishr, %range ], [ %wish2, %again ]
+  %grain = phi i64 [ %grainr, %range ], [ %grain2, %again ]
   %ran = phi i64 [ %ranr, %range ], [ %ran2, %again ]
   %taken = load atomic i64, ptr %next monotonic, align 8
   %some = icmp slt i64 %taken, %stop
@@ -104,7 +111,7 @@ loop:
 take:
   %left = sub i64 %stop, %taken
   %share = lshr i64 %left, %shift
-  %c0 = call i64 @llvm.umin.i64(i64 %wish, i64 %share)
+  %c0 = call i64 @llvm.umin.i64(i64 %grain, i64 %share)
   %c = call i64 @llvm.umax.i64(i64 %c0, i64 1)
   %first = atomicrmw add ptr %next, i64 %c monotonic
   %mine = icmp slt i64 %first, %stop
@@ -122,14 +129,14 @@ run:
   %double = shl i64 %c, 1
   %half = lshr i64 %c, 1
   %shorter = select i1 %long, i64 %half, i64 %c
-  %wish2 = select i1 %short, i64 %double, i64 %shorter
+  %grain2 = select i1 %short, i64 %double, i64 %shorter
   %late = icmp sgt i64 %t2, %deadline
   br i1 %late, label %out, label %again
 again:
   br label %loop
 empty:
   %te = phi i64 [ %t, %loop ], [ %t, %take ]
-  %wishe = phi i64 [ %wish, %loop ], [ %wish, %take ]
+  %graine = phi i64 [ %grain, %loop ], [ %grain, %take ]
   %rane = phi i64 [ %ran, %loop ], [ %ran, %take ]
   %all = icmp uge i64 %seen, %ranges
   br i1 %all, label %out, label %elsewhere
@@ -144,11 +151,12 @@ out:
   %until = phi i64 [ %te, %empty ], [ %t2, %run ]
   %n = phi i64 [ %rane, %empty ], [ %ran2, %run ]
   %spent = sub i64 %until, %start
-  call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %n)
+  call void @record_cost(ptr %pool, ptr %fn, i64 %spent, i64 %n)
   ret i64 %result
 }
 
-; A range of programs: the first that nobody has taken, and the end.
+; Address of a range: two words, the next program that has not been taken, and the end. A range has
+; its own cache lines (128 bytes).
 define internal ptr @range_at(ptr %pool, i64 %number) {
   %ranges = getelementptr i8, ptr %pool, i64 @RANGES@
   %offset = shl i64 %number, 7
@@ -156,8 +164,8 @@ define internal ptr @range_at(ptr %pool, i64 %number) {
   ret ptr %range
 }
 
-; Divides `left` programs from `at` on into as many ranges as there are threads, up to a limit.
-define internal void @spread(ptr %pool, i64 %at, i64 %left, i64 %threads) {
+; Divides the `left` programs from `at` on into min(threads, MOST_RANGES) ranges of equal size.
+define internal void @partition(ptr %pool, i64 %at, i64 %left, i64 %threads) {
 entry:
   %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
   %count = call i64 @llvm.umin.i64(i64 %threads, i64 @MOST_RANGES@)
@@ -183,6 +191,8 @@ done:
   ret void
 }
 
+; The entry of a function in COSTS: a direct-mapped table of 512 pairs (function, cost per program in
+; ns/1024), indexed by Fibonacci hashing. Collisions overwrite: a cost is a hint.
 define internal ptr @cost_slot(ptr %pool, ptr %fn) {
   %a = ptrtoint ptr %fn to i64
   %h = mul i64 %a, -7046029254386353131
@@ -193,7 +203,8 @@ define internal ptr @cost_slot(ptr %pool, ptr %fn) {
   ret ptr %slot
 }
 
-define internal void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %n) {
+; Records that `n` programs of `fn` took `spent` ns.
+define internal void @record_cost(ptr %pool, ptr %fn, i64 %spent, i64 %n) {
   %none = icmp eq i64 %n, 0
   br i1 %none, label %end, label %put
 put:
@@ -208,19 +219,19 @@ end:
   ret void
 }
 
-; Makes the cost of `fn` unknown, as the address will be another function's.
+; Drops the cost of `fn`, whose code is being unloaded.
 define void @pool_forget(ptr %pool, ptr %fn) {
   %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
   %swap = cmpxchg ptr %slot, ptr %fn, ptr null monotonic monotonic
   ret void
 }
 
-; What a program of `fn` takes, in ns/1024; 0 when it is not known.
+; The cost per program of `fn` in ns/1024; 0 if unknown. Bounded so that `time_of` cannot overflow.
 define internal i64 @cost_of(ptr %pool, ptr %fn) {
 entry:
   %slot = call ptr @cost_slot(ptr %pool, ptr %fn)
-  %who = load atomic ptr, ptr %slot monotonic, align 8
-  %known = icmp eq ptr %who, %fn
+  %holder = load atomic ptr, ptr %slot monotonic, align 8
+  %known = icmp eq ptr %holder, %fn
   br i1 %known, label %look, label %no
 look:
   %costp = getelementptr i8, ptr %slot, i64 8
@@ -232,7 +243,7 @@ no:
   ret i64 0
 }
 
-; How many workers look for work at this moment.
+; The number of workers that are spinning or running.
 define internal i64 @awake(ptr %pool) {
   %workersp = getelementptr i8, ptr %pool, i64 @WORKERS@
   %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
@@ -245,8 +256,8 @@ define internal i64 @awake(ptr %pool) {
   ret i64 %count
 }
 
-; Notes a launch at `now` that is worth sharing with workers that are awake; whether several of its
-; kind have come so closely before it that they would be, had they been woken.
+; Records a launch at `now` that is long enough for spinning workers. Returns whether at least SERIES
+; such launches have followed each other closely, so that woken workers would still be spinning.
 define internal i1 @in_series(ptr %pool, i64 %now, i64 %estimate) {
   %lastp = getelementptr i8, ptr %pool, i64 @LAST@
   %streakp = getelementptr i8, ptr %pool, i64 @STREAK@
@@ -263,7 +274,9 @@ define internal i1 @in_series(ptr %pool, i64 %now, i64 %estimate) {
   ret i1 %series
 }
 
-; A worker of the pool, for ever. Word `state`: bits 0-15 active, 16-30 limit, 31 open, 32-63 epoch.
+; The main loop of a worker, which never returns: spin, then sleep, until the epoch changes; join the
+; job if it is open and below its limit; run; leave.
+; The word STATE: bits 0-15 active workers, 16-30 limit, 31 open, 32-63 epoch.
 define internal ptr @worker(ptr %pool) {
 entry:
   %state = getelementptr i8, ptr %pool, i64 @STATE@
@@ -271,7 +284,7 @@ entry:
   %done = getelementptr i8, ptr %pool, i64 @DONE@
   %sleepers = getelementptr i8, ptr %pool, i64 @SLEEPERS@
   %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
-  %wantp = getelementptr i8, ptr %pool, i64 @SCRATCH@
+  %neededp = getelementptr i8, ptr %pool, i64 @SCRATCH@
   %workersp = getelementptr i8, ptr %pool, i64 @WORKERS@
   %order = atomicrmw add ptr %workersp, i32 1 monotonic
   %order64 = zext i32 %order to i64
@@ -329,25 +342,26 @@ try:
   %joined = extractvalue { i64, i1 } %swap, 1
   br i1 %joined, label %prepare, label %join
 prepare:
-  %want = load i64, ptr %wantp
-  %fits = icmp ule i64 %want, %size
+  %needed = load i64, ptr %neededp
+  %fits = icmp ule i64 %needed, %size
   br i1 %fits, label %runs, label %enlarge
 enlarge:
   %before = load ptr, ptr %own
   call void @free(ptr %before)
   store ptr null, ptr %own
-  %rc = call i32 @posix_memalign(ptr %own, i64 64, i64 %want)
+  %rc = call i32 @posix_memalign(ptr %own, i64 64, i64 %needed)
   %got = icmp eq i32 %rc, 0
   br i1 %got, label %runs, label %without
 without:
-  ; Out of memory: the other threads do this one's share.
+  ; Out of memory for scratch: leave the work to the other threads.
   store ptr null, ptr %own
   br label %leave
 runs:
-  %size1 = phi i64 [ %size, %prepare ], [ %want, %enlarge ]
+  %size1 = phi i64 [ %size, %prepare ], [ %needed, %enlarge ]
   %scratch = load ptr, ptr %own
   %now = call i64 @clock(i32 @MONOTONIC@)
-  ; The same range for each launch, so that its memory stays in this core's caches.
+  ; Start with the same range on each launch, for locality in this core's caches. Range 0 is the
+  ; caller's.
   %ranges = load i64, ptr %countp
   %behind = sub i64 %ranges, 1
   %turn = urem i64 %order64, %behind
@@ -373,12 +387,13 @@ finish:
   br label %idle
 }
 
-; Takes part in the job that `ticket` owns: 0 when it has ended, 1 when the time was over before.
+; Works on the job owned by `ticket` and waits for its end: returns 0 if it has ended, 1 if the time
+; budget (ns) was exceeded before.
 define i64 @pool_help(ptr %pool, i64 %ticket, ptr %scratch, i64 %budget) {
 entry:
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
-  %who = load atomic i64, ptr %owner acquire, align 8
-  %ours = icmp eq i64 %who, %ticket
+  %holder = load atomic i64, ptr %owner acquire, align 8
+  %ours = icmp eq i64 %holder, %ticket
   br i1 %ours, label %work, label %ended
 work:
   %now = call i64 @clock(i32 @MONOTONIC@)
@@ -388,7 +403,7 @@ ended:
   ret i64 0
 }
 
-; The same for who owns the job, at `now`.
+; pool_help for the owner of the job; `now` is the current time.
 define internal i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget) {
 entry:
   %spec = alloca [2 x i64], align 8
@@ -446,11 +461,11 @@ later:
   ret i64 1
 }
 
-; Drops the programs of `ticket`'s job that no thread has taken.
+; Drops the programs that no thread has taken, if `ticket` owns the job: sets each range to its end.
 define void @pool_cancel(ptr %pool, i64 %ticket) {
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
-  %who = load atomic i64, ptr %owner acquire, align 8
-  %ours = icmp eq i64 %who, %ticket
+  %holder = load atomic i64, ptr %owner acquire, align 8
+  %ours = icmp eq i64 %holder, %ticket
   br i1 %ours, label %drop, label %end
 drop:
   %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
@@ -469,9 +484,12 @@ end:
   ret void
 }
 
-; Runs programs first.. of the grid. Returns 0 when all have run, -1 when the pool goes on with them
-; (call pool_help), else the first program that has not run (call again with it). Meanwhile the field
-; RUNNING is the kernel: with launches by several threads at once, that of one of them.
+; Runs the programs from `begin` on of the grid x * y * z, for at most `budget` ns. Returns
+;   0   all programs have run;
+;  -1   the job is published and unfinished: call pool_help until it returns 0;
+;  >0   the first program that has not run (single-threaded): call pool_launch again with it.
+; During the call the field RUNNING has the kernel's address; with concurrent launches, that of one
+; of them.
 define i64 @pool_launch(ptr %pool, ptr %fn, ptr %args, i64 %x, i64 %y, i64 %z, i64 %begin,
                         ptr %scratch, i64 %bytes, i64 %workers, i64 %ticket, i64 %budget) {
 entry:
@@ -504,8 +522,8 @@ several:
   %deadline = add i64 %start, %budget
   %soon = add i64 %start, @SOON_NS@
   %alone = icmp slt i64 %workers, 1
-  br i1 %alone, label %inline, label %guess
-guess:
+  br i1 %alone, label %inline, label %lookup
+lookup:
   %cost = call i64 @cost_of(ptr %pool, ptr %fn)
   %known = icmp ne i64 %cost, 0
   %estimate = call i64 @time_of(i64 %cost, i64 %n)
@@ -513,18 +531,19 @@ guess:
   %weigh_it = and i1 %known, %short_job
   br i1 %weigh_it, label %weigh, label %share
 weigh:
-  ; Too short to wake anyone for it, unless it is one of many, after which workers stay awake.
+  ; Too short to wake workers for it, unless launches follow each other closely: then the workers
+  ; keep spinning between them.
   %tiny = icmp ult i64 %estimate, @AWAKE_NS@
-  br i1 %tiny, label %inline, label %ask
-ask:
+  br i1 %tiny, label %inline, label %consider
+consider:
   %ready = call i64 @awake(ptr %pool)
-  %someone = icmp ne i64 %ready, 0
+  %any_awake = icmp ne i64 %ready, 0
   %series = call i1 @in_series(ptr %pool, i64 %start, i64 %estimate)
-  %join_in = or i1 %someone, %series
+  %join_in = or i1 %any_awake, %series
   br i1 %join_in, label %share, label %inline
 inline:
-  %until = phi i64 [ %deadline, %several ], [ %soon, %weigh ], [ %soon, %ask ], [ %deadline, %share ]
-  %from = phi i64 [ %begin, %several ], [ %begin, %weigh ], [ %begin, %ask ], [ %at, %share ]
+  %until = phi i64 [ %deadline, %several ], [ %soon, %weigh ], [ %soon, %consider ], [ %deadline, %share ]
+  %from = phi i64 [ %begin, %several ], [ %begin, %weigh ], [ %begin, %consider ], [ %at, %share ]
   br label %loop
 loop:
   %first = phi i64 [ %from, %inline ], [ %last, %next ]
@@ -539,14 +558,15 @@ loop:
 complete:
   %spent = sub i64 %t2, %start
   %ran = sub i64 %total, %from
-  call void @remember(ptr %pool, ptr %fn, i64 %spent, i64 %ran)
+  call void @record_cost(ptr %pool, ptr %fn, i64 %spent, i64 %ran)
   store ptr null, ptr %runningp
   ret i64 0
 look:
   %late = icmp sgt i64 %t2, %until
   br i1 %late, label %stop, label %next
 next:
-  ; As the clock takes as long as a small program, chunks grow fast while they are short.
+  ; Reading the clock takes as long as a small program: chunks grow by 16 below 60 us, by 2 below
+  ; 1 ms, and are halved above.
   %dt = sub i64 %t2, %t
   %quick = icmp ult i64 %dt, 60000
   %short = icmp ult i64 %dt, 1000000
@@ -558,17 +578,18 @@ next:
   %c2 = select i1 %short, i64 %more, i64 %fewer
   br label %loop
 stop:
-  ; A launch that was thought cheap and is not goes on in the pool, the others to their next slice.
+  ; The time is over: return if the budget is used up; otherwise the launch was estimated too low,
+  ; and its remaining programs are published in the pool.
   %over = icmp sgt i64 %t2, %deadline
   br i1 %over, label %pause, label %share
 pause:
   store ptr null, ptr %runningp
   ret i64 %last
 share:
-  %at = phi i64 [ %begin, %guess ], [ %begin, %ask ], [ %last, %stop ]
-  %now = phi i64 [ %start, %guess ], [ %start, %ask ], [ %t2, %stop ]
-  %price = phi i64 [ %cost, %guess ], [ %cost, %ask ], [ 0, %stop ]
-  %wakes = phi i1 [ true, %guess ], [ %series, %ask ], [ true, %stop ]
+  %at = phi i64 [ %begin, %lookup ], [ %begin, %consider ], [ %last, %stop ]
+  %now = phi i64 [ %start, %lookup ], [ %start, %consider ], [ %t2, %stop ]
+  %price = phi i64 [ %cost, %lookup ], [ %cost, %consider ], [ 0, %stop ]
+  %wakes = phi i1 [ true, %lookup ], [ %series, %consider ], [ true, %stop ]
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
   %swap = cmpxchg ptr %owner, i64 0, i64 %ticket acq_rel monotonic
   %got = extractvalue { i64, i1 } %swap, 1
@@ -590,7 +611,7 @@ publish:
   store i32 %z32, ptr %gridz
   store i64 %bytes, ptr %bytesp
   %threads = add i64 %useful, 1
-  call void @spread(ptr %pool, i64 %at, i64 %left, i64 %threads)
+  call void @partition(ptr %pool, i64 %at, i64 %left, i64 %threads)
   %s = load atomic i64, ptr %statep monotonic, align 8
   %e = lshr i64 %s, 32
   %e1 = add i64 %e, 1
@@ -599,8 +620,8 @@ publish:
   %low = or i64 %limit, 2147483648
   %s1 = or i64 %high, %low
   store atomic i64 %s1, ptr %statep seq_cst, align 8
-  br i1 %wakes, label %rouse, label %go
-rouse:
+  br i1 %wakes, label %wake_up, label %go
+wake_up:
   call void @wake(ptr %pool, i64 %useful)
   br label %go
 go:
@@ -610,12 +631,12 @@ go:
   ret i64 %status
 }
 
-; How many workers a job of `left` programs of this cost, 0 for an unknown one, can use. Notes how many
-; programs a thread takes at first, and whether the job is a short one.
+; The number of workers that a job of `left` programs of a cost (0: unknown) can use. Stores the
+; initial grain size (programs per chunk), and whether the job is brief.
 define internal i64 @divide(ptr %pool, i64 %cost, i64 %left, i64 %workers) {
 entry:
   %briefp = getelementptr i8, ptr %pool, i64 @BRIEF@
-  %wishp = getelementptr i8, ptr %pool, i64 @WISH@
+  %grainp = getelementptr i8, ptr %pool, i64 @GRAIN@
   %others = sub i64 %left, 1
   %all = call i64 @llvm.umin.i64(i64 %workers, i64 %others)
   %unknown = icmp eq i64 %cost, 0
@@ -632,14 +653,14 @@ known:
 done:
   %useful = phi i64 [ %all, %entry ], [ %few, %known ]
   %whole = phi i1 [ false, %entry ], [ %short, %known ]
-  %wish = phi i64 [ 1, %entry ], [ %chunk1, %known ]
+  %grain = phi i64 [ 1, %entry ], [ %chunk1, %known ]
   %brief = zext i1 %whole to i64
   store i64 %brief, ptr %briefp
-  store i64 %wish, ptr %wishp
+  store i64 %grain, ptr %grainp
   ret i64 %useful
 }
 
-; What `n` programs of a cost take, in ns; of a very large number the first 2**24.
+; The time of `n` programs of a cost, in ns; `n` is clamped to 2**24 against overflow.
 define internal i64 @time_of(i64 %cost, i64 %n) {
   %counted = call i64 @llvm.umin.i64(i64 %n, i64 16777216)
   %fine = mul i64 %cost, %counted
@@ -647,7 +668,7 @@ define internal i64 @time_of(i64 %cost, i64 %n) {
   ret i64 %time
 }
 
-; Wakes as many sleeping workers as the job can use beside those that are awake.
+; Wakes as many sleeping workers as the job can use in addition to those that are awake.
 define internal void @wake(ptr %pool, i64 %useful) {
 entry:
   %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
@@ -655,9 +676,9 @@ entry:
   %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4
   %asleep64 = zext i32 %asleep to i64
   %ready = call i64 @awake(ptr %pool)
-  %there = call i64 @llvm.umin.i64(i64 %ready, i64 %useful)
-  %wanted = sub i64 %useful, %there
-  %n = call i64 @llvm.umin.i64(i64 %asleep64, i64 %wanted)
+  %spinning = call i64 @llvm.umin.i64(i64 %ready, i64 %useful)
+  %missing = sub i64 %useful, %spinning
+  %n = call i64 @llvm.umin.i64(i64 %asleep64, i64 %missing)
   %none = icmp eq i64 %n, 0
   br i1 %none, label %end, label %lock
 lock:

@@ -64,7 +64,7 @@ LAYOUT = {
     "GRID": 1040,
     "SCRATCH": 1064,
     "RANGE_COUNT": 1072,
-    "WISH": 1080,
+    "GRAIN": 1080,
     "BRIEF": 1088,
     "LAST": 1152,
     "STREAK": 1160,

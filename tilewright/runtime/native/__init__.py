@@ -1,18 +1,24 @@
-"""Launching in native code, made by LLVM at run time, with neither a C compiler nor Python.h.
+"""The fast path of a launch: native code that LLVM compiles, without a C compiler or Python.h.
 
-The code is one set of routines for all kernels, driven by tables, and written in Python with the
-typed `Builder` (`routine.py` says how). `call.py` is the way of a launch: `match` says which
-argument is which, `usual` what else a launch depends on, `stages` what wrappers add; `read`,
-`read_tensors` and `read_parts` read arguments, by the table of their kinds in `runtime/kinds.py`;
-`grid`, `pack` and `start` run the variant on its device; `fallback` is the way through Python, and
-`bound` launches what has been read before.
+``kernel[grid]`` returns a builtin function of this code; it reads the arguments, finds the compiled
+variant by a key, and starts it. `JITFunction.run` does the same in Python. It is the slow path: for
+the first launch of each variant, and for every call that the fast path does not support.
 
-`layout.py` has the structures that the code shares with Python, and `structure.py` fills them in.
-`generate.py` gives the LLVM IR, and `code.py` loads the code that LLVM makes, once for a machine;
-the modules that write the code are loaded for that alone. `runtime.py` is what one process has of
-everything, `launcher.py` what each kernel has.
+One set of routines serves all kernels; it is driven by tables. The routines are written in Python
+with the typed `Builder` (see `routine.py`), in the order of a launch:
 
-A kernel that takes this way is launched by builtin functions: ``kernel[grid]`` gives one, which may
-be kept for repeated launches. `JITFunction.run` is the same in Python; whatever is unusual goes
-there, and so does the first launch of each variant.
+    call            the entry points, and the lookup of the variant (an inline cache, then a dict)
+    match           assigns arguments to parameters
+    guards          checks hooks, global variables and settings
+    stages          adds the arguments of wrappers: autotuner, heuristics
+    read*           reads arguments into words of the key and slots, by the table `runtime/kinds.py`
+    grid, pack      evaluates the grid, packs the kernel's arguments
+    start*          starts the kernel on its device
+    fallback        calls the slow path
+    bound           launches with arguments that were read before (`kernel.bind`)
+
+`layout.py` defines the structures that the code shares with Python; `structure.py` fills them in.
+`generate.py` produces the LLVM IR and `code.py` loads its object code, which is cached on disk: the
+modules that write the code are imported on a cache miss only. `runtime.py` has the state of the
+process, `launcher.py` the state of one kernel.
 """

@@ -1,7 +1,7 @@
-"""A launch in native code: `kernel[grid](*args, **kwargs)` from Python's call to the device's.
+"""The entry points of a launch, `kernel[grid](*args, **kwargs)`, and the lookup of its variant.
 
-`bind` and `launch` are what Python calls. Whatever is unusual is left to Python, by `fall_back`,
-before anything has happened.
+`bind` and `launch` are called by Python. A call that the fast path does not support is passed on to
+the slow path by `fall_back`, before it has had any side effect.
 """
 
 from __future__ import annotations
@@ -9,35 +9,35 @@ from __future__ import annotations
 from tilewright.lowering.emit import I1, I8, I32, I64, PTR, V, array, const
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.fallback import fall_back, miss
+from tilewright.runtime.native.guards import guards_hold, knob
 from tilewright.runtime.native.keys import key_of, push, release_held
-from tilewright.runtime.native.layout import FAILED, MISSED, READY, RECENTS, SIZES, UNUSUAL
+from tilewright.runtime.native.layout import FAILED, FALL_BACK, MISSED, READY, RECENTS, SIZES
 from tilewright.runtime.native.match import fill_defaults, match
 from tilewright.runtime.native.read import place_launch, read_new
-from tilewright.runtime.native.routine import SELDOM, Object, Routine, Word, routine
+from tilewright.runtime.native.routine import UNLIKELY, Object, Routine, Word, routine
 from tilewright.runtime.native.stages import run_stages
 from tilewright.runtime.native.start import start
-from tilewright.runtime.native.usual import is_usual, knob
 
 
 @routine(PTR, entry=True)
 def bind(r: Routine, self: Object, grid: Object) -> None:
-    """kernel[grid]: `self` is (box, owner); gives the builtin `launch` with (self, grid) as self.
+    """kernel[grid]: `self` is (box, owner); returns the builtin `launch` with (self, grid) as self.
 
-    State.spare is a list of the last one, which serves again when it has no other reference and the
-    grid is the same object.
+    State.spare is a list with the builtin that was created last. It is returned again if there is
+    no other reference to it and the grid is the same object.
     """
     begin(r, self)
     spare = r.state["spare"]
     kept = r.api("PyList_GetItem", spare, 0)
-    # The kernel is garbage, and what its end calls launches it once more.
-    with r.when(r.eq(kept, 0), SELDOM):
+    # The garbage collector has cleared the list, and a finalizer launches the dead kernel.
+    with r.when(r.eq(kept, 0), UNLIKELY):
         r.api("PyErr_Clear")
         r.ret(_new_launch(r, self, grid))
     with r.when(r.eq(r.ref("Object", kept)["references"], 1)):
         its_grid = r.item(r.api("PyCFunction_GetSelf", kept), 1)
         with r.when(r.eq(its_grid, grid)):
             r.ret(r.retain(kept))
-    made = r.given(_new_launch(r, self, grid))
+    made = r.not_null(_new_launch(r, self, grid))
     with r.when(_holds_nothing(r, grid)):
         r.api("PyList_SetItem", spare, 0, r.retain(made))
     r.ret(made)
@@ -45,7 +45,7 @@ def bind(r: Routine, self: Object, grid: Object) -> None:
 
 @routine(PTR)
 def _new_launch(r: Routine, self: Object, grid: Object) -> None:
-    """A builtin that launches on a grid; null with an exception set."""
+    """A new builtin that launches on a grid; null with an exception set."""
     with r.owned(r.raising("PyTuple_New", 2)) as own:
         for i, object in enumerate((self, grid)):
             r.api("PyTuple_SetItem", own, i, r.retain(object))
@@ -54,8 +54,9 @@ def _new_launch(r: Routine, self: Object, grid: Object) -> None:
 
 @routine(I1)
 def _holds_nothing(r: Routine, grid: Object) -> None:
-    """Whether a grid may be kept after its launch: tuples of ints, and functions with neither
-    closure nor defaults. Any other may hold tensors, or what someone waits to see freed."""
+    """Whether keeping a grid alive after its launch keeps nothing else alive: tuples of ints, and
+    functions without closure and defaults. Others may refer to tensors, whose memory must be
+    freed as soon as the program drops them."""
     with r.when(r.is_a(grid, "tuple")):
         count = r.size_of(grid)
         r.require(r.icmp("ule", count, 3))
@@ -69,13 +70,13 @@ def _holds_nothing(r: Routine, grid: Object) -> None:
 
 @routine(PTR, entry=True)
 def launch(r: Routine, self: Object, args: Object, nargs: Word, kwnames: Object) -> None:
-    """kernel[grid](*args, **kwargs): gives the compiled kernel that ran."""
+    """kernel[grid](*args, **kwargs): returns the compiled kernel that ran."""
     begin(r, r.item(self, 0), r.item(self, 1), args, nargs, kwnames)
     found = prepare(r)
     ways = {
         READY: lambda: start(r),
         MISSED: lambda: miss(r, r.state["fallback"]),
-        UNUSUAL: lambda: fall_back(r, r.state["fallback"], r.frame["given_grid"]),
+        FALL_BACK: lambda: fall_back(r, r.state["fallback"], r.frame["given_grid"]),
         FAILED: lambda: const(PTR, 0),
     }
     for result, way in ways.items():
@@ -87,11 +88,11 @@ def launch(r: Routine, self: Object, args: Object, nargs: Word, kwnames: Object)
 
 
 def begin(r: Routine, self: V, *call: V) -> None:
-    """Begin a routine that Python calls: its structures, and in Frame the call as it was made.
+    """The prologue of an entry point: sets up the structures, and stores the call in the Frame.
 
     Args:
-        self: a tuple that begins with a box, bytes, which has the address of the State.
-        call: grid, arguments, count of those by position, names of the others.
+        self: a tuple whose first item is the box: a bytes object with the address of the State.
+        call: the grid, then the arguments of METH_FASTCALL | METH_KEYWORDS.
     """
     r.state = r.ref("State", r.ref("Bytes", r.item(self, 0))["data"])
     r.rt = r.ref("Runtime", r.state["runtime"])
@@ -104,17 +105,18 @@ def _room(r: Routine) -> V:
     return r.alloca(array(I8, SIZES["Frame"]), align=16)
 
 
-@routine(I32, failure=UNUSUAL)
+@routine(I32, failure=FALL_BACK)
 def prepare(r: Routine) -> None:
-    """Reads a call.
+    """Reads a call and looks up its variant.
 
-    READY: Frame.recent is the variant. MISSED: Frame.stage is what has not met such a call, null
-    for the table of variants. UNUSUAL: Python has to launch. FAILED: an exception is set.
+    READY: Frame.recent is the variant. MISSED: the key is unknown to Frame.stage, or, if that is
+    null, to the table of variants. FALL_BACK: the slow path must launch. FAILED: an exception is
+    set.
     """
     r.frame["held_count"] = 0
     r.frame["stage"] = 0
     r.require(match(r))
-    r.require(is_usual(r))
+    r.require(guards_hold(r))
     debug = knob(r, r.rt.part("debug"))
     r.require(r.icmp("sge", debug, 0))
     for field in ("word_count", "object_count", "tensor_count", "read_params", "read_options"):
@@ -122,7 +124,7 @@ def prepare(r: Routine) -> None:
     r.frame["slot_count"] = r.state["count"]
     r.frame["device"] = layout.NO_DEVICE
     push(r, debug)
-    with r.when(r.ne(r.state["stage_count"], 0), SELDOM):
+    with r.when(r.ne(r.state["stage_count"], 0), UNLIKELY):
         staged = run_stages(r)
         with r.when(r.ne(staged, READY)):
             r.ret(staged)
@@ -131,8 +133,8 @@ def prepare(r: Routine) -> None:
     r.require(place_launch(r))
     recent = find(r)
     r.frame["recent"] = recent
-    r.given(recent, MISSED)
-    # None stands for a variant that only Python can start.
+    r.not_null(recent, MISSED)
+    # None marks a variant that only the slow path can start.
     r.require(r.ne(recent, r.rt["none"]))
     r.ret(READY)
 
@@ -142,8 +144,8 @@ def prepare(r: Routine) -> None:
 
 @routine(PTR)
 def find(r: Routine) -> None:
-    """The Recent whose words are the call's; None for a variant that Python starts; null for a new
-    one."""
+    """The Recent whose key is that of the call; None for a variant of the slow path; null for an
+    unknown key. The inline cache State.recents is searched first."""
     count = r.frame["word_count"]
     with r.loop(0, RECENTS) as loop:
         recent = r.state.part("recents", loop.index)
@@ -155,7 +157,7 @@ def find(r: Routine) -> None:
 
 @routine(I1, inline=True)
 def _equal(r: Routine, a: Object, b: Object, count: Word) -> None:
-    """Whether so many words are the same."""
+    """Whether `count` words are equal."""
     with r.loop(0, count) as loop:
         left, right = (r.load(I64, r.gep(I64, words, loop.index)) for words in (a, b))
         r.require(r.eq(left, right))
@@ -163,10 +165,10 @@ def _equal(r: Routine, a: Object, b: Object, count: Word) -> None:
 
 @routine(PTR)
 def _find_in_table(r: Routine) -> None:
-    """The same by State.entries, whose values are (words, record, …) or None. What it finds takes
-    the place of the oldest Recent, which borrows from the table."""
+    """`find` in State.entries, a dict from keys to (words, record, …) or None. The entry found
+    replaces the oldest Recent, which has borrowed references to it."""
     key = key_of(r)
-    with r.when(r.eq(key, 0), SELDOM):
+    with r.when(r.eq(key, 0), UNLIKELY):
         r.api("PyErr_Clear")
         r.ret(r.rt["none"])
     with r.owned(key):

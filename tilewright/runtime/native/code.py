@@ -1,4 +1,4 @@
-"""Loads the native code of a launch, which LLVM assembles once for a machine.
+"""Loads the native code of the fast path from the disk cache, or compiles it.
 
 code = load()
 code["launch"]          # the address of a function
@@ -28,15 +28,16 @@ ENTRIES = ("bind", "launch", "freeze", "launch_bound")
 
 
 def load() -> LoadedCode:
-    """The code, from the cache or else generated and assembled now.
+    """The code, from the cache, or else generated and compiled.
 
     Raises:
-        RuntimeError: LLVM cannot make it for this machine.
+        RuntimeError: LLVM cannot compile it for this machine.
     """
-    # Rows that others have added to the table are known by the text alone.
+    # The compiler's version determines the code, unless another package has extended the table of
+    # kinds; then the key is the text itself.
     source = compiler_key() if len(KINDS) == len(BUILT_IN) else generate.generate()
     depends_on = source, sys.platform, platform.machine(), library_state()
-    # Level 1 takes 0.17 s in all, once for a machine; level 0 a fifth of that, but then a launch of
-    # many arguments takes a third more.
+    # Compilation at level 1 takes 0.17 s, once for a machine. Level 0 takes a fifth of that, but
+    # makes launches with many arguments a third slower.
     code = cached_bytes("launch", depends_on, lambda: llvm.assemble(generate.generate(), 1))
     return LoadedCode(code, ENTRIES)

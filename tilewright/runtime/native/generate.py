@@ -1,4 +1,4 @@
-"""The native code of a launch as LLVM IR."""
+"""Generates the LLVM IR of the fast path."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from tilewright.runtime.native.routine import text_of
 
 
 def generate() -> str:
-    """The text, for the table of kinds of arguments as it is now."""
+    """The LLVM IR, for the current table of kinds (`runtime/kinds.py`)."""
     return text_of("launch", (bind, launch, freeze, launch_bound))

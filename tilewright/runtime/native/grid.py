@@ -1,17 +1,23 @@
-"""The grid of a launch: extents, or a function of the arguments by name that gives them."""
+"""The grid of a launch: a tuple of extents, or a function of the arguments that returns one.
+
+A grid function receives a dict of the arguments by name. To make that cheap, a function that only
+subscripts its argument with constant strings (`names_read.py`) gets a dict of these names alone.
+"""
 
 from __future__ import annotations
 
 from tilewright.lowering.emit import I1, I32, PTR, V, const
 from tilewright.runtime.native.layout import ALL_NAMES, EMPTY, GRIDS, INT64_MAX, SOME
 from tilewright.runtime.native.read import param_of
-from tilewright.runtime.native.routine import SELDOM, Object, Routine, routine
+from tilewright.runtime.native.routine import UNLIKELY, Object, Routine, routine
 
 
 @routine(I32)
 def extents(r: Routine) -> None:
-    """Fills Frame.grid, and Frame.grid_object with what it was read from; SOME, EMPTY when an
-    extent is 0, or FAILED with an exception set."""
+    """Fills Frame.grid, and Frame.grid_object with the tuple that it was read from.
+
+    Returns SOME, EMPTY if an extent is 0, or FAILED with an exception set.
+    """
     grid = r.frame["given_grid"]
     function = r.block("function")
     with r.when(r.not_(r.is_a(grid, "tuple"))):
@@ -21,14 +27,14 @@ def extents(r: Routine) -> None:
     r.frame["grid_object"] = r.retain(grid)
     r.ret(_checked(r, grid))
     r.at(function)
-    with r.owned(r.given(_arguments(r, grid))) as named:
-        result = r.given(r.python(grid, named))
+    with r.owned(r.not_null(_arguments(r, grid))) as named:
+        result = r.not_null(r.python(grid, named))
     r.frame["grid_object"] = result
     r.ret(_checked(r, result))
 
 
 def release_grid(r: Routine) -> None:
-    """Give up Frame.grid_object, which is null until the grid is known."""
+    """Release Frame.grid_object, which is null until the grid is known."""
     object = r.frame["grid_object"]
     with r.when(r.ne(object, 0)):
         r.release(object)
@@ -39,17 +45,18 @@ def release_grid(r: Routine) -> None:
 
 @routine(PTR)
 def _arguments(r: Routine, grid: Object) -> None:
-    """The arguments by name, for a grid function: a new dictionary. One that does nothing but look
-    into it gets those at which it looks, by State.note_grid(code), alone."""
+    """The argument of a grid function: a new dict with the launch's arguments by name; with those
+    that the function reads only, if State.note_grid(code) has found them."""
     all = r.block("all")
     with r.when(r.not_(r.is_a(grid, "function"))):
         r.br(all)
-    # First of all, as what the garbage collector finds may launch this very kernel.
+    # The dict is allocated first: allocation may run the garbage collector, and a finalizer may
+    # launch this kernel, which changes State.grids.
     with r.owned(r.raising("PyDict_New"), unless_left=True) as named:
         code = r.api("PyFunction_GetCode", grid)
         known = _known_grid(r, code)
-        with r.when(r.eq(known, 0), SELDOM):
-            noted = r.given(r.python(r.state["note_grid"], code))
+        with r.when(r.eq(known, 0), UNLIKELY):
+            noted = r.not_null(r.python(r.state["note_grid"], code))
             r.release(noted)
             r.release(named)
             r.br(all)
@@ -70,7 +77,7 @@ def _arguments(r: Routine, grid: Object) -> None:
 
 @routine(PTR, inline=True)
 def _known_grid(r: Routine, code: Object) -> None:
-    """What is known of grid functions of this code; null when nothing is."""
+    """The Grid of a code object; null if there is none."""
     with r.loop(0, GRIDS) as loop:
         grid = r.ref("Grid", r.state["grids"], loop.index)
         with r.when(r.eq(grid["code"], code)):
@@ -80,13 +87,13 @@ def _known_grid(r: Routine, code: Object) -> None:
 
 @routine(PTR)
 def _all_arguments(r: Routine) -> None:
-    """All arguments by name: a new dictionary. It is copied from one that has the names and the
-    last launch's numbers, so that none grows and few entries are set."""
+    """A new dict with all arguments by name. It is a copy of State.names, which has the numbers of
+    the last launch: copying is cheaper than insertion, and few numbers change between launches."""
     template, count = r.state["names"], r.state["count"]
     with r.loop(0, count) as loop:
         value, before = r.frame.get("values", loop.index), r.state.get("numbers", loop.index)
         changed = r.ne(value, before)
-        # A number may be kept for as long as the kernel.
+        # Only numbers stay in State.names, which lives as long as the kernel: a tensor would leak.
         with r.when(r.and_(changed, r.is_a(value, "int", "float", "bool"))):
             name = param_of(r, loop.index)["name"]
             failed = r.api("PyDict_SetItem", template, name, value)
@@ -105,16 +112,16 @@ def _all_arguments(r: Routine) -> None:
 
 @routine(I32)
 def _checked(r: Routine, grid: Object) -> None:
-    """The extents that a grid which is no function gives; Python has the last word on unusual
-    ones."""
+    """Reads the extents of a grid that is not a function; `extents_of` in Python converts and
+    validates what `_plain` does not support."""
     plain = _plain(r, grid)
     with r.when(r.ne(plain, 0)):
         r.ret(plain)
-    with r.owned(r.given(r.python(r.rt["extents_of"], grid))) as checked:
+    with r.owned(r.not_null(r.python(r.rt["extents_of"], grid))) as checked:
         result = _plain(r, checked)
     with r.when(r.ne(result, 0)):
         r.ret(result)
-    # Beyond 64 bits: no device has such a grid, and each has its own error for it.
+    # An extent does not fit into 64 bits: let the device report its own error.
     for axis in range(3):
         r.frame.put("grid", axis, INT64_MAX)
     r.ret(SOME)
@@ -122,8 +129,8 @@ def _checked(r: Routine, grid: Object) -> None:
 
 @routine(I32)
 def _plain(r: Routine, grid: Object) -> None:
-    """The extents of a tuple of one to three ints of 0 or more; 0, without an exception, for
-    anything else."""
+    """Reads the extents of a tuple of one to three nonnegative ints; returns 0, without an
+    exception, for anything else."""
     r.frame.put("grid", 1, 1)
     r.frame.put("grid", 2, 1)
     r.require(r.is_a(grid, "tuple"))
@@ -146,7 +153,7 @@ def grid_of(r: Routine) -> list[V]:
 
 @routine(PTR)
 def grid_tuple(r: Routine) -> None:
-    """Frame.grid as a tuple of Python's."""
+    """Frame.grid as a Python tuple."""
     tuple = r.raising("PyTuple_New", 3)
     with r.owned(tuple, unless_left=True), r.loop(0, 3) as loop:
         number = r.raising("PyLong_FromLongLong", r.frame.get("grid", loop.index))

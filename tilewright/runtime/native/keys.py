@@ -1,4 +1,4 @@
-"""What reading a call writes into its Frame: words of the key, and slots."""
+"""Operations on the Frame of a call: words of the key, slots, and references held for the call."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tilewright.runtime.kinds import Fact
 from tilewright.runtime.native.layout import BY, MAX_HELD, MAX_SLOTS, MAX_WORDS
 from tilewright.runtime.native.routine import Object, Routine, routine
 
-WORDS_LIMIT = MAX_WORDS - 16  # what is read at once takes fewer
+WORDS_LIMIT = MAX_WORDS - 16  # one argument pushes fewer than 16 words between `require_room`s
 
 
 def push(r: Routine, *words: Operand) -> None:
-    """More words of the key."""
+    """Append words to the key."""
     count = r.frame["word_count"]
     for i, word in enumerate(words):
         r.frame.put("words", r.add(count, i), word)
@@ -19,7 +19,7 @@ def push(r: Routine, *words: Operand) -> None:
 
 
 def push_object(r: Routine, object: V) -> None:
-    """An object's address as a word of the key; the object will be kept with it."""
+    """Append an object's address to the key. Whoever stores the key keeps the object alive."""
     push(r, r.ptrtoint(object))
     count = r.frame["object_count"]
     r.frame.put("objects", count, object)
@@ -27,12 +27,12 @@ def push_object(r: Routine, object: V) -> None:
 
 
 def require_room(r: Routine) -> None:
-    """Leave the routine unless the words of one more argument fit."""
+    """Exit the routine unless the words of one more argument fit."""
     r.require(r.icmp("ult", r.frame["word_count"], WORDS_LIMIT))
 
 
 def facts_of(r: Routine, flags: V, number: V, *facts: Fact) -> V:
-    """The bits of those facts that count for a parameter and hold for a number."""
+    """The bits of the facts that a parameter (by its flags) is specialised on and a number has."""
     bits = const(I64, 0)
     for fact in facts:
         holds = r.eq(r.and_(number, fact.mask), fact.value)
@@ -42,7 +42,7 @@ def facts_of(r: Routine, flags: V, number: V, *facts: Fact) -> V:
 
 
 def new_slots(r: Routine, count: V | int) -> V:
-    """The number of the first of so many more slots."""
+    """Allocate slots; returns the index of the first."""
     first = r.frame["slot_count"]
     after = r.add(first, count)
     r.require(r.icmp("ule", after, MAX_SLOTS))
@@ -52,15 +52,15 @@ def new_slots(r: Routine, count: V | int) -> V:
 
 @routine(PTR)
 def key_of(r: Routine) -> None:
-    """The words of the call as bytes; null with an exception set."""
+    """The key of the call as a bytes object; null with an exception set."""
     size = r.shl(r.frame["word_count"], 3)
     r.ret(r.api("PyBytes_FromStringAndSize", r.frame.at("words"), size))
 
 
 @routine(I1)
 def hold(r: Routine, object: Object) -> None:
-    """Keep an object, whose reference it takes over, until the call ends; false when it cannot, and
-    then the object is given up."""
+    """Keep an object alive until the call ends; steals the reference. Returns false, and releases
+    the object, if there is no room."""
     count = r.frame["held_count"]
     with r.owned(object, unless_left=True):
         r.require(r.icmp("ult", count, MAX_HELD))
@@ -69,13 +69,13 @@ def hold(r: Routine, object: Object) -> None:
 
 
 def held(r: Routine, object: V, otherwise: int) -> V:
-    """An object with a reference of its own for as long as the call lasts."""
+    """Keep a borrowed object alive until the call ends."""
     r.retain(object)
     r.require(hold(r, object), otherwise)
     return object
 
 
 def release_held(r: Routine) -> None:
-    """Give up what the call has kept."""
+    """Release the objects that were kept alive for the call."""
     with r.loop(0, r.frame["held_count"]) as loop:
         r.release(r.frame.get("held", loop.index))

@@ -1,15 +1,18 @@
-"""Native launches of one kernel: what its parameters are, and which variants have run.
+"""The native launcher of one kernel: its structure State and its cache of compiled variants.
 
-    launcher = make_launcher(kernel)        # None where Python launches by itself
+    launcher = make_launcher(kernel, fallback)      # None if native launches are not supported
     launcher.bind(grid)(*args, **kwargs)
 
-The first launch of a variant goes through Python, which compiles it. The native code hands over the
-words that stand for the key, and `_adopt` keeps for them how to start the variant. From then on a
-launch with the same words is all native.
+The first launch of a variant takes the slow path, which compiles it. Afterwards the native code
+calls `_adopt` with the key (a bytes object of words), which stores the variant's `Record`. Later
+launches with the same key run in native code only.
 
-What is launched may be a wrapper of a kernel, or several around each other. What each adds to a
-call is a `Stage`: a tuner the configuration that it has found for such calls, which is kept by
-the words up to there; heuristics the results of functions, which are called each time.
+The launched object may be a kernel in one or more wrappers. Each wrapper is a `Stage`: an autotuner
+adds the keywords of a configuration, cached by the key up to that point; heuristics add results of
+functions, which are called on each launch.
+
+Invariant: native code reads structures without locks, in any thread that holds the GIL. Whatever
+an address in a structure refers to is kept alive until the address has been replaced.
 """
 
 from __future__ import annotations
@@ -46,24 +49,24 @@ from tilewright.runtime.native.structure import Structure
 from tilewright.runtime.specialize import KernelParam, mode_of
 
 MAX_ENTRIES = 4096
-"""How many keys are kept; then they are gathered anew. A key may hold the address of an object that
-is never seen again, so that they are not as few as the variants."""
+"""The most keys of a kernel; the cache is cleared when it is full. Keys may contain addresses of
+temporary objects, so their number is not bounded by that of the variants."""
 
 MAX_CODES = 64
-"""How often a kernel finds out what a grid function looks at; later ones are given everything."""
+"""The most grid functions of a kernel that are analysed; later ones get all arguments."""
 
 RESERVED = -1
-"""The number, among the keywords, of those that do not go to the kernel."""
+"""Marks keywords in State.keywords that are parameters of `run` rather than of the kernel."""
 
 _RUN_KEYWORDS = ("self", "grid", "warmup")
 _IMMUTABLE = bool | int | float | str | None | DType | Pointer | Tile | Enum
 
 ObservedDict: TypeAlias = tuple[dict[str, Any], str]
-"""A dictionary, such as an object's attributes, and a name: what must stay in it as it is."""
+"""A dict, such as an object's `__dict__`, and a key whose value is guarded against changes."""
 
 
 class Kernel(Protocol):
-    """What is needed of a kernel."""
+    """The attributes of a `JITFunction` that a launcher uses."""
 
     pre_run_hooks: list[Callable[..., Any]]
     used_global_vals: dict[tuple[str, int], tuple[Any, dict[str, Any]]]
@@ -76,13 +79,13 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How native code starts a loaded kernel.
+    """How native code starts a loaded kernel: the contents of its structure Record.
 
     Attributes:
-        fields: of the structure Record.
-        objects: those of the fields that are objects.
-        slots: for each of the kernel's arguments, in order, its parameter's number, and what is
-            done to it.
+        fields: values of fields by name.
+        objects: values of the fields that are Python objects, by name.
+        slots: for each of the kernel's arguments, in order, the index of its slot, and TO_FP32 if
+            it must be rounded.
     """
 
     fields: dict[str, int]
@@ -90,7 +93,7 @@ class Start:
     slots: list[int]
 
     def record(self, kernel: CompiledKernel) -> bytes:
-        """The structure, up to its last slot."""
+        """The structure as bytes, truncated after its last slot."""
         fields = FIELDS["Record"]
         words = [0] * (fields["slots"].offset // WORD)
         addresses = {name: id(value) for name, value in self.objects.items()}
@@ -101,16 +104,16 @@ class Start:
 
 
 NativeStart: TypeAlias = Callable[[Runtime], Start | None]
-"""A loaded kernel's method that says how native code starts it; None where it cannot."""
+"""The method `native_start` of a loaded kernel; returns None if native code cannot start it."""
 
 
 def slots_of(arguments: Sequence[Any], types: Sequence[Any]) -> list[int] | None:
-    """What `Start.slots` is for a variant; None where only Python can pack its arguments: floats
-    narrower than fp32, and more than there are slots for.
+    """`Start.slots` of a variant; None if only Python can pack its arguments: floats narrower than
+    fp32, or more than MAX_SLOTS slots.
 
     Args:
-        arguments: path and type string of each that is passed at run time.
-        types: of all parameters, tuples of them for tuples.
+        arguments: path and type string of each argument that is passed at run time.
+        types: types of all parameters; nested tuples for tuples.
     """
     numbers: dict[tuple[int, ...], int] = {}
     used = len(types)
@@ -126,10 +129,13 @@ def slots_of(arguments: Sequence[Any], types: Sequence[Any]) -> list[int] | None
 def _number(
     path: tuple[int, ...], kind: Any, slot: int, used: int, numbers: dict[tuple[int, ...], int]
 ) -> int:
-    """Number the slots of an argument as the code does; gives how many are used then.
+    """Assign the slots of an argument, in the order in which `read_any` allocates them.
 
-    An item of a tuple gets a slot, then what is in it; a descriptor has its base in its own, and
-    extents and strides in those that follow.
+    Each item of a tuple gets a slot, followed by the slots of its own items. A tensor descriptor
+    has its base in its own slot, and its extents and strides in newly allocated ones.
+
+    Returns:
+        the number of slots used so far.
     """
     if isinstance(kind, tuple | list):
         for i, item in enumerate(kind):
@@ -149,7 +155,7 @@ def _number(
 
 
 def _flags(param: KernelParam, tuned_by: frozenset[str]) -> int:
-    """What the code knows of a parameter, apart from the range of its ints."""
+    """The field Param.flags of a parameter."""
     if param.is_constexpr:
         return layout.IS_CONSTEXPR
     mode, annotation = mode_of(param), param.annotation_type
@@ -160,7 +166,7 @@ def _flags(param: KernelParam, tuned_by: frozenset[str]) -> int:
 
 
 def _range(annotation: str) -> tuple[int, int]:
-    """The ints of 64 bits that a parameter takes."""
+    """The range of ints that a parameter accepts, clipped to int64."""
     if not annotation or category(annotation) != "int":
         return INT64_MIN, INT64_MAX
     low, high = int_range(annotation)
@@ -184,7 +190,7 @@ def _param_structures(kernel: Kernel, tuned_by: frozenset[str]) -> Structure:
 
 
 def _keywords(signature: Signature) -> dict[str, int]:
-    """Numbers of the parameters that a keyword of a launch may name."""
+    """The indices of parameters that may be passed by keyword."""
     return {
         name: i
         for i, (name, parameter) in enumerate(signature.parameters.items())
@@ -196,13 +202,13 @@ def _keywords(signature: Signature) -> dict[str, int]:
 
 
 class Stage:
-    """What a wrapper of a kernel adds to a call.
+    """The arguments that a wrapper of a kernel adds to a call.
 
     Args:
-        watched: what makes the wrapper another one when it changes.
+        watched: attributes of the wrapper that must not change; see `ObservedDict`.
 
     Attributes:
-        keys: the parameters whose values it depends on.
+        keys: names of the parameters whose values its result depends on.
     """
 
     kind: int
@@ -212,18 +218,18 @@ class Stage:
         self.watched = list(watched)
 
     def fill(self, structures: Structure, index: int) -> None:
-        """Fill in the structure Stage of this number."""
+        """Fill in the structure Stage with an index."""
         structures.put("kind", self.kind, index)
 
     def forget(self) -> None:
-        """Give up what has been found."""
+        """Drop cached results."""
 
 
 class Computed(Stage):
-    """Arguments that functions compute.
+    """Arguments that functions compute on each launch (heuristics).
 
     Args:
-        values: the functions, of the arguments by name, by the names of the parameters.
+        values: by parameter, a function of the dict of arguments.
     """
 
     kind = layout.COMPUTE
@@ -240,22 +246,18 @@ class Computed(Stage):
 
 
 class Tuner(Protocol):
-    """What is needed of a wrapper that has configurations."""
+    """The attributes of an autotuner that a launcher uses."""
 
     configs: list[Config]
     keys: list[str]
 
     def known_config(self, named: dict[str, Any]) -> Config | None:
-        """What has been found for arguments by name; None where nothing has."""
+        """The tuned configuration for a dict of arguments; None if there is none yet."""
         ...
 
 
 class Chosen(Stage):
-    """The keywords of a configuration.
-
-    Args:
-        tuner: the wrapper.
-    """
+    """The keywords of an autotuner's configuration."""
 
     kind = layout.TUNE
 
@@ -276,7 +278,7 @@ class Chosen(Stage):
         self._chosen.clear()
 
     def _note(self, words: bytes, objects: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Keep the configuration of a call that has just been made, for others of its words."""
+        """Cache the configuration of a call that has just been made on the slow path."""
         if len(self._chosen) >= MAX_ENTRIES:
             self.forget()
         config = self._tuner.known_config(named)
@@ -291,19 +293,19 @@ class Chosen(Stage):
 
 
 class Launcher:
-    """The structure State of a kernel, and the variants that native code can start.
+    """The structure State of a kernel, and its cache of variants.
 
     Args:
-        runtime: the process's.
+        runtime: the native runtime of the process.
         kernel: the kernel.
-        fallback: launches by Python: ``fallback(grid, *args, **kwargs)``.
-        stages: what wrappers add, the outermost first.
-        warm: compiles and loads instead.
+        fallback: launches on the slow path: ``fallback(grid, *args, **kwargs)``.
+        stages: the wrappers, outermost first.
+        warm: compiles and loads without a launch; same arguments as `fallback`.
 
     Attributes:
-        bind: a builtin that gives, for a grid, a builtin that launches on it.
-        entries: by the words of a key: (words, record, compiled, objects of the key, how it is
-            started); None for a variant that only Python can start.
+        bind: a builtin function from a grid to a builtin that launches on the grid.
+        entries: by key: (key, record, compiled, objects in the key, Start, loaded kernel); None
+            for a variant that only the slow path can start.
     """
 
     def __init__(
@@ -364,31 +366,31 @@ class Launcher:
         return compiled
 
     def forget(self) -> None:
-        """Give up every variant; Python decides about the next launches."""
+        """Drop every variant: the next launches take the slow path."""
         self._state.put_words("recents", [0] * (4 * layout.RECENTS))
         self.entries.clear()
         for stage in self._stages:
             stage.forget()
 
     def _note_grid(self, code: CodeType) -> None:
-        """Keep which parameters a grid function of this code looks at."""
+        """Cache which parameters grid functions with a code object read."""
         turn = next(self._grid_turn)
         if turn >= MAX_CODES:
             return
         names, known = names_read(code), [param.name for param in self._kernel.params]
         numbers = [] if names is None else [known.index(name) for name in names if name in known]
         few = names is not None and len(numbers) <= layout.GRID_NAMES
-        self._codes.append(code)  # for good: another thread may be writing the same place
+        self._codes.append(code)  # never released: an address in `_grids` must stay valid
         words = [id(code), *((len(numbers), *numbers) if few else (layout.ALL_NAMES,))]
         self._grids.put_words("code", words, turn % layout.GRIDS)
 
     def bound(
         self, fallback: Callable[[], Any], grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[[], CompiledKernel] | None:
-        """What launches these arguments again and again; None where only Python can.
+        """A builtin that launches with these arguments; None if they need the slow path.
 
         Args:
-            fallback: launches them by Python.
+            fallback: the same launch on the slow path.
         """
         self._runtime.look_for_torch()
         found = self._runtime.new_freeze(self._box, grid, self)(*args, **kwargs)
@@ -406,15 +408,15 @@ class Launcher:
         return self._runtime.new_bound(box, fallback, *kept)
 
     def _adopt(self, words: bytes, objects: tuple[Any, ...], compiled: CompiledKernel) -> None:
-        """Keep what has just run for launches with the same words."""
-        loaded = getattr(compiled, "loaded", None)  # a hook may have stopped the launch
+        """Cache a variant that the slow path has just launched, for launches with the same key."""
+        loaded = getattr(compiled, "loaded", None)
         if loaded is None or not self._watch():
-            return  # compiled, but never run
+            return  # compiled but not loaded, e.g. if a hook stopped the launch
         if len(self.entries) >= MAX_ENTRIES:
             self.forget()
         native_start: NativeStart | None = getattr(loaded, "native_start", None)
         start = native_start(self._runtime) if native_start else None
-        # What another thread has put there meanwhile stays: the code may be using it.
+        # An entry of another thread is not replaced: native code may have borrowed it.
         self.entries.setdefault(
             words,
             None
@@ -423,8 +425,8 @@ class Launcher:
         )
 
     def _watch(self) -> bool:
-        """Have the code compare what launches depend on, as it is now; false when something may
-        change without being another object."""
+        """Set up the guards on global variables and attributes, once; false if a variable is a
+        mutable object, whose changes guards cannot detect."""
         if not self._globals_known:
             self._globals_known = True
             self._is_python = not self._note_watched()
@@ -434,7 +436,7 @@ class Launcher:
         used = [(scope, name) for (name, _), (_, scope) in self._kernel.used_global_vals.items()]
         if any(not _keeps_its_value(_inside(scope.get(name))) for scope, name in used):
             return False
-        # An attribute `run` of the kernel object itself takes the place of the method.
+        # An instance attribute `run` would override the method.
         own: list[ObservedDict] = [(vars(self._kernel), "run")]
         own += [watched for stage in self._stages for watched in stage.watched]
         everything = own + used
@@ -466,8 +468,8 @@ def make_launcher(
     stages: Sequence[Stage] = (),
     warm: Callable[..., CompiledKernel] | None = None,
 ) -> Launcher | None:
-    """The native launcher of a kernel, with what its wrappers add; None where Python launches it by
-    itself."""
+    """The native launcher of a kernel in its wrappers; None if native launches are not supported:
+    here, or for this kernel (variadic, or more than MAX_PARAMS parameters)."""
     kinds = {p.kind for p in kernel.signature.parameters.values()}
     if Parameter.VAR_POSITIONAL in kinds or len(kernel.params) > MAX_PARAMS:
         return None

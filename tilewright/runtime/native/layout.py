@@ -1,7 +1,7 @@
-"""The structures that the native code of a launch shares with Python, and its constants.
+"""The structures and constants that the native code of a launch shares with Python.
 
-A structure is words of eight bytes, one for each field or several for an array; the fields of other
-people's structures have their own offsets.
+Our own structures consist of 8-byte words: one per field, several for an array or a nested
+structure. The structures of CPython, NumPy and CUDA are listed with the offsets of their ABIs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ WORD: Final = 8
 MAX_PARAMS: Final = 64
 MAX_OPTIONS: Final = 16
 MAX_SLOTS: Final = 192
-"""Of a call: one for each parameter, then one for each leaf of its tuples and each part of its
-descriptors. A step of Record.slots has room for their numbers."""
+"""The most slots of a call: one for each parameter, then one for each leaf of its tuples and each
+part of its descriptors. A slot's index must be below TO_FP32, see Record.slots."""
 
 GRIDS: Final = 4
 GRID_NAMES: Final = 6
-"""How many grid functions a kernel knows the names of, and how many names of each."""
+"""The most grid functions per kernel whose names are cached, and the most names of each."""
 
 MAX_WORDS: Final = 512
 MAX_HELD: Final = 64
@@ -67,24 +67,24 @@ FUNCTIONS: Final = {
     "PyDict_Next": "i32 ptr ptr ptr ptr",
     "PyDict_New": "ptr",
 }
-"""Python's C functions that the code calls: result, then arguments. They are of the stable ABI
-(3.12), but for PyFunction's."""
+"""Python's C functions that the code calls, with the types of the result and the arguments. All
+but the PyFunction_* are part of the stable ABI (3.12)."""
 
 TORCH_FUNCTIONS: Final = (
     *("torch_get_device_type", "torch_get_device_index", "torch_get_dtype"),
     *("torch_get_data_ptr", "torch_get_storage_size", "torch_get_storage_offset"),
 )
-"""torch's C functions that the code calls, whose names begin with `aoti_`."""
+"""torch's C functions that the code calls, without the prefix `aoti_`."""
 
 TORCH_DTYPES: Final = 128
-"""torch's numbers of element types are lower."""
+"""An upper bound of torch's enum ScalarType."""
 
 CONSTANT_TYPES: Final = 3
-"""How many types of compile-time values are compared by their addresses."""
+"""The number of types whose values are compared by address as compile-time values."""
 
 
 class Field(NamedTuple):
-    """Where a field is, in bytes, and its type, or that of an array's elements: ``"ptr"``,
+    """A field's offset in bytes, and its type (of an array: its element type): ``"ptr"``,
     ``"i64"``, ``"i32"``, or the name of a structure."""
 
     offset: int
@@ -92,7 +92,8 @@ class Field(NamedTuple):
 
 
 def _packed(*groups: tuple[str, str]) -> dict[str, Field]:
-    """Fields that follow each other: a type, ``"i64*4"`` for arrays, and the names that have it."""
+    """Lay out fields consecutively; each group is a type (``"i64*4"`` for arrays) and the names of
+    the fields that have it."""
     fields: dict[str, Field] = {}
     at = 0
     for type, names in groups:
@@ -105,7 +106,7 @@ def _packed(*groups: tuple[str, str]) -> dict[str, Field]:
 
 
 def _own() -> dict[str, dict[str, Field]]:
-    """Our structures. Those that others contain come first."""
+    """Lay out our structures; nested ones must precede those that contain them."""
     made: dict[str, dict[str, Field]] = {}
     for name, groups in _STRUCTURES.items():
         made[name] = _packed(*groups)
@@ -114,7 +115,7 @@ def _own() -> dict[str, dict[str, Field]]:
 
 
 SIZES: dict[str, int] = {}
-"""Bytes of each of our structures."""
+"""Sizes of our structures, in bytes."""
 
 _FUNCTION_NAMES = " ".join(FUNCTIONS)
 _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -131,7 +132,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("i64", "scratch_bytes workers ticket"),
     ),
     "Bound": (("ptr", "record slots"), ("i64", "debug slot_count"), ("i64*3", "grid")),
-    "Runtime": (  # one in a process
+    "Runtime": (  # one per process
         ("ptr", _FUNCTION_NAMES),
         ("ptr", " ".join(TORCH_FUNCTIONS)),
         ("ptr", "none true false int float bool tuple ndarray function constexpr"),
@@ -148,14 +149,14 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         (f"i64*{2 * BUCKETS}", "elements"),
         (f"i64*{TORCH_DTYPES}", "torch_elements"),
     ),
-    "State": (  # one for each kernel
+    "State": (  # one per kernel
         ("ptr", "runtime params keywords names fallback warm adopt hooks entries spare"),
         ("ptr", "globals stages grids note_grid"),
         ("i64", "count positional turn global_count stage_count"),
         (f"Recent*{RECENTS}", "recents"),
-        (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in `names`
+        (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in the dict `names`, by parameter
     ),
-    "Record": (  # one for each compiled variant
+    "Record": (  # one per compiled variant
         ("i64", "kind count threads all_threads scratch"),
         ("ptr", "kernel function"),
         ("i64", "shared ctas attribute_count device_number"),
@@ -163,7 +164,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("ptr", "last_kernel name refuse"),
         (f"i64*{MAX_SLOTS}", "slots"),
     ),
-    "Frame": (  # one for each call, on the stack
+    "Frame": (  # one per call, on the stack
         (f"ptr*{MAX_PARAMS}", "values"),
         (f"i64*{MAX_PARAMS}", "lows highs"),
         (f"i64*{MAX_SLOTS}", "slots packed"),
@@ -185,16 +186,17 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
 _HEAD = object.__basicsize__
 
 TORCH_OFFSETS: Final = (_HEAD, _HEAD + WORD)
-"""Where a torch tensor's object may have the C++ tensor: first, or behind a flag."""
+"""Offsets at which a torch tensor's Python object may have the C++ tensor: the first field, or the
+second, after a flag, in older releases."""
 
 FIELDS: Final[dict[str, dict[str, Field]]] = {
     **_own(),
-    # CPython's objects, checked by `runtime.py` before the code is used.
+    # Objects of CPython; `runtime.py` checks these offsets before the code is used.
     "Object": {"references": Field(0, "i32"), "type": Field(_HEAD - WORD, "ptr")},
     "Tuple": {"size": Field(_HEAD, "i64"), "items": Field(tuple.__basicsize__, "ptr")},
-    # Without the zero behind the last byte.
+    # The basic size includes the terminating zero.
     "Bytes": {"data": Field(bytes.__basicsize__ - 1, "ptr")},
-    # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), checked likewise.
+    # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), also checked by `runtime.py`.
     "Array": {
         "data": Field(_HEAD, "i64"),
         "nd": Field(_HEAD + 8, "i32"),
@@ -215,68 +217,69 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
 }
 """The fields of each structure."""
 
-# What a parameter's flags say.
+# Param.flags.
 IS_CONSTEXPR: Final = 1
 BY_VALUE: Final = 2
 BY_ALIGNMENT: Final = 4
 BY_EVERY_VALUE: Final = 8
-"""The value decides which configuration of a tuned kernel is best."""
+"""The parameter is in the autotuner's key: the whole value is part of the launch's key."""
 TAKES_WIDE: Final = 16
-"""Ints beyond int64."""
+"""The parameter accepts ints from 2**63 to 2**64 - 1."""
 
 BY: Final = {"by_value": BY_VALUE, "by_alignment": BY_ALIGNMENT}
-"""The flag for each field of `Mode` by which a fact counts."""
+"""Flags by the field of `Mode` that enables specialisation on a fact."""
 
 _FIRST_KIND = 8
 
 
 def takes(kind: Kind) -> int:
-    """The flag of parameters that take arguments of a kind."""
+    """The flag of parameters that accept arguments of a kind."""
     return 1 << _FIRST_KIND + KINDS.index(kind)
 
 
 def kind_flags(annotation: str) -> int:
-    """Those of all kinds that a parameter of this annotation takes; ``""`` for none."""
+    """The `takes` flags of a parameter with an annotation; ``""`` for one without annotation."""
     return sum(takes(k) for k in KINDS if not annotation or category(annotation) in k.annotated)
 
 
 LEAF: Final = BY_VALUE | BY_ALIGNMENT | TAKES_WIDE
-"""What is known of a leaf of a tuple, which takes every kind."""
+"""Flags of the items of a tuple, together with `kind_flags("")`."""
 
 TO_FP32: Final = 256
-"""In a step of Record.slots, beside the parameter's number: round to fp32."""
+"""A flag in Record.slots, besides the slot's index: convert fp64 to fp32."""
 
 ALL_NAMES: Final = -1
-"""In Grid.count: the function may look at any of its arguments."""
+"""A value of Grid.count: the function may read any argument."""
 
 CPU: Final = 0
 CUDA: Final = 1
 FUNCTION: Final = 2
-"""In Record.kind: how programs are started; FUNCTION by a C function of a driver's."""
+"""Values of Record.kind: how a variant is started; FUNCTION: by a C function of its driver."""
 
 NO_DEVICE: Final = -1
-"""In Frame.device, where a device has its number; that of the CPU is CPU's, and that of a CUDA
-device its index and 1."""
+"""A value of Frame.device, which otherwise has the device's number: CPU for the CPU, 1 + index for
+CUDA devices."""
 
 COMPUTE: Final = 0
 TUNE: Final = 1
-"""Kinds of stages."""
+"""Values of Stage.kind."""
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
-HASH_FACTOR: Final = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: spreads addresses well
+HASH_FACTOR: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio (Fibonacci hashing, Knuth 6.4)
 HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
 
-# Words of a key. The lowest byte says what a word is of; above it is what else variants depend on.
+# Words of a key: the lowest byte is one of these tags, the bits above it are what the variant
+# depends on (element type, facts, device). So equal keys imply equal specialisations.
 TENSOR, INT, FLOAT, BOOL, NONE, OPTION = 1, 2, 3, 4, 5, 6
 CONSTANT_INT, CONSTANT_FLOAT, CONSTANT_OBJECT, CONSTANT_TUPLE, CONSTEXPR = 7, 8, 9, 10, 11
 TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS = 12, 13, 14, 15, 16
 TYPE_SHIFT, DEVICE_SHIFT = 8, 32
 READ_ONLY, UNKNOWN, NAN = 1 << 17, 1 << 18, 1 << 19
 
-# What preparing a launch gives, starting one, and reading a grid.
-FAILED, READY, UNUSUAL, MISSED = 0, 1, 2, 3
-STARTED, LEFT = 1, 2
+# Results of `prepare`, `start_on_device` and `extents`; FAILED: a Python exception is set.
+FAILED, READY, FALL_BACK, MISSED = 0, 1, 2, 3
+STARTED, NOT_STARTED = 1, 2
 SOME, EMPTY = 1, 2
 
 TORCH_CPU, TORCH_CUDA = 0, 1  # c10::DeviceType
@@ -286,14 +289,14 @@ IS_TUPLE: Final = 1 << 26  # Py_TPFLAGS_TUPLE_SUBCLASS
 
 
 def bucket_of(key: int) -> int:
-    """Where the search for a key of a table begins."""
+    """The bucket at which the search for a key begins."""
     return (key * HASH_FACTOR % (1 << 64)) >> HASH_SHIFT
 
 
 def table_of(pairs: dict[int, int]) -> list[int]:
-    """The words of a table of the code: numbers by keys other than 0, which collide downwards."""
+    """A hash table with linear probing, as alternating words of key and value; keys are not 0."""
     words = [0] * (2 * BUCKETS)
-    assert len(pairs) <= BUCKETS // 2, "a fuller table is slow"
+    assert len(pairs) <= BUCKETS // 2, "the load factor must not exceed one half"
     for key, value in pairs.items():
         at = bucket_of(key)
         while words[2 * at]:

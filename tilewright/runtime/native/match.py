@@ -1,5 +1,4 @@
-"""Which argument of a call is which: Frame.values, in the order of the parameters, and
-Frame.options."""
+"""Assigns the arguments of a call to parameters (Frame.values) and options (Frame.options)."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ from tilewright.runtime.native.routine import Object, Routine, Word, routine
 
 
 def count_of(r: Routine, kwnames: V) -> V:
-    """How many keywords a call has; null is none."""
+    """The number of keywords of a call; `kwnames` may be null."""
     none = r.eq(kwnames, 0)
     return r.choose(none, lambda: const(I64, 0), lambda: r.size_of(kwnames))
 
 
 @routine(I1)
 def match(r: Routine) -> None:
-    """Fills Frame.values and Frame.options. False: a wrong call, or one with keywords that mean
-    something else than a parameter or an option."""
+    """Fills Frame.values and Frame.options. False for an invalid call, and for reserved keywords
+    such as `warmup`; the slow path handles both."""
     args, nargs, kwnames = (r.frame[field] for field in ("args", "nargs", "kwnames"))
     r.frame["option_count"] = 0
     r.require(r.icmp("ule", nargs, r.state["positional"]))
@@ -33,20 +32,20 @@ def match(r: Routine) -> None:
 
 @routine(I1)
 def place(r: Routine, name: Object, value: Object, first: Word) -> None:
-    """Puts a keyword's value where it belongs, among the parameters from the first on.
+    """Stores the value of a keyword, as a parameter (from index `first` on) or as an option.
 
-    Names are nearly always the very objects of the parameters' names, so that comparing addresses
-    finds them.
+    Keyword names are usually interned strings, identical to the parameters' names, so addresses
+    are compared first.
     """
     with r.loop(first, r.state["count"]) as loop:
         same = r.eq(param_of(r, loop.index)["keyword"], name)
         with r.when(same):
             _put(r, loop.index, value)
-    # An equal name that is another object, a name given twice, or an option.
+    # An equal string that is another object, a duplicate argument, or an option.
     found = r.api("PyDict_GetItemWithError", r.state["keywords"], name)
     with r.when(r.ne(found, 0)):
         number = r.api("PyLong_AsLongLong", found)
-        r.require(r.icmp("sge", number, 0))  # else it is reserved
+        r.require(r.icmp("sge", number, 0))  # RESERVED is negative
         _put(r, number, value)
     count = r.frame["option_count"]
     r.require(r.icmp("ult", count, MAX_OPTIONS))
@@ -62,17 +61,16 @@ def _put(r: Routine, number: V, value: V) -> None:
 
 
 def fill_defaults(r: Routine) -> None:
-    """Give the parameters that have no argument their defaults; the routine is left when one has
-    none."""
+    """Set the defaults of parameters without an argument; exits the routine if one has none."""
     with r.loop(r.frame["nargs"], r.state["count"]) as loop:
         absent = r.eq(r.frame.get("values", loop.index), 0)
         with r.when(absent):
-            r.frame.put("values", loop.index, r.given(param_of(r, loop.index)["default"]))
+            r.frame.put("values", loop.index, r.not_null(param_of(r, loop.index)["default"]))
 
 
 @routine(PTR)
-def given_by_name(r: Routine) -> None:
-    """The arguments and options given so far, by name, as a new dictionary."""
+def arguments_by_name(r: Routine) -> None:
+    """A new dict with the arguments and options assigned so far, by name."""
     named = r.raising("PyDict_New")
     with r.loop(0, r.state["count"]) as loop:
         value = r.frame.get("values", loop.index)

@@ -1,4 +1,4 @@
-"""Which arguments a grid function reads, by its code."""
+"""Which of a launch's arguments a grid function reads, by analysis of its bytecode."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dis
 from types import CodeType
 
 _READS_LOCALS = frozenset(("locals", "vars", "eval", "exec", "dir", "_getframe", "currentframe"))
-"""By one of these names a function could see its own variables."""
+"""Functions through which code can access its own local variables."""
 
 
 def names_read(code: CodeType) -> list[str] | None:
-    """The keys at which a function of this code looks into its first argument, in order.
+    """The keys with which a function subscripts its first argument, in order of occurrence.
 
-    None where it may do something else with it, such as to pass it on, or to take its length:
-    anything but ``argument["key"]``.
+    None if the function may use the argument in any other way than ``argument["key"]``, such as
+    passing it on or taking its length.
 
     >>> names_read((lambda meta: (meta["n"] // meta["BLOCK"],)).__code__)
     ['n', 'BLOCK']
@@ -21,7 +21,7 @@ def names_read(code: CodeType) -> list[str] | None:
     if not code.co_argcount or not _READS_LOCALS.isdisjoint(code.co_names):
         return None
     argument = code.co_varnames[0]
-    if argument in code.co_cellvars:  # of a function within
+    if argument in code.co_cellvars:  # captured by a nested function
         return None
     found: dict[str, None] = {}
     instructions = list(dis.get_instructions(code))
@@ -36,7 +36,7 @@ def names_read(code: CodeType) -> list[str] | None:
 
 
 def _variables(instruction: dis.Instruction) -> tuple[str, ...]:
-    """The local variables that an instruction is about; some are about two."""
+    """The local variables that an instruction loads or stores; superinstructions have two."""
     if "FAST" not in instruction.opname:
         return ()
     value = instruction.argval
@@ -44,7 +44,8 @@ def _variables(instruction: dis.Instruction) -> tuple[str, ...]:
 
 
 def _key_after(instructions: list[dis.Instruction], i: int) -> str | None:
-    """The constant string by which what this instruction loads is subscripted next."""
+    """The constant string with which the next two instructions subscript the value loaded by
+    instruction `i`; None if they do anything else."""
     if i + 2 >= len(instructions):
         return None
     constant, subscript = instructions[i + 1 : i + 3]

@@ -1,4 +1,4 @@
-"""Arguments as the kernel gets them."""
+"""Packs slots into the array of arguments that the kernel reads."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tilewright.runtime.native.routine import Record, Routine, routine
 
 @routine(VOID)
 def pack(r: Routine, record: Record) -> None:
-    """The slots that the kernel has arguments for, in its order, into Frame.packed, and their
-    addresses into Frame.pointers, by which the driver reads them. A float becomes an fp32 where the
-    kernel takes one; everything else is already what a slot holds."""
+    """Copies the slots of the kernel's arguments, in its order, to Frame.packed, and the addresses
+    of the copies to Frame.pointers (the CUDA driver reads arguments through these). Floats are
+    rounded to fp32 where the kernel takes fp32; all other slots already have the right bits."""
     with r.loop(0, record["count"]) as loop:
         step = record.get("slots", loop.index)
         bits = r.frame.get("slots", r.and_(step, TO_FP32 - 1))

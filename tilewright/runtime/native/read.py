@@ -1,9 +1,9 @@
-"""Reads arguments: as words of the key, and as slots.
+"""Reads arguments into words of the key and slots: dispatch by type, numbers, constants.
 
-What each kind of argument makes of both is a row of `runtime/kinds.py`; here is the code that finds
-the row, and what numbers and compile-time values are read with. The first word of an argument has
-its kind in the lowest byte and, above it, what its spec depends on; so equal words mean equal
-specs. Where a routine is left, the call is left to Python.
+`runtime/kinds.py` has a row for each kind of argument, with the function that reads it. The first
+word of an argument has its tag in the lowest byte and, above it, everything that its specialisation
+depends on: equal words imply equal specialisations. An early exit of any routine here means that
+the call takes the slow path.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push, push_object, require_room
 from tilewright.runtime.native.layout import INT64_MAX, TYPE_SHIFT, takes
 from tilewright.runtime.native.routine import (
-    SELDOM,
-    USUALLY,
+    LIKELY,
+    UNLIKELY,
     Object,
     Param,
     Ref,
@@ -30,20 +30,20 @@ from tilewright.runtime.native.routine import (
 
 
 class Argument(NamedTuple):
-    """An argument in generated code: the structure of what takes it, the object, and the number of
-    its slot."""
+    """An argument in generated code: the structure Param of its parameter, the Python object, and
+    the index of its slot."""
 
     param: Ref
     value: V
     slot: V
 
     def put(self, r: Routine, bits: V) -> None:
-        """Fill its slot."""
+        """Store the argument's bits into its slot."""
         r.frame.put("slots", self.slot, bits)
 
 
-def apart(body: Callable[[Routine, Argument], None]) -> Callable[..., None]:
-    """Make code that reads an argument a routine of its own, which is called."""
+def outlined(body: Callable[[Routine, Argument], None]) -> Callable[..., None]:
+    """Emit code that reads an argument as a routine of its own instead of inline."""
 
     def read(r: Routine, param: Param, value: Object, slot: Word) -> None:
         body(r, Argument(param, value, slot))
@@ -61,9 +61,10 @@ def apart(body: Callable[[Routine, Argument], None]) -> Callable[..., None]:
 
 
 def read_any(r: Routine, a: Argument, kinds: Sequence[Kind] = ()) -> None:
-    """Read an argument of one of some kinds; the routine is left for any other.
+    """Read an argument of one of some kinds (all by default); exits the routine for any other.
 
-    Exact types come first; then classes that Python has met; both in the order of the table.
+    Exact types are tested first, then classes that the slow path has registered (`Kind.met`), both
+    in the order of the table.
     """
     kinds = kinds or KINDS
     require_room(r)
@@ -89,7 +90,7 @@ def read_any(r: Routine, a: Argument, kinds: Sequence[Kind] = ()) -> None:
 
 
 def _read_where(r: Routine, condition: V, a: Argument, kind: Kind, done: Block) -> None:
-    """Where the condition holds, read an argument of a kind that the parameter takes."""
+    """If the condition holds, read an argument of a kind; the parameter must accept that kind."""
     with r.when(condition):
         if kind.annotated != _ALWAYS:
             r.require(r.has(a.param["flags"], takes(kind)))
@@ -100,9 +101,9 @@ def _read_where(r: Routine, condition: V, a: Argument, kind: Kind, done: Block) 
 _ALWAYS = frozenset(["pointer", "bool", "float", "narrow", "int"])
 
 
-@apart
+@outlined
 def read_part(r: Routine, a: Argument) -> None:
-    """An argument's part, which may have parts itself."""
+    """Read an item of a tuple, which may be a tuple again: hence a routine, as it is recursive."""
     read_any(r, a)
 
 
@@ -110,31 +111,31 @@ def read_part(r: Routine, a: Argument) -> None:
 
 
 def read_none(r: Routine, a: Argument, kind: Kind) -> None:
-    """None: a constant of the kernel."""
+    """None, which is a compile-time constant of the variant."""
     push(r, layout.NONE)
     a.put(r, const(I64, 0))
 
 
 def read_bool(r: Routine, a: Argument, kind: Kind) -> None:
-    """One of the two bools."""
+    """True or False."""
     push(r, layout.BOOL)
     a.put(r, r.zext(r.eq(a.value, r.rt["true"]), I64))
 
 
 def read_float(r: Routine, a: Argument, kind: Kind) -> None:
-    """A float, whose slot is an fp64; see `start.pack`."""
+    """A float; its slot holds an fp64, see `pack`."""
     push(r, layout.FLOAT)
     with _number(r, a, kind) as number:
         a.put(r, r.bitcast(r.api("PyFloat_AsDouble", number), I64))
 
 
 def read_int(r: Routine, a: Argument, kind: Kind) -> None:
-    """An int: the first of `INT_TYPES` that holds it, and its facts."""
+    """An int: its type, the first of `INT_TYPES` that holds it, and its facts."""
     flags = a.param["flags"]
     with _number(r, a, kind) as number:
         n, overflow = r.int_of(number)
         wide, narrow, done = r.block("wide"), r.block("narrow"), r.block("done")
-        r.cond_br(r.eq(overflow, 0), narrow, wide, USUALLY)
+        r.cond_br(r.eq(overflow, 0), narrow, wide, LIKELY)
         r.at(narrow)
         low, high = (r.icmp(p, n, a.param[field]) for p, field in (("sge", "low"), ("sle", "high")))
         r.require(r.and_(low, high))
@@ -158,7 +159,7 @@ def read_int(r: Routine, a: Argument, kind: Kind) -> None:
 
 @contextmanager
 def _number(r: Routine, a: Argument, kind: Kind) -> Generator[V]:
-    """The object that has an argument's number: the argument, or an attribute of it."""
+    """The object with the number of an argument: the argument itself, or an attribute of it."""
     if not kind.attribute:
         yield a.value
         return
@@ -169,7 +170,7 @@ def _number(r: Routine, a: Argument, kind: Kind) -> Generator[V]:
 
 
 def _int_type(r: Routine, n: V) -> V:
-    """The number in `INT_TYPES` of the first signed type that holds an int of 64 bits."""
+    """The index in `INT_TYPES` of the first signed type that holds a 64-bit int."""
     signed = [(i, t) for i, t in enumerate(INT_TYPES) if t.high <= INT64_MAX]
     found = const(I64, signed[-1][0])
     for i, type in reversed(signed[:-1]):
@@ -179,7 +180,7 @@ def _int_type(r: Routine, n: V) -> V:
 
 
 def _wide_int(r: Routine, a: Argument, number: V, overflow: V) -> V:
-    """An int beyond int64: one of uint64, the last of `INT_TYPES`."""
+    """An int from 2**63 to 2**64 - 1: a uint64, the last of `INT_TYPES`."""
     may = r.has(a.param["flags"], layout.TAKES_WIDE)
     r.require(r.and_(may, r.icmp("sgt", overflow, 0)))
     bits = r.api("PyLong_AsUnsignedLongLong", number)
@@ -192,8 +193,8 @@ def _wide_int(r: Routine, a: Argument, number: V, overflow: V) -> V:
 
 @routine(I1)
 def read_constant(r: Routine, value: Object) -> None:
-    """A compile-time value, in two words: an int and a float by value; a bool, None, a string and
-    an element type of the language, none of which changes, by their addresses."""
+    """A compile-time value, in two words: ints and floats by value; the immutable bools, None,
+    strings and element types by address."""
     require_room(r)
     with r.when(r.is_a(value, "int")):
         number, overflow = r.int_of(value)
@@ -227,7 +228,8 @@ def _read_constant_tuple(r: Routine, value: Object) -> None:
 
 @routine(I1)
 def _read_constexpr(r: Routine, value: Object) -> None:
-    """What is in a constexpr may be replaced meanwhile: only what needs not be kept is read."""
+    """A constexpr of None or a number. Its value may be replaced at any time, so only values that
+    are read into the key, and need not be kept alive, are supported."""
     with r.owned(r.tried("PyObject_GetAttr", value, r.rt["value_name"])) as inner:
         none = r.eq(inner, r.rt["none"])
         r.require(r.or_(none, r.is_a(inner, "int", "float", "bool")))
@@ -240,10 +242,10 @@ def _read_constexpr(r: Routine, value: Object) -> None:
 
 @routine(I1)
 def read_new(r: Routine) -> None:
-    """Whatever has been given and not been read: arguments, then options.
+    """Read the arguments and options that have been assigned and not yet been read.
 
-    Where wrappers of a kernel add arguments, this is done several times. Words say then which
-    parameters it was that the words before them are of.
+    If wrappers add arguments, this runs once per stage. Each time a word with the set of parameters
+    read so far is appended, so that keys of different sets of parameters differ.
     """
     before = r.frame["read_params"]
     with r.loop(0, r.state["count"], carried=[before]) as loop:
@@ -258,7 +260,7 @@ def read_new(r: Routine) -> None:
     done = loop.results[0]
     r.frame["read_params"] = done
     _read_options(r)
-    with r.when(r.ne(r.state["stage_count"], 0), SELDOM):
+    with r.when(r.ne(r.state["stage_count"], 0), UNLIKELY):
         push(r, layout.PARAMS, done)
 
 
@@ -269,14 +271,14 @@ def _read_parameter(r: Routine, i: V, value: V) -> None:
         r.require(read_constant(r, value))
         r.br(after)
     read_any(r, Argument(param, value, i))
-    with r.when(r.has(param["flags"], layout.BY_EVERY_VALUE), SELDOM):
+    with r.when(r.has(param["flags"], layout.BY_EVERY_VALUE), UNLIKELY):
         r.require(read_constant(r, value))
     r.br(after)
     r.at(after)
 
 
 def _read_options(r: Routine) -> None:
-    """The options that have not been read."""
+    """Read the options that have not yet been read."""
     count = r.frame["option_count"]
     with r.loop(r.frame["read_options"], count) as loop:
         name, value = option(r, loop.index)
@@ -299,9 +301,9 @@ def option(r: Routine, index: V) -> tuple[V, V]:
 
 @routine(I1)
 def place_launch(r: Routine) -> None:
-    """Without tensors the driver that is active says where a launch runs; false when it cannot."""
-    with r.when(r.eq(r.frame["device"], layout.NO_DEVICE), SELDOM):
-        answer = r.given(r.python(r.rt["home"]), clear=True)
+    """A launch without tensors runs on the active driver's device; false if that is unknown."""
+    with r.when(r.eq(r.frame["device"], layout.NO_DEVICE), UNLIKELY):
+        answer = r.not_null(r.python(r.rt["home"]), clear=True)
         with r.owned(answer):
             home = small(r, answer)
             r.require(r.icmp("sge", home, 0))
@@ -310,7 +312,7 @@ def place_launch(r: Routine) -> None:
 
 @routine(I64, failure=-1)
 def small(r: Routine, object: Object) -> None:
-    """A bool or an int of 0 or more; -1 for anything else."""
+    """The value of a bool or a nonnegative int; -1 for anything else."""
     r.require(r.is_a(object, "int", "bool"))
     number = r.api("PyLong_AsLongLong", object)
     r.require(r.icmp("sge", number, 0), clear=True)

@@ -8,14 +8,14 @@ from tilewright.runtime.kinds import ARRAY, DIVISIBLE, FOREIGN, TORCH, Kind
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, new_slots, push, push_object
 from tilewright.runtime.native.layout import TYPE_SHIFT
-from tilewright.runtime.native.read import Argument, apart, read_any, read_part
+from tilewright.runtime.native.read import Argument, outlined, read_any, read_part
 from tilewright.runtime.native.routine import Routine
 
 MAX_RANK = 5
 
 
 def read_tuple(r: Routine, a: Argument, kind: Kind) -> None:
-    """A tuple: its size, its class, and its items, each with a slot of its own."""
+    """A tuple: its size, its class (namedtuples differ), and its items, each with its own slot."""
     size = r.size_of(a.value)
     push(r, r.or_(r.shl(size, TYPE_SHIFT), layout.TUPLE))
     push_object(r, r.type_of(a.value))
@@ -25,11 +25,12 @@ def read_tuple(r: Routine, a: Argument, kind: Kind) -> None:
         read_part(r, Argument(leaf, r.item(a.value, loop.index), slot))
 
 
-@apart
+@outlined
 def read_descriptor(r: Routine, a: Argument) -> None:
-    """A descriptor: its base as a tensor; then DESCRIPTOR with rank, padding, and above them a bit
-    for each extent that is divisible; then the block's extents. Those of the array and its strides
-    go into slots. What `check_descriptor` would refuse is left to it."""
+    """A tensor descriptor. Words: those of its base tensor; then DESCRIPTOR with the rank, the
+    padding, and a bit for each extent divisible by 16; then the block shape. The extents and the
+    strides of the array go into slots. Invalid descriptors take the slow path, where
+    `check_descriptor` raises."""
     element = _read_base(r, a)
     blocks, numbers = (r.alloca(array(I64, MAX_RANK)) for _ in range(2))
     rank = _read_ints(r, a, "block_shape_name", blocks)
@@ -46,7 +47,7 @@ def read_descriptor(r: Routine, a: Argument) -> None:
 
 
 def _read_base(r: Routine, a: Argument) -> V:
-    """Read a descriptor's base; its element type."""
+    """Read a descriptor's base tensor; returns its element type."""
     base = r.tried("PyObject_GetAttr", a.value, r.rt["base_name"])
     before = r.frame["word_count"]
     with r.owned(base):
@@ -57,7 +58,7 @@ def _read_base(r: Routine, a: Argument) -> V:
 
 
 def _read_ints(r: Routine, a: Argument, name: str, numbers: V) -> V:
-    """How many ints an attribute that is a sequence has, up to MAX_RANK; they go into an array."""
+    """Copy an attribute, a sequence of at most MAX_RANK ints, into an array; returns its length."""
     with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt[name])) as sequence:
         count = r.api("PySequence_Size", sequence)
         r.require(r.icmp("ule", count, MAX_RANK), clear=True)
@@ -72,7 +73,7 @@ def _read_ints(r: Routine, a: Argument, name: str, numbers: V) -> V:
 
 
 def _put_extents(r: Routine, a: Argument, numbers: V, rank: V, slot: V) -> V:
-    """Extents into slots, each an int32 of 0 or more; a bit for each that is divisible."""
+    """Store extents, nonnegative int32s, into slots; returns a bit for each divisible by 16."""
     flags = a.param["flags"]
     with r.loop(0, rank, carried=[const(I64, 0)]) as loop:
         number = r.load(I64, r.gep(I64, numbers, loop.index))
@@ -85,7 +86,7 @@ def _put_extents(r: Routine, a: Argument, numbers: V, rank: V, slot: V) -> V:
 
 
 def _put_strides(r: Routine, a: Argument, element: V, numbers: V, rank: V, slot: V) -> None:
-    """Strides into slots: the last is 1, the others are multiples of the alignment."""
+    """Store strides into slots: the last is 1, the others are multiples of the alignment."""
     size = r.rt.get("element_bytes", element)
     last = r.sub(rank, 1)
     with r.loop(0, rank) as loop:
@@ -97,7 +98,7 @@ def _put_strides(r: Routine, a: Argument, element: V, numbers: V, rank: V, slot:
 
 
 def _padding(r: Routine, a: Argument) -> V:
-    """0 for padding by zeros, NAN by NaN; anything else is left to Python."""
+    """0 for padding with zeros, NAN for padding with NaN; exits the routine for anything else."""
     with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt["padding_name"])) as padding:
         is_zero, is_nan = (r.eq(padding, r.rt[name]) for name in ("zero", "nan"))
         r.require(r.or_(is_zero, is_nan))

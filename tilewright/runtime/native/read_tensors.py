@@ -1,5 +1,5 @@
-"""Reads tensors among the arguments: NumPy's by their fields, torch's by its C functions, others by
-the readers of `runtime/tensors.py`."""
+"""Reads tensor arguments: NumPy arrays by the fields of NumPy's ABI, torch tensors by torch's C
+functions, other libraries' tensors by the Python readers of `runtime/tensors.py`."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push
 from tilewright.runtime.native.layout import BUCKETS, MAX_PARAMS, TORCH_DTYPES
-from tilewright.runtime.native.read import Argument, apart, small
+from tilewright.runtime.native.read import Argument, outlined, small
 from tilewright.runtime.native.routine import Ref, Routine
 
 
 def put_tensor(
     r: Routine, a: Argument, address: V, element: V, device: V, marks: V, low: V, high: V
 ) -> None:
-    """A tensor: its element type, facts of its address, marks and device; then a bit for each
-    earlier tensor that it may overlap, as the classes of `alias_classes` follow from.
+    """Append a tensor's two words to the key, and fill its slot with the address.
+
+    The first word has the element type, facts of the address, marks and the device; the second a
+    bit for each earlier tensor of the call whose memory overlaps, which determines the result of
+    `alias_classes`. All tensors of a call must be on one device.
 
     Args:
-        marks: READ_ONLY if it must not be stored to, UNKNOWN if it is not known which memory it
-            may share.
+        marks: READ_ONLY if it must not be stored to, UNKNOWN if its extent in memory is unknown.
+        low, high: the address range of the memory that it may share with other tensors.
     """
     before = r.frame["device"]
     first, same = r.eq(before, layout.NO_DEVICE), r.eq(before, device)
@@ -39,7 +42,7 @@ def put_tensor(
 
 
 def _overlaps(r: Routine, count: V, low: V, high: V) -> V:
-    """A bit for each earlier tensor of the call that overlaps one."""
+    """A bit for each earlier tensor of the call whose range intersects [low, high)."""
     with r.loop(0, count, carried=[const(I64, 0)]) as loop:
         i = loop.index
         below = r.icmp("ult", low, r.frame.get("highs", i))
@@ -52,9 +55,9 @@ def _overlaps(r: Routine, count: V, low: V, high: V) -> V:
 # -- NumPy's --------------------------------------------------------------------------------------
 
 
-@apart
+@outlined
 def read_array(r: Routine, a: Argument) -> None:
-    """A NumPy array, by its ABI's fields."""
+    """A NumPy array."""
     array = r.ref("Array", a.value)
     element = _element_of(r, array)
     status = array["flags"]
@@ -69,8 +72,8 @@ def read_array(r: Routine, a: Argument) -> None:
 
 
 def _gapless_owner(r: Routine, value: V) -> V:
-    """The array at the end of an array's chain of bases, whose memory is what it may share with
-    others. A base that is no array is left to Python, as is an owner with gaps."""
+    """The array at the end of an array's chain of bases: views may share all of its memory. Exits
+    the routine if a base is not an array, or the owner is not contiguous."""
     with r.repeated(value) as loop:
         view = r.ref("Array", loop.carried[0])
         base = view["base"]
@@ -82,12 +85,12 @@ def _gapless_owner(r: Routine, value: V) -> V:
 
 
 def _element_of(r: Routine, array: Ref) -> V:
-    """An array's element type and, above the lowest byte, the element's size."""
-    return r.given(_lookup(r, r.rt.at("elements"), array["descr"]))
+    """An array's element type in the lowest byte, the element's size in the bits above it."""
+    return r.not_null(_lookup(r, r.rt.at("elements"), array["descr"]))
 
 
 def _bytes_of(r: Routine, array: Ref) -> V:
-    """The bytes of an array's elements."""
+    """The size of an array's elements, in bytes."""
     size = r.lshr(_element_of(r, array), 8)
     dims = array["dims"]
     with r.loop(0, r.zext(array["nd"], I64), carried=[size]) as loop:
@@ -97,7 +100,7 @@ def _bytes_of(r: Routine, array: Ref) -> V:
 
 
 def _lookup(r: Routine, table: V, key: V) -> V:
-    """The number kept for a key in a table of pairs (`layout.table_of`); 0 when there is none."""
+    """The value of a key in a hash table (`layout.table_of`); 0 if there is none."""
     start = r.lshr(r.mul(key, layout.HASH_FACTOR), layout.HASH_SHIFT)
     with r.repeated(start) as loop:
         pair = r.gep(I64, table, r.shl(loop.carried[0], 1))
@@ -110,21 +113,21 @@ def _lookup(r: Routine, table: V, key: V) -> V:
 # -- torch's --------------------------------------------------------------------------------------
 
 
-@apart
+@outlined
 def read_torch(r: Routine, a: Argument) -> None:
-    """A torch tensor, by the C functions of torch_tensors.py."""
+    """A torch tensor, by torch's C functions (see torch_tensors.py)."""
     tensor = r.gep(I8, a.value, r.rt["torch_offset"])
     where, type, address = _torch(r, tensor, device_type=I32, dtype=I32, data_ptr=I64)
     r.require(r.icmp("ult", type, TORCH_DTYPES))
-    element = r.given(r.rt.get("torch_elements", r.zext(type, I64)))
+    element = r.not_null(r.rt.get("torch_elements", r.zext(type, I64)))
     device = r.choose(
         r.eq(where, layout.TORCH_CUDA),
         lambda: _cuda_device(r, tensor),
         lambda: _cpu_device(r, where),
     )
-    # The storage of a torch tensor, not the view, is what it may share with others.
+    # Overlap is decided by the storage, not by the view.
     size, offset = _torch(r, tensor, storage_size=I64, storage_offset=I64)
-    # A tensor without elements has address 0, wherever its storage is.
+    # data_ptr of a tensor without elements is 0, regardless of its storage's address.
     r.require(r.or_(r.ne(address, 0), r.eq(size, 0)))
     low = r.sub(address, r.mul(offset, r.rt.get("element_bytes", element)))
     put_tensor(r, a, address, element, device, const(I64, 0), low, r.add(low, size))
@@ -142,8 +145,8 @@ def _cpu_device(r: Routine, where: V) -> V:
 
 
 def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
-    """Results of torch's functions of a tensor. For one without memory, such as a sparse one, they
-    fail: they return another number than 0."""
+    """The results of torch's C functions for a tensor. They return a nonzero status for tensors
+    without storage, such as sparse ones; then the routine exits."""
     places: list[V] = []
     failed = const(I32, 0)
     for name, type in results.items():
@@ -156,13 +159,13 @@ def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
 # -- other libraries' -----------------------------------------------------------------------------
 
 
-@apart
+@outlined
 def read_foreign(r: Routine, a: Argument) -> None:
-    """A tensor of a type that Python has met, by its reader."""
+    """A tensor of a class that the slow path has registered, by its Python reader."""
     readers = r.rt.get("kinds_met", KINDS.index(FOREIGN))
-    reader = r.given(r.api("PyDict_GetItemWithError", readers, r.type_of(a.value)), clear=True)
+    reader = r.not_null(r.api("PyDict_GetItemWithError", readers, r.type_of(a.value)), clear=True)
     with r.owned(r.retain(reader)):
-        reading = r.given(r.python(reader, a.value), clear=True)
+        reading = r.not_null(r.python(reader, a.value), clear=True)
     with r.owned(reading):
         r.require(r.is_a(reading, "tuple"))
         r.require(r.eq(r.size_of(reading), 6))
@@ -178,7 +181,7 @@ def _put_reading(
         return found
 
     def number_in(numbers: str, name: V) -> V:
-        found = r.given(r.api("PyDict_GetItemWithError", r.rt[numbers], name), clear=True)
+        found = r.not_null(r.api("PyDict_GetItemWithError", r.rt[numbers], name), clear=True)
         known = small(r, found)
         r.require(r.icmp("sge", known, 0))
         return known

@@ -1,22 +1,24 @@
-"""How the native code of a launch is written: routines, in Python, with the typed `Builder`.
+"""The embedded language in which the native code of a launch is written, on top of `Builder`.
 
     @routine(I1)
     def put_count(r: Routine, object: Object) -> None:
         r.require(r.is_a(object, "tuple"))
         r.frame.put("slots", 0, r.size_of(object))
 
-The annotations of its parameters are the routine's LLVM types; what is annotated as a structure
-(`layout.py`) is a `Ref` in the body. Inside another routine ``put_count(r, value)`` is a call. A
-plain function that takes a `Routine` writes its instructions where it is called.
+The decorated function emits the body of an LLVM function. Its parameters' annotations are LLVM
+types; one that is annotated as a structure (`layout.py`) is a `Ref` in the body. Within another
+routine, ``put_count(r, value)`` emits a call. A plain Python function that takes a `Routine` emits
+its instructions inline.
 
-All state is in the structures: Runtime (one in a process), State (one for each kernel), Record (one
-for each compiled variant) and Frame (one for each call, on the stack), so that calls from several
-threads, from finalisers and from signal handlers are apart. The code refers to nothing by name: it
-may stand at any address.
+All state is in structures: Runtime (one per process), State (one per kernel), Record (one per
+compiled variant) and Frame (one per call, on the stack). So calls from several threads, from
+finalizers and from signal handlers do not interfere. The code has no external symbols: addresses
+of functions are fields of Runtime, so the object code does not depend on the process.
 
-Whatever is unusual is left to Python, before anything has happened. So nearly every step is one
-that must succeed, else the routine is left: `require`, and `tried` for Python's functions. What it
-owns is released on the way.
+Every call that the fast path does not support takes the slow path, before it has had side effects.
+Hence nearly every step is a condition that must hold, else the routine exits with its `failure`
+value: `require` for conditions, `tried` for calls of Python. References that are `owned` at that
+point are released on the exit path.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ from tilewright.runtime.native.layout import FIELDS, FUNCTIONS, SIZES
 
 TYPES: dict[str, LType] = {"ptr": PTR, "i64": I64, "i32": I32, "double": F64, "void": VOID}
 
-SELDOM, USUALLY = (1, 2000), (2000, 1)
-"""Weights of branches by what launches of a usual kind do."""
+UNLIKELY, LIKELY = (1, 2000), (2000, 1)
+"""Branch weights of conditions that do not hold, and hold, on the fast path."""
 
 
 class Ref:
@@ -67,7 +69,7 @@ class Ref:
         return self._r.gep(I8, self.address, FIELDS[self._struct][field].offset)
 
     def part(self, field: str, index: V | int = 0) -> Ref:
-        """A structure inside this one, or one of an array of them."""
+        """A nested structure, or an element of an array of structures."""
         return self._r.ref(FIELDS[self._struct][field].type, self.at(field), index)
 
     def element(self, field: str, index: V | int) -> V:
@@ -110,18 +112,18 @@ Bound: TypeAlias = Annotated[Ref, "Bound"]
 Knob: TypeAlias = Annotated[Ref, "Knob"]
 
 CONTEXT = ("Runtime", "State", "Frame")
-"""The structures that every routine is given first, but for those that are reached from outside."""
+"""The leading parameters of every routine that is not an entry point."""
 
 
 class Routine(Builder):
     """The builder of one routine.
 
     Args:
-        function: where it writes.
-        failure: what the routine gives where it is left early.
+        function: the LLVM function that it emits into.
+        failure: the result of an early exit.
 
     Attributes:
-        rt, state, frame: the structures of the process, the kernel and the call.
+        rt, state, frame: the structures of the process, of the kernel and of the call.
     """
 
     __slots__ = ("_exits", "_failure", "_owned", "frame", "rt", "state")
@@ -136,25 +138,26 @@ class Routine(Builder):
         self._owned: tuple[tuple[V, bool], ...] = ()
         self._exits: dict[tuple[Any, ...], tuple[Block, Callable[[], None]]] = {}
 
-    # -- leaving --------------------------------------------------------------------------------
+    # -- early exits ----------------------------------------------------------------------------
 
     def require(self, condition: V, otherwise: int | None = None, clear: bool = False) -> None:
-        """Leave the routine unless an i1 holds, and release what is owned here.
+        """Exit the routine unless an i1 is true; releases the references that are owned here.
 
         Args:
-            otherwise: what the routine gives then, if not its `failure`.
-            clear: forget Python's exception.
+            otherwise: the result in that case, if not `failure`.
+            clear: clear Python's exception.
         """
         good = self.block("good")
-        self.cond_br(condition, good, self._exit(otherwise, clear), USUALLY)
+        self.cond_br(condition, good, self._exit(otherwise, clear), LIKELY)
         self.at(good)
 
     def leave(self, otherwise: int | None = None, clear: bool = False) -> None:
-        """Leave the routine, as `require` does."""
+        """Exit the routine, as `require` does."""
         self.br(self._exit(otherwise, clear))
 
     def _exit(self, otherwise: int | None, clear: bool) -> Block:
-        """The block that leaves with a value from here; made by `finish`."""
+        """The exit block for a result and the references owned here; emitted by `finish`. Exits
+        with equal results and references share a block."""
         value = self._failure if otherwise is None else otherwise
         objects = tuple(object for object, _ in self._owned)
         key = (tuple(object.text for object in objects), value, clear)
@@ -171,7 +174,7 @@ class Routine(Builder):
         return self._exits[key][0]
 
     def finish(self) -> None:
-        """Close the routine: one that comes to its end gives true, or nothing."""
+        """Complete the function: falling off its end returns true, or void."""
         if not self.current.closed:
             self.ret(None if self.function.ret is VOID else True)
         for block, fill in self._exits.values():
@@ -182,10 +185,10 @@ class Routine(Builder):
 
     @contextmanager
     def owned(self, object: V, unless_left: bool = False) -> Generator[V]:
-        """Own a reference inside: it is released at the end, by `ret`, and where it is left.
+        """Own a reference inside the block: it is released at its end, by `ret`, and by exits.
 
         Args:
-            unless_left: release it only where the routine is left early.
+            unless_left: release it in early exits only; otherwise the block passes it on.
         """
         before = self._owned
         self._owned = (*before, (object, not unless_left))
@@ -195,16 +198,16 @@ class Routine(Builder):
         self._owned = before
 
     def release(self, object: V) -> None:
-        """Give up a reference."""
+        """Py_DECREF."""
         self.api("Py_DecRef", object)
 
     def retain(self, object: V) -> V:
-        """Take one more reference."""
+        """Py_INCREF; returns the object."""
         self.api("Py_IncRef", object)
         return object
 
     def ret(self, value: V | int | None = None) -> None:
-        """Return a value, or this number; what is owned is released."""
+        """Return a value or constant; releases owned references."""
         for object, always in reversed(self._owned):
             if always:
                 self.release(object)
@@ -218,21 +221,22 @@ class Routine(Builder):
         given = [_of_type(type, arg) for type, arg in zip(types, args, strict=True)]
         return self.call(self.rt[name], ret, given)
 
-    def given(self, object: V, otherwise: int | None = None, clear: bool = False) -> V:
-        """An address that must not be null, else the routine is left as by `require`."""
+    def not_null(self, object: V, otherwise: int | None = None, clear: bool = False) -> V:
+        """Exit the routine, as by `require`, if an address is null; returns the address."""
         self.require(self.ne(object, 0), otherwise, clear)
         return object
 
     def tried(self, name: str, *args: Operand) -> V:
-        """Call one that gives an object; where it raises, leave the call to Python."""
-        return self.given(self.api(name, *args), clear=True)
+        """Call a function that returns an object; if it raises, clear the exception and exit, so
+        that the slow path raises instead."""
+        return self.not_null(self.api(name, *args), clear=True)
 
     def raising(self, name: str, *args: Operand) -> V:
-        """Call one that gives an object; where it raises, the launch does."""
-        return self.given(self.api(name, *args))
+        """Call a function that returns an object; if it raises, exit with the exception set."""
+        return self.not_null(self.api(name, *args))
 
     def python(self, function: V, *args: V) -> V:
-        """Call a Python function: an owned object, or null with an exception set."""
+        """Call a Python callable: returns a new reference, or null with an exception set."""
         room = self.alloca(PTR, max(1, len(args)))
         for i, arg in enumerate(args):
             self.store(arg, self.gep(PTR, room, i))
@@ -245,28 +249,28 @@ class Routine(Builder):
         return Ref(self, "Object", object)["type"]
 
     def is_a(self, object: V, *types: str) -> V:
-        """Whether an object's class is exactly one of these fields of Runtime."""
+        """Whether an object's exact class is one of the given fields of Runtime."""
         kind = self.type_of(object)
         return self.any([self.eq(kind, self.rt[type]) for type in types])
 
     def size_of(self, tuple: V) -> V:
-        """How many items a tuple has."""
+        """The number of items of a tuple."""
         return Ref(self, "Tuple", tuple)["size"]
 
     def item(self, tuple: V, index: V | int) -> V:
-        """An item of a tuple, borrowed."""
+        """An item of a tuple, as a borrowed reference."""
         return Ref(self, "Tuple", tuple).get("items", index)
 
     def int_of(self, object: V) -> tuple[V, V]:
-        """An int as 64 bits, and 0, or the sign of one that does not fit."""
+        """An int as an i64, and an i32: 0, or the sign of an int that does not fit."""
         overflow = self.alloca(I32)
         number = self.api("PyLong_AsLongLongAndOverflow", object, overflow)
         return number, self.load(I32, overflow)
 
-    # -- small things ---------------------------------------------------------------------------
+    # -- expressions and control flow -----------------------------------------------------------
 
     def ref(self, struct: str, address: V, index: V | int = 0) -> Ref:
-        """A structure at an address, or one of those that follow each other there."""
+        """A structure at an address, or an element of an array of structures."""
         offset = self.mul(index, const(I64, SIZES[struct])) if struct in SIZES else 0
         return Ref(self, struct, self.gep(I8, address, offset))
 
@@ -293,15 +297,15 @@ class Routine(Builder):
         return self.icmp("ne", a, b)
 
     def has(self, bits: V, mask: int) -> V:
-        """Whether bits that the mask has are set."""
+        """Whether any bit of the mask is set."""
         return self.ne(self.and_(bits, mask), 0)
 
     def bit_if(self, condition: V, bits: int) -> V:
-        """These bits of a word where the condition holds, else 0."""
+        """An i64 with the given bits if the condition holds, else 0."""
         return self.select(condition, const(I64, bits), const(I64, 0))
 
     def choose(self, condition: V, then: Callable[[], V], otherwise: Callable[[], V]) -> V:
-        """What one of two ways gives."""
+        """The value of one of two branches, which are emitted by callables."""
         blocks = self.block("then"), self.block("else")
         after = self.block("after")
         self.cond_br(condition, *blocks)
@@ -319,8 +323,7 @@ class Routine(Builder):
 
     @contextmanager
     def repeated(self, *first: V) -> Generator[Repeated]:
-        """Instructions that are repeated until `Repeated.stop_if`, with values that each pass gives
-        to the next: the first has these."""
+        """A loop until `Repeated.stop_if`; `first` are the initial loop-carried values."""
         before, head, after = self.current, self.block("again"), self.block("after")
         self.br(head)
         self.at(head)
@@ -334,18 +337,18 @@ class Routine(Builder):
         self.at(after)
 
     def copy(self, to: V, start: V, count: V) -> None:
-        """Copy words."""
+        """Copy `count` words."""
         with self.loop(0, count) as loop:
             word = self.load(I64, self.gep(I64, start, loop.index))
             self.store(word, self.gep(I64, to, loop.index))
 
 
 class Repeated:
-    """What `Routine.repeated` gives.
+    """A loop of `Routine.repeated`.
 
     Attributes:
-        carried: the values of this pass.
-        following: those of the next one, to be set.
+        carried: loop-carried values of this iteration.
+        following: their values in the next iteration, which the body must set.
     """
 
     def __init__(self, r: Routine, carried: list[V], after: Block) -> None:
@@ -354,7 +357,7 @@ class Repeated:
         self.following: list[V] = []
 
     def stop_if(self, condition: V) -> None:
-        """Leave the loop where an i1 holds."""
+        """Exit the loop if an i1 is true."""
         onward = self._r.block("on")
         self._r.cond_br(condition, self._after, onward)
         self._r.at(onward)
@@ -369,7 +372,7 @@ class Code(Module):
     """A module of routines.
 
     Attributes:
-        routines: what defines each routine that is called, by name.
+        routines: the function that emits each routine, by name.
     """
 
     __slots__ = ("routines",)
@@ -382,13 +385,13 @@ class Code(Module):
 def routine(
     ret: LType, failure: int = 0, inline: bool = False, entry: bool = False
 ) -> Callable[[Callable[Concatenate[Routine, P], None]], Callable[Concatenate[Routine, P], V]]:
-    """Make what writes a routine's body what calls it; see the module's text.
+    """Turn a function that emits a routine's body into one that emits a call of the routine.
 
     Args:
-        ret: what it gives: I1 for whether it succeeded.
-        failure: given where it is left.
-        inline: put it into its callers.
-        entry: it is reached from outside.
+        ret: the type of the result; I1: whether the routine succeeded.
+        failure: the result of an early exit.
+        inline: have LLVM inline it into its callers.
+        entry: it is called by Python: it is exported, and has no context parameters.
     """
 
     def decorate(
@@ -429,7 +432,7 @@ def routine(
 
 
 def text_of(name: str, entries: Sequence[Any]) -> str:
-    """The LLVM IR of routines that are reached from outside, and of all that they call."""
+    """The LLVM IR of entry points and of all routines that they call, transitively."""
     module = Code(name)
     module.routines = {entry.__name__: entry.define for entry in entries}
     while left := [name for name in module.routines if not module.defines(name)]:

@@ -1,8 +1,9 @@
-"""What the native code of a launch needs of the process: Python's functions and types, torch's and
-NumPy's, settings, the thread pool.
+"""The process-wide state of the native code of a launch: the structure Runtime.
 
-Nothing that is read without a function of Python's stable ABI is taken for granted: the layouts are
-compared with what Python says of sample objects, and where they differ there is no native code.
+It has the addresses of functions and types of Python, NumPy and torch, the settings, and the thread
+pool. Memory layouts that are not part of Python's stable ABI are verified with sample objects; if
+one differs, or Python is an unsupported build, `runtime()` returns None and launches use the slow
+path.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ from tilewright.runtime.tensors import CUDA_NAMES, NUMPY_ELEMENTS, SHORT, elemen
 METH_FASTCALL_KEYWORDS, METH_O = 0x82, 0x8
 
 ELEMENTS = {short: number for number, short in enumerate(sorted(SHORT), 1)}
-"""What words of a key have for an element type."""
+"""Numbers of the element types in words of a key."""
 
 DEVICES = {name: number for number, name in enumerate((CPU_NAME, *CUDA_NAMES))}
-"""What words of a key have for a device. Those of other packages follow when they have launched."""
+"""Numbers of the devices in words of a key. Devices of other packages are appended when a kernel
+has been launched on them."""
 
 _CONSTANT_TYPES = (bool, str, DType)
 _ATTRIBUTES = ("value", "best_config")
@@ -81,7 +83,7 @@ class Pool(Protocol):
 
     @property
     def workers_address(self) -> int:
-        """Address of the number of its threads, a word."""
+        """Address of the number of its worker threads, an int64."""
         ...
 
     def address_of(self, function: str) -> int:
@@ -89,25 +91,25 @@ class Pool(Protocol):
         ...
 
     def resume(self, job: int) -> None:
-        """Go on with a launch that the function did not finish."""
+        """Continue a launch that `pool_launch` left unfinished."""
         ...
 
 
-class Forgetful(Protocol):
-    """What keeps compiled kernels for native code."""
+class VariantCache(Protocol):
+    """A cache of compiled variants that native code reads; see `Launcher`."""
 
     def forget(self) -> None:
-        """Give them up."""
+        """Drop all variants."""
         ...
 
 
 class Runtime:
-    """The structure `Runtime`, and what belongs to it.
+    """Owner of the structure Runtime and of the objects that it refers to.
 
     Attributes:
         code: the machine code.
-        address: of the structure.
-        torch_stream: address of torch's DLPackCurrentWorkStream; 0 where none is known.
+        address: address of the structure.
+        torch_stream: address of torch's DLPackCurrentWorkStream; 0 if there is none.
     """
 
     def __init__(self, code: LoadedCode) -> None:
@@ -159,8 +161,8 @@ class Runtime:
         self._knobs = [self._knob(name) for name in ("debug", "cpu_threads")]
 
     def _fill_kinds(self) -> None:
-        """Fill in what the table of kinds of arguments has objects for. Types of modules that the
-        program may import follow; see `look_for_torch`."""
+        """Fill in the types and attribute names of the table of kinds. Types that the table has by
+        name, of modules that are not imported here, follow in `look_for_torch`."""
         types = [type for kind in KINDS for type in kind.types]
         self._all.put_words("kind_types", [0 if isinstance(t, str) else id(t) for t in types])
         self._all.put_words("kinds_met", [id(k.met) if k.met is not None else 0 for k in KINDS])
@@ -169,14 +171,14 @@ class Runtime:
         self._kept = types, names, list(KINDS)
 
     def _put_type(self, name: str, type: Any) -> None:
-        """Have arguments of a type read natively that rows of the table name only."""
+        """Fill in a type that the table of kinds refers to by its name."""
         self._late_types[name] = type
         for i, known in enumerate(t for kind in KINDS for t in kind.types):
             if known == name:
                 self._all.put_words("kind_types", [id(type)], skip=i)
 
     def _knob(self, name: str) -> Structure:
-        """Fill in one of the settings that are read on each launch."""
+        """Fill in the structure Knob of a setting that is read on each launch."""
         group = knobs.runtime
         variables = [key for key, _ in vars(type(group).table()[name])["_keys"]]
         knob = Structure("Knob")
@@ -190,34 +192,33 @@ class Runtime:
 
     # -- kernels --------------------------------------------------------------------------------
 
-    def new_bind(self, box: bytes, owner: Forgetful) -> Any:
-        """A builtin that gives launchers on grids for the kernel whose State `box` has the address
-        of."""
+    def new_bind(self, box: bytes, owner: VariantCache) -> Any:
+        """The builtin `bind` of a kernel; `box` has the address of the kernel's State."""
         self._launchers.add(owner)
         return _builtin(self._bind_method, (box, owner))
 
-    def new_freeze(self, box: bytes, grid: Any, owner: Forgetful) -> Any:
-        """A builtin that reads the arguments of launches on a grid, for `new_bound`."""
+    def new_freeze(self, box: bytes, grid: Any, owner: VariantCache) -> Any:
+        """The builtin `freeze` of a kernel and a grid: it reads arguments for `new_bound`."""
         return _builtin(self._freeze_method, (box, grid, owner))
 
     def new_bound(self, box: bytes, fallback: Callable[[], Any], *kept: Any) -> Any:
-        """A builtin that makes a launch; `box` has the addresses of its State and its Bound.
+        """The builtin `launch_bound`; `box` has the addresses of its State and its Bound.
 
         Args:
-            fallback: makes it by Python.
-            kept: what the structure refers to.
+            fallback: the same launch on the slow path.
+            kept: objects that the structures refer to.
         """
         return _builtin(self._bound_method, (box, fallback, *kept))
 
     @property
     def debug(self) -> int:
-        """The setting, as keys have it."""
+        """The setting `runtime.debug` as a word of a key."""
         return int(knobs.runtime.debug)
 
     # -- devices --------------------------------------------------------------------------------
 
     def use_pool(self, pool: Pool, slice_ns: int) -> None:
-        """Launch on this pool from now on."""
+        """Enable launches on a thread pool; `slice_ns` is the time slice of a native call."""
         put = self._all.put
         put("pool_workers", pool.workers_address)
         for function in ("pool_launch", "pool_help", "pool_cancel"):
@@ -227,25 +228,26 @@ class Runtime:
         put("pool", pool.state)
 
     def use_cuda(self) -> None:
-        """The driver can be called."""
+        """Enable launches through the CUDA driver."""
         self._all.put("cuda_usable", 1)
 
     def after_fork(self) -> None:
-        """A child has neither the pool's threads nor a driver; Python finds out what it has."""
+        """In a forked child: it has neither the pool's threads nor a CUDA driver, so launches use
+        the slow path until that has created a pool."""
         self._all.put("pool", 0)
         self._all.put("cuda_usable", 0)
         for launcher in list(self._launchers):
             launcher.forget()
 
     def know_device(self, name: str) -> None:
-        """Have tensors on a device that launches kernels read natively."""
+        """Assign a number to a device that has launched a kernel, which enables its fast path."""
         if name not in DEVICES and driver.has_driver(name.partition(":")[0]):
             DEVICES.setdefault(name, len(DEVICES))
 
     # -- torch ----------------------------------------------------------------------------------
 
     def look_for_torch(self) -> None:
-        """Have torch's tensors read natively once the program has imported torch."""
+        """Enable native reading of torch tensors once the program has imported torch."""
         torch: Any = sys.modules.get("torch")
         if self._torch_sought or not hasattr(torch, "nn"):  # or another thread is importing it
             return
@@ -265,7 +267,7 @@ class Runtime:
 
 
 def _builtin(method: MethodDef, self: tuple[Any, ...]) -> Any:
-    """A builtin function; the definition of its method must outlive it."""
+    """A builtin function (PyCFunction); `method` must outlive it."""
     make: Any = ctypes.pythonapi.PyCFunction_NewEx
     make.restype = ctypes.py_object
     make.argtypes = [ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p]
@@ -280,12 +282,12 @@ def _short(dtype: Any) -> str:
 
 
 def _home() -> int:
-    """The number of the active driver's device; -1 for one that native code does not know."""
+    """The number of the active driver's device; -1 if it has none."""
     return DEVICES.get(driver.name_of(driver.active), -1)
 
 
 def _element_bytes() -> list[int]:
-    """Bytes of an element by the number of its type."""
+    """Element sizes in bytes, by the number of the element type."""
     sizes = [0] * (max(ELEMENTS.values()) + 1)
     for short, number in ELEMENTS.items():
         sizes[number] = scalar_type(short).nbytes_in_memory
@@ -293,12 +295,12 @@ def _element_bytes() -> list[int]:
 
 
 def _environment() -> Any:
-    """The mapping that settings are read from; None where they have only os.environ."""
+    """The dict that settings are read from; None if they use os.environ directly."""
     return vars(knobs)["_raw"]
 
 
 def _numpy_elements() -> dict[int, int]:
-    """Element type and, above the lowest byte, size by the address of a dtype object."""
+    """Element type (lowest byte) and size (the bits above), by the address of a dtype object."""
     every = {id(d): d for d in (*NUMPY_ELEMENTS, *map(np.dtype, np.typecodes["All"]))}
     return {
         address: ELEMENTS[NUMPY_ELEMENTS[dtype]] | dtype.itemsize << 8
@@ -307,15 +309,15 @@ def _numpy_elements() -> dict[int, int]:
     }
 
 
-# -- whether it can be ----------------------------------------------------------------------------
+# -- verification ---------------------------------------------------------------------------------
 
 
-def _is_possible() -> bool:
-    """Whether this Python is one that the code was written for."""
+def _is_supported() -> bool:
+    """Whether this build of Python, and NumPy, have the layouts that the code relies on."""
     return (
         sys.implementation.name == "cpython"
-        and "t" not in getattr(sys, "abiflags", "")  # of free-threaded ones
-        and not hasattr(sys, "getobjects")  # of those with Py_TRACE_REFS
+        and "t" not in getattr(sys, "abiflags", "")  # free-threaded builds
+        and not hasattr(sys, "getobjects")  # builds with Py_TRACE_REFS
         and _environment() is not None
         and all(hasattr(ctypes.pythonapi, name) for name in FUNCTIONS)
         and can_hold_code()
@@ -329,7 +331,7 @@ def _word_at(address: int) -> int:
 
 
 def _objects_are_as_expected() -> bool:
-    """Whether types, tuples and bytes have their fields where the code reads them."""
+    """Whether objects, tuples and bytes have their fields at the expected offsets."""
     items, data = FIELDS["Tuple"]["items"].offset, FIELDS["Bytes"]["data"].offset
     first, second, text = 12345.5, "second", b"some bytes"
     pair = (first, second)
@@ -345,7 +347,7 @@ def _objects_are_as_expected() -> bool:
 
 
 def _references_are_counted() -> bool:
-    """Whether an object begins with the number of references to it, in 32 bits."""
+    """Whether the reference count of an object is at the expected offset, and has 32 bits."""
     owners: list[object] = [object()]
     at = id(owners[0]) + FIELDS["Object"]["references"].offset
     alone = ctypes.c_uint32.from_address(at).value
@@ -354,7 +356,7 @@ def _references_are_counted() -> bool:
 
 
 def _arrays_are_as_expected() -> bool:
-    """Whether NumPy's arrays have their fields where the code reads them."""
+    """Whether NumPy arrays have their fields at the expected offsets."""
     base = np.zeros((3, 5), np.int16)
     view = base[1:, ::2]
     base.flags.writeable = False
@@ -381,8 +383,8 @@ _lock = Lock()
 
 
 @cache
-def _made() -> Runtime | None:
-    if not _is_possible():
+def _instance() -> Runtime | None:
+    if not _is_supported():
         return None
     try:
         return Runtime(load())
@@ -392,13 +394,14 @@ def _made() -> Runtime | None:
 
 
 def runtime() -> Runtime | None:
-    """This process's, made by the first call; None where Python launches kernels by itself."""
+    """The Runtime of this process, created by the first call; None if native launches are not
+    supported here."""
     with _lock:
-        return _made()
+        return _instance()
 
 
 def _after_fork_in_child() -> None:
-    if _made.cache_info().currsize and (made := _made()) is not None:
+    if _instance.cache_info().currsize and (made := _instance()) is not None:
         made.after_fork()
 
 

@@ -1,12 +1,12 @@
-"""Runs a variant that has run before: its grid, its arguments, its device."""
+"""Starts a cached variant: evaluates the grid and dispatches on the device."""
 
 from __future__ import annotations
 
 from tilewright.lowering.emit import I32, PTR, const
 from tilewright.runtime.native.fallback import fall_back
 from tilewright.runtime.native.grid import extents, release_grid
-from tilewright.runtime.native.layout import CPU, CUDA, EMPTY, LEFT, SOME, STARTED
-from tilewright.runtime.native.routine import SELDOM, Record, Routine, routine
+from tilewright.runtime.native.layout import CPU, CUDA, EMPTY, NOT_STARTED, SOME, STARTED
+from tilewright.runtime.native.routine import UNLIKELY, Record, Routine, routine
 from tilewright.runtime.native.start_cpu import start_cpu
 from tilewright.runtime.native.start_cuda import start_cuda
 from tilewright.runtime.native.start_function import start_function
@@ -14,10 +14,10 @@ from tilewright.runtime.native.start_function import start_function
 
 @routine(PTR)
 def start(r: Routine) -> None:
-    """The grid, then the programs; gives the compiled kernel.
+    """Evaluate the grid and launch; returns the compiled kernel.
 
-    Frame.recent is borrowed, and the grid function may run any code: what is needed of it is read
-    and held first.
+    Frame.recent is borrowed from a table that the grid function, which may run any code, can
+    change: the entry and the kernel are read and retained before.
     """
     recent = r.ref("Recent", r.frame["recent"])
     record = r.ref("Record", recent["record"])
@@ -29,9 +29,9 @@ def start(r: Routine) -> None:
         release_grid(r)
         r.ret(kernel)
     r.release(kernel)
-    # A grid function has been called: its result stands in for it.
+    # A grid function must not be called twice: the slow path gets its result.
     ran = r.choose(
-        r.eq(result, LEFT),
+        r.eq(result, NOT_STARTED),
         lambda: fall_back(r, r.state["fallback"], r.frame["grid_object"]),
         lambda: const(PTR, 0),
     )
@@ -42,7 +42,7 @@ def start(r: Routine) -> None:
 @routine(I32, inline=True)
 def _run(r: Routine, record: Record) -> None:
     some = extents(r)
-    with r.when(r.eq(some, EMPTY), SELDOM):
+    with r.when(r.eq(some, EMPTY), UNLIKELY):
         r.ret(STARTED)
     r.require(r.eq(some, SOME))
     r.ret(start_on_device(r, record))
@@ -50,8 +50,7 @@ def _run(r: Routine, record: Record) -> None:
 
 @routine(I32, inline=True)
 def start_on_device(r: Routine, record: Record) -> None:
-    """The programs of Frame.grid: STARTED, LEFT for Python to do it, or FAILED with an exception
-    set."""
+    """Launch on Frame.grid: STARTED, NOT_STARTED if the slow path must, or FAILED."""
     for kind, start_there in ((CPU, start_cpu), (CUDA, start_cuda)):
         with r.when(r.eq(record["kind"], kind)):
             r.ret(start_there(r, record))

@@ -1,22 +1,22 @@
-"""Runs programs on the CPU's thread pool."""
+"""Launches on the CPU's thread pool (`devices/cpu.py`)."""
 
 from __future__ import annotations
 
 from tilewright.lowering.emit import I32, I64, PTR, VOID, V, const
 from tilewright.runtime.descriptors import EXTENT_LIMIT
 from tilewright.runtime.native.grid import grid_of
-from tilewright.runtime.native.layout import FAILED, LEFT, STARTED
+from tilewright.runtime.native.guards import knob
+from tilewright.runtime.native.layout import FAILED, NOT_STARTED, STARTED
 from tilewright.runtime.native.pack import pack
-from tilewright.runtime.native.routine import SELDOM, Object, Record, Ref, Routine, Word, routine
-from tilewright.runtime.native.usual import knob
+from tilewright.runtime.native.routine import UNLIKELY, Object, Record, Ref, Routine, Word, routine
 
 _LINE = 64  # bytes that scratch memory is aligned to
 
 
-@routine(I32, failure=LEFT)
+@routine(I32, failure=NOT_STARTED)
 def start_cpu(r: Routine, record: Record) -> None:
-    """As `start_on_device`; all programs have run when it returns."""
-    r.given(r.rt["pool"])
+    """`start_on_device` for the CPU; returns when all programs have run."""
+    r.not_null(r.rt["pool"])
     x, y, z = grid_of(r)
     sizes = (x, y, z, r.mul(x, y))
     r.require(r.all([r.icmp("ult", size, EXTENT_LIMIT) for size in sizes]))
@@ -26,7 +26,7 @@ def start_cpu(r: Routine, record: Record) -> None:
     bytes = record["scratch"]
     with r.when(r.eq(bytes, 0)):
         r.ret(_run_on_pool(r, record, const(PTR, 0), workers))
-    block = r.given(r.api("PyMem_RawMalloc", r.add(bytes, _LINE - 1)))
+    block = r.not_null(r.api("PyMem_RawMalloc", r.add(bytes, _LINE - 1)))
     aligned = r.and_(r.add(r.ptrtoint(block), _LINE - 1), -_LINE)
     result = _run_on_pool(r, record, r.inttoptr(aligned), workers)
     r.api("PyMem_RawFree", block)
@@ -34,7 +34,8 @@ def start_cpu(r: Routine, record: Record) -> None:
 
 
 def _workers(r: Routine, record: Ref) -> V:
-    """How many worker threads may take part; as many as no pool has when a setting is unusual."""
+    """The most worker threads to use. For an invalid setting, `knob` returns -1 and this returns
+    -2, which as an unsigned number exceeds the size of any pool: the slow path then raises."""
     own, setting, done = record["threads"], r.block("setting"), r.block("done")
     before = r.current
     r.cond_br(r.ne(own, 0), done, setting)
@@ -51,8 +52,8 @@ def _workers(r: Routine, record: Ref) -> V:
 
 @routine(I32, failure=FAILED)
 def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> None:
-    """The launch itself, without the GIL. Its ticket is the address of the frame, which no other
-    launch has while this one lasts."""
+    """Calls `pool_launch` without the GIL. The launch's ticket is the address of its frame, which
+    is unique among concurrent launches."""
     x, y, z = grid_of(r)
     pool, function, packed = r.rt["pool"], record["function"], r.frame.at("packed")
     bytes, ticket = record["scratch"], r.ptrtoint(r.frame.address)
@@ -64,7 +65,7 @@ def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> 
     r.api("PyEval_RestoreThread", thread)
     with r.when(r.eq(begin, 0)):
         r.ret(STARTED)
-    # It lasts: Python goes on with it, and handles signals between the slices.
+    # The time slice is over: continue in Python, which handles signals between slices.
     job = r.frame.part("job")
     fields = dict(function=function, args=packed, x=x, y=y, z=z, begin=begin, scratch=scratch)
     rest = dict(scratch_bytes=bytes, workers=workers, ticket=ticket)
@@ -73,8 +74,8 @@ def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> 
     number = _number_of(r, job.address)
     with r.owned(number):
         done = r.python(r.rt["resume"], number)
-    with r.when(r.eq(done, 0), SELDOM):
-        # A signal handler may raise before the first line of Python's code runs.
+    with r.when(r.eq(done, 0), UNLIKELY):
+        # A signal handler may have raised before the first line of `resume` ran.
         _abandon(r, pool, ticket)
         r.leave()
     r.release(done)
@@ -82,8 +83,8 @@ def _run_on_pool(r: Routine, record: Record, scratch: Object, workers: Word) -> 
 
 
 def _number_of(r: Routine, address: V) -> V:
-    """An address as an int of Python's. It is tried until there is memory for it: the pool's
-    threads read this frame until the job has ended."""
+    """An address as a Python int. Retries while memory is short: the launch cannot be abandoned
+    here, as the pool's threads read this frame until the job has ended."""
     with r.repeated() as loop:
         number = r.api("PyLong_FromLongLong", r.ptrtoint(address))
         loop.stop_if(r.ne(number, 0))
@@ -93,8 +94,8 @@ def _number_of(r: Routine, address: V) -> V:
 
 @routine(VOID)
 def _abandon(r: Routine, pool: Object, ticket: Word) -> None:
-    """Drops what has not started of a launch, and waits for the rest: it reads the
-    launch's frame. Nothing happens when the launch has ended."""
+    """Drops the programs of a launch that have not started, and waits for the others, which read
+    the launch's frame. No effect if the launch has ended."""
     cancel, help, slice = r.rt["pool_cancel"], r.rt["pool_help"], r.rt["slice"]
     thread = r.api("PyEval_SaveThread")
     r.call(cancel, VOID, [pool, ticket])

@@ -1,22 +1,22 @@
-"""Starts programs through the CUDA driver."""
+"""Launches through the CUDA driver."""
 
 from __future__ import annotations
 
 from tilewright.lowering.emit import I32, I64, PTR, V, const
 from tilewright.runtime.descriptors import EXTENT_LIMIT
 from tilewright.runtime.native.grid import grid_of
-from tilewright.runtime.native.layout import FAILED, LEFT, STARTED
+from tilewright.runtime.native.layout import FAILED, NOT_STARTED, STARTED
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import Object, Record, Routine, routine
-from tilewright.runtime.native.start_function import find_stream, raise_refusal
+from tilewright.runtime.native.start_function import find_stream, raise_launch_error
 
 
-@routine(I32, failure=LEFT)
+@routine(I32, failure=NOT_STARTED)
 def start_cuda(r: Routine, record: Record) -> None:
-    """As `start_on_device`; the programs run after it returns."""
+    """`start_on_device` for CUDA devices; asynchronous."""
     current = r.alloca(PTR)
     r.require(r.ne(r.rt["cuda_usable"], 0))
-    # In another context, or none, Python switches first.
+    # If another context, or none, is current, the slow path switches to the device's context.
     failed = r.call(record["get_current"], I32, [current])
     here = r.eq(r.load(PTR, current), record["context"])
     r.require(r.and_(r.eq(failed, 0), here))
@@ -27,16 +27,17 @@ def start_cuda(r: Routine, record: Record) -> None:
     pack(r, record)
     status = _launch(r, record, stream)
     with r.when(r.ne(status, 0)):
-        raise_refusal(r, record, r.sext(status, I64))
+        raise_launch_error(r, record, r.sext(status, I64))
         r.leave(FAILED)
-    # So that the error of a kernel that fails later can name it.
+    # Device.last_kernel, for the messages of asynchronous errors.
     r.store(record["name"], record["last_kernel"])
     r.ret(STARTED)
 
 
 @routine(I32)
 def _launch(r: Routine, record: Record, stream: Object) -> None:
-    """The driver's call without the GIL, for it waits when the queue is full; its status."""
+    """Calls the driver without the GIL, as it blocks while the stream's queue is full; returns the
+    CUresult."""
     x, y, z = (r.trunc(extent, I32) for extent in grid_of(r))
     pointers, function, call = r.frame.at("pointers"), record["function"], record["launch"]
     threads, shared, ctas, count = (

@@ -1,8 +1,8 @@
-"""Starts programs by a C function that a driver gives: on devices of other packages.
+"""Launches by a C function of a driver, for devices of other packages; and the current stream.
 
 The function is ``int start(void *kernel, const uint64_t *words, const int64_t grid[3],
-void *stream)``: it gives 0, or a status that the kernel's loader knows what to raise for. It is
-called without the GIL. Words are the kernel's arguments, eight bytes each.
+void *stream)``, see `launchers/functions.py`. It is called without the GIL and returns 0, or a
+status that is passed to Record.refuse, which raises.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.runtime.native.routine import Object, Record, Routine, Word, rou
 
 @routine(I32)
 def start_function(r: Routine, record: Record) -> None:
-    """As `start_on_device`; when the programs run is the device's affair."""
+    """`start_on_device` by the driver's function, which may be synchronous or asynchronous."""
     stream = r.alloca(PTR)
     r.store(const(PTR, 0), stream)
     with r.when(r.ne(record["stream_of"], 0)):
@@ -28,16 +28,17 @@ def start_function(r: Routine, record: Record) -> None:
     status = r.call(call, I32, given)
     r.api("PyEval_RestoreThread", thread)
     with r.when(r.ne(status, 0)):
-        raise_refusal(r, record, r.sext(status, I64))
+        raise_launch_error(r, record, r.sext(status, I64))
         r.leave()
     r.ret(STARTED)
 
 
 @routine(I1)
 def find_stream(r: Routine, record: Record, out: Object) -> None:
-    """Puts the current stream of the record's device in `out`; false with an exception set.
+    """Stores the current stream of the record's device to `out`; false with an exception set.
 
-    A function of torch gives it, by DLPack's interface where it can, else one of Python.
+    Uses Record.work_stream (torch's DLPackCurrentWorkStream) if there is one, else the Python
+    function Record.stream_of.
     """
     native = record["work_stream"]
     with r.when(r.ne(native, 0)):
@@ -45,16 +46,16 @@ def find_stream(r: Routine, record: Record, out: Object) -> None:
         failed = r.call(native, I32, [const(I32, DL_CUDA), number, out])
         with r.when(r.eq(failed, 0)):
             r.ret(True)
-        r.api("PyErr_Clear")  # Python knows what is wrong
-    with r.owned(r.given(r.python(record["stream_of"], record["device_index"]))) as handle:
+        r.api("PyErr_Clear")  # the Python function raises its own error
+    with r.owned(r.not_null(r.python(record["stream_of"], record["device_index"]))) as handle:
         r.store(r.api("PyLong_AsVoidPtr", handle), out)
     r.require(r.eq(r.api("PyErr_Occurred"), 0))
 
 
 @routine(I1)
-def raise_refusal(r: Routine, record: Record, status: Word) -> None:
-    """Raises what Record.refuse(status, grid) does."""
+def raise_launch_error(r: Routine, record: Record, status: Word) -> None:
+    """Calls Record.refuse(status, grid), which raises the error of a failed launch."""
     with r.owned(r.raising("PyLong_FromLongLong", status)) as number:
-        grid = r.given(grid_tuple(r))
+        grid = r.not_null(grid_tuple(r))
         with r.owned(grid):
             r.python(record["refuse"], number, grid)

@@ -1,4 +1,4 @@
-"""Structures of the native code, as Python fills them in."""
+"""Python's access to the structures of the native code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from tilewright.runtime.native.layout import FIELDS, SIZES, WORD
 
 
 class Structure:
-    """Memory for some structures of one kind. It keeps the objects whose addresses it holds.
+    """Memory for an array of structures of one type; it keeps the objects it refers to alive.
+
+    Args:
+        name: the type, a key of `FIELDS`.
+        count: number of elements.
 
     Attributes:
-        address: of the first structure.
+        address: of the first element.
     """
 
     def __init__(self, name: str, count: int = 1) -> None:
@@ -24,40 +28,42 @@ class Structure:
         self.address = ctypes.addressof(self._memory)
 
     def put(self, field: str, value: int, index: int = 0) -> None:
-        """Set a field to a number, or to an address of what is kept elsewhere."""
+        """Set a field to a number, or to the address of something that the caller keeps alive."""
         self._memory[self._at(field, index)] = value & (1 << 64) - 1
 
     def put_object(self, field: str, value: Any, index: int = 0) -> None:
-        """Set a field to the address of an object, which is kept."""
+        """Set a field to the address of an object, and keep the object alive."""
         at = self._at(field, index)
-        before = self._kept.get(at)  # for as long as its address is there
+        before = self._kept.get(at)  # must outlive its address in the structure
         self._kept[at] = value
         self._memory[at] = id(value)
         del before
 
     def put_words(self, field: str, values: Iterable[int], index: int = 0, skip: int = 0) -> None:
-        """Set words from the first of a field on, all at once for other threads: native code in
-        one of them must not find an address gone and its count still there.
+        """Set consecutive words, beginning with a field.
+
+        The slice assignment does not release the GIL, so native code in other threads sees all
+        words or none: never a count together with stale addresses.
 
         Args:
-            skip: begin so many words after the field's first.
+            skip: offset of the first word from the field, in words.
         """
         at, words = self._at(field, index) + skip, [value & (1 << 64) - 1 for value in values]
         self._memory[at : at + len(words)] = words
 
     def keep(self, field: str, value: Structure, index: int = 0) -> None:
-        """Set a field to the address of another structure, which is kept."""
+        """Set a field to the address of another structure, and keep that alive."""
         at = self._at(field, index)
         self._kept[at] = value
         self._memory[at] = value.address
 
     def address_of(self, field: str) -> int:
-        """Where a field is."""
+        """Address of a field of the first element."""
         return self.address + self._fields[field].offset
 
     def _at(self, field: str, index: int) -> int:
         return index * self._words + self._fields[field].offset // WORD
 
     def words(self) -> list[int]:
-        """Everything in it."""
+        """All words."""
         return list(self._memory)

@@ -1,10 +1,10 @@
-"""How the native code of a launch reads torch's tensors: by C functions that torch exports.
+"""Detects how native code can read torch tensors: by C functions that torch exports.
 
-torch has them for code that is compiled ahead of time, as an interface that stays (shim.h in
-torch/csrc/inductor/aoti_torch/c). They take the address of a C++ tensor; a tensor's Python object
-begins with that (`THPVariable` in torch/csrc/autograd/python_variable.h), in older releases behind
-a flag. Neither is taken for granted: what the functions return for sample tensors is compared with
-Python's attributes of them.
+These are torch's stable C ABI for ahead-of-time compiled code (shim.h in
+torch/csrc/inductor/aoti_torch/c). They take the address of a C++ tensor, which is the first field
+of a tensor's Python object (`THPVariable` in torch/csrc/autograd/python_variable.h), or the second
+in older releases. Both assumptions are verified: the functions' results for sample tensors are
+compared with the Python attributes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from tilewright.runtime.native.layout import (
 )
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
-# Of DLPackExchangeAPI, dlpack.h, in words.
+# DLPackExchangeAPI of dlpack.h: the major version, and the index of current_work_stream in words.
 _DLPACK_MAJOR, _STREAM_FUNCTION = 1, 6
 
 
 class TorchTensors(NamedTuple):
-    """What the code needs to know of torch.
+    """How to read the tensors of this version of torch.
 
     Attributes:
         offset: of the C++ tensor in a tensor's Python object, in bytes.
-        functions: addresses, by the fields of the structure Runtime.
-        elements: for each of torch's numbers of an element type ours; 0 for those that kernels do
-            not have.
+        functions: addresses of torch's C functions, by the fields of the structure Runtime.
+        elements: our numbers of element types, indexed by torch's ScalarType; 0: unsupported.
     """
 
     offset: int
@@ -43,17 +42,17 @@ class TorchTensors(NamedTuple):
 
 
 def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | None:
-    """How to read the tensors of this torch; None where they are not as expected.
+    """How to read the tensors of this version of torch; None if verification fails.
 
     Args:
         torch: the module.
-        numbers: ours of the element types that kernels have, by torch's dtypes.
+        numbers: our numbers of the supported element types, by torch's dtypes.
     """
     library = ctypes.CDLL(torch._C.__file__)
     try:
         functions = {f: address_of(library[f"aoti_{f}"]) for f in TORCH_FUNCTIONS}
         cpu, cuda = (getattr(library, f"aoti_torch_device_type_{d}")() for d in ("cpu", "cuda"))
-    except AttributeError:  # another torch
+    except AttributeError:  # a version of torch without these functions
         return None
     if (cpu, cuda) != (TORCH_CPU, TORCH_CUDA):
         return None
@@ -71,14 +70,16 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
 
 
 def _samples(torch: Any, dtype: Any) -> list[Any]:
-    """Tensors in the CPU's memory whose storages are larger than they are."""
+    """Sample tensors in host memory: views that are smaller than their storage."""
     view = torch.empty((4, 3), dtype=dtype, device="cpu")[1:, 1]
     return [view, torch.nn.Parameter(view, requires_grad=False)]
 
 
 def _offset(tensors: Sequence[Any]) -> int | None:
-    """Where all these objects have their C++ tensor, whose first word is the implementation's
-    address; None if there is no such place, and nothing for the functions to read."""
+    """The offset of the C++ tensor in all of these Python objects; None if there is none.
+
+    A C++ tensor is a pointer to its TensorImpl, whose address is the attribute `_cdata`.
+    """
     for offset in TORCH_OFFSETS:
         words = (ctypes.c_uint64.from_address(id(tensor) + offset).value for tensor in tensors)
         if all(word == tensor._cdata for word, tensor in zip(words, tensors, strict=True)):
@@ -87,13 +88,13 @@ def _offset(tensors: Sequence[Any]) -> int | None:
 
 
 def _dtype_number(functions: dict[str, int], tensors: Iterable[Any], offset: int) -> int | None:
-    """torch's number of the tensors' element type, if the functions are right about them."""
+    """torch's ScalarType of the tensors; None if a function's result is not as expected."""
     numbers: set[int] = set()
     for tensor in tensors:
         address = id(tensor) + offset
         found = {name: _call(function, address) for name, function in functions.items()}
         numbers.add(found.pop("torch_get_dtype"))
-        del found["torch_get_device_index"]  # there is one CPU, and its index may be -1
+        del found["torch_get_device_index"]  # 0 or -1 for the CPU
         expected = {
             "torch_get_device_type": TORCH_CPU,
             "torch_get_data_ptr": tensor.data_ptr(),
@@ -106,14 +107,14 @@ def _dtype_number(functions: dict[str, int], tensors: Iterable[Any], offset: int
 
 
 def _call(function: int, tensor: int) -> int:
-    """The result of a function, of 32 or 64 bits; -1 when it fails."""
+    """The result of a function, of 32 or 64 bits; -1 if it fails."""
     result = ctypes.c_int64(0)
     return -1 if _FUNCTION(function)(tensor, ctypes.addressof(result)) else result.value
 
 
 def stream_function(torch: Any) -> int:
-    """The address of the function of DLPack 1.2 and later that gives a device's current stream; 0
-    without one."""
+    """The address of torch's DLPackCurrentWorkStream (DLPack 1.2), which returns a device's current
+    stream; 0 if there is none."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return 0

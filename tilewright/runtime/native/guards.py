@@ -1,4 +1,8 @@
-"""What else a launch depends on: hooks, the kernel's global variables, settings."""
+"""Guards: what a cached variant depends on besides the arguments.
+
+These are hooks (which need the slow path), the kernel's global variables, the attributes of the
+kernel and its wrappers, and settings. All are compared with the values at the first launch.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,8 @@ from tilewright.runtime.native.routine import Global, Knob, Routine, routine
 
 
 @routine(I1, inline=True)
-def is_usual(r: Routine) -> None:
-    """Whether nothing is to see the launch, and what it depends on in other objects is as it was:
-    the kernel's global variables, and attributes of the kernel and its wrappers."""
+def guards_hold(r: Routine) -> None:
+    """Whether no hooks are set, and every watched variable (State.globals) is unchanged."""
     for hooks in (r.state["hooks"], r.rt["launch_hooks"]):
         r.require(r.eq(r.api("PyList_Size", hooks), 0))
     with r.loop(0, r.state["global_count"]) as loop:
@@ -19,8 +22,8 @@ def is_usual(r: Routine) -> None:
 
 @routine(I1)
 def _is_unchanged(r: Routine, variable: Global) -> None:
-    """Whether an entry of a dictionary is still the same object, or still absent, and a constexpr
-    still has the same value."""
+    """Whether an entry of a dict is still the same object, or still absent, and, if it is a
+    constexpr, whether its value is still the same object."""
     now = r.api("PyDict_GetItemWithError", variable["scope"], variable["name"])
     r.require(r.eq(now, variable["object"]))
     inner = variable["value"]
@@ -33,8 +36,8 @@ def _is_unchanged(r: Routine, variable: Global) -> None:
 
 @routine(I64, failure=-1)
 def knob(r: Routine, knob: Knob) -> None:
-    """The value of a setting that is a bool or an int of 0 or more, 0 by default: an override, else
-    what Python makes of the environment; -1 when it is something else."""
+    """The value of a setting (a bool or a nonnegative int, 0 by default): the override, else the
+    value that Python parses from the environment, else 0; -1 if it is anything else."""
     overrides, name = knob["overrides"], knob["name"]
     with r.when(r.ne(r.api("PyDict_Size", overrides), 0)):
         override = r.api("PyDict_GetItemWithError", overrides, name)
