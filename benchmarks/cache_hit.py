@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import ROOT
+from benchmarks import ROOT, child_environment
 
 _BIRTH = "import json, time; born = time.perf_counter()\n"
 
@@ -59,8 +58,7 @@ print(json.dumps(times))
 
 def measure(script: Path, cache: Path) -> dict[str, float]:
     """Seconds of one process: what comes first, the imports of tilewright, the first launch."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TILEWRIGHT_CACHE_DIR": str(cache)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = child_environment(PYTHONPATH=str(ROOT), TILEWRIGHT_CACHE_DIR=str(cache))
     command = [sys.executable, str(script)]
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(run.stdout)

@@ -28,7 +28,8 @@ Written by `python -m benchmarks.compile_scaling --write-docs`; run it again rat
 numbers here. How long small kernels take is in [the benchmarks](benchmarks.md#first-compile).
 
 - Each measurement is a process of its own in which nothing was compiled before. It ends at object
-  code for the CPU, and at a cubin for sm_90; the disk cache takes no part.
+  code for the CPU, and at a cubin for sm_90; the disk cache is not used. The bytecode of Python
+  modules is cached, as that of installed packages is.
 - Times are seconds of processor time, of child processes too. Where ptxas runs twice at once, both
   count. *wall* is by the clock.
 - The ops of a kernel are counted in its source, with loops unrolled. Tiles have 128 elements, those

@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import ROOT, compile_page, page
+from benchmarks import ROOT, child_environment, compile_page, page
 from benchmarks.compile_forms import FORMS, TARGETS
 from tilewright.targets.nvidia.assemble import find_assembler
 
@@ -53,7 +53,13 @@ def measure_in_a_process(form: str, steps: int, target: str, limit: float) -> Ro
     command = [sys.executable, "-m", "benchmarks.compile_forms", form, str(steps), target]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=child_environment(),
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             out, errors = process.communicate(timeout=max(limit, 0.1))
@@ -144,6 +150,8 @@ def machine() -> dict[str, str]:
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Everything that the page shows; each row is printed once it is measured."""
     targets, rows, bars = args.targets.split(","), list[Row](), list[Row]()
+    for target in targets:  # caches the bytecode of all modules
+        measure_in_a_process("fourier", 1, target, args.each_seconds)
     start, before = perf_counter(), _load()
     if not args.only:
         for row in measure_bars(BARS, targets, args.each_seconds):

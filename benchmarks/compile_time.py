@@ -10,7 +10,6 @@ launch. ``python -m benchmarks.compile_time staged softmax`` is a process of the
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from typing import Any
 import matmul
 import numpy as np
 
-from benchmarks import ROOT
+from benchmarks import ROOT, child_environment
 from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.source import ASTSource
 from tilewright.ir.passes import PassContext, run
@@ -111,7 +110,7 @@ def _child(mode: str, name: str) -> tuple[str, float]:
         command = [sys.executable, "-m", "benchmarks.compile_time", mode, name]
         start = perf_counter()
         done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True,
+            command, cwd=ROOT, env=child_environment(**settings), capture_output=True, text=True,
             check=True,
         )  # fmt: skip
         return done.stdout, perf_counter() - start

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from benchmarks import ROOT
+from benchmarks import ROOT, child_environment
 from benchmarks.gpu import dialect
 
 PROGRAM = "benchmarks.tuning"
@@ -164,8 +163,7 @@ def _process(name: str, device: str, count: int, cache: str) -> Found:
         "TRITON_CACHE_DIR": cache,
         "TRITON_CACHE_AUTOTUNING": "1",
     }
-    environment = {**os.environ, **settings}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment = child_environment(**settings)
     command = [sys.executable, "-m", PROGRAM, "--process", name]
     command += ["--device", device, "--configs", str(count)]
     try:

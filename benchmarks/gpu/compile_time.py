@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from benchmarks import ROOT
+from benchmarks import ROOT, child_environment
 from benchmarks.gpu import dialect
 from benchmarks.gpu.results import why
 
@@ -160,7 +159,8 @@ def in_a_process(module: str) -> dict[str, float | str]:
         }
         done = subprocess.run(
             [sys.executable, "-m", PROGRAM, module],
-            cwd=ROOT, env={**os.environ, **settings}, capture_output=True, text=True, check=False,
+            cwd=ROOT, env=child_environment(**settings), capture_output=True, text=True,
+            check=False,
         )  # fmt: skip
     if done.returncode:
         return dict.fromkeys(KERNELS, done.stderr.strip()[-500:] or f"exit {done.returncode}")

@@ -272,3 +272,15 @@ def test_a_pack_needs_a_folder_that_can_be_written(cache: DiskCache, tmp_path: P
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FileExistsError):
         unpack(DiskCache(tmp_path / "file"), content)
+
+
+def test_a_listing_opens_only_folders_that_exist(
+    cache: DiskCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep is part of the first compilation into an empty cache."""
+    paths = fill(cache, ["a", "b", "c"])
+    opened: list[str] = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (opened.append(str(path)), scandir(path))[1])
+    assert {entry.path for entry in entries(cache)} == set(paths.values())
+    assert set(opened) == {str(cache.root), *(str(path.parent) for path in paths.values())}

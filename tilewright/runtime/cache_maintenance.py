@@ -22,6 +22,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from tilewright.compiler.artifact import METADATA_FILE
 from tilewright.runtime.cache import SUFFIX, DiskCache, InvalidEntry, decode, read_entry
 from tilewright.runtime.tuning.results import RESULTS_FILE
 
+_FOLDER = re.compile("[0-9a-f]{2}")
 _MAGIC = b"TWPACK01"
 _HEAD = 40
 _KEY_BYTES = 64
@@ -90,8 +92,11 @@ def _files(cache: DiskCache, matches: Callable[[str], bool]) -> Iterator[os.DirE
     """The files in the subfolders, which are named by the first digits of keys."""
     if cache.root is None:
         return
-    for digits in (f"{number:02x}" for number in range(256)):
-        with contextlib.suppress(OSError), os.scandir(cache.root / digits) as found:
+    folders: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(cache.root) as found:  # one call, not 256
+        folders += [folder.path for folder in found if _FOLDER.fullmatch(folder.name)]
+    for folder in folders:
+        with contextlib.suppress(OSError), os.scandir(folder) as found:
             yield from [file for file in found if matches(file.name)]
 
 
