@@ -9,6 +9,7 @@ import tilewright as tw
 import tilewright.language as tl
 from tests.frontend.kernels import build, fails, kernel_from, result_type
 from tilewright.base.diagnostics import CompilationError
+from tilewright.frontend import dependencies
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.interpret import interpret
 from tilewright.ops.debug import Assert
@@ -56,6 +57,19 @@ def test_source_of_a_function_under_constexpr_is_part_of_the_key() -> None:
     assert keys[0] == keys[1]
     assert keys[0] != keys[2]
     assert " at 0x" not in repr(kernel_from(text, f=doubled).used_global_vals)
+
+
+def test_functions_in_a_tuple_under_constexpr_are_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    followed: list[Any] = []
+    follow = dependencies._Finder.follow
+    monkeypatch.setattr(
+        dependencies._Finder,
+        "follow",
+        lambda finder, fn: (followed.append(fn.fn), follow(finder, fn)),
+    )
+    text = "def kernel(out):\n    tl.store(out, f[0](1))\n"
+    assert kernel_from(text, f=tl.constexpr((tripled,))).cache_key
+    assert followed == [tripled]
 
 
 # -- indexing, annotations, results ---------------------------------------------------------------

@@ -141,11 +141,16 @@ def test_conflicting_keyword_is_refused() -> None:
 
 
 @pytest.mark.parametrize("argument", ["key", "reset_to_zero", "restore_value"])
-def test_unknown_names_are_refused(argument: str) -> None:
+def test_unknown_names_are_ignored_with_a_warning(argument: str) -> None:
     how: dict[str, Any] = {"key": ["n"], argument: ["n", "m"]}
-    expected = rf"{argument} contains names that are not kernel arguments: m\. Valid .*: x, out, n"
-    with pytest.raises(ValueError, match=expected):
-        tw.autotune(blocks(16, 32), **how)(tw.jit(add_one))
+    expected = rf"{argument} .* not kernel arguments, and are ignored: m\. Valid .*: x, out, n"
+    decorated = tw.jit(add_one)
+    with pytest.warns(UserWarning, match=expected) as seen:
+        kernel: Any = tw.autotune(blocks(16, 32), **how)(decorated)
+    assert seen[0].filename == __file__
+    assert (kernel.keys, kernel.reset_to_zero, kernel.restore_value) == tuple(
+        ["n"] if name in how else [] for name in ("key", "reset_to_zero", "restore_value")
+    )
 
 
 def test_key_without_a_hash_is_refused(launcher: str) -> None:
@@ -160,7 +165,7 @@ def test_key_without_a_hash_is_refused(launcher: str) -> None:
 
 def test_warmup_compiles_all_configurations() -> None:
     kernel = tuned(add_one, blocks(16, 32))
-    compiled = kernel.warmup(tl.float32, tl.float32, SIZE, grid=grid)
+    compiled = kernel.warmup(np.float32, np.float32, SIZE, grid=grid)
     assert [one.src.constants[3,] for one in compiled] == [16, 32]
     assert not kernel.cache
 
@@ -561,5 +566,5 @@ def test_heuristics_alone() -> None:
     x, out = np.zeros(128, np.float32), np.zeros(128, np.float32)
     kernel[grid](x, out, 100, BLOCK=16)
     assert out[:100].tolist() == [32.0] * 100
-    compiled = kernel.warmup(tl.float32, tl.float32, 96, grid=(1,), BLOCK=16)
+    compiled = kernel.warmup(np.float32, np.float32, 96, grid=(1,), BLOCK=16)
     assert compiled.src.constants[4,] is True

@@ -190,7 +190,7 @@ def test_compilation_hooks_are_told_what_is_compiled() -> None:
     assert told["compile"]["num_warps"] == 2
     assert told["key"] == told["compile"]["key"] == after[0]["key"]
     assert (told["is_manual_warmup"], told["already_compiled"]) == (False, False)
-    kernel.warmup(tl.float32, 1.0, N=4, grid=(1,))
+    kernel.warmup(np.float32, 1.0, N=4, grid=(1,))
     assert before[1]["is_manual_warmup"]
 
 
@@ -290,9 +290,9 @@ def test_launch_waits_for_its_kernel() -> None:
 def test_errors_are_raised_at_the_end() -> None:
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(tw.CompilationError, match="too large"), AsyncCompileMode(executor):
-            jit(broken).warmup(tl.float32, N=8, grid=(1,))
+            jit(broken).warmup(np.float32, N=8, grid=(1,))
         with AsyncCompileMode(executor, ignore_errors=True):
-            future = jit(broken).warmup(tl.float32, N=8, grid=(1,))
+            future = jit(broken).warmup(np.float32, N=8, grid=(1,))
         assert future.result(ignore_errors=True) is None
 
 

@@ -165,6 +165,7 @@ def test_torch_tensor_on_a_gpu_is_read_with_its_storage(fake: FakeCuda) -> None:
 
 def test_active_driver_decides_without_tensors(fake: FakeCuda) -> None:
     kernel = jit(nothing)
+    driver.set_active(driver.CpuDriver())
     assert kernel[(1,)](5).metadata.target.backend == "cpu"
     driver.set_active(CudaDriver())
     assert kernel[(1,)](5).metadata.target == GPUTarget("cuda", 90, 32)
@@ -173,13 +174,44 @@ def test_active_driver_decides_without_tensors(fake: FakeCuda) -> None:
     assert [launch.context for launch in fake.launches] == [0x100, 0x101]
     # Tensors still decide for themselves.
     assert jit(copy)[(1,)](np.zeros(1), np.zeros(1)).metadata.target.backend == "cpu"
-    driver.reset_active()
+    driver.set_active(driver.CpuDriver())
     assert kernel[(1,)](5).metadata.target.backend == "cpu"
+
+
+def test_default_driver_is_that_of_a_gpu_that_can_be_used(fake: FakeCuda) -> None:
+    assert isinstance(driver.active, CudaDriver)
+    assert jit(nothing)[(1,)](5).metadata.target == GPUTarget("cuda", 90, 32)
+    assert driver.active.get_current_target() == GPUTarget("cuda", 90, 32)
+    with knobs.runtime.scope():
+        knobs.runtime.default_backend = "cpu"
+        assert isinstance(driver.active, driver.CpuDriver)
+    fake.gpus.clear()
+    driver.reset_active()
+    assert isinstance(driver.active, driver.CpuDriver)
+    assert jit(nothing)[(1,)](5).metadata.target.backend == "cpu"
+
+
+def test_both_drivers_give_the_same_device_properties(fake: FakeCuda) -> None:
+    drivers: list[Any] = [driver.CpuDriver(), CudaDriver()]
+    cpu, cuda = (d.utils.get_device_properties(0) for d in drivers)
+    assert cpu.keys() == cuda.keys()
+    assert cpu["multiprocessor_count"] >= 1
+    assert all(isinstance(value, int) for value in cpu.values())
+
+
+def test_a_launch_finds_what_a_warmup_compiled(fake: FakeCuda) -> None:
+    kernel = jit(copy)
+    driver.set_active(driver.CpuDriver())
+    compiled = kernel.warmup(torch.float32, torch.float32, grid=(1,))
+    x, out = torch.zeros(16), torch.zeros(16)
+    assert kernel[(1,)](x, out) is compiled
+    assert len(kernel.device_caches["cpu"].kernel_cache) == 1
 
 
 def test_warmup_is_for_the_active_driver(fake: FakeCuda) -> None:
     for mock in (MockTensor(tl.float32), torch.float32):
         kernel = jit(copy)
+        driver.set_active(driver.CpuDriver())
         assert kernel.warmup(mock, mock, grid=(1,)).metadata.target.backend == "cpu"
         driver.set_active(CudaDriver())
         assert kernel.warmup(mock, mock, grid=(1,)).metadata.target.backend == "cuda"

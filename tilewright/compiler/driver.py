@@ -73,6 +73,7 @@ def compile(
     src: Source | str | Path,
     target: GPUTarget | str | Target | None = None,
     options: Mapping[str, Any] | None = None,
+    _env_vars: Mapping[str, str] | None = None,  # Triton's; the cache key has the settings instead
 ) -> CompiledKernel:
     """Compile a kernel for a target, or load it from the disk cache. No device is needed.
 

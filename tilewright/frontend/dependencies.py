@@ -112,9 +112,8 @@ class _Finder(ast.NodeVisitor):
             self.follow(value)
             return True
         if isinstance(value, constexpr):
-            function = self.fn.compile_time_function(value.value)
-            self.reference_within(value.value if function is None else function)
-            return function is not None
+            self.reference_within(value.value)
+            return self.fn.compile_time_function(value.value) is not None
         if is_aggregate_class(value):
             self.follow_aggregate(value)
             return True
@@ -127,8 +126,9 @@ class _Finder(ast.NodeVisitor):
 
     def reference_within(self, value: Any) -> None:
         """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
-        if is_keyed(value):
-            self.follow(value)
+        function = self.fn.compile_time_function(value)
+        if is_keyed(value) or function is not None:
+            self.follow(function or value)
         elif is_aggregate_class(value):
             self.follow_aggregate(value)
         elif isinstance(value, tuple | list):

@@ -109,10 +109,9 @@ class Autotuner(NativeInterface):
         self.arg_names = list(arg_names)
         self._known_names = frozenset(arg_names)
         self.configs = list(configs or [Config({}, num_warps=4, num_stages=3, num_ctas=1)])
-        self.keys = list(key)
-        self.reset_to_zero = list(reset_to_zero or [])
-        self.restore_value = list(restore_value or [])
-        self._check_names()
+        self.keys = self._arguments("key", key)
+        self.reset_to_zero = self._arguments("reset_to_zero", reset_to_zero)
+        self.restore_value = self._arguments("restore_value", restore_value)
         self.cache: dict[tuple[Any, ...], Config] = ObservedDict(self._forget)
         self.configs_timings: dict[Config, Any] = {}
         self.bench_time = 0.0
@@ -138,16 +137,18 @@ class Autotuner(NativeInterface):
         self._tuning = Lock()
         _tuners.add(self)
 
-    def _check_names(self) -> None:
-        given = {"key": self.keys}
-        given |= {"reset_to_zero": self.reset_to_zero, "restore_value": self.restore_value}
-        for argument, names in given.items():
-            unknown = [name for name in names if name not in self.arg_names]
-            if unknown:
-                raise ValueError(
-                    f"{argument} contains names that are not kernel arguments: "
-                    f"{', '.join(unknown)}. Valid argument names are: {', '.join(self.arg_names)}"
-                )
+    def _arguments(self, what: str, names: Sequence[str] | None) -> list[str]:
+        """The names that are arguments of the kernel; others, which Triton ignores, are reported
+        by a warning."""
+        unknown = [name for name in names or () if name not in self._known_names]
+        if unknown:
+            warnings.warn(
+                f"{what} of autotune contains names that are not kernel arguments, and are "
+                f"ignored: {', '.join(unknown)}. Valid argument names are: "
+                f"{', '.join(self.arg_names)}",
+                stacklevel=4,
+            )
+        return [name for name in names or () if name in self._known_names]
 
     def _deprecated_bench(self) -> Callable[..., Any] | None:
         if self.num_warmups is None and self.num_reps is None and not self.use_cuda_graph:
@@ -433,7 +434,7 @@ class Autotuner(NativeInterface):
                 key=key,
                 best_config=best,
                 configs_timings=self.configs_timings,
-                duration=0.0 if cache_hit else self.bench_time,
+                duration=None if cache_hit else self.bench_time,
                 cache_hit=cache_hit,
             )
 

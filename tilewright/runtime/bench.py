@@ -107,13 +107,14 @@ def clock_of(device: str) -> AbstractContextManager[Clock]:
 
 
 def default_device() -> str:
-    """The device on which a function is assumed to run: torch's current GPU if the program uses
-    one, else the device of the active driver."""
-    if driver.name_of(driver.active) == "cpu" and driver.is_default():
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        if cuda is not None and cuda.is_initialized():
-            return f"cuda:{cuda.current_device()}"
-    return driver.name_of(driver.active)
+    """The device on which a function is assumed to run: that of the driver that the program set as
+    active, else torch's current GPU if it uses one, else the CPU."""
+    if not driver.is_default():
+        return driver.name_of(driver.active)
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        return f"cuda:{cuda.current_device()}"
+    return "cpu"
 
 
 # -- measuring ------------------------------------------------------------------------------------

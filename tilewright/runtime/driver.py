@@ -1,8 +1,9 @@
 """Device drivers: ``tilewright.runtime.driver.active``, and look-up of devices by name.
 
 A launch runs on the device that holds its tensors. The active driver provides the device for
-launches without tensors, and the current device for programs that query it. By default it is the
-CPU's, or the one named by the setting `runtime.default_backend`; `set_active` replaces it.
+launches without tensors, and the current device for programs that query it. By default it is that
+of a GPU if there is one that can be used, else the CPU's; the setting `runtime.default_backend` and
+`set_active` choose another. GPUs are looked for when the driver is first queried.
 
 Devices are identified by names, as in tensor libraries: ``"cpu"``, ``"cuda:0"``.
 """
@@ -158,12 +159,17 @@ class CpuUtils:
     """Device queries that programs make through `driver.active.utils`."""
 
     def get_device_properties(self, index: int) -> dict[str, Any]:
-        """Device properties under their customary names: a multiprocessor is a thread, and shared
-        memory is unlimited."""
+        """Device properties under the names that programs read: a multiprocessor is a thread,
+        shared memory and registers do not limit a kernel, and rates, which are in kHz and bits, are
+        unknown: 0."""
         return {
             "multiprocessor_count": cpu.thread_count(),
             "max_shared_mem": 1 << 30,
+            "max_num_regs": 1 << 16,
             "warpSize": 1,
+            "sm_clock_rate": 0,
+            "mem_clock_rate": 0,
+            "mem_bus_width": 0,
         }
 
 
@@ -276,7 +282,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _default() -> Driver:
-    name = knobs.runtime.default_backend or "cpu"
+    name = knobs.runtime.default_backend or _preferred()
     if name not in DRIVERS:
         raise RuntimeError(
             f"Unknown backend device {name!r}. Available backends: {sorted(DRIVERS)}"
@@ -284,6 +290,12 @@ def _default() -> Driver:
     if not _made(name).is_active():
         raise RuntimeError(f"Backend device {name!r} is not active.")
     return _made(name)
+
+
+@cache
+def _preferred() -> str:
+    """The type of the device of programs that name none: a GPU that can be used, else the CPU."""
+    return next((name for name in DRIVERS if name != "cpu" and _made(name).is_active()), "cpu")
 
 
 def is_default() -> bool:
@@ -298,8 +310,9 @@ def set_active(driver: Driver) -> None:
 
 
 def reset_active() -> None:
-    """Restore the default driver."""
+    """Restore the default driver, and look for GPUs again."""
     globals().pop("active", None)
+    _preferred.cache_clear()
 
 
 def _active_target() -> GPUTarget | None:

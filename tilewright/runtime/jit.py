@@ -234,6 +234,8 @@ class JITFunction(SourceFunction, NativeInterface):
             ) from None
         if self.used_global_vals:
             self.check_globals()
+        if warmup and not key[0]:  # mock tensors: as on the device of a launch, which finds it
+            key = Key(*key)._replace(devices=device_of("", values, self.arg_names))
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
         # Usually all tensors are on one device, whose name is the key.
         cache = self.device_caches.get(key[0])
@@ -375,8 +377,8 @@ class JITFunction(SourceFunction, NativeInterface):
         for name in DEPRECATED_OPTIONS:
             assert name not in given, f"{name} option is deprecated; the current one is used"
         options = dict(given)
-        if self.debug or knobs.runtime.debug:
-            options.setdefault("debug", True)
+        if options.get("debug", self.debug) or knobs.runtime.debug:
+            options["debug"] = True
         known = options_dict(target.parse_options({}))
         for i, param in enumerate(self.params):
             if param.name in known and (i,) in source.constants:

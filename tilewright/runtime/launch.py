@@ -7,6 +7,7 @@ takes both, including those of compile-time parameters, and picks what it needs.
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -57,14 +58,23 @@ def _checked_extents(grid: Any) -> Grid:
         )
     if not 1 <= len(grid) <= 3:  # before iterating, as it may be a range of a million
         raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
-    axes = [int(n) if isinstance(n, np.integer) else n for n in grid]
-    for axis, n in zip("xyz", axes, strict=False):
-        if not isinstance(n, int):
-            raise TypeError(f"axis {axis} of the grid is {n!r}, a {type(n).__name__}, not an int")
-        if n < 0:
-            raise ValueError(f"axis {axis} of the grid is {n}, which is negative")
+    axes = [_extent(axis, n) for axis, n in zip("xyz", grid, strict=False)]
     x, y, z = (*axes, 1, 1)[:3]
-    return int(x), int(y), int(z)
+    return x, y, z
+
+
+def _extent(axis: str, value: Any) -> int:
+    """An extent from anything that Python takes as an index, such as a NumPy integer or an integer
+    tensor of one element."""
+    try:
+        extent = operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        message = f"axis {axis} of the grid is {value!r}, a {kind}, not an int"
+        raise TypeError(message) from None
+    if extent < 0:
+        raise ValueError(f"axis {axis} of the grid is {extent}, which is negative")
+    return extent
 
 
 def _is_sequence(value: Any) -> bool:

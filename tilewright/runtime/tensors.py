@@ -172,11 +172,17 @@ def _read_duck(tensor: Any) -> Reading:
     if isinstance(base, np.ndarray):
         low, high = _extent(base)
     elif storage_of is not None:
-        storage = storage_of()
-        low = int(storage.data_ptr())
-        high = low + int(storage.nbytes())
+        low, high = _storage_extent(storage_of())
     address = int(tensor.data_ptr())
     return address, _element(tensor.dtype), _device_name(tensor, address), low, high, True
+
+
+def _storage_extent(storage: Any) -> tuple[int, int]:
+    """Begin and end of a storage; unknown for one that does not say."""
+    if not hasattr(storage, "data_ptr") or not hasattr(storage, "nbytes"):
+        return UNKNOWN, UNKNOWN
+    low = int(storage.data_ptr())
+    return low, low + int(storage.nbytes())
 
 
 # --------------------------------------------------------------------------------------------

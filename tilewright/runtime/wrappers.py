@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ir.types import DType
-
 
 class MockTensor:
     """A tensor for `warmup`, with an element type and an aligned address, but no memory.
@@ -29,11 +27,13 @@ class MockTensor:
 
     @staticmethod
     def wrap_dtype(arg: Any) -> Any:
-        """A mock tensor for an element type of torch, NumPy or the language; else `arg` itself."""
+        """A mock tensor for an element type of torch or NumPy; else `arg` itself. An element type
+        of the language is a compile-time value.
+        """
         kind = type(arg)
         is_torch = kind.__name__ == "dtype" and kind.__module__ == "torch"
         is_class = isinstance(arg, type) and issubclass(arg, np.generic)  # such as np.float32
-        is_dtype = isinstance(arg, DType | np.dtype) or is_torch or is_class
+        is_dtype = isinstance(arg, np.dtype) or is_torch or is_class
         return MockTensor(arg) if is_dtype else arg
 
     @staticmethod

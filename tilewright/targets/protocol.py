@@ -167,6 +167,16 @@ class UnknownOptionError(KeyError):
         return "; ".join([*parts, *[f"did you mean {n}?" for n in near]])
 
 
+OPTIONS_OF_OTHER_TARGETS = frozenset({
+    "allow_flush_denorm", "assume_in_bounds", "clc", "enable_fast_math", "enable_reflect_ftz",
+    "extern_libs", "instrumentation_mode", "ir_override", "kpack", "launch_pdl",
+    "matrix_instr_nonkdim", "min_shared_mem", "num_cpu_threads", "ptx_options", "ptx_version",
+    "sched4reg", "schedule_hint", "ukernels", "vec_lib", "waves_per_eu",
+})  # fmt: skip
+"""Options of Triton's back ends. A target without one of them ignores it, so that a list of
+configurations for several devices works on each."""
+
+
 def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
     """An instance of an options dataclass from the given values.
 
@@ -180,9 +190,10 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
         AssertionError: `num_warps` is not a power of two.
     """
     known = {f.name: f.default for f in fields(cls)}  # pyright: ignore[reportArgumentType]
+    given = {n: v for n, v in given.items() if n in known or not _is_ignored(n, v)}
     for name, value in given.items():
         if name not in known:
-            raise UnknownOptionError(name, known)
+            raise UnknownOptionError(name, [*known, *OPTIONS_OF_OTHER_TARGETS])
         if type(known[name]) is int and value is not None and not hasattr(value, "__index__"):
             raise TypeError(f"the compile option {name} is an int, not {value!r}")
     warps = given.get("num_warps")
@@ -194,6 +205,12 @@ def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:
         fusion = values.get("enable_fp_fusion", knobs.language.default_fp_fusion)
         values["enable_fp_fusion"] = fusion and not knobs.language.force_disable_fp_fusion
     return cls(**values)
+
+
+def _is_ignored(name: str, value: Any) -> bool:
+    """Whether an option has no meaning on a target that does not know it. A replacement of the IR
+    would have one."""
+    return name in OPTIONS_OF_OTHER_TARGETS and (name != "ir_override" or value is None)
 
 
 def options_dict(options: Any) -> dict[str, Any]:

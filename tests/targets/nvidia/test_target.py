@@ -14,6 +14,7 @@ import pytest
 
 from tests.targets.nvidia.modules import many_values, scaled_add
 from tilewright.base import knobs
+from tilewright.base.diagnostics import OutOfResources
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import FP8_TYPES
 from tilewright.ir.core import Module
@@ -155,7 +156,6 @@ def test_least_dot_follows_the_width_of_its_operands(dtype: Any, k: int) -> None
 @pytest.mark.parametrize(
     ("arch", "given", "message"),
     [
-        (90, {"num_warps": 64}, "num_warps must be at most 32, not 64"),
         (90, {"num_stages": -1}, "num_stages must be 0 or more"),
         (90, {"num_ctas": 3}, "num_ctas must be 1, 2, 4, 8 or 16, not 3"),
         (80, {"num_ctas": 2}, r"num_ctas > 1 requires NVIDIA SM90\+ \(Hopper\)"),
@@ -183,10 +183,17 @@ def test_limits_of_options_are_allowed(hopper: NvidiaTarget) -> None:
 
 
 def test_unknown_options_and_odd_warps_are_refused(hopper: NvidiaTarget) -> None:
-    with pytest.raises(KeyError, match="waves_per_eu was specified but unrecognised"):
-        hopper.parse_options({"waves_per_eu": 2})
+    with pytest.raises(KeyError, match=r"num_warp was specified but .*did you mean num_warps\?"):
+        hopper.parse_options({"num_warp": 2})
+    with pytest.raises(KeyError, match="ir_override was specified but unrecognised"):
+        hopper.parse_options({"ir_override": "kernel.ttgir"})
     with pytest.raises(AssertionError, match="num_warps must be a power of 2"):
         hopper.parse_options({"num_warps": 3})
+
+
+def test_too_many_threads_are_out_of_resources_which_tuning_skips(hopper: NvidiaTarget) -> None:
+    with pytest.raises(OutOfResources, match="threads, Required: 2048, Hardware limit: 1024"):
+        hopper.parse_options({"num_warps": 64})
 
 
 # -- stages ---------------------------------------------------------------------------------------

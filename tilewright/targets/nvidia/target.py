@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import PTXASError
+from tilewright.base.diagnostics import OutOfResources, PTXASError
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
@@ -300,12 +300,12 @@ def min_dot_size(lhs: DType, rhs: DType) -> tuple[int, int, int]:
 
 
 def check_options(options: CudaOptions, chip: Processor) -> None:
-    """Raise ValueError for options that are invalid or not supported."""
+    """Raise ValueError for options that are invalid or not supported, and OutOfResources for more
+    threads than a CTA has, so that tuning skips the configuration.
+    """
     cluster, registers = options.num_ctas, options.maxnreg
-    _check(
-        options.num_warps <= MAX_WARPS,
-        f"num_warps must be at most {MAX_WARPS}, not {options.num_warps}: a CTA has 1024 threads",
-    )
+    if options.num_warps > MAX_WARPS:
+        raise OutOfResources(options.num_warps * WARP_SIZE, MAX_WARPS * WARP_SIZE, "threads")
     _check(options.num_stages >= 0, f"num_stages must be 0 or more, not {options.num_stages}")
     _check(
         cluster in (1, 2, 4, 8, MAX_CLUSTER),
