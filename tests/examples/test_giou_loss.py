@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import tilewright as tw
 from tilewright.tools.load import import_script
 
 EXAMPLE = import_script(Path(__file__).parents[2] / "examples" / "giou_loss.py")
@@ -65,3 +66,24 @@ def test_boxes_that_are_not_contiguous() -> None:
     predicted, target = EXAMPLE.random_boxes(6, 10, torch.float32)
     ours = EXAMPLE.giou_loss(predicted[::2], target[::2])
     torch.testing.assert_close(ours, EXAMPLE.eager_giou_loss(predicted[::2], target[::2]))
+
+
+@pytest.mark.parametrize(("samples", "boxes"), [(1, 1), (7, 16), (33, 100)])
+def test_the_derived_gradient_is_that_of_eager_torch(samples: int, boxes: int) -> None:
+    """Eight fields of two arrays, each stored once, without atomics; padding has none."""
+    predicted, target = EXAMPLE.random_boxes(samples, boxes, torch.float32, seed=samples)
+    out, valid = torch.zeros(samples, boxes), torch.zeros(samples, boxes, dtype=torch.bool)
+    weights = torch.randn(samples, boxes)
+    gradients = [torch.full_like(predicted, torch.nan), torch.full_like(target, torch.nan)]
+    backward = tw.grad(EXAMPLE.giou_kernel, deterministic=True)
+    args = predicted, target, out, valid, boxes, EXAMPLE.EPSILON
+    backward[(samples,)](
+        *args, BLOCK=tw.next_power_of_2(boxes), grads={"giou_ptr": weights},
+        into={"predicted_ptr": gradients[0], "target_ptr": gradients[1]},
+    )  # fmt: skip
+    leaves = predicted.requires_grad_(), target.requires_grad_()
+    value, is_box = EXAMPLE.eager_giou(*leaves)
+    expected = torch.autograd.grad((value * weights)[is_box].sum(), leaves, allow_unused=True)
+    for found, wanted in zip(gradients, expected, strict=True):
+        wanted = torch.where(is_box[..., None], wanted, 0.0)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)

@@ -1,0 +1,73 @@
+"""The kernels of `kernels.py` with grids and arguments, in fp64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.autodiff import kernels
+from tests.autodiff.harness import Arrays
+
+
+def rows(rng: np.random.Generator, count: int, n: int) -> Any:
+    return rng.uniform(-1.0, 1.0, (count, n))
+
+
+def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...], dict[str, int]]:
+    """A kernel, its grid, arguments, inputs, outputs and compile-time values."""
+    rng = np.random.default_rng(7)
+    x, y = rows(rng, 3, 13), np.zeros((3, 13))
+    match name:
+        case "gelu":
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39}
+            return kernels.GELU, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "swiglu":
+            args = {"a_ptr": x, "b_ptr": rows(rng, 3, 13), "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.SWIGLU, 3, args, ("a_ptr", "b_ptr"), ("y_ptr",), {"BLOCK": 16}
+        case "softmax":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.SOFTMAX, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 16}
+        case "dropout":
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "seed": 5}
+            return kernels.DROPOUT, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "rope":
+            args = {"x_ptr": rows(rng, 6, 8), "y_ptr": np.zeros((6, 8)), "heads": 3}
+            args["angle_ptr"] = rows(rng, 2, 4)
+            return kernels.ROPE, 6, args, ("x_ptr", "angle_ptr"), ("y_ptr",), {"HALF": 4}
+        case "boxes":
+            args = {"a_ptr": rows(rng, 13, 4), "y_ptr": np.zeros(13), "n": 13}
+            return kernels.BOXES, 2, args, ("a_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case "row sums":
+            args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
+            args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
+            return kernels.ROW_SUMS, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 4}
+        case "layer norm":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            args |= {"w_ptr": rng.uniform(0.5, 1.0, 13), "b_ptr": rng.uniform(0.5, 1.0, 13)}
+            wrt = ("x_ptr", "w_ptr", "b_ptr")
+            return kernels.LAYER_NORM, 3, args, wrt, ("y_ptr",), {"BLOCK": 16}
+        case "rms norm":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
+            return kernels.RMS_NORM, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 16}
+        case "group norm":
+            x = rng.uniform(-1, 1, (2, 12, 5))
+            args = {"x_ptr": x, "y_ptr": np.zeros((2, 12, 5)), "size": 5}
+            args |= {"w_ptr": rng.uniform(0.5, 1.0, 12), "b_ptr": rng.uniform(0.5, 1.0, 12)}
+            wrt = ("x_ptr", "w_ptr", "b_ptr")
+            return kernels.GROUP_NORM, (3, 2), args, wrt, ("y_ptr",), {"C": 4, "BLOCK": 8}
+        case _:
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
+            return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+
+
+NORMS = ("layer norm", "rms norm", "group norm")
+NAMES = (
+    "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
+)  # fmt: skip
+SHARED = {
+    "rope": {"angle_ptr"},
+    "row sums": {"w_ptr"},
+    **{name: {"w_ptr", "b_ptr"} for name in NORMS},
+}

@@ -1,0 +1,101 @@
+"""Derived kernels on a GPU: gradients are those of torch's autograd, or of the interpreter.
+
+pytest tests/gpu/test_derivatives.py -n0
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.autodiff.cases import NAMES, case
+from tests.autodiff.harness import copied, forward_module, run_forward, vjp
+from tests.frontend.kernels import function_from
+
+pytestmark = pytest.mark.gpu
+
+
+@tw.jit
+def layer_norm(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    x = tl.load(x_ptr + row * stride + at, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(x, 0) / n
+    centred = tl.where(inside, x - mean, 0.0)
+    scale = tl.rsqrt(tl.sum(centred * centred, 0) / n + 1e-5)
+    w = tl.load(w_ptr + at, mask=inside).to(tl.float32)
+    b = tl.load(b_ptr + at, mask=inside).to(tl.float32)
+    y = centred * scale * w + b
+    tl.store(y_ptr + row * stride + at, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_are_those_of_the_interpreter(name: str) -> None:
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    run_forward(module, grid, args)
+    rng = np.random.default_rng(0)
+    cotangents = {n: rng.standard_normal(args[n].shape) for n in outputs}
+    expected = vjp(module, grid, copied(args), cotangents, wrt)
+    given = {
+        k: torch.from_numpy(v).cuda() if isinstance(v, np.ndarray) else v for k, v in args.items()
+    }
+    grads = {k: torch.from_numpy(v).cuda() for k, v in cotangents.items()}
+    into = {k: torch.full_like(given[k], torch.nan) for k in wrt}
+    backward = tw.grad(tw.jit(function_from(text)))
+    launch = backward[grid if isinstance(grid, tuple) else (grid,)]
+    launch(**given, **constexprs, grads=grads, into=into)
+    for key, value in expected.items():
+        np.testing.assert_allclose(into[key].cpu().numpy(), value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize(("rows", "n"), [(1, 100), (333, 1000), (8192, 4096)])
+def test_layer_norm_is_that_of_torch(rows: int, n: int, dtype: Any) -> None:
+    x = torch.randn(rows, n, dtype=dtype, device="cuda")
+    w, b = (torch.randn(n, dtype=dtype, device="cuda") for _ in range(2))
+    y, dy = torch.empty_like(x), torch.randn_like(x)
+    args = x, w, b, y, n, n
+    runs: list[list[Any]] = []
+    backward = tw.grad(layer_norm, deterministic=True)
+    for _ in range(2):
+        into = {"x_ptr": x, "w_ptr": w, "b_ptr": b}
+        into = {k: torch.full_like(v, torch.nan) for k, v in into.items()}
+        block = tw.next_power_of_2(n)
+        backward[(rows,)](*args, BLOCK=block, grads={"y_ptr": dy}, into=into, num_warps=8)
+        runs.append(list(into.values()))
+    leaves = [v.double().requires_grad_() for v in (x, w, b)]
+    value = torch.nn.functional.layer_norm(leaves[0], (n,), leaves[1], leaves[2])
+    expected = torch.autograd.grad(value, leaves, dy.double())
+    tolerance = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
+    for once, again, wanted in zip(*runs, expected, strict=True):
+        assert torch.equal(once, again)
+        scale = float(wanted.abs().max())
+        torch.testing.assert_close(once.double() / scale, wanted / scale, rtol=0, atol=tolerance)
+
+
+def test_an_operator_of_torch_on_a_gpu() -> None:
+    normalised = tw.autograd_function(
+        layer_norm,
+        grid=lambda a: (a["x_ptr"].shape[0],),
+        outputs={"y_ptr": lambda a: torch.empty_like(a["x_ptr"])},
+    )
+    x = torch.randn(64, 500, device="cuda", requires_grad=True)
+    w, b = (torch.randn(500, device="cuda", requires_grad=True) for _ in range(2))
+
+    def loss(x: Any, w: Any, b: Any) -> Any:
+        return (normalised(x, w, b, 500, 500, BLOCK=512) ** 2).sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    expected = (torch.nn.functional.layer_norm(x, (500,), w, b) ** 2).sum()
+    wanted = torch.autograd.grad(expected, (x, w, b))
+    for run in (loss, compiled):
+        found = torch.autograd.grad(run(x, w, b), (x, w, b))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)

@@ -1,0 +1,32 @@
+"""Derived kernels compile for Hopper, without a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.autodiff.cases import NAMES, case
+from tests.autodiff.harness import cleaned, forward_module, launch_points, launch_verdicts
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.coarsen import coarsening
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.compiler.driver import compile
+from tilewright.compiler.source import IRSource
+from tilewright.ir.printer import print_module
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_gradient_kernel_compiles_for_hopper(name: str) -> None:
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    loads, _ = launch_verdicts(module, grid, args)
+    shared = [a for a in arrays_of(module.entry).values() if a.name in wrt]
+    shared = [a for a in shared if not loads[a.name].distinct]
+    points = launch_points(module, grid, args)
+    coarse = coarsening(module.entry, shared, points, BlockFinder())
+    atomic = [a.name for a in shared if coarse is None or a.name not in coarse.arrays]
+    derived = reverse_mode(module, wrt, outputs, atomic=atomic, coarse=coarse)
+    made = compile(IRSource.of_text(print_module(cleaned(derived.module))), target="cuda:90")
+    ptx = str(made.asm["ptx"])
+    assert ".target sm_90" in ptx
+    assert ("red." in ptx or "atom." in ptx) == bool(atomic)
