@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tilewright.base.target_names import declare_target
 from tilewright.ir.machine import GpuMachine
-from tilewright.lowering.target_names import declare_target
 
 EMULATOR = declare_target("emulator")
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tilewright.base.target_names import declare_target
 from tilewright.lowering import registry
 from tilewright.lowering.registry import TargetTable, lowering_of, lowers
 from tilewright.lowering.simt.kernel import emits
-from tilewright.lowering.target_names import declare_target
 from tilewright.ops import arith, control
 
 CHIP = declare_target("chip")

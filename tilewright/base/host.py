@@ -45,11 +45,11 @@ class Host(NamedTuple):
 @cache
 def host() -> Host:
     """The processor of this machine."""
-    library, told = library_state(), processor_identity()
-    if library is None or told is None:
+    library, identity = library_state(), processor_identity()
+    if library is None or identity is None:
         triple, cpu, *features = llvm_library.host_facts()
     else:
-        circumstances = (*library, sys.platform, platform.machine(), *told)
+        circumstances = (*library, sys.platform, platform.machine(), *identity)
         answer = cached_fact("processor", circumstances, _facts_as_json)
         triple, cpu, *features = json.loads(answer)
     on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")

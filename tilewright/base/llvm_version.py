@@ -22,7 +22,12 @@ def llvm_version() -> str:
     state = library_state()
     if state is None:
         return llvm_library.version()
-    return cached_fact("LLVM", state, llvm_library.version)
+    return cached_fact("LLVM", state, _loaded_version)
+
+
+def _loaded_version() -> str:
+    # A function of its own: an attribute of a lazily imported module imports it at once.
+    return llvm_library.version()
 
 
 @cache

@@ -4,7 +4,7 @@
     def lower_add(b: Builder, op: Add, lhs: V, rhs: V) -> V: ...
 
 An elementwise op is lowered by one function, for scalars and vectors alike. A target overrides it
-under its own name, which it declares first (`target_names.py`):
+under its own name, which it declares first (`base/target_names.py`):
 
     CUDA = declare_target("cuda")
 
@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tilewright.base.target_names import check_target
 from tilewright.ir.core import Op
 from tilewright.ir.op_table import check_op_class
 from tilewright.lowering.emit import V
-from tilewright.lowering.target_names import check_target
 
 Lowering = Callable[..., V]
 Entry = TypeVar("Entry")

@@ -8,13 +8,13 @@ import pytest
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware, EmulationError
 from tests.lowering.simt.harness import laid_out
 from tests.lowering.simt.tiles import load, pointers, tile_kernel
+from tilewright.base.target_names import declare_target
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Value
 from tilewright.lowering.emit import I8, I32, const
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.shared_memory import SCRATCH
-from tilewright.lowering.target_names import declare_target
 from tilewright.ops import control, memory, shape
 from tilewright.ops.arith import Add, Mul
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.lowering.simt.emulator import Emulated, EmulatedHardware
+from tilewright.base.target_names import declare_target
 from tilewright.ir.core import Function, Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import I32, Pointer
@@ -16,7 +17,6 @@ from tilewright.lowering.simt import control as _control
 from tilewright.lowering.simt import reduce as _reduce
 from tilewright.lowering.simt.kernel import Kernel, emits
 from tilewright.lowering.simt.shared_memory import SharedMemory
-from tilewright.lowering.target_names import declare_target
 from tilewright.ops import control
 from tilewright.targets.nvidia.hardware import NvidiaHardware
 

@@ -10,6 +10,7 @@ import pytest
 from tests.ir_values import same_bits, special_values
 from tests.lowering.simt.harness import run_emulated
 from tests.lowering.simt.tiles import tile, tile_kernel
+from tilewright.base.target_names import declare_target
 from tilewright.ir import types as ir
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Value
@@ -19,7 +20,6 @@ from tilewright.lowering.fmod import fmod
 from tilewright.lowering.math_f64 import sin_cos
 from tilewright.lowering.math_huge import reduce_huge
 from tilewright.lowering.registry import lowers
-from tilewright.lowering.target_names import declare_target
 from tilewright.ops import arith, math
 
 TARGET = declare_target("without library")

@@ -1,9 +1,9 @@
-"""Says on stderr which kernel runs when Ctrl-C is pressed twice while native code does not return.
+"""Reports on stderr which kernel is running if Ctrl-C is pressed twice and native code is stuck.
 
-Python handles signals between bytecodes: while a program of a launch runs on the main thread, and
-waits for something that never comes, no handler runs. So the numbers of signals go to a pipe as
-well (`signal.set_wakeup_fd`), which a thread reads. The pipe is for whoever sets it first: nothing
-is watched where a program or an event loop has one, or handles SIGINT by itself.
+Python runs signal handlers between bytecodes: none runs while a kernel on the main thread is in a
+deadlock. Therefore signal numbers are also written to a pipe (`signal.set_wakeup_fd`), which a
+thread reads. There is only one such pipe per process: nothing is watched if the program or an
+event loop has set one, or if SIGINT has another handler than Python's.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 
 STUCK_SECONDS = 0.3
-"""How long the same launch must run after the second Ctrl-C: several slices, after each of which
-Python handles signals."""
+"""How long the launch must still run after the second Ctrl-C, in seconds: several time slices,
+after each of which Python would have handled the signal."""
 
 Running = Callable[[], tuple[int, int]]
-"""Gives the address of the kernel that runs in native code, 0 for none, and a number that changes
-whenever a launch enters native code."""
+"""Returns the address of the kernel that is running in native code (0 for none), and a counter of
+entries into native code."""
 
 _pipe: tuple[int, int] | None = None
 
@@ -29,7 +29,8 @@ def watch(running: Running, report: Callable[[int], None]) -> None:
     """Watch for interrupts that Python cannot handle, once in a process.
 
     Args:
-        report: is called from another thread, with the address of the kernel that runs.
+        running: see `Running`.
+        report: called from another thread with the address of the running kernel.
     """
     global _pipe
     on_main_thread = threading.current_thread() is threading.main_thread()
@@ -67,7 +68,7 @@ def _read(read: int, running: Running, report: Callable[[int], None]) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """The thread is the parent's, and so are the signals that it reads."""
+    """Close the inherited pipe: the thread that reads it exists in the parent only."""
     global _pipe
     if _pipe is None:
         return

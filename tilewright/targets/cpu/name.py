@@ -1,5 +1,5 @@
 """The name of the target, under which it may override lowerings."""
 
-from tilewright.lowering.target_names import declare_target
+from tilewright.base.target_names import declare_target
 
 NAME = declare_target("cpu")
