@@ -9,7 +9,9 @@ import pytest
 from tests.runtime.native_cases import Twin, outcome
 from tilewright.runtime import kinds
 from tilewright.runtime.kinds import DIVISIBLE, FLOAT, INT, KINDS, Kind, register
+from tilewright.runtime.native import generate
 from tilewright.runtime.native.code import load
+from tilewright.runtime.native.read import reader_of
 from tilewright.runtime.native.runtime import Runtime
 from tilewright.runtime.tensors import read
 
@@ -130,7 +132,13 @@ def test_tuple_that_offers_memory_is_a_tuple(rows: Runtime) -> None:
 
 def test_every_row_is_native() -> None:
     """Each names what writes its code, and is recognised by exact type, class or what was met."""
+    generate.generate()
     kind: Kind
     for kind in KINDS:
-        assert callable(kind.read())
+        assert callable(reader_of(kind))
         assert kind.types or kind.base or kind.met is not None
+
+
+def test_row_whose_native_code_nobody_registers_is_rejected() -> None:
+    with pytest.raises(ValueError, match=r"kind 'ticks' are read natively by 'tick', which is not"):
+        reader_of(INT._replace(name="ticks", read="tick"))

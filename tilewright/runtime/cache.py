@@ -58,6 +58,9 @@ WAIT_SECONDS = 20.0
 
 SUFFIX = ".twc"
 
+RESULTS_FILE = "autotune.json"
+"""The file of an entry that is a result of tuning (`tuning/results.py`)."""
+
 USED_SECONDS = 3600.0
 """Resolution of the time of last use: an entry's mtime is updated at most this often."""
 

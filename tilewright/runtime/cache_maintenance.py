@@ -30,8 +30,14 @@ from typing import NamedTuple
 
 from tilewright.base.fact_cache import FACT_FILE
 from tilewright.compiler.artifact import METADATA_FILE
-from tilewright.runtime.cache import SUFFIX, DiskCache, InvalidEntry, decode, read_entry
-from tilewright.runtime.tuning.results import RESULTS_FILE
+from tilewright.runtime.cache import (
+    RESULTS_FILE,
+    SUFFIX,
+    DiskCache,
+    InvalidEntry,
+    decode,
+    read_entry,
+)
 
 _FOLDER = re.compile("[0-9a-f]{2}")
 _MAGIC = b"TWPACK01"

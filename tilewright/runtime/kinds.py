@@ -16,11 +16,10 @@ Each argument has a *spec*, the pair (type string, key); see `specialize.py`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tilewright.base.lazy_import import lazy_import
 from tilewright.ir.types import scalar_type
 from tilewright.runtime.descriptors import (
     DESCRIPTORS,
@@ -30,15 +29,6 @@ from tilewright.runtime.descriptors import (
     parts_of,
 )
 from tilewright.runtime.tensors import READERS, SHORT, find_reader
-
-if TYPE_CHECKING:
-    from tilewright.runtime.native import read, read_parts, read_tensors
-    from tilewright.runtime.native.read import Argument
-    from tilewright.runtime.native.routine import Routine
-else:
-    read = lazy_import("tilewright.runtime.native.read")
-    read_parts = lazy_import("tilewright.runtime.native.read_parts")
-    read_tensors = lazy_import("tilewright.runtime.native.read_tensors")
 
 Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple."""
@@ -306,17 +296,12 @@ class _NamedKeys(tuple[Any, ...]):
 # -- the table ------------------------------------------------------------------------------------
 
 
-Read: TypeAlias = "Callable[[Routine, Argument, Kind], None]"
-"""Generates the native code that reads an argument of this kind."""
-
-
 class Kind(NamedTuple):
     """A row of the table.
 
     name: its name, for comments in the generated code.
     bind: returns the slot and spec of a value, in Python.
-    read: returns the function that generates the native equivalent (`native/read.py`), whose module
-        is imported lazily.
+    read: the name under which the native equivalent is registered (`native/read.py: reads`).
     types: exact types of its values; ``"torch:Tensor"`` for a class of a module that this package
         does not import.
     base: a class whose subclasses are recognised as well; only `tuple` is supported.
@@ -332,7 +317,7 @@ class Kind(NamedTuple):
 
     name: str
     bind: Callable[[Arguments, Kind, Any, Mode], tuple[Any, Spec]]
-    read: Callable[[], Read]
+    read: str
     types: tuple[type | str, ...] = ()
     base: type | None = None
     met: Mapping[type, Any] | None = None
@@ -347,35 +332,35 @@ _POINTER = frozenset(["pointer"])
 TUPLE = Kind(
     "tuple",
     _bind_tuple,
-    lambda: read_parts.read_tuple,
+    "tuple",
     base=tuple,
     matches=lambda value: isinstance(value, tuple),
 )
 DESCRIPTOR = Kind(
     "descriptor",
     _bind_descriptor,
-    lambda: read_parts.read_descriptor,
+    "descriptor",
     met=DESCRIPTORS,
     matches=is_descriptor,
 )
 ARRAY = Kind(
     "array",
     _bind_tensor,
-    lambda: read_tensors.read_array,
+    "array",
     types=(np.ndarray,),
     annotated=_POINTER,
 )
 TORCH = Kind(
     "torch",
     _bind_tensor,
-    lambda: read_tensors.read_torch,
+    "torch",
     types=("torch:Tensor", "torch.nn:Parameter"),
     annotated=_POINTER,
 )
 FOREIGN = Kind(
     "foreign tensor",
     _bind_tensor,
-    lambda: read_tensors.read_foreign,
+    "foreign",
     met=READERS,
     matches=lambda value: find_reader(value) is not None,
     annotated=_POINTER,
@@ -383,7 +368,7 @@ FOREIGN = Kind(
 INT = Kind(
     "int",
     _bind_int,
-    lambda: read.read_int,
+    "int",
     types=(int,),
     matches=lambda value: isinstance(value, int),
     annotated=frozenset(["int"]),
@@ -392,18 +377,16 @@ INT = Kind(
 FLOAT = Kind(
     "float",
     _bind_float,
-    lambda: read.read_float,
+    "float",
     types=(float, np.float64),
     matches=lambda value: isinstance(value, float),
     annotated=frozenset(["float"]),
 )
-BOOL = Kind(
-    "bool", _bind_bool, lambda: read.read_bool, types=(bool,), annotated=frozenset(["bool"])
-)
+BOOL = Kind("bool", _bind_bool, "bool", types=(bool,), annotated=frozenset(["bool"]))
 NONE = Kind(
     "None",
     _bind_none,
-    lambda: read.read_none,
+    "None",
     types=(type(None),),
     annotated=frozenset(["pointer", "bool", "float", "narrow", "int"]),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from tilewright.runtime.native import read_parts, read_tensors
 from tilewright.runtime.native.bound import freeze, launch_bound
 from tilewright.runtime.native.call import bind, launch
 from tilewright.runtime.native.routine import text_of
+
+REGISTERED = (read_parts, read_tensors)  # readers of arguments
 
 
 def generate() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from tilewright.lowering.emit import I1, I64, Block, V, const
 from tilewright.runtime.kinds import INT_TYPES, KINDS, Kind
@@ -40,6 +40,38 @@ class Argument(NamedTuple):
     def put(self, r: Routine, bits: V) -> None:
         """Store the argument's bits into its slot."""
         r.frame.put("slots", self.slot, bits)
+
+
+Read: TypeAlias = Callable[[Routine, Argument, Kind], None]
+"""Emits the code that reads an argument of a kind."""
+
+READERS: dict[str, Read] = {}
+"""By `Kind.read`."""
+
+
+def reads(name: str) -> Callable[[Read], Read]:
+    """Register the code that reads arguments of kinds whose `read` is this name."""
+
+    def register(read: Read) -> Read:
+        assert name not in READERS, f"{name} is read twice"
+        READERS[name] = read
+        return read
+
+    return register
+
+
+def reader_of(kind: Kind) -> Read:
+    """The function that emits the code for a kind.
+
+    Raises:
+        ValueError: none is registered under its `read`.
+    """
+    if kind.read not in READERS:
+        raise ValueError(
+            f"arguments of kind {kind.name!r} are read natively by {kind.read!r}, which is not "
+            f"registered; there are {', '.join(sorted(READERS))}"
+        )
+    return READERS[kind.read]
 
 
 def outlined(body: Callable[[Routine, Argument], None]) -> Callable[..., None]:
@@ -94,7 +126,7 @@ def _read_where(r: Routine, condition: V, a: Argument, kind: Kind, done: Block) 
     with r.when(condition):
         if kind.annotated != _ALWAYS:
             r.require(r.has(a.param["flags"], takes(kind)))
-        kind.read()(r, a, kind)
+        reader_of(kind)(r, a, kind)
         r.br(done)
 
 
@@ -110,18 +142,21 @@ def read_part(r: Routine, a: Argument) -> None:
 # -- numbers, None --------------------------------------------------------------------------------
 
 
+@reads("None")
 def read_none(r: Routine, a: Argument, kind: Kind) -> None:
     """None, which is a compile-time constant of the variant."""
     push(r, layout.NONE)
     a.put(r, const(I64, 0))
 
 
+@reads("bool")
 def read_bool(r: Routine, a: Argument, kind: Kind) -> None:
     """True or False."""
     push(r, layout.BOOL)
     a.put(r, r.zext(r.eq(a.value, r.rt["true"]), I64))
 
 
+@reads("float")
 def read_float(r: Routine, a: Argument, kind: Kind) -> None:
     """A float; its slot holds an fp64, see `pack`."""
     push(r, layout.FLOAT)
@@ -129,6 +164,7 @@ def read_float(r: Routine, a: Argument, kind: Kind) -> None:
         a.put(r, r.bitcast(r.api("PyFloat_AsDouble", number), I64))
 
 
+@reads("int")
 def read_int(r: Routine, a: Argument, kind: Kind) -> None:
     """An int: its type, the first of `INT_TYPES` that holds it, and its facts."""
     flags = a.param["flags"]

@@ -8,12 +8,13 @@ from tilewright.runtime.kinds import ARRAY, DIVISIBLE, FOREIGN, TORCH, Kind
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, new_slots, push, push_object
 from tilewright.runtime.native.layout import TYPE_SHIFT
-from tilewright.runtime.native.read import Argument, outlined, read_any, read_part
+from tilewright.runtime.native.read import Argument, outlined, read_any, read_part, reads
 from tilewright.runtime.native.routine import Routine
 
 MAX_RANK = 5
 
 
+@reads("tuple")
 def read_tuple(r: Routine, a: Argument, kind: Kind) -> None:
     """A tuple: its size, its class (namedtuples differ), and its items, each with its own slot."""
     size = r.size_of(a.value)
@@ -25,6 +26,7 @@ def read_tuple(r: Routine, a: Argument, kind: Kind) -> None:
         read_part(r, Argument(leaf, r.item(a.value, loop.index), slot))
 
 
+@reads("descriptor")
 @outlined
 def read_descriptor(r: Routine, a: Argument) -> None:
     """A tensor descriptor. Words: those of its base tensor; then DESCRIPTOR with the rank, the

@@ -8,7 +8,7 @@ from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push
 from tilewright.runtime.native.layout import BUCKETS, MAX_PARAMS, TORCH_DTYPES
-from tilewright.runtime.native.read import Argument, outlined, small
+from tilewright.runtime.native.read import Argument, outlined, reads, small
 from tilewright.runtime.native.routine import Ref, Routine
 
 
@@ -55,6 +55,7 @@ def _overlaps(r: Routine, count: V, low: V, high: V) -> V:
 # -- NumPy's --------------------------------------------------------------------------------------
 
 
+@reads("array")
 @outlined
 def read_array(r: Routine, a: Argument) -> None:
     """A NumPy array."""
@@ -113,6 +114,7 @@ def _lookup(r: Routine, table: V, key: V) -> V:
 # -- torch's --------------------------------------------------------------------------------------
 
 
+@reads("torch")
 @outlined
 def read_torch(r: Routine, a: Argument) -> None:
     """A torch tensor, by torch's C functions (see torch_tensors.py)."""
@@ -159,6 +161,7 @@ def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
 # -- other libraries' -----------------------------------------------------------------------------
 
 
+@reads("foreign")
 @outlined
 def read_foreign(r: Routine, a: Argument) -> None:
     """A tensor of a class that the slow path has registered, by its Python reader."""

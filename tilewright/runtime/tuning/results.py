@@ -17,10 +17,9 @@ from typing import Any
 
 from tilewright.base import knobs
 from tilewright.compiler.version import VERSION, compiler_key
-from tilewright.runtime.cache import digest, disk_cache
+from tilewright.runtime.cache import RESULTS_FILE, digest, disk_cache
 
 FORMAT = 1
-RESULTS_FILE = "autotune.json"
 
 
 def store_key(
