@@ -19,6 +19,7 @@ from tests.fuzz.ir_generator import GRID, Features, random_args, random_module
 from tests.fuzz.programs.check import (
     Difference,
     check,
+    check_cross,
     check_emulated,
     check_launched,
     machine_of,
@@ -135,6 +136,7 @@ def views_emulated(seed: int) -> set[str]:
 CHECKS: dict[str, Check] = {
     "programs": lambda seed: check(random_program(seed)),
     "programs-launched": lambda seed: check_launched(random_program(seed)),
+    "programs-cross": lambda seed: check_cross(random_program(seed)),
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
     "kernels": kernel,
     "kernels-emulated": kernel_emulated,

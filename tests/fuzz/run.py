@@ -33,6 +33,7 @@ from typing import Any
 from tests.fuzz.checks import CHECKS, VIEWS
 from tests.fuzz.programs.check import (
     check,
+    check_cross,
     check_emulated,
     check_launched,
     failure,
@@ -50,6 +51,7 @@ RENEWED = 400  # programs that one process runs: what it keeps of each adds up
 REDUCED = {
     "programs": check,
     "programs-launched": check_launched,
+    "programs-cross": check_cross,
     "programs-emulated": check_emulated,
 }
 """The checks whose programs are text, which can be reduced."""

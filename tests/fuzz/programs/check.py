@@ -19,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 import tilewright as tw
@@ -37,6 +38,8 @@ from tilewright.ir.memory import Checks
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.types import E4B15, FP8E4B15, DType, Tile, scalar_type
 from tilewright.ir.verify import verify_module
+from tilewright.targets.cpu import emit
+from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
 
 NEEDED = ("inline", "canonicalize_pointers")
@@ -180,6 +183,26 @@ def _as_passed(value: Any) -> Any:
 
 def _arrays(args: list[Any]) -> list[Any]:
     return [x for x in args if isinstance(x, np.ndarray) and x.ndim]
+
+
+OTHERS = (
+    Machine("aarch64-unknown-linux-gnu", "neoverse-v2", frozenset({"neon", "fp-armv8"})),
+    Machine("aarch64-unknown-linux-gnu", "generic", frozenset()),
+    Machine("riscv64-unknown-linux-gnu", "generic-rv64", frozenset({"m", "a", "f", "d", "c", "v"})),
+)
+
+
+def check_cross(text: str) -> set[str]:
+    """Compile the program for another architecture, on which it is not run."""
+    program = load(text)
+    module, _ = build(launch_of(program))
+    run(module, STEPS, PassContext(), [])
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = OTHERS[program.SEED % len(OTHERS)]
+    _, code = emit.compile_text(generate(module, machine, fp_fusion=False)[0], machine)
+    assert code[:4] == b"\x7fELF"
+    return ops_of(module) | {*program.REACHED}
 
 
 def check_emulated(text: str) -> set[str]:

@@ -13,6 +13,7 @@ from tests.targets.cpu.test_kernels import ir_of
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.cpu.repairs import without_stores_of_three_bytes
 
 NEOVERSE = Machine("aarch64-unknown-linux-gnu", "neoverse-n1", frozenset({"neon", "fp-armv8"}))
 
@@ -82,3 +83,23 @@ def test_maxima_make_signalling_nans_quiet() -> None:
     lines = emit.assembly(optimised, NEOVERSE).splitlines()
     operands = [line.split(maxsplit=1)[1].split(", ") for line in lines if "minnm" in line]
     assert any(o[1] == o[2] for o in operands if len(o) == 3)
+
+
+THREE_BYTES = """
+define void @f(ptr %p, ptr %q) {
+  %w = load <3 x i64>, ptr %q, align 8
+  %t = trunc <3 x i64> %w to <3 x i8>
+  store <3 x i8> %t, ptr %p, align 1
+  ret void
+}
+"""
+
+
+def test_three_bytes_of_wide_integers_are_stored() -> None:
+    """LLVM 22 fails an assertion for such a store of a vector, which ends the process."""
+    assert "store i24" in without_stores_of_three_bytes(THREE_BYTES)
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    optimised, code = emit.compile_text(THREE_BYTES, NEOVERSE)
+    assert "store i24" in optimised
+    assert code[:4] == b"\x7fELF"

@@ -38,8 +38,12 @@ class Machine:
         return 32 if "avx" in self.features else 16
 
     @property
+    def is_aarch64(self) -> bool:
+        return self.triple.startswith(("aarch64", "arm64"))
+
+    @property
     def vector_registers(self) -> int:
-        wide = "avx512f" in self.features or self.triple.startswith(("aarch64", "arm64"))
+        wide = "avx512f" in self.features or self.is_aarch64
         return 32 if wide else 16
 
     @property
@@ -59,4 +63,4 @@ class Machine:
     def has_quiet_extrema(self) -> bool:
         """Whether `llvm.maximumnum`, which treats a signalling NaN as a quiet one, takes few
         instructions."""
-        return self.triple.startswith(("aarch64", "arm64"))
+        return self.is_aarch64

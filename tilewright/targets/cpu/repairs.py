@@ -13,6 +13,8 @@ from tilewright.targets.cpu.machine import Machine
 def repair(text: str, machine: Machine) -> str:
     """Rewrite optimised IR such that the machine's back end compiles it correctly."""
     text = without_lone_lanes(text)
+    if machine.is_aarch64:
+        return without_stores_of_three_bytes(text)
     if "avx512f" in machine.features:
         return with_opaque_extrema(text)
     if "avx" in machine.features:
@@ -48,6 +50,31 @@ def _lone_lane(found: re.Match[str]) -> str:
         f"{indent}{name} = extractelement {found['type']} {found['value']}, i64 {lane}\n"
         f"{indent}{name}.at = getelementptr {element}, ptr {found['ptr']}, i64 {lane}\n"
         f"{indent}store {element} {name}, ptr {name}.at{align}"
+    )
+
+
+_STORE_OF_THREE_BYTES = re.compile(
+    r"^(?P<indent>\s*)store <3 x i8> (?P<value>%[\w.]+), (?P<rest>ptr .*)$", re.MULTILINE
+)
+
+
+def without_stores_of_three_bytes(text: str) -> str:
+    """Replace stores of three bytes by stores of one integer of 24 bits.
+
+    If the bytes were truncated from 64 bits, LLVM 22's back end for AArch64 fails an assertion.
+    """
+    return _STORE_OF_THREE_BYTES.sub(_as_integer, text)
+
+
+def _as_integer(found: re.Match[str]) -> str:
+    indent, value = found["indent"], found["value"]
+    name = f"%bytes.{found.start()}"  # unique, as offsets are
+    four = "<4 x i32> <i32 0, i32 1, i32 2, i32 2>"
+    return (
+        f"{indent}{name}.four = shufflevector <3 x i8> {value}, <3 x i8> poison, {four}\n"
+        f"{indent}{name}.word = bitcast <4 x i8> {name}.four to i32\n"
+        f"{indent}{name} = trunc i32 {name}.word to i24\n"
+        f"{indent}store i24 {name}, {found['rest']}"
     )
 
 
