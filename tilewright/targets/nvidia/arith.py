@@ -303,26 +303,20 @@ def lower_shift(b: Builder, op: arith.Shl | arith.Shr, lhs: V, rhs: V) -> V:
     return b.inline_asm(f"{name} $0, $1, $2;", "=l,l,r", lhs.type, [lhs, b.trunc(count, I32)])
 
 
-# Inline assembly for the bits of a float: size of the register, constraints.
-_MOVES = {16: ("b16", "=h,h"), 32: ("b32", "=r,f"), 64: ("b64", "=l,d")}
-
-
 @lowers(arith.Bitcast, target=NAME)
 def lower_bitcast(b: Builder, op: arith.Bitcast, src: V) -> V:
-    """A bitcast that works around two miscompiles of ptxas (seen with 13.0).
+    """A bitcast whose bits are opaque to ptxas where it miscompiles them (seen with 13.0).
 
     A narrow store of the low bits of a float is, in LLVM's PTX, a store of a wide register, and
-    ptxas takes it for a conversion to an integer; an explicit move of the bits avoids that. And a
-    `selp 1, 0` whose result is converted from fp16 to fp32, or from fp32 to fp64, becomes 1.0, as
-    if it were an integer; so integers that are 0 or 1 are made opaque.
+    ptxas takes it for a conversion to an integer. And a `selp 1, 0` whose result is converted from
+    fp16 to fp32, or from fp32 to fp64, becomes 1.0, as if it were an integer.
     """
-    if register_type(op.to).is_float and src.type.bits in (16, 32) and _is_bit(op.src):
-        return common.lower_bitcast(b, op, _hidden_bit(b, src))
-    if not src.type.is_float or register_type(op.to).is_float:
-        return common.lower_bitcast(b, op, src)
-    size, constraints = _MOVES[src.type.bits]
-    target = int_type(src.type.bits)
-    return b.inline_asm(f"mov.{size} $0, $1;", constraints, target, [src])
+    to_float = register_type(op.to).is_float
+    if src.type.is_float:
+        opaque = not to_float
+    else:
+        opaque = to_float and src.type.bits in (16, 32) and _is_bit(op.src)
+    return common.lower_bitcast(b, op, _opaque_bits(b, src) if opaque else src)
 
 
 def _is_bit(value: Value) -> bool:
@@ -330,13 +324,23 @@ def _is_bit(value: Value) -> bool:
     return ir.is_int(value.type) and value_range(value) in ((0, 0), (0, 1), (1, 1))
 
 
-def _hidden_bit(b: Builder, src: V) -> V:
-    """The same integer, 0 or 1, by instructions from which ptxas cannot derive that range."""
+# Constraints of inline assembly for integers and for floats of so many bits.
+_INT_REGISTER = {16: "h", 32: "r", 64: "l"}
+_FLOAT_REGISTER = {16: "h", 32: "f", 64: "d"}
+
+
+def _opaque_bits(b: Builder, src: V) -> V:
+    """The bits of a float, or of an integer that is 0 or 1, as an integer, by instructions from
+    which ptxas derives neither the operand's type nor its range."""
     bits = src.type.bits
-    top = 1 << (bits - 1)
-    code = f"selp.b{bits} $0, {top + 1}, 0, $1; and.b{bits} $0, $0, {top - 1};"
-    chosen = b.icmp("ne", src, const(src.type, 0))
-    return b.inline_asm(code, "=h,b" if bits == 16 else "=r,b", src.type, [chosen])
+    if src.type.is_float:
+        code, operand, register = f"mov.b{bits} $0, $1;", src, _FLOAT_REGISTER[bits]
+    else:
+        top = 1 << (bits - 1)
+        code = f"selp.b{bits} $0, {top + 1}, 0, $1; and.b{bits} $0, $0, {top - 1};"
+        operand, register = b.icmp("ne", src, const(src.type, 0)), "b"
+    constraints = f"={_INT_REGISTER[bits]},{register}"
+    return b.inline_asm(code, constraints, int_type(bits), [operand])
 
 
 # -- trigonometry ---------------------------------------------------------------------------------
