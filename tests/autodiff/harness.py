@@ -21,7 +21,7 @@ from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module, Op
-from tilewright.ir.interpret import interpret
+from tilewright.ir.interpret import Checks, interpret
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.verify import verify_module
 
@@ -77,7 +77,7 @@ def run_derived(
         args[role.name] if role.kind == "argument" else more[role.kind][role.name]
         for role in derived.roles
     ]
-    interpret(cleaned(derived.module), grid, values, seed=1)
+    interpret(cleaned(derived.module), grid, values, seed=1, checks=Checks(races=True))
 
 
 def jvp(

@@ -45,12 +45,15 @@ class Verdict:
 
     Attributes:
         distinct: whether it is proven that no element is accessed twice.
+        private: whether it is proven that no element is accessed by two programs, nor by two lanes
+            of an access. Iterations and accesses of one program may have the same elements.
         reason: why it is not, as half a sentence; "" if it is.
         at: the access that the reason is about.
         elements: how many elements are accessed, if that is known.
     """
 
     distinct: bool
+    private: bool = False
     reason: str = ""
     at: Op | None = None
     elements: int | None = None
@@ -62,7 +65,7 @@ class _Boxes:
 
     axes: dict[int, tuple[Array, Array]]
     offset: int
-    count: int  # of points
+    program: Array  # of each point
     exact: bool  # whether nothing but bounds excludes elements
 
 
@@ -90,11 +93,29 @@ def distinct(
             if block is not None and not _replaces(fn, block, blocks):
                 blocks.append(block)
                 found.append(_boxes(block, points, finder))
-        return Verdict(True, elements=_total(found))
+        return _verdict(found, at)
     except UnknownNumber as error:
-        return Verdict(False, f"an index is not known before the launch: {error}", at)
+        return Verdict(False, False, f"an index is not known before the launch: {error}", at)
     except _NotProven as error:
-        return Verdict(False, str(error), at)
+        return Verdict(False, False, str(error), at)
+
+
+def lanes_are_distinct(
+    accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
+) -> bool:
+    """Whether the lanes of each access have different elements, whatever other accesses and other
+    programs have."""
+    try:
+        for op in accesses:
+            block = _block(op, finder)
+            if block is None:
+                continue
+            axes = _boxes(block, points, finder).axes
+            if any(len(low) for low, _ in axes.values()):
+                _require_mixed_radix({s: (low * 0, high - low) for s, (low, high) in axes.items()})
+    except (UnknownNumber, _NotProven):
+        return False
+    return True
 
 
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
@@ -156,7 +177,7 @@ def _boxes(block: Block, points: Points, finder: BlockFinder) -> _Boxes:
     for stride, low, high in ends:
         _add_axis(axes, stride, low[held], high[held])
     exact = surely and not block.residual and not block.conditions
-    return _Boxes(axes, offset, int(held.sum()), exact)
+    return _Boxes(axes, offset, here.program[held], exact)
 
 
 def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, high: Array) -> None:
@@ -208,29 +229,30 @@ def _signed_range(value: Value) -> tuple[int, int]:
 # -- all accesses ---------------------------------------------------------------------------------
 
 
-def _total(found: Sequence[_Boxes]) -> int | None:
-    """The number of elements of all boxes, None if masks may exclude some; raises `_NotProven` if
-    two may have an element in common."""
+def _verdict(found: Sequence[_Boxes], at: Op | None) -> Verdict:
+    """The verdict on all boxes; raises `_NotProven` if programs may have an element in common."""
     strides = sorted({stride for boxes in found for stride in boxes.axes})
-    counts = [boxes.count for boxes in found]
+    counts = [len(boxes.program) for boxes in found]
     lows: dict[int, list[Array]] = {stride: [] for stride in strides}
     highs: dict[int, list[Array]] = {stride: [] for stride in strides}
     for boxes, count in zip(found, counts, strict=True):
+        none = np.zeros(count, np.int64), np.ones(count, np.int64)
         for stride in strides:
-            low, high = boxes.axes.get(
-                stride, (np.zeros(count, np.int64), np.ones(count, np.int64))
-            )
+            low, high = boxes.axes.get(stride, none)
             lows[stride].append(low)
             highs[stride].append(high)
     axes = {s: (joined(lows[s]), joined(highs[s])) for s in strides}
     _add_distances(axes, found, counts)
     if sum(counts) == 0:
-        return 0
+        return Verdict(True, True, elements=0)
     _require_mixed_radix(axes)
-    _require_disjoint(list(axes.values()), sum(counts))
-    sizes = [high - low for low, high in axes.values()]
+    boxes = list(axes.values())
+    if not _have_different_boxes(boxes, joined([b.program for b in found])):
+        reason = "several iterations or accesses of a program have the same elements"
+        return Verdict(False, True, reason, at)
+    sizes = [high - low for low, high in boxes]
     total = np.prod(sizes, axis=0).sum() if sizes else sum(counts)
-    return int(total) if all(boxes.exact for boxes in found) else None
+    return Verdict(True, True, elements=int(total) if all(b.exact for b in found) else None)
 
 
 def _add_distances(
@@ -266,7 +288,9 @@ def _require_mixed_radix(axes: dict[int, tuple[Array, Array]]) -> None:
         reach += stride * (int(high.max()) - 1 - int(low.min()))
 
 
-def _require_disjoint(axes: Sequence[tuple[Array, Array]], count: int) -> None:
+def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -> bool:
+    """Whether all points have different boxes, or at least those of different programs."""
+    count = len(program)
     code = np.zeros(count, np.int64)
     for low, high in axes:
         begins, place = np.unique(low, return_inverse=True)
@@ -275,5 +299,10 @@ def _require_disjoint(axes: Sequence[tuple[Array, Array]], count: int) -> None:
         if np.any(ends[:-1] > begins[1:]):
             raise _NotProven("tiles of different programs or iterations overlap in part")
         _, code = np.unique(code * len(begins) + place, return_inverse=True)
-    if count and int(code.max(initial=0)) + 1 != count:
-        raise _NotProven("several programs, iterations or accesses have the same elements")
+    if int(code.max(initial=0)) + 1 == count:
+        return True
+    first = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first, code, program)
+    if np.any(first[code] != program):
+        raise _NotProven("several programs have the same elements")
+    return False

@@ -31,9 +31,15 @@ class UnknownNumber(Exception):
 
 
 class Points:
-    """Args:
-    scalars: the integer arguments of the kernel.
-    grid: the launch's extents.
+    """See the module's documentation.
+
+    Args:
+        scalars: the integer arguments of the kernel.
+        grid: the launch's extents.
+
+    Attributes:
+        count: the number of points.
+        program: the number of each point's program.
     """
 
     def __init__(self, scalars: Mapping[Value, int], grid: Grid) -> None:
@@ -45,6 +51,7 @@ class Points:
         self._program = (
             number % grid[0], number // grid[0] % grid[1], number // (grid[0] * grid[1]),
         )  # fmt: skip
+        self.program = number
         self._iterations: dict[For, Array] = {}
         self._known: dict[Value, Array] = {}
 
@@ -91,6 +98,7 @@ class Points:
         made._scalars, made.grid = self._scalars, self.grid
         made.count = len(index)
         made._require_few()
+        made.program = self.program[index]
         made._program = tuple(axis[index] for axis in self._program)
         made._iterations = {loop: turn[index] for loop, turn in self._iterations.items()}
         made._known = {}

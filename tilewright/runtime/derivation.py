@@ -159,9 +159,9 @@ class _Proofs:
             points = Points(scalars, launch.grid)
         except UnknownNumber as error:
             for array in self.arrays:
-                unknown = Verdict(False, str(error), next(iter(array.loads), None))
+                unknown = Verdict(False, False, str(error), next(iter(array.loads), None))
                 self.loads |= {n: unknown for n in self.request.wrt if n == array.name}
-                unknown = Verdict(False, str(error), next(iter(array.writes), None))
+                unknown = Verdict(False, False, str(error), next(iter(array.writes), None))
                 self.stores |= {n: unknown for n in self.request.outputs if n == array.name}
             return None
         finder = BlockFinder()
