@@ -47,6 +47,11 @@ def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...],
             args |= {"w_ptr": rng.uniform(0.5, 1.0, 13), "b_ptr": rng.uniform(0.5, 1.0, 13)}
             wrt = ("x_ptr", "w_ptr", "b_ptr")
             return kernels.LAYER_NORM, 3, args, wrt, ("y_ptr",), {"BLOCK": 16}
+        case "looped layer norm":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            args |= {"w_ptr": rng.uniform(0.5, 1.0, 13), "b_ptr": rng.uniform(0.5, 1.0, 13)}
+            wrt = ("x_ptr", "w_ptr", "b_ptr")
+            return kernels.LOOPED_LAYER_NORM, 3, args, wrt, ("y_ptr",), {"BLOCK": 4}
         case "rms norm":
             args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
             args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
@@ -65,9 +70,14 @@ def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...],
 NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
+    "looped layer norm",
 )  # fmt: skip
 SHARED = {
     "rope": {"angle_ptr"},
     "row sums": {"w_ptr"},
+    "looped layer norm": {"w_ptr", "b_ptr"},
     **{name: {"w_ptr", "b_ptr"} for name in NORMS},
 }
+"""The inputs that programs share."""
+SEVERAL_TIMES = {"looped layer norm": {"x_ptr"}}
+"""The inputs whose elements a program loads several times."""

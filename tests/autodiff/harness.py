@@ -160,11 +160,14 @@ def vjp(
     loads, stores = launch_verdicts(module, grid, args)
     for name in cotangents:
         assert stores[name].distinct, stores[name]
+    private: list[str] = []
     if atomic is None:
-        atomic = [name for name in wrt if not loads[name].distinct]
+        atomic = [name for name in wrt if not loads[name].private]
+        private = [name for name in wrt if loads[name].private and not loads[name].distinct]
     derived = reverse_mode(
-        module, tuple(wrt), tuple(cotangents), atomic=atomic, accumulate=accumulate
-    )
+        module, tuple(wrt), tuple(cotangents),
+        atomic=atomic, private=private, accumulate=accumulate,
+    )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
     run_derived(derived, grid, copied(args), {"cotangent": cotangents, "gradient": found})
     return found
@@ -177,12 +180,15 @@ def coarse_vjp(
     fn, arrays = module.entry, arrays_of(module.entry).values()
     points = launch_points(module, grid, args)
     loads = {a.name: distinct(fn, a.loads, points) for a in arrays if a.name in wrt}
-    shared = [a for a in arrays if a.name in wrt and not loads[a.name].distinct]
-    coarse = coarsening(fn, shared, points, BlockFinder())
+    shared = [a for a in arrays if a.name in wrt and not loads[a.name].private]
+    coarse = coarsening(fn, shared, points, BlockFinder(), small=wrt)
     if coarse is None:
         return None
     atomic = [a.name for a in shared if a.name not in coarse.arrays]
-    derived = reverse_mode(module, tuple(wrt), tuple(cotangents), atomic=atomic, coarse=coarse)
+    private = [name for name in wrt if loads[name].private and not loads[name].distinct]
+    derived = reverse_mode(
+        module, tuple(wrt), tuple(cotangents), atomic=atomic, private=private, coarse=coarse
+    )
     found = {name: np.zeros_like(args[name]) for name in wrt}
     partial = {name: np.zeros((workers, *args[name].shape)) for name in coarse.arrays}
     more: dict[str, Mapping[str, Any]] = {

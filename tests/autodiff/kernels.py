@@ -113,3 +113,25 @@ def kernel(x_ptr, w_ptr, b_ptr, y_ptr, size, C: tl.constexpr, BLOCK: tl.constexp
     w, b = tl.load(w_ptr + channel), tl.load(b_ptr + channel)
     tl.store(y_ptr + place, centred * scale * w[:, None] + b[:, None], mask=inside)
 """
+LOOPED_LAYER_NORM = """
+def kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
+    mean = tl.sum(total, 0) / n
+    squares = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
+        centred = tl.where(at < n, x - mean, 0.0)
+        squares += centred * centred
+    scale = tl.rsqrt(tl.sum(squares, 0) / n + 1e-5)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n)
+        w = tl.load(w_ptr + at, mask=at < n)
+        b = tl.load(b_ptr + at, mask=at < n)
+        tl.store(y_ptr + row * stride + at, (x - mean) * scale * w + b, mask=at < n)
+"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.autodiff.cases import NAMES, NORMS, SHARED, case
+from tests.autodiff.cases import NAMES, NORMS, SEVERAL_TIMES, SHARED, case
 from tests.autodiff.harness import (
     Arrays,
     check_gradients,
@@ -44,7 +44,9 @@ def test_what_is_stored_is_loaded_once(name: str) -> None:
     loads, stores = launch_verdicts(module, grid, args)
     for array in wrt:
         often = counts(module, array, grid, args)
-        assert loads[array].distinct == (often.max() <= 1) == (array not in SHARED.get(name, ()))
+        shared, again = SHARED.get(name, set[str]()), SEVERAL_TIMES.get(name, set[str]())
+        assert loads[array].private == (array not in shared)
+        assert loads[array].distinct == (often.max() <= 1) == (array not in shared | again)
         if loads[array].elements is not None:
             assert loads[array].elements == often.sum()
     for array in outputs:
@@ -57,6 +59,21 @@ def test_gradients_of_unshared_arrays_need_no_atomics(name: str) -> None:
     text, _, args, wrt, outputs, constexprs = case(name)
     module = cleaned(reverse_mode(forward_module(text, args, constexprs), wrt, outputs).module)
     assert count(module, AtomicRMW) == 0
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n in SHARED])
+def test_no_gradient_needs_atomics(name: str) -> None:
+    """What is not added up in registers is in a worker's row, or in the gradient itself."""
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    arrays = [a for a in arrays_of(module.entry).values() if a.name in SHARED[name]]
+    points = launch_points(module, grid, args)
+    coarse = coarsening(module.entry, arrays, points, BlockFinder(), SHARED[name])
+    assert coarse is not None
+    assert set(coarse.arrays) == SHARED[name].intersection(wrt)
+    private = tuple(SEVERAL_TIMES.get(name, ()))
+    made = cleaned(reverse_mode(module, wrt, outputs, private=private, coarse=coarse).module)
+    assert count(made, AtomicRMW) == 0
 
 
 @pytest.mark.parametrize("name", NORMS)

@@ -51,6 +51,21 @@ def gathered_rows(x_ptr, i_ptr, w_ptr, y_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * BLOCK + at, tl.load(x_ptr + row * BLOCK + at) * w)
 
 
+def looped_rms_norm(x_ptr, w_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
+        total += x * x
+    scale = tl.rsqrt(tl.sum(total, 0) / n + 1e-5)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n)
+        w = tl.load(w_ptr + at, mask=at < n)
+        tl.store(y_ptr + row * stride + at, x * scale * w, mask=at < n)
+
+
 def square_in_place(x_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n)
@@ -149,6 +164,28 @@ def test_workers_go_over_two_axes() -> None:
     np.testing.assert_allclose(dw, x.sum((0, 1)))
     np.testing.assert_allclose(dx, np.full_like(x, 2.0))
     assert "along axis 0, 1" in bwd.explain()
+
+
+def test_a_row_in_several_loops() -> None:
+    """Each row is loaded twice by its program, and the weights by all, in a loop: no atomics."""
+    x, w, dy = torch.randn(300, 1000), torch.randn(1000), torch.randn(300, 1000)
+    y, dx, dw = torch.empty_like(x), torch.full_like(x, torch.nan), torch.full_like(w, torch.nan)
+    bwd = tw.grad(tw.jit(looped_rms_norm), deterministic=True)
+    args = x, w, y, 1000, 1000
+    further: dict[str, Any] = {"grads": {"y_ptr": dy}, "into": {"x_ptr": dx, "w_ptr": dw}}
+    bwd[(300,)](*args, BLOCK=128, **further)
+    leaves = x.double().requires_grad_(), w.double().requires_grad_()
+    value = torch.nn.functional.rms_norm(leaves[0], (1000,), leaves[1], 1e-5)
+    expected = torch.autograd.grad(value, leaves, dy.double())
+    torch.testing.assert_close(dx.double(), expected[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(dw.double(), expected[1], rtol=1e-4, atol=1e-4)
+    assert "x_ptr: added up in memory by the only program that loads" in bwd.explain()
+    assert "w_ptr: added up by workers, each for a range of programs along axis 0, in memory" in (
+        bwd.explain()
+    )
+    bwd[(300,)](*args, BLOCK=128, accumulate=True, **further)
+    torch.testing.assert_close(dx.double(), 2 * expected[0], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(dw.double(), 2 * expected[1], rtol=1e-4, atol=1e-4)
 
 
 def test_elements_that_no_program_loads_have_no_gradient() -> None:

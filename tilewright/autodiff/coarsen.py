@@ -13,22 +13,24 @@ gradient of `w` in registers, and stores its sum once, into a row of its own:
     partial ─── ─── ─── ───             one row each, added up at the end
 
 The loop goes over one or more axes of the grid. It is possible for arrays whose addresses and masks
-do not depend on these axes, and are distinct for what remains of the grid. Then two runs give the
-same bits: the order of additions is fixed.
+do not depend on these axes, and are distinct for what remains of the grid. Other arrays, whose
+addresses depend on the program or are in a loop, are added up in the worker's row itself, in
+memory, if they are small. In either case two runs give the same bits: the order of additions is
+fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from tilewright.analysis.blocks import BlockFinder
 from tilewright.autodiff.arrays import Array
-from tilewright.autodiff.distinct import Verdict, distinct
+from tilewright.autodiff.distinct import Verdict, distinct, lanes_are_distinct
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.ir.core import Function, Op, Value
-from tilewright.ops.control import Condition, For, If, NumPrograms, ProgramId, While, Yield
+from tilewright.ops.control import Condition, For, If, ProgramId, While, Yield
 
 
 @dataclass(frozen=True)
@@ -36,15 +38,18 @@ class Coarsening:
     """The axes of the grid that workers loop over, and the arrays whose gradients they add up.
 
     Attributes:
-        verdicts: by array, how it is accessed by the programs at the origin of these axes.
+        verdicts: by array that is added up in registers, how it is accessed by the programs at the
+            origin of these axes.
+        rows: the arrays that are added up in the worker's row of partial sums.
     """
 
     axes: tuple[int, ...]
     verdicts: dict[str, Verdict]
+    rows: tuple[str, ...] = ()
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        return tuple(self.verdicts)
+        return (*self.verdicts, *self.rows)
 
 
 def varying_values(fn: Function, axes: Sequence[int]) -> set[Value]:
@@ -79,23 +84,46 @@ def _all_of(op: Op) -> list[Value]:
 
 
 def coarsening(
-    fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder
-) -> Coarsening | None:
-    """The axes over which workers can add up the gradients of the most of the shared arrays; None
-    if there are none."""
-    used = [axis for axis in range(3) if points.grid[axis] > 1]
+    fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder,
+    small: Collection[str] = (),
+) -> Coarsening | None:  # fmt: skip
+    """How workers can add up the gradients of the most of the shared arrays; None if of none.
+
+    Args:
+        small: the arrays of which each worker may have a row of its own in memory.
+    """
+    used = tuple(axis for axis in range(3) if points.grid[axis] > 1)
     best: Coarsening | None = None
     for size in range(1, len(used) + 1):
         for axes in combinations(used, size):
-            varying = varying_values(fn, axes)
-            verdicts = {
-                array.name: verdict
-                for array in shared
-                if (verdict := _at_origin(fn, array, axes, varying, points, finder)) is not None
-            }
-            if verdicts and (best is None or len(verdicts) > len(best.verdicts)):
-                best = Coarsening(axes, verdicts)
+            found = _in_registers(fn, shared, axes, points, finder)
+            if found.verdicts and (best is None or len(found.arrays) > len(best.arrays)):
+                best = found
+    if best is not None and len(best.arrays) == len(shared):
+        return best
+    # A row belongs to one worker only if all of the grid is shared out among workers.
+    whole = _in_registers(fn, shared, used, points, finder) if used else None
+    rest = [a for a in shared if whole and a.name in small and a.name not in whole.verdicts]
+    rows = [a.name for a in rest if lanes_are_distinct(a.loads, points, finder)]
+    if whole is not None and rows:
+        whole = Coarsening(used, whole.verdicts, tuple(rows))
+        return whole if best is None or len(whole.arrays) > len(best.arrays) else best
     return best
+
+
+def _in_registers(
+    fn: Function, shared: Sequence[Array], axes: tuple[int, ...], points: Points,
+    finder: BlockFinder,
+) -> Coarsening:  # fmt: skip
+    varying = varying_values(fn, axes)
+    return Coarsening(
+        axes,
+        {
+            array.name: verdict
+            for array in shared
+            if (verdict := _at_origin(fn, array, axes, varying, points, finder)) is not None
+        },
+    )
 
 
 def _at_origin(
@@ -110,8 +138,3 @@ def _at_origin(
     except UnknownNumber:
         return None
     return verdict if verdict.distinct else None
-
-
-def is_program_number(op: Op, axes: Sequence[int]) -> bool:
-    """Whether an op depends on the launch's own grid along one of the axes."""
-    return isinstance(op, ProgramId | NumPrograms) and op.axis in axes

@@ -41,7 +41,7 @@ from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
 from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, is_float
 from tilewright.ops.atomic import AnyAtomic, AtomicRMW
-from tilewright.ops.control import For, If, Return, While, Yield
+from tilewright.ops.control import Barrier, For, If, Return, While, Yield
 from tilewright.ops.memory import Load, Store, pointee_of
 
 
@@ -52,6 +52,7 @@ def reverse_mode(
     aux: Sequence[str] = (),
     *,
     atomic: Collection[str] = (),
+    private: Collection[str] = (),
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
@@ -68,6 +69,8 @@ def reverse_mode(
         outputs: the arrays whose cotangents are given.
         aux: arrays that are stored, and count as constants.
         atomic: arrays of `wrt` whose elements may be loaded several times.
+        private: arrays whose elements are loaded by one program only, several times. They are
+            added up in memory, without atomics.
         types: element types of cotangents and gradients that differ from those of their arrays.
         coarse: the gradients of its arrays are added up by workers. These arrays have, instead of a
             gradient, a pointer to partial sums and the distance of a worker's sums from those of
@@ -80,6 +83,7 @@ def reverse_mode(
     """
     walk = _Reverse(module.entry, Roles(module.entry, wrt, outputs, aux), atomic, types or {})
     walk.accumulate = accumulate
+    walk.private = set(private)
     return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
@@ -93,6 +97,7 @@ class _Reverse:
         self.chosen = roles
         self.atomic = frozenset(atomic)
         self.accumulate = False
+        self.private: set[str] = set()
         self.arrays = arrays_of(fn)
         self.active = active_values(self._sources())
         self._require_known_memory()
@@ -168,10 +173,17 @@ class _Reverse:
         partials = {a: self._partials(a) for a in self.gradients if self._name(a) in coarse.arrays}
         for array in partials:
             del self.gradients[array]
-        self.partial_sums = {op: None for a in partials for op in self.arrays[a].loads}
+        self.partial_sums = {
+            op: None for a in partials if self._name(a) in coarse.verdicts
+            for op in self.arrays[a].loads
+        }  # fmt: skip
         workers = WorkerLoop(self.builder, self.emit, coarse.axes, self._extent)
         with self.replay.scope(self.fn.body, self.made.body) as scope:
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
+            for array, (base, span) in partials.items():
+                if self._name(array) in coarse.rows:
+                    self.gradients[array] = workers.row(base, span)
+                    self.private.add(self._name(array))
             self.replay.extents.update(workers.extents)
             sites = list(self.partial_sums)
             totals = workers.run(
@@ -340,11 +352,14 @@ class _Reverse:
         self.reached.append(op)
         pointer = self.rebase(op.ptr, base)
         element = pointee_of(pointer.type)
-        if self._array(op).name in self.atomic:
+        name = self._array(op).name
+        if name in self.atomic:
             narrow = self.emit.cast(y, element)
             self.builder.insert(AtomicRMW(pointer, narrow, mask, "add", "relaxed", "gpu"))
             return
-        if self.accumulate:
+        if name in self.private:  # what another lane or iteration has stored is needed
+            self.builder.insert(Barrier())
+        if self.accumulate or name in self.private:
             before = self.emit.load(pointer, mask)
             y = self.emit.add(self.emit.cast(before, element_of(y.type)), y)
         self.emit.store(pointer, self.emit.cast(y, element), mask)

@@ -34,7 +34,7 @@ class WorkerLoop:
         self._emit = emit
         self._axes = tuple(axes)
         self.extents = {axis: extent(axis) for axis in axes}
-        self._worker: Value | None = None
+        self._worker = builder.value(ProgramId(axes[0]))
 
     def run(self, types: Sequence[Type], one_program: OneProgram) -> list[Value]:
         """Emit the loop; returns the sums of what a program adds, zeros if it is nothing.
@@ -44,7 +44,6 @@ class WorkerLoop:
             one_program: emits the work of a program in a region, given its index along each axis.
         """
         value, number = self._builder.value, self._emit.integer
-        self._worker = value(ProgramId(self._axes[0]))
         workers = value(NumPrograms(self._axes[0]))
         one = number(1, I32)
         count = one
@@ -79,7 +78,6 @@ class WorkerLoop:
 
     def row(self, base: Value, span: Value) -> Value:
         """The address of this worker's sums."""
-        assert self._worker is not None
         value = self._builder.value
         wide = value(Cast(self._worker, I64, rounding="rtne"))
         return value(AddPtr(base, value(Mul(wide, span))))

@@ -29,7 +29,7 @@ from tilewright.ir.types import DType, is_int, scalar_type
 from tilewright.runtime.gradients import Launch, NarrowSumError, Plan, Request
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.launch import at_path
-from tilewright.runtime.partial_sums import can_hold
+from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 
@@ -120,7 +120,8 @@ def _derived(
         return forward_mode(module, request.wrt, (*request.outputs, *request.in_place), request.aux)
     derived = reverse_mode(
         module, request.wrt, request.outputs, request.aux,
-        atomic=proofs.atomic, accumulate=request.accumulate, types=types, coarse=proofs.coarse,
+        atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
+        coarse=proofs.coarse,
     )  # fmt: skip
     proofs.require(derived, types)
     return derived
@@ -132,6 +133,7 @@ class _Proofs:
     Attributes:
         arrays: those of the kernel.
         coarse: the inputs that programs share and whose gradients workers add up.
+        private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
     """
 
@@ -150,7 +152,8 @@ class _Proofs:
         }
         self.coarse = self._prove(fn, scalars, launch) if request.mode == "reverse" else None
         kept = self.coarse.arrays if self.coarse else ()
-        self.atomic = [n for n, v in self.loads.items() if not v.distinct and n not in kept]
+        self.atomic = [n for n, v in self.loads.items() if not v.private and n not in kept]
+        self.private = [n for n, v in self.loads.items() if v.private and not v.distinct]
 
     def _prove(
         self, fn: Function, scalars: Mapping[Value, int], launch: Launch
@@ -171,14 +174,19 @@ class _Proofs:
             if array.name in self.request.outputs:
                 self.stores[array.name] = distinct(fn, array.stores, points, finder)
         shared = [a for a in self.arrays if self._is_shared(a, launch)]
-        return coarsening(fn, shared, points, finder)
+        small = [a.name for a in shared if self._is_small(a, launch)]
+        return coarsening(fn, shared, points, finder, small)
 
     def _is_shared(self, array: Array, launch: Launch) -> bool:
         verdict = self.loads.get(array.name)
-        if verdict is None or verdict.distinct:
+        if verdict is None or verdict.private:
             return False
         position = _positions(self.request)[Role("gradient", array.name)]
         return can_hold(launch.values[position])
+
+    def _is_small(self, array: Array, launch: Launch) -> bool:
+        position = _positions(self.request)[Role("gradient", array.name)]
+        return elements_of(launch.values[position]) <= MOST_ELEMENTS
 
     def require(self, derived: Derived, types: Mapping[str, DType]) -> None:
         """Raise if gradients cannot be computed as they are."""
@@ -205,10 +213,9 @@ class _Proofs:
         for array in self.arrays:
             verdict = self.loads.get(array.name)
             if self.coarse is not None and array.name in self.coarse.arrays:
-                verdict = self.coarse.verdicts[array.name]
-            if verdict is not None:
-                all_written = verdict.distinct and reached.issuperset(array.loads)
-                found[array.name] = verdict.elements if all_written else None
+                verdict = self.coarse.verdicts.get(array.name)
+            written = verdict is not None and reached.issuperset(array.loads)
+            found[array.name] = verdict.elements if written and verdict else None
         return found
 
     def text(self) -> str:
@@ -226,7 +233,10 @@ class _Proofs:
             return "stored"
         if self.coarse is not None and name in self.coarse.arrays:
             axes = ", ".join(map(str, self.coarse.axes))
-            return f"added up by workers, each for a range of programs along axis {axes}"
+            where = ", in memory" if name in self.coarse.rows else ""
+            return f"added up by workers, each for a range of programs along axis {axes}{where}"
+        if self.loads[name].private:
+            return "added up in memory by the only program that loads an element"
         return f"added atomically: {self.loads[name].reason}"
 
 

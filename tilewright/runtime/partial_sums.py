@@ -10,6 +10,7 @@ import numpy as np
 
 MOST_WORKERS = 256
 FEWEST_WORKERS = 16
+MOST_ELEMENTS = 1 << 20  # of an array of which each worker has a row, to add to it in memory
 MOST_BYTES = 1 << 28  # of one buffer
 
 
@@ -87,3 +88,8 @@ def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
     if prod(shape) == 0:
         return 0
     return 1 + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
+
+
+def elements_of(array: Any) -> int:
+    """How many elements an array has."""
+    return prod(_layout(array)[0])
