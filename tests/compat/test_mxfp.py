@@ -63,13 +63,13 @@ def test_bounds_without_a_scale_are_refused(low: float, high: float) -> None:
 
 
 def test_wrong_use_is_refused() -> None:
-    with pytest.raises(ValueError, match="give data, numbers to be rounded, or size"):
+    with pytest.raises(ValueError, match="give data, a tensor to be rounded, or size"):
         MXFP4Tensor()
-    with pytest.raises(TypeError, match=r"floating-point numbers, not torch\.int64"):
-        MXFP4Tensor(data=torch.tensor([1]))
-    with pytest.raises(TypeError, match=r"floating-point numbers, not \[1\.0\]"):
+    with pytest.raises(TypeError, match=r"real numbers, not torch\.complex64"):
+        MXFP4Tensor(data=torch.tensor([1j]))
+    with pytest.raises(TypeError, match=r"real numbers, not \[1\.0\]"):
         MXFP4Tensor(data=[1.0])
-    with pytest.raises(ValueError, match=r"torch\.float32, not as torch\.float16"):
+    with pytest.raises(ValueError, match=r"torch\.float32, not torch\.float16"):
         MXFP4Tensor(size=(1,)).to(torch.float16)
 
 

@@ -7,6 +7,7 @@ setting one is an error. Loaded when a name is asked for that `knobs.py` does no
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from tilewright.base import knobs
@@ -93,12 +94,18 @@ def group(name: str) -> knobs.Group:
     return _groups[name]
 
 
+TOOLS: Final[dict[tuple[str, str], Callable[[], Any]]] = {}
+"""Programs by group and name, which are looked for when they are read; `compat` adds them."""
+
+
 def default(group: str, name: str) -> Any:
     """The value of a name that nobody has set.
 
     Raises:
         KeyError: the name is not known.
     """
+    if (group, name) in TOOLS:
+        return TOOLS[group, name]()
     for table in (ACCEPTED, ABSENT):
         if name in table.get(group, ()):
             return table[group][name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from tilewright.base import knobs
 from tilewright.compiler.version import compiler_key
 from tilewright.runtime import driver
 from tilewright.runtime.cache import digest
@@ -53,6 +54,11 @@ def get_cache_key(src: Any, backend: Any, backend_options: Any, env_vars: Mappin
     """
     settings = str(sorted(env_vars.items()))
     return digest(compiler_key(), src.hash(), backend.hash(), repr(backend_options), settings)
+
+
+def get_cache_invalidating_env_vars() -> dict[str, str]:
+    """The settings that compiled code depends on, by name."""
+    return {name: str(value) for name, value in knobs.cache_key_values().items()}
 
 
 def max_shared_mem(device: int) -> int:

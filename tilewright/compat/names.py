@@ -43,14 +43,22 @@ PUBLIC = ("backends", "compiler", "errors", "knobs", "language", "runtime", "tes
 """The public modules of the package. Other modules of tilewright have no alias."""
 
 ELSEWHERE = {
+    f"{NAME}._C": f"{OURS}.compat.native_compiler",
+    f"{NAME}._C.libtriton": f"{OURS}.compat.native_compiler.libtriton",
+    f"{NAME}.backends.driver": f"{OURS}.compat.drivers",
+    f"{NAME}.backends.nvidia": f"{OURS}.compat.nvidia",
+    f"{NAME}.compiler.code_generator": f"{OURS}.compat.generating",
     f"{NAME}.compiler.compiler": f"{OURS}.compiler",
     f"{NAME}.compiler.errors": f"{OURS}.errors",
     f"{NAME}._utils": f"{OURS}.compat.utils",
     f"{NAME}.knobs": f"{OURS}.base.knobs",
     f"{NAME}.language.extra.cpu.libdevice": f"{OURS}.language.extra.libdevice",
     f"{NAME}.language.extra.cuda.libdevice": f"{OURS}.language.extra.libdevice",
+    f"{NAME}.language.extra.cuda.gdc": f"{OURS}.language.extra.cuda",
+    f"{NAME}.language.extra.cuda.utils": f"{OURS}.language.extra.cuda",
     f"{NAME}.language.extra.hip.libdevice": f"{OURS}.language.extra.libdevice",
     f"{NAME}.runtime._async_compile": f"{OURS}.runtime.async_compile",
+    f"{NAME}.runtime.build": f"{OURS}.compat.building",
     f"{NAME}.runtime.errors": f"{OURS}.errors",
     f"{NAME}.runtime.interpreter": f"{OURS}.runtime.jit",
 }

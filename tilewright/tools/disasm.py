@@ -7,7 +7,7 @@ import re
 from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target
 
-__all__ = ["get_sass"]
+__all__ = ["extract", "get_sass"]
 
 _FUNCTION = re.compile(r"^\.text\.([\w$.]+):", re.MULTILINE)
 
@@ -34,6 +34,12 @@ def get_sass(cubin: bytes, fun: str | None = None) -> str:
             return text[found.start() : following.start() if following else len(text)]
     has = ", ".join(x[1] for x in starts) or "none"
     raise ValueError(f"no kernel {fun!r} in this cubin; its kernels: {has}")
+
+
+def extract(file_path: str, fun: str | None = None) -> str:
+    """The SASS of a file with a cubin; see `get_sass`."""
+    with open(file_path, "rb") as file:
+        return get_sass(file.read(), fun)
 
 
 def _sass(cubin: bytes) -> str:

@@ -37,7 +37,7 @@ class _Codes:
     """A tensor of codes, one per byte.
 
     Args:
-        data: a floating-point tensor, which is rounded; None for a tensor of zero codes.
+        data: a tensor of numbers, which are rounded; None for a tensor of zero codes.
         size: its shape, if `data` is None.
         device: its device, if `data` is None.
 
@@ -54,9 +54,9 @@ class _Codes:
         if data is None:
             self.data = torch.zeros(tuple(size or ()), dtype=torch.uint8, device=device)
         else:
-            if not (isinstance(data, torch.Tensor) and data.is_floating_point()):
+            if not isinstance(data, torch.Tensor) or data.is_complex():
                 given = data.dtype if isinstance(data, torch.Tensor) else repr(data)
-                raise TypeError(f"data must be a floating-point tensor, not {given}")
+                raise TypeError(f"data must be a tensor of real numbers, not {given}")
             self.data = self._encoded(data.float())
         self.device = device if data is None else data.device
 
@@ -109,6 +109,8 @@ class MXFP4Tensor(_Codes):
         """Pack two codes per byte along an axis, the first in the low nibble; an odd axis is padded
         with 0."""
         torch = _torch()
+        rank = self.data.ndim
+        assert -rank <= dim < rank, f"dim {dim} is outside a tensor of rank {rank}"
         codes = self.data.movedim(dim, -1)
         if codes.shape[-1] % 2:
             codes = torch.nn.functional.pad(codes, (0, 1))

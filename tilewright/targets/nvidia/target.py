@@ -13,7 +13,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
 from tilewright.targets.gpu.target import GpuTarget
-from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Request, find_assembler
+from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Ptxas, Request, find_assembler
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     MAX_REGISTERS,
@@ -24,6 +24,7 @@ from tilewright.targets.nvidia.features import (
     processor,
 )
 from tilewright.targets.nvidia.name import NAME
+from tilewright.targets.nvidia.toolkit import find_program
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
@@ -241,6 +242,12 @@ class NvidiaTarget(GpuTarget):
         if disassemble.find_disassembler() is None:
             raise KeyError(stage)
         return disassemble.sass(cubin)
+
+    def tool(self, name: str) -> tuple[str, str] | None:
+        """Path and version of a program of the CUDA toolkit; None if it is not installed."""
+        settings = {"ptxas": knobs.nvidia.ptxas_path, "nvdisasm": knobs.nvidia.nvdisasm_path}
+        path = find_program(name, settings.get(name))
+        return None if path is None else (path, Ptxas(path).version())
 
     def examine(self) -> Iterable[Finding]:
         """Findings about the installation, for `python -m tilewright doctor`."""

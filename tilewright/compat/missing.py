@@ -1,0 +1,39 @@
+"""Names of Triton that tilewright lacks: they may be imported, and their use is an error."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+
+class Missing:
+    """Stands for an object of Triton's that programs import. Whatever is done with it raises
+    NotImplementedError, with the reason.
+
+    Args:
+        name: its name in Triton.
+        why: what there is instead.
+    """
+
+    def __init__(self, name: str, why: str) -> None:
+        self._name, self._why = name, why
+
+    def _fail(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError(f"{self._name} is not available in tilewright: {self._why}")
+
+    __call__ = __getitem__ = __enter__ = __iter__ = _fail
+
+    def __exit__(self, *args: object) -> None:
+        """Never called, as it cannot be entered."""
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self._name}.{name}", self._why)
+
+    def __repr__(self) -> str:
+        return f"<missing {self._name}>"
+
+
+def missing_names(module: str, names: str, why: str) -> dict[str, Missing]:
+    """A `Missing` for each of the names of a module of Triton's, separated by blanks."""
+    return {name: Missing(f"{module}.{name}", why) for name in names.split()}

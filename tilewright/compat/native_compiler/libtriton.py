@@ -1,0 +1,37 @@
+"""What programs import from `triton._C.libtriton`, Triton's compiler in C++."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tilewright.compat.compiling import (
+    get_cache_invalidating_env_vars as get_cache_invalidating_env_vars,
+)
+from tilewright.compat.compiling import native_specialize_impl as native_specialize_impl
+from tilewright.compat.missing import missing_names
+
+
+def getenv(name: str) -> str | None:
+    """An environment variable; None for an empty or missing one."""
+    return os.environ.get(name) or None
+
+
+def getenv_bool(name: str, default: bool) -> bool:
+    """An environment variable as a bool."""
+    text = os.environ.get(name, "").lower()
+    return text in ("1", "true", "y", "yes", "on") if text else default
+
+
+_MISSING = missing_names(
+    "triton._C.libtriton",
+    "amd gluon_ir interpreter ir linear_layout llvm nvidia passes proton",
+    "it is Triton's compiler in C++. `tilewright.compile` compiles kernels, and "
+    "`python -m tilewright opt` runs passes",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MISSING:
+        return _MISSING[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
