@@ -264,7 +264,8 @@ def _compile_for_nvidia(source: ASTSource) -> Laps:
     laps.end("LLVM")
     if assembler is not None:
         attempts = Attempts(assembler, assembly_request(options, chip), made.name)
-        best_cubin(attempts, ptx, chip, options.num_warps * WARP_SIZE, made.shared_bytes)
+        threads = options.num_warps * WARP_SIZE
+        best_cubin(attempts, ptx, chip, threads, made.shared_bytes, made.carried)
         laps.end("assembler")
     return laps
 

@@ -109,6 +109,12 @@ LARGE = {
         },
         {"num_warps": 4, "num_stages": 2},
     ),
+    "columns normalised, 2048 x 16": Kernel(
+        "large.normalise_columns",
+        "*fp32:16 *fp32:16 *fp32:16 *fp32:16 i32:16 i32:16 fp32",
+        {"ROWS": 2048, "COLUMNS": 16},
+        {"num_warps": 4},
+    ),
 }  # fmt: skip
 """Forms that take long, of which no speed is measured: ``… compile_time MODULE large``."""
 

@@ -11,19 +11,22 @@ from tilewright.compiler.build import context_for
 from tilewright.compiler.pipeline import pipeline
 from tilewright.ir.passes import run
 from tilewright.targets.nvidia import emit
-from tilewright.targets.nvidia.codegen import generate
+from tilewright.targets.nvidia.codegen import Generated, generate
 from tilewright.targets.nvidia.target import NvidiaTarget
 
 
-def ptx_lines(kernel: Kernel, **constants: int) -> int:
+def generated(kernel: Kernel, **constants: int) -> Generated:
     kernel = replace(kernel, constants={**kernel.constants, **constants})
     target = NvidiaTarget(90)
     options = target.parse_options(kernel.options)
     ctx = context_for(target, options)
     module = source("tilewright", kernel).make_ir(target.frontend_options(options))
     run(module, pipeline(target), ctx)
-    made = generate(module, options, target.processor.features, ctx)
-    chip = target.processor
+    return generate(module, options, target.processor.features, ctx)
+
+
+def ptx_lines(kernel: Kernel, **constants: int) -> int:
+    made, chip = generated(kernel, **constants), NvidiaTarget(90).processor
     ptx = emit.compile_text(made.llvm, chip.llvm_cpu, max(chip.ptx_version, made.ptx_version))[1]
     return ptx.count("\n")
 
@@ -47,3 +50,10 @@ def test_code_grows_with_what_is_unrolled(
 @pytest.mark.parametrize("name", LARGE)
 def test_large_forms_stay_small_enough(name: str) -> None:
     assert ptx_lines(LARGE[name]) < 40_000
+
+
+@pytest.mark.parametrize(("rows", "carried"), [(256, 2 * (32 + 1)), (2048, 256 + 1)])
+def test_registers_that_a_loop_carries(rows: int, carried: int) -> None:
+    """A tile of fp32 over 128 threads, and the index; a short tile also one iteration ahead."""
+    kernel = LARGE["columns normalised, 2048 x 16"]
+    assert generated(kernel, ROWS=rows).carried == carried

@@ -139,3 +139,27 @@ def convolve_volume(
     out_row = (n[:, None] * filters + one[None, :]) * out_depth + d[:, None]
     out_at = (out_row * out_height + h[:, None]) * out_width + w[:, None]
     tl.store(out_ptr + out_at, total, mask=(n < batch)[:, None] & (one < filters)[None, :])
+
+
+@triton.jit
+def normalise_columns(
+    x_ptr, scale_ptr, norm_ptr, out_ptr, rows, columns, eps, ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+):  # fmt: skip
+    """Columns divided by their norms; the squares of ROWS rows are kept apart until the end."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    inside = column < columns
+    squares = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, rows, ROWS):
+        row = start + tl.arange(0, ROWS)[:, None]
+        there = (row < rows) & inside
+        x = tl.load(x_ptr + row * columns + column, mask=there, other=0.0).to(tl.float32)
+        squares += x * x
+    norm = tl.sqrt(tl.sum(squares, 0) + eps)[None, :]
+    tl.store(norm_ptr + column, norm, mask=inside)
+    scale = tl.load(scale_ptr + column, mask=inside, other=0.0)
+    for start in range(0, rows, ROWS):
+        row = start + tl.arange(0, ROWS)[:, None]
+        there = (row < rows) & inside
+        x = tl.load(x_ptr + row * columns + column, mask=there, other=0.0).to(tl.float32)
+        tl.store(out_ptr + row * columns + column, x / norm * scale, mask=there)

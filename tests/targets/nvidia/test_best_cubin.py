@@ -20,6 +20,7 @@ from tilewright.targets.nvidia.assemble import (
 )
 from tilewright.targets.nvidia.best_cubin import (
     LONG_PTX,
+    MANY_CARRIED,
     SHORT_PTX,
     TINY_PTX,
     Attempts,
@@ -122,6 +123,32 @@ def test_how_often_the_assembler_runs(
     ptx = ".reqntid 256\n{\n" + "\n" * lines
     best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert sorted(assembler.runs) == runs
+
+
+@pytest.mark.parametrize(
+    ("carried", "made", "runs"),
+    [
+        (MANY_CARRIED - 1, {PLAIN: (32, 9), 1: (255, 9)}, [PLAIN, 1]),
+        (MANY_CARRIED, {PLAIN: (32, 9), 1: (255, 9)}, [1]),
+        (MANY_CARRIED, {PLAIN: (255, 9)}, [1, PLAIN]),
+    ],
+)
+def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
+    carried: int,
+    made: dict[int, tuple[int, int]],
+    runs: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def resources(cubin: bytes, name: str) -> Resources:
+        registers, spilled = made[int(cubin)]
+        return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
+
+    monkeypatch.setattr(searched, "resources", resources)
+    assembler = Told(made)
+    ptx = ".reqntid 256\n{\n" + "\n" * LONG_PTX
+    best = best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0, carried)
+    assert assembler.runs == runs
+    assert int(best.cubin) == runs[-1]
 
 
 @pytest.mark.parametrize(

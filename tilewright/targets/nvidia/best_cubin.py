@@ -107,8 +107,12 @@ def with_ctas(ptx: str, ctas: int) -> str:
     )
 
 
+# Registers carried by a loop from which a kernel needs all that a thread can have (255).
+MANY_CARRIED = 240
+
+
 def best_cubin(
-    attempts: Attempts, ptx: str, chip: Processor, threads: int, shared: int
+    attempts: Attempts, ptx: str, chip: Processor, threads: int, shared: int, carried: int = 0
 ) -> Assembled:
     """The best cubin of a kernel without a register limit of its own, of up to three.
 
@@ -118,10 +122,14 @@ def best_cubin(
     Args:
         threads: of a CTA.
         shared: bytes of shared memory of a CTA.
+        carried: registers of a thread that the values carried by a loop occupy. If they are nearly
+            all, the first run is one for a single CTA: without, ptxas squeezes such kernels.
 
     Raises:
         PTXASError: the assembler refuses the PTX.
     """
+    if carried >= MANY_CARRIED:
+        return attempts.holding(1, ptx) or attempts.plain(ptx)
     first = _with_room(attempts, ptx, threads)
     registers = first.used.registers
     if first.used.spilled_registers:

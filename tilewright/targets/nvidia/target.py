@@ -225,7 +225,9 @@ class NvidiaTarget(GpuTarget):
             best = attempts.plain(ptx)
         else:
             threads = options.num_warps * WARP_SIZE
-            best = best_cubin.best_cubin(attempts, ptx, chip, threads, generated.shared_bytes)
+            best = best_cubin.best_cubin(
+                attempts, ptx, chip, threads, generated.shared_bytes, generated.carried
+            )
         _report_advice(best, ctx, module.entry.loc, debug=options.debug)
         stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
         metadata |= {
