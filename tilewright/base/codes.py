@@ -63,7 +63,7 @@ Code = Literal[
     # shapes
     "power-of-two",
     "too-many-elements",
-    # Python that kernels lack
+    # Unsupported Python
     "syntax",
     "several-targets",
     "comprehension-source",

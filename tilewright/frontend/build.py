@@ -1,4 +1,4 @@
-"""A kernel and the types of its arguments to a module of tile IR."""
+"""Build the module of tile IR for a kernel and the types of its arguments."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from tilewright.ops.control import Return
 
 Path = tuple[int, ...]
 
-# Attributes of arguments -> their names in the IR.
+# Attributes of arguments in Triton's notation -> their names in tile IR.
 ATTRIBUTES = {"tt.divisibility": "divisibility", "tw.alias": "alias"}
 _HIDDEN = os.path.dirname(os.path.abspath(ast_to_ir.__file__))
 
 
 @dataclass(frozen=True)
 class Specialization:
-    """What a `repr` of a kernel may look at."""
+    """The argument of a kernel's `repr` function."""
 
     constants: dict[str, Any]
     signature: dict[str, Any]
@@ -50,7 +50,7 @@ def build_module(
     attrs: Mapping[Path, Sequence[Sequence[Any]]] | None = None,
     options: FrontendOptions | None = None,
 ) -> Module:
-    """The IR of a kernel: the kernel itself, then the functions that it calls.
+    """The IR of a kernel: the kernel itself, followed by the functions that it calls.
 
     Args:
         fn: the kernel.
@@ -60,10 +60,10 @@ def build_module(
             parameter, then indices into nested tuples.
         attrs: path of an argument -> ``[name, value]`` pairs: "tt.divisibility", "tw.alias". The
             base of a descriptor is its part 0.
-        options: what to know of the target; see `FrontendOptions`.
+        options: properties of the target, see `FrontendOptions`.
 
     Raises:
-        CompilationError: the kernel is wrong; its text has the place.
+        CompilationError: the kernel is invalid; the message has the location.
     """
     options = options or FrontendOptions()
     fn.check_params()
@@ -126,7 +126,7 @@ class _Builder:
         return self.fn.repr(Specialization(by_name, dict(self.signature)))
 
     def param_type(self, param: KernelParam) -> Any:
-        """The type of a parameter: constexpr_type with its value if it is known."""
+        """The type of a parameter; constexpr_type for a compile-time value."""
         path = (param.num,)
         if path in self.constants:
             return constexpr_type(_plain(self.constants[path]))
@@ -145,7 +145,7 @@ class _Builder:
         return self.type_at(text, path)
 
     def type_at(self, text: Any, path: Path) -> Any:
-        """The type that a type string, or a tuple of them, gives at a path."""
+        """The type for a type string, or a tuple of them, at a path."""
         if path in self.constants:
             return constexpr_type(_plain(self.constants[path]))
         if isinstance(text, str):
@@ -167,7 +167,7 @@ class _Builder:
 
 
 def check_fp8_argument(frame: Frame, type_: Any) -> None:
-    """Raise CompilationError for an argument of an fp8 type that the target lacks."""
+    """Raise CompilationError for an argument of an fp8 type that the target does not support."""
     try:
         semantic: Semantic = frame.semantic
         check_fp8(semantic, type_)
@@ -183,7 +183,7 @@ class _Leaf(NamedTuple):
     """A run-time value in a parameter.
 
     Attributes:
-        facts: what is known of every such value, as in `Function.arg_attrs`.
+        facts: guaranteed properties of the value, as in `Function.arg_attrs`.
     """
 
     path: Path
@@ -208,7 +208,7 @@ def _leaves(type_: Any, path: Path, name: str) -> Iterator[_Leaf]:
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the frames of the translation itself out of the error's traceback and its causes'."""
+    """Remove the translator's frames from the tracebacks of an error and of its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

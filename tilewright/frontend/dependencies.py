@@ -1,8 +1,8 @@
-"""The cache key of a function: a hash of its source and of everything that it reaches.
+"""The cache key of a function: a hash of its source and of its transitive dependencies.
 
-The tree is walked once. A name that is not local, or an attribute of a module, may lead to another
-function of the language, whose key is added; to a global value, which is recorded so that a launch
-can check that it is still the same; or to something that needs no record.
+One walk over the syntax tree resolves non-local names and attributes of modules. A `@jit` function
+contributes its own key; a global value is recorded, so that a launch can check that it has not
+changed; modules and objects of the language are not recorded. Linear in the size of the source.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def unsupported_function(fn: types.FunctionType) -> RuntimeError:
 _ABSENT: Any = object()
 
 _CONSTANTS = bool | int | float | str | DType | Pointer | Tile | constexpr
-"""What a kernel reads from a module as a compile-time value."""
+"""The types of module attributes that kernels read as compile-time values."""
 
 Recorded = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
 
 
 def is_language_object(value: Any) -> bool:
-    """Whether this is part of the language itself."""
+    """Whether the object is defined by the language (`tl`)."""
     module = getattr(value, "__module__", None) or ""
     return module.startswith("tilewright.language") or is_builtin(value)
 
@@ -62,12 +62,12 @@ def is_named_tuple_class(value: Any) -> bool:
 
 
 def is_keyed(value: Any) -> bool:
-    """Whether this is a function with a key of its own: one of the kernel language."""
+    """Whether this is a function with a cache key: a `JITCallable`."""
     return hasattr(type(value), "cache_key") and hasattr(value, "used_global_vals")
 
 
 class _Finder(ast.NodeVisitor):
-    """Walks one function. `visit` of a name or attribute gives what it leads to, or None."""
+    """Visits one function. `visit` of a name or attribute returns the object, or None."""
 
     def __init__(self, fn: JITCallable) -> None:
         self.fn = fn
@@ -77,7 +77,7 @@ class _Finder(ast.NodeVisitor):
         self.aggregates: set[Any] = set()
 
     def lookup(self, name: str) -> Any:
-        """The global or captured value of the name, recorded if need be; None if there is none."""
+        """The captured or global value of the name, which is recorded if necessary; or None."""
         if name in self.locals:
             return None
         captured = self.fn.captured
@@ -92,7 +92,11 @@ class _Finder(ast.NodeVisitor):
         return value
 
     def record(self, name: str, value: Any, scope: dict[str, Any]) -> None:
-        """Record a value that the kernel is compiled for, and where a launch finds it again."""
+        """Record a global value that the kernel depends on, and the namespace of the name.
+
+        Raises:
+            RuntimeError: the name had another value before.
+        """
         before, _ = self.used.setdefault((name, id(scope)), (copy.deepcopy(value), scope))
         if before != value:
             raise self._conflict(name, value, "a function that it calls", before)
@@ -105,8 +109,9 @@ class _Finder(ast.NodeVisitor):
         )
 
     def reference(self, value: Any) -> bool:
-        """Follow a value. Returns whether it needs no record as a global: modules, what is part of
-        the key with its source or fields, and plain functions, which the front end rejects.
+        """Add the dependencies of a value. Returns whether it is not recorded as a global: modules,
+        objects whose source or fields are part of the key, and plain functions, which the front end
+        rejects.
         """
         if is_keyed(value):
             self.follow(value)
@@ -125,7 +130,7 @@ class _Finder(ast.NodeVisitor):
         return callable(value) and not is_language_object(value)
 
     def reference_within(self, value: Any) -> None:
-        """Follow the functions of the language that a constexpr holds, alone or in a tuple."""
+        """Add `@jit` functions in a constexpr, alone or in a tuple, as dependencies."""
         function = self.fn.compile_time_function(value)
         if is_keyed(value) or function is not None:
             self.follow(function or value)
@@ -146,7 +151,7 @@ class _Finder(ast.NodeVisitor):
             self.used[key] = (value, scope)
 
     def follow_aggregate(self, cls: Any) -> None:
-        """Add the fields and the methods of an aggregate class, and of those that it holds."""
+        """Add the fields and methods of an aggregate class, recursively."""
         if cls in self.aggregates:
             return
         self.aggregates.add(cls)
@@ -179,7 +184,7 @@ class _Finder(ast.NodeVisitor):
         args = node.args
         every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg]
         self.locals.update(a.arg for a in every if a is not None)
-        for statement in node.body:  # defaults and annotations don't count
+        for statement in node.body:  # defaults and annotations are not dependencies
             self.visit(statement)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
@@ -205,10 +210,10 @@ class _Finder(ast.NodeVisitor):
 
 
 def cache_key(fn: JITCallable) -> str:
-    """The key of the function; fills its `used_global_vals`.
+    """The key of the function; sets its `used_global_vals`.
 
     Raises:
-        RuntimeError: it uses a global whose value conflicts.
+        RuntimeError: it and a callee were compiled with different values of a global.
     """
     finder = _Finder(fn)
     finder.visit(fn.parse())

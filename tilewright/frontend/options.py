@@ -1,4 +1,4 @@
-"""What the front end must know of the target and of the compile options."""
+"""The options of the front end: properties of the target, and compile options."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from tilewright.language.semantic.context import MinDotSize
 
 @dataclass(frozen=True)
 class FrontendOptions:
-    """Options that change which IR a kernel gives.
+    """Options that affect the generated IR.
 
     Attributes:
         supported_fp8_dtypes: short names of the fp8 types that a kernel may use.
         deprecated_fp8_dot_operand_dtypes: those that `dot` upcasts to fp16 with a warning.
-        default_dot_input_precision: `input_precision` of a `dot` that does not say.
-        allowed_dot_input_precisions: those that a `dot` may ask for.
+        default_dot_input_precision: default of `input_precision` of `dot`.
+        allowed_dot_input_precisions: the values of `input_precision` that `dot` accepts.
         max_num_imprecise_acc_default: of fp8 dots, see `tl.dot`.
-        min_dot_size: least (M, N, K) of a dot, or a function of the operands' dtypes giving it.
-        assembly: what `inline_asm_elementwise` is written in; "" where there is none.
+        min_dot_size: minimum (M, N, K) of `dot`, or a function from the operands' dtypes to it.
+        assembly: the language of `inline_asm_elementwise`; "" if unsupported.
         debug: whether assertions in kernels are checked.
-        sanitize_overflow: whether, with `debug`, integer arithmetic is checked too.
-        strict_triton: whether what goes beyond Triton is an error, as it is there; by default what
-            the setting `language.strict_triton` says.
-        num_warps, num_stages, enable_fp_fusion, backend_name, arch: of the compilation.
+        sanitize_overflow: whether `debug` also checks integer arithmetic for overflow.
+        strict_triton: whether extensions to Triton are errors; default: the setting
+            `language.strict_triton`.
+        num_warps, num_stages, enable_fp_fusion, backend_name, arch: compile options, which kernels
+            can query.
     """
 
     supported_fp8_dtypes: tuple[str, ...] = FP8_TYPES

@@ -1,6 +1,6 @@
-"""Functions written in the kernel language, as Python source: what `@jit` makes of a function.
+"""Functions of the kernel language: their Python source, syntax tree and cache key.
 
-Nothing is read or parsed until it is asked for.
+The source is read, and the tree parsed, lazily on first use.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NO_SOURCE = "@jit functions should be defined in a Python file"
 _DEF = re.compile(r"^def\s+\w+\s*\(", re.MULTILINE)
 _CONST_ANNOTATION = re.compile(r"^(\*k|const )")
 
-# CPython 3.11 counts how deep a tree is for all threads together, and fails where two make one at
-# the same time: "AST constructor recursion depth mismatch".
+# CPython 3.11 shares the recursion counter of AST construction between threads, so that concurrent
+# parsing fails with "AST constructor recursion depth mismatch".
 _PARSING = Lock()
 _HASHING = Lock()
 
@@ -39,13 +39,13 @@ class KernelParam:
     Attributes:
         name, num: its name, and its position from 0.
         annotation: the annotation as text, "" without one.
-        annotation_type: the type string that the annotation forces, such as ``fp32`` or ``*i8``;
-            "" when it forces none.
+        annotation_type: the type string fixed by the annotation, such as ``fp32`` or ``*i8``; ""
+            if it fixes none.
         is_constexpr: whether it is a compile-time parameter.
-        is_const: whether it is a pointer that may not be stored through.
+        is_const: whether it is a pointer to const.
         has_default, default: its default value.
-        do_not_specialize: whether its values are not to be told apart.
-        do_not_specialize_on_alignment: whether only their alignment is not.
+        do_not_specialize: whether variants do not depend on its value.
+        do_not_specialize_on_alignment: whether variants do not depend on its alignment.
     """
 
     __slots__ = (
@@ -116,7 +116,7 @@ def _type_string(type_: DType | Pointer | Tile) -> str:
 
 
 def _annotation_type(annotation: Any) -> str:
-    """The type string that an annotation forces, "" if none."""
+    """The type string fixed by an annotation; "" if there is none."""
     if isinstance(annotation, DType | Pointer):
         return _type_string(annotation)
     if not isinstance(annotation, str):
@@ -133,7 +133,7 @@ def _annotation_type(annotation: Any) -> str:
 
 
 def _check_has_source(fn: Callable[..., Any]) -> None:
-    """Raise ValueError if no file, nor the cache of lines, holds the function's text."""
+    """Raise ValueError if the function's source is neither in a file nor in `linecache`."""
     code = getattr(fn, "__code__", None)
     name = code.co_filename if code is not None else "<unknown>"
     if code is None or fn.__name__ == "<lambda>" or not _text_is_known(fn, name):
@@ -141,8 +141,9 @@ def _check_has_source(fn: Callable[..., Any]) -> None:
 
 
 def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
-    """Whether a function's text can be had. A name such as ``<string>`` may stand for another
-    text: Python 3.13 keeps that of ``python -c`` under it. So its lines must define the function.
+    """Whether a function's source is available. A file name such as ``<string>`` may refer to
+    another text (Python 3.13 stores that of ``python -c`` under it), so its lines are checked to
+    define the function.
     """
     if not file.startswith("<"):
         return True
@@ -156,7 +157,7 @@ def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
 
 
 class JITCallable:
-    """A Python function that takes part in kernels, with its source and its cache key."""
+    """A Python function that kernels may call, with its source and cache key."""
 
     _is_being_hashed = False
 
@@ -178,8 +179,8 @@ class JITCallable:
 
     @staticmethod
     def compile_time_function(fn: Any) -> ConstexprFunction | None:
-        """What a plain function under `tl.constexpr`, also as a decorator, is in kernels; None for
-        anything else."""
+        """The `ConstexprFunction` for a plain function that is wrapped in, or decorated with,
+        `tl.constexpr`; None for other objects."""
         return _of_constexpr(fn) if isinstance(fn, types.FunctionType) else None
 
     # -- source ---------------------------------------------------------------------------------
@@ -193,12 +194,12 @@ class JITCallable:
 
     @property
     def raw_src(self) -> list[str]:
-        """The lines of the source, decorators included."""
+        """The lines of the source, including decorators."""
         return self._lines[0]
 
     @property
     def starting_line_number(self) -> int:
-        """The line of the file on which `raw_src` begins."""
+        """The line of the file at which `raw_src` begins."""
         return self._lines[1]
 
     @property
@@ -214,18 +215,18 @@ class JITCallable:
 
     @cached_property
     def def_line(self) -> int:
-        """The line of the file on which ``def`` stands."""
+        """The line of ``def`` in the file."""
         before = [i for i, line in enumerate(self.raw_src) if _DEF.match(line.lstrip())]
         return self.starting_line_number + (before[0] if before else 0)
 
     @cached_property
     def indent(self) -> int:
-        """Columns that `src` lacks at the left."""
+        """The number of columns of indentation that `src` omits."""
         text = "".join(self.raw_src)
         return min((len(x) - len(x.lstrip()) for x in text.splitlines() if x.strip()), default=0)
 
     def parse(self) -> ast.Module:
-        """The syntax tree of `src`: a module that holds one function. It is parsed once."""
+        """The syntax tree of `src`, a module with one function; cached."""
         if self._ast is None:
             with _PARSING:
                 tree = ast.parse(self.src)
@@ -243,7 +244,7 @@ class JITCallable:
     # -- identity -------------------------------------------------------------------------------
 
     def get_capture_scope(self) -> dict[str, Any]:
-        """The globals and the captured variables that the function sees."""
+        """The globals and captured variables that are visible to the function."""
         return {**self.__globals__, **self.captured}
 
     @cached_property
@@ -260,15 +261,15 @@ class JITCallable:
 
     @property
     def cache_key(self) -> str:
-        """SHA-256 of the source and of all that it reaches: functions and constexpr globals."""
+        """SHA-256 of the source and of its dependencies: functions and constexpr globals."""
         found = self._hash
         return self._hashed() if found is None else found
 
     def _hashed(self) -> str:
         with _HASHING:
             if self._is_being_hashed:
-                # A function that reaches itself has this in place of its key. Only the thread that
-                # computes the key may see it, and the lock keeps out all others.
+                # In a recursive function, this replaces its own key. The lock is reentrant, so that
+                # only the thread that computes the key gets here.
                 return f"recursion:{self.__module__}.{self.__qualname__}"
             if self._hash is None:
                 self._is_being_hashed = True
@@ -291,24 +292,24 @@ class JITCallable:
     def __deepcopy__(self, memo: dict[int, Any]) -> JITCallable:
         return self
 
-    # -- sending --------------------------------------------------------------------------------
+    # -- pickling -------------------------------------------------------------------------------
 
     def __reduce__(self) -> str | tuple[Any, ...]:
-        """By its module and name, as Python's functions are pickled.
+        """Pickle by module and qualified name, like Python's functions.
 
-        A function that has lost its Python function (`fn` is None, as torch has it before it sends
-        one) is pickled as it is, with its source.
+        If `fn` is None, to which torch sets it before it sends a kernel to another process, pickle
+        by value, including the source.
         """
         if self.fn is not None:
             return self.__qualname__
         return _restored, (type(self), self._plain_state())
 
     def _plain_state(self) -> dict[str, Any]:
-        """What of this is no more than data."""
+        """The attributes that can be pickled."""
         return {k: v for k, v in vars(self).items() if k not in ("captured", "_ast")}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Undo `_plain_state`."""
+        """Set the attributes from the result of `_plain_state`."""
         vars(self).update(state, _ast=None)
 
 
@@ -323,12 +324,12 @@ class SourceFunction(JITCallable):
 
     Args:
         fn: the Python function.
-        repr: gives the name of the compiled kernel, from an object with `constants` and
-            `signature`; by default it is the function's own.
-        do_not_specialize: names or positions of parameters.
-        do_not_specialize_on_alignment: likewise.
-        noinline: whether to keep the function apart when kernels call it.
-        debug: whether to check assertions in it.
+        repr: a function that returns the name of the compiled kernel for an object with
+            `constants` and `signature`; default: the name of the function.
+        do_not_specialize: names or positions of parameters whose values variants do not depend on.
+        do_not_specialize_on_alignment: likewise for alignment.
+        noinline: whether calls of the function are not inlined.
+        debug: whether its assertions are checked.
 
     Raises:
         ValueError: the function has no source.
@@ -368,7 +369,7 @@ class SourceFunction(JITCallable):
         )
 
     def check_params(self) -> None:
-        """Raise CompilationError if a compile-time parameter is not to be specialised."""
+        """Raise CompilationError if a compile-time parameter is listed in `do_not_specialize`."""
         for p in self.params:
             if p.is_constexpr and (p.do_not_specialize or p.do_not_specialize_on_alignment):
                 raise CompilationError(
@@ -380,7 +381,8 @@ class SourceFunction(JITCallable):
                 )
 
     def repr(self, specialization: Any) -> str:
-        """The name of the kernel that is compiled for `specialization`."""
+        """The name of the kernel for `specialization`, an object with `constants` and
+        `signature`."""
         return self.__name__ if self._repr is None else self._repr(specialization)
 
     def __repr__(self) -> str:
@@ -394,9 +396,9 @@ class SourceFunction(JITCallable):
 
 
 class ConstexprFunction(JITCallable):
-    """A plain Python function that kernels run while they are compiled, on compile-time values.
+    """A plain Python function that kernels call at compile time, with compile-time values.
 
-    In a kernel the result is one constexpr; on the host it is the plain value.
+    In a kernel, the result is a constexpr; on the host, it is the plain value.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

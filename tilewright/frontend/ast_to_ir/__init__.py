@@ -1,9 +1,9 @@
 """The translation of a function's syntax tree to tile IR.
 
-`visit` has the state and the dispatch; `scope`, `expr`, `operators`, `stmt`, `branch`, `loop`,
-`loop_while` and `call` the handlers of the nodes; `join` and `carried` what these share;
-`explain` and `advice` what an error says besides its message. Importing this package fills the
-tables of handlers and of advice.
+`visit` has the state and the dispatch by node class; `scope`, `expr`, `operators`, `stmt`,
+`branch`, `loop`, `loop_while` and `call` have the handlers; `join` and `carried` have their common
+parts: merges of branches and loop-carried variables. `explain` and `advice` add notes and
+suggestions to errors. Importing this package registers all handlers and rules.
 """
 
 from tilewright.frontend.ast_to_ir import (

@@ -1,8 +1,8 @@
 """Conditions: ``if`` and ``a if c else b``, at compile time and at run time.
 
-A run-time ``if`` is a `control.if`, see `join`. Where one of its branches leaves for elsewhere, the
-other one runs what is to do until they meet. Where it is known only at run time whether they have
-left, another `control.if` around what is to do asks the flags.
+A run-time ``if`` becomes a `control.if`, see `join`. If one branch always exits to a label, the
+statements up to that label are moved into the other branch. If a branch exits conditionally, the
+statements up to the label are guarded by a second `control.if` on the exit's flags.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ CONDITION_TYPES = (bool, int, type(None))
 
 
 def check_condition(frame: Frame, node: ast.AST, value: Any, what: str) -> bool:
-    """The truth of a compile-time condition, which is a bool, an int or None."""
+    """The truth value of a compile-time condition.
+
+    Raises:
+        UnsupportedLanguageConstruct: it is not a bool, an int or None.
+    """
     plain = unwrap(value)
     if type(plain) not in CONDITION_TYPES:
         names = ", ".join(t.__name__ for t in CONDITION_TYPES)
@@ -43,10 +47,10 @@ def check_condition(frame: Frame, node: ast.AST, value: Any, what: str) -> bool:
 
 
 def run_time_condition(frame: Frame, condition: tensor) -> tensor:
-    """A scalar int1: the condition ``!= 0``; a tile of one element is reduced to it.
+    """The condition ``!= 0`` as a scalar int1; a tile of one element is converted with a warning.
 
     Raises:
-        ValueError: a larger tile.
+        ValueError: a tile of several elements.
     """
     s = frame.semantic
     if isinstance(condition.type, Tile):
@@ -75,7 +79,8 @@ def visit_if(frame: Frame, node: ast.If, todo: Pending, live: bool) -> Exit | No
 
 
 def branch(frame: Frame, node: ast.If, condition: tensor, todo: Pending, live: bool) -> Exit | None:
-    """A run-time ``if``. If one side leaves, it takes over what is to do until they meet."""
+    """A run-time ``if``. If one branch always exits to a label, the statements of `todo` before the
+    label are moved into the other branch."""
     needed = live or bool(todo)
     sides = Branch(dict(frame.names)), Branch(dict(frame.names))
     for side, statements in zip(sides, (node.body, node.orelse), strict=True):
@@ -93,9 +98,10 @@ def branch(frame: Frame, node: ast.If, condition: tensor, todo: Pending, live: b
 def settle(
     frame: Frame, node: ast.AST, exit: Exit | None, todo: Pending, live: bool
 ) -> Exit | None:
-    """Go on after something that may have left: to the places where it meets those who stayed.
+    """Continue after a statement with an exit, label by label.
 
-    What is to do until there runs in the other branch of a `control.if` that asks the flags.
+    The statements of `todo` before each label are placed in the else branch of a `control.if` on
+    the exit's flags.
     """
     while exit is not None and todo:
         label, between = take(todo, exit)
@@ -103,25 +109,25 @@ def settle(
             exit = exit.without(label)
             continue
         kept = frozenset(name for one in exit.flags for name in one.names)
-        vouched = {name: value for name, value in frame.names.items() if name in kept}
+        visible = {name: value for name, value in frame.names.items() if name in kept}
         needed = live or bool(todo) or label is not None
         if all(isinstance(entry, Mark) for entry in between):
-            frame.names = vouched if label is not None else frame.names
+            frame.names = visible if label is not None else frame.names
             exit = exit.without(label)
             continue
         left = any_of(frame, exit)
         flags = exit.flags if len(exit.flags) > 1 else dict.fromkeys(exit.flags)
-        gone = Branch(vouched, Exit(flags, value=exit.value))
+        gone = Branch(visible, Exit(flags, value=exit.value))
         rest = Branch(dict(frame.names))
         rest.run(frame, node, between, needed)
         if label is not None:
-            frame.names = {n: v for n, v in frame.names.items() if n in vouched}
+            frame.names = {n: v for n, v in frame.names.items() if n in visible}
         exit = join(frame, node, left, (gone, rest), needed, label)
     return exit
 
 
 def any_of(frame: Frame, exit: Exit) -> tensor:
-    """Whether it goes to one of the places that it may go to."""
+    """An int1: whether the exit is taken, to any of its labels."""
     flags = [flag for flag in exit.flags.values() if flag is not None]
     if exit.always or not flags:
         return convert.constant(frame.semantic, exit.always, I1)
@@ -134,7 +140,7 @@ def any_of(frame: Frame, exit: Exit) -> tensor:
 # -- conditional expressions -----------------------------------------------------------------------
 
 
-_VALUE = "<value>"  # stands for the expression's value among the names: none can be called so
+_VALUE = "<value>"  # the key of the expression's value among the names; not an identifier
 
 
 @expression(ast.IfExp)

@@ -1,7 +1,7 @@
-"""Calls: of primitives, of functions of the language, of what Python has at compile time.
+"""Calls of primitives, of `@jit` functions, and of Python functions at compile time.
 
-A function of the language is compiled once for each tuple of argument types and compile-time
-values, into a function of the module, and called there. A combine function is inlined instead.
+A `@jit` function is compiled to a function of the module, once for each combination of argument
+types and compile-time values, and called. Combine functions are inlined instead.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def visit_call(frame: Frame, node: ast.Call) -> Any:
 
 
 def _apply_hint(frame: Frame, node: ast.Call, result: Any) -> None:
-    """Rebind the name that a hint in a statement of its own speaks of, also through other hints:
+    """For a hint that is a statement, rebind its variable to the result, also through nested hints:
     `tl.max_contiguous(tl.multiple_of(x, 16), 16)`."""
     subject: ast.expr = node
     while subject in frame.hints and isinstance(subject, ast.Call) and subject.args:
@@ -137,8 +137,8 @@ def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str
 
 
 class Generator(NamedTuple):
-    """What primitives that ask for it get as ``_generator=``: it calls functions of the language
-    at the place of their own call.
+    """The ``_generator`` argument of primitives that have this parameter: it calls `@jit` functions
+    at the location of the primitive's call.
     """
 
     frame: Frame
@@ -147,13 +147,13 @@ class Generator(NamedTuple):
     def call_JitFunction(
         self, fn: SourceFunction, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """The result of a function of the language, as a language value."""
+        """The result of a `@jit` function, as a language value."""
         return call_function(self.frame, self.node, fn, list(args), dict(kwargs or {}))
 
 
 @lru_cache
 def takes_generator(fn: Any) -> bool:
-    """Whether a primitive, or the constructor of an aggregate, asks for a `Generator`."""
+    """Whether a primitive or the constructor of an aggregate has a `_generator` parameter."""
     return is_aggregate_class(fn) or bool(hidden_arguments(fn, _generator=None))
 
 
@@ -168,7 +168,7 @@ def call_instance(
 
 
 def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a primitive; its exceptions become the causes of errors at the call."""
+    """Call a primitive; an exception becomes the cause of a CompilationError at the call."""
     try:
         return fn(*args, **kwargs)
     except StaticAssertionError as error:
@@ -185,7 +185,7 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
 
 
 def _takes(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the parameters of a function take these arguments, as far as is known."""
+    """Whether the arguments match the function's signature; True if it has none."""
     try:
         signature = inspect.signature(fn)
     except (TypeError, ValueError):
@@ -200,8 +200,8 @@ def _takes(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 def _in_words(
     fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], error: Exception
 ) -> Exception:
-    """The exception of a primitive; where it is one of Python's own about an argument of the
-    wrong kind, one that names the argument.
+    """The exception of a primitive. An exception of Python caused by an argument of the wrong kind
+    is replaced by one that names the argument.
     """
     from_python = isinstance(error, AttributeError) and error.obj is not None
     if not is_builtin(fn) or not (from_python or str(error) == NO_SEMANTIC):
@@ -209,24 +209,24 @@ def _in_words(
     signature = inspect.signature(fn)
     bound = signature.bind(*args, **kwargs).arguments
     for name, value in bound.items():
-        wanted = str(signature.parameters[name].annotation)
-        if wanted == "tensor" and not isinstance(value, tensor):
+        annotation = str(signature.parameters[name].annotation)
+        if annotation == "tensor" and not isinstance(value, tensor):
             message = f"{fn.__name__} takes a tensor as `{name}`, not {type_of(value)}"
             return coded("not-a-tensor", TypeError(message), value=unwrap(value))
     for name, value in reversed(bound.items()):
-        wanted = str(signature.parameters[name].annotation)
-        if wanted != "tensor" and isinstance(value, tensor):
+        annotation = str(signature.parameters[name].annotation)
+        if annotation != "tensor" and isinstance(value, tensor):
             message = f"{fn.__name__} takes a compile-time value as `{name}`, not {value.type}"
             return coded("needs-constant", TypeError(message))
     return error
 
 
-# -- statements that call --------------------------------------------------------------------------
+# -- statements with calls -------------------------------------------------------------------------
 
 
 @statement(ast.Assert)
 def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> None:
-    """`tl.device_assert`, of a compile-time condition too."""
+    """`assert` is `tl.device_assert`, also for a compile-time condition."""
     test = visit(frame, node.test)
     message = constexpr("") if node.msg is None else visit(frame, node.msg)
     call(frame, node, tl.device_assert, [test, message], {})
@@ -234,7 +234,7 @@ def visit_assert(frame: Frame, node: ast.Assert, todo: Pending, live: bool) -> N
 
 @statement(ast.With)
 def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> Exit | None:
-    """Enter what the calls make with ``_semantic=``, run the body, leave."""
+    """Enter the context managers, which are called with ``_semantic=``, run the body, and exit."""
     frame.withs += 1
     with ExitStack() as stack:
         for item in node.items:
@@ -249,9 +249,9 @@ def visit_with(frame: Frame, node: ast.With, todo: Pending, live: bool) -> Exit 
 def _context_manager(frame: Frame, node: ast.expr) -> Any:
     if not isinstance(node, ast.Call):
         return visit(frame, node)
-    made = unwrap(visit(frame, node.func))
+    factory = unwrap(visit(frame, node.func))
     args, kwargs = arguments(frame, node)
-    return _guarded(frame, node, made, args, kwargs | {"_semantic": frame.semantic})
+    return _guarded(frame, node, factory, args, kwargs | {"_semantic": frame.semantic})
 
 
 # -- Python ----------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _context_manager(frame: Frame, node: ast.expr) -> Any:
 def call_python(
     frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """A builtin of Python, a class, or a method of a compile-time value."""
+    """Call a builtin of Python, a class, or a method of a compile-time value."""
     if fn is isinstance:
         return constexpr(_is_instance(*args))
     if fn is getattr or fn is hasattr:
@@ -305,8 +305,8 @@ def _check_callable(fn: Any) -> None:
 
 
 def _is_instance(value: Any, classes: Any) -> bool:
-    wanted = unwrap(classes)
-    return isinstance(value, wanted) or isinstance(unwrap(value), wanted)
+    plain = unwrap(classes)
+    return isinstance(value, plain) or isinstance(unwrap(value), plain)
 
 
 def _attribute_builtin(frame: Frame, fn: Any, owner: Any, name: Any, *default: Any) -> Any:
@@ -322,7 +322,7 @@ def _attribute_builtin(frame: Frame, fn: Any, owner: Any, name: Any, *default: A
 
 
 def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
-    """Python's min and max: of compile-time values Python's result, else a chain of ops."""
+    """Python's min and max: evaluated for compile-time values, otherwise a chain of ops."""
     values = list(args[0]) if len(args) == 1 and isinstance(args[0], tuple) else args
     if len(args) == 1 and isinstance(args[0], tensor):
         message = f"Python's `{fn.__name__}` takes several values, or a tuple of them"
@@ -347,11 +347,11 @@ def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
     return result
 
 
-# -- functions of the language ---------------------------------------------------------------------
+# -- @jit functions --------------------------------------------------------------------------------
 
 
 class Specialization(NamedTuple):
-    """A function of the module, and the type of what it returns."""
+    """A function of the module, and its result type."""
 
     function: Function
     returns: Any
@@ -363,7 +363,7 @@ def bind_arguments(
     """The value of each parameter; defaults are compile-time values.
 
     Raises:
-        TypeError: the arguments don't fit the parameters.
+        TypeError: the arguments do not match the parameters.
     """
     try:
         bound = fn.signature.bind(*args, **kwargs)
@@ -374,13 +374,14 @@ def bind_arguments(
 
 
 def as_argument(value: Any) -> Any:
-    """An argument as a language value: what is not of the language is a compile-time value."""
+    """An argument as a language value; other objects become compile-time values."""
     value = wrap(value)
     return value if isinstance(value, base_value) else constexpr(value)
 
 
 def specialization_key(value: Any) -> Any:
-    """Equal for arguments for which a function need not be compiled anew."""
+    """The part of the key of a specialization for one argument: the type of a run-time value, or a
+    compile-time value. Floats are compared by `repr`, which distinguishes -0.0 and equates NaN."""
     if isinstance(value, tensor):
         return value.type
     if isinstance(value, composite):
@@ -398,8 +399,8 @@ def specialization_key(value: Any) -> Any:
 def call_function(
     frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a function of the language, compiled for these arguments."""
-    if frame.caller is not None:  # what a combine function calls becomes part of it
+    """Call a `@jit` function, specialized for these arguments."""
+    if frame.caller is not None:  # within a combine function, calls are inlined too
         return _inline_nested(frame, node, fn, args, kwargs)
     bound = bind_arguments(fn, args, kwargs)
     if fn.noinline:
@@ -425,7 +426,8 @@ def _check_scalars(fn: SourceFunction, bound: dict[str, Any]) -> None:
 
 
 def specialize(context: Context, fn: SourceFunction, bound: dict[str, Any]) -> Specialization:
-    """The function compiled for arguments of these types and compile-time values."""
+    """The specialization of a function for these argument types and compile-time values, which is
+    compiled on first use."""
     key = (fn, *[specialization_key(v) for v in bound.values()])
     made = context.specializations.get(key)
     if made is None:
@@ -459,7 +461,8 @@ def _compile(context: Context, fn: SourceFunction, bound: dict[str, Any], key: A
 
 
 def _parameter(value: Any, handles: Any) -> Any:
-    """The parameter inside the function, for an argument outside it."""
+    """The callee's value for an argument of the caller: tensors are rebound to function
+    arguments."""
     if isinstance(value, composite):
         return assemble(value.type, [_parameter(v, handles) for v in value.values])
     if isinstance(value, tensor):
@@ -473,10 +476,10 @@ def _fresh_name(context: Context, name: str) -> str:
 
 
 def enter(context: Context, fn: SourceFunction, key: Any) -> None:
-    """Count one more function within another.
+    """Enter the compilation of a callee.
 
     Raises:
-        CompilationError: it calls itself without end.
+        CompilationError: the recursion is infinite, or calls are nested too deeply.
     """
     definition = fn.parse().body[0]
     if key in context.in_progress:
@@ -499,7 +502,7 @@ def leave(context: Context, key: Any) -> None:
 
 
 def run_body(frame: Frame) -> Any:
-    """Run the body of the frame's function; what it returns, as a language value."""
+    """Translate the body of the frame's function; its result as a language value."""
     exit = run(frame, pending(frame.definition.body), False)
     return as_argument(None if exit is None else exit.value)
 
@@ -511,7 +514,7 @@ def inline(
     args: Sequence[Any],
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
-    """The result of a function of the language whose body is built right here."""
+    """Translate the body of a `@jit` function at the insertion point; its result."""
     if not isinstance(fn, SourceFunction):
         raise TypeError(f"a combine function must be decorated with @triton.jit, {fn} is not")
     context = frame.context
@@ -531,7 +534,7 @@ def inline(
 def _inline_nested(
     frame: Frame, node: ast.AST, fn: SourceFunction, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """`inline`, with errors that point to the call."""
+    """Like `inline`; errors are located at the call."""
     try:
         return inline(frame, node, fn, args, kwargs)
     except CompilationError as error:

@@ -1,6 +1,7 @@
-"""What a run-time loop carries: the names that exist before it and that its body assigns.
+"""Loop-carried variables: those that are defined before a run-time loop and assigned in its body.
 
-Which these are is read off the syntax; those that turn out not to change are taken out again.
+They are determined syntactically before the body is translated; those whose value does not change
+are removed from the loop afterwards.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _assigned(node: ast.AST) -> Iterator[str]:
 
 
 def assigned_names(loop: ast.For | ast.While) -> list[str]:
-    """The names that the loop's body, or a condition of `while`, assigns; kept on the node."""
+    """The names that the body of a loop, or the condition of a `while`, assigns; cached on the
+    node."""
     found = getattr(loop, "assigned", None)
     if found is None:
         roots = [loop.test, *loop.body] if isinstance(loop, ast.While) else loop.body
@@ -65,14 +67,14 @@ def assigned_names(loop: ast.For | ast.While) -> list[str]:
 
 
 def _unrolled_targets(loop: ast.For | ast.While) -> Iterator[str]:
-    """The names that loops within the loop may bind to run-time values."""
+    """The targets of nested loops, which may be bound to run-time values."""
     for node in ast.walk(loop):
         if isinstance(node, ast.For) and node is not loop:
             yield from _targets(node.target)
 
 
 def carried_names(frame: Frame, loop: ast.For | ast.While) -> Carried:
-    """The names with run-time values that the loop may change, and their types."""
+    """The names with run-time values that the loop may reassign, and their types."""
     found: Carried = {}
     for name in dict.fromkeys([*assigned_names(loop), *_unrolled_targets(loop)]):
         value = frame.names.get(name)
@@ -82,7 +84,7 @@ def carried_names(frame: Frame, loop: ast.For | ast.While) -> Carried:
 
 
 def rebound(names: Names, carried: Carried, handles: Sequence[Value]) -> Names:
-    """The names with the carried ones bound to other values."""
+    """The names, with carried ones bound to the given handles."""
     remaining = iter(handles)
     bound = dict(names)
     for name, type_ in carried.items():
@@ -91,7 +93,7 @@ def rebound(names: Names, carried: Carried, handles: Sequence[Value]) -> Names:
 
 
 def check_names(frame: Frame, loop: ast.For | ast.While, carried: Carried, after: Names) -> None:
-    """Raise AssertionError if the body changed what it may not: types, compile-time values."""
+    """Raise AssertionError if the body changes the type of a variable or a compile-time value."""
     for name in dict.fromkeys([*assigned_names(loop), *carried]):
         old = frame.names.get(name)
         if old is None:
@@ -116,6 +118,7 @@ def check_names(frame: Frame, loop: ast.For | ast.While, carried: Carried, after
 
 
 def flat(names: Names, carried: Carried) -> list[Value]:
+    """The IR values of the carried names, in order."""
     handles: list[Value] = []
     for name in carried:
         flatten(names[name], handles)
@@ -123,7 +126,7 @@ def flat(names: Names, carried: Carried) -> list[Value]:
 
 
 def drop_arg(region: Region, index: int, value: Value) -> None:
-    """Use `value` in place of an argument of the region."""
+    """Replace an argument of the region by `value` and remove it."""
     region.args[index].replace_with(value)
     del region.args[index]
     for i, arg in enumerate(region.args):
@@ -131,17 +134,17 @@ def drop_arg(region: Region, index: int, value: Value) -> None:
 
 
 def set_values(op: Condition | Yield, operands: list[Value], fixed: int) -> None:
-    """Give a terminator other operands; the first `fixed` of them are no list."""
+    """Replace the operands of a terminator; all but the first `fixed` are variadic."""
     op.drop_operands()
     op.add_operands(operands)
     op.spans = (*op.spans[:fixed], len(operands) - fixed)
 
 
-# -- loops that may be left ------------------------------------------------------------------------
+# -- loops with exits ------------------------------------------------------------------------------
 
 
 def labels_of(frame: Frame, loop: ast.For | ast.While) -> Targets:
-    """Where ``continue`` and ``break`` of a run-time loop at this point go."""
+    """The targets of ``continue`` and ``break`` in a run-time loop."""
     jumps(loop)
     targets = Targets(Label(frame.names), Label(frame.names))
     frame.targets[loop] = targets
@@ -149,14 +152,14 @@ def labels_of(frame: Frame, loop: ast.For | ast.While) -> Targets:
 
 
 class Body(NamedTuple):
-    """The two regions of a `control.while` before they end, and what they end with.
+    """The two regions of a `control.while` without terminators, and the operands of these.
 
     Attributes:
-        before, region: the one that decides, and the body proper.
-        test: whether to go on.
-        inits: the initial values of what is carried.
-        passed, yields: what the regions end with, as many each.
-        exit: where the body may go instead of its end.
+        before, region: the region of the condition, and the body.
+        test: the condition.
+        inits: the initial values of carried variables.
+        passed, yields: the operands of the terminators, one per carried variable.
+        exit: the exit of the body.
     """
 
     before: Region
@@ -168,15 +171,16 @@ class Body(NamedTuple):
     exit: Exit | None
 
 
-class Looped(NamedTuple):
-    """The last values of what a loop carries, and whether it returns."""
+class LoopResult(NamedTuple):
+    """The final values of carried variables, and the loop's own exit by ``return``."""
 
     results: list[Value]
     exit: Exit | None
 
 
-def insert_while(frame: Frame, loop: Body) -> Looped:
-    """Insert the loop. A body that returns has the loop carry whether it did and what."""
+def insert_while(frame: Frame, loop: Body) -> LoopResult:
+    """Insert a `control.while`. If the body may return, the loop also carries a flag and the
+    returned value."""
     count = len(loop.inits)
     returns = loop.exit is not None and frame.end in loop.exit.flags
     slot = type_of(loop.exit.value) if loop.exit is not None and returns else None
@@ -192,13 +196,13 @@ def insert_while(frame: Frame, loop: Body) -> Looped:
     for i, result in zip(kept, op.results, strict=True):
         results[i] = result
     if not returns:
-        return Looped(results, None)
+        return LoopResult(results, None)
     value = unflatten(slot, iter(results[count + 1 :]))
-    return Looped(results[:count], Exit({frame.end: tensor(results[count])}, False, value))
+    return LoopResult(results[:count], Exit({frame.end: tensor(results[count])}, False, value))
 
 
 def _carry_returned(frame: Frame, loop: Body, exit: Exit, slot: Any) -> None:
-    """Add to what the loop carries: whether it has returned, and the value."""
+    """Add carried variables: a flag whether the body has returned, and the returned value."""
     loop.inits.append(convert.constant(frame.semantic, False, I1).handle)
     loop.inits.extend(undefined(frame, slot))
     for init in loop.inits[len(loop.passed) :]:
@@ -213,7 +217,7 @@ def _carry_returned(frame: Frame, loop: Body, exit: Exit, slot: Any) -> None:
 def _drop_unchanged(
     before: Region, body: Region, condition: Condition, end: Yield, inits: list[Value]
 ) -> list[int]:
-    """Take out what neither region changes; the indices of the rest."""
+    """Remove carried variables that neither region changes; returns the indices of the others."""
     kept: list[int] = []
     for i in reversed(range(len(inits))):
         passed, yielded = list(condition.values), list(end.values)

@@ -1,8 +1,8 @@
-"""What an error says besides its message: the operands, where each came from, what may help.
+"""Notes of errors: the operands, their origins, and suggested fixes.
 
-`notes` is the whole of it. The operands of the wrong expression are shown under a caret each; then
-come the suggestions of the rules that `advice/` has for the code of the mistake. All stands on
-lines of its own after the message, which stays what users match on.
+`notes` returns them. Each operand of the erroneous expression is shown with a caret; suggestions by
+the rules in `advice/` for the error's code follow. Notes are separate lines after the message, so
+that programs can still match on the message.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from tilewright.frontend.ast_to_ir.visit import Frame
 
 MAX_OPERANDS = 6
-MAX_TEXT = 60  # characters of a source line or of an operand that are repeated
+MAX_TEXT = 60  # characters of a quoted source line or operand
 
 _ABSENT: Any = object()
 
 
 class Operand(NamedTuple):
-    """A part of the wrong expression, and its value."""
+    """A subexpression of the erroneous expression, and its value."""
 
     node: ast.expr
     value: Any
 
     @property
     def text(self) -> str:
-        """The operand as the kernel writes it."""
+        """The operand's source text, abbreviated."""
         return _short(ast.unparse(self.node))
 
     @property
     def bracketed(self) -> str:
-        """Its text so that a dot or a subscript may follow it."""
+        """The operand's text, parenthesised if an attribute or subscript could not follow it."""
         simple = isinstance(self.node, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
         return self.text if simple else f"({self.text})"
 
@@ -55,12 +55,12 @@ class Operand(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What the rules look at; the text of the error is not among it.
+    """The input of rules, which does not include the message.
 
     Attributes:
-        error: the exception; None when the front end found the fault itself.
-        facts: what the error carries besides its code.
-        operands: the parts of the expression at fault that have a value.
+        error: the exception; None for errors detected by the front end itself.
+        facts: the data attached to the error's code.
+        operands: the evaluated subexpressions of the erroneous expression.
     """
 
     frame: Frame
@@ -83,7 +83,7 @@ RULES: dict[Code, list[Rule]] = {}
 
 
 def suggests(*codes: Code) -> Callable[[Rule], Rule]:
-    """Register a rule for mistakes with these codes: it returns what may help, or None."""
+    """Register a rule for errors with these codes, which returns a suggestion or None."""
 
     def register(rule: Rule) -> Rule:
         for code in codes:
@@ -114,7 +114,7 @@ def operands_of(frame: Frame, node: ast.AST) -> Iterator[Operand]:
 
 
 def _loop_source(frame: Frame, node: ast.AST) -> list[ast.expr]:
-    """What a loop runs over where that has a value, as what is no range has."""
+    """The iterable of a loop, if it was evaluated; a range is not."""
     return [node.iter] if isinstance(node, ast.For) and node.iter in frame.values else []
 
 
@@ -148,7 +148,7 @@ def _parts(node: ast.AST) -> list[ast.expr]:
 
 
 def in_words(type_: Any) -> str:
-    """The type of a tensor in words; that of another value as it is."""
+    """The type of a tensor in words; the text of other types."""
     if not isinstance(type_, Type):
         return str(type_)
     element, shape = element_of(type_), shape_of(type_)
@@ -165,7 +165,7 @@ def describe(value: Any) -> str:
 
 
 def print_values(values: str) -> str:
-    """Advice against a text with run-time values in it."""
+    """The suggestion for a string with run-time values."""
     return (
         "a text holds no run-time values; print takes them after it: "
         f"`print({values + ' ='!r}, {values})`"
@@ -173,7 +173,7 @@ def print_values(values: str) -> str:
 
 
 def _shown_operands(mistake: Mistake) -> list[str]:
-    """Each source line with operands, and a caret under each of them that says what it is."""
+    """Each source line with operands, followed by a caret and a description for each."""
     operands = [o for o in mistake.operands if _worth_showing(o)][:MAX_OPERANDS]
     if not any(o.is_tensor for o in operands):
         return []
@@ -185,11 +185,12 @@ def _shown_operands(mistake: Mistake) -> list[str]:
         if line != last:
             lines.append(source[line - 1])
             last = line
-        lines.append(f"{' ' * operand.node.col_offset}^ {_account(mistake.frame, operand)}")
+        lines.append(f"{' ' * operand.node.col_offset}^ {_described(mistake.frame, operand)}")
     return lines
 
 
 def _worth_showing(operand: Operand) -> bool:
+    """Whether an operand is not a literal and has a language value."""
     literal = operand.node
     if isinstance(literal, ast.Tuple | ast.List):
         return not all(isinstance(e, ast.Constant) for e in literal.elts)
@@ -198,8 +199,8 @@ def _worth_showing(operand: Operand) -> bool:
     return isinstance(operand.value, tensor | constexpr | composite)
 
 
-def _account(frame: Frame, operand: Operand) -> str:
-    """What an operand is, and where it came from."""
+def _described(frame: Frame, operand: Operand) -> str:
+    """The description of an operand and of its origin."""
     origin = _origin(frame, operand) if isinstance(operand.value, tensor) else ""
     return f"{operand.text}: {describe(operand.value)}{origin}"
 

@@ -1,4 +1,4 @@
-"""Expressions."""
+"""Expressions: constants, names, tuples, attributes, slices, f-strings, comprehensions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tilewright.language.values import (
     wrap,
 )
 
-# Attributes of tensors that a compile-time number has too.
+# Attributes of tensors that compile-time numbers support too.
 _METHODS_OF_NUMBERS = frozenset(n for n in vars(tensor) if not n.startswith("_")) - set(dir(int))
 
 
@@ -53,7 +53,7 @@ def visit_attribute(frame: Frame, node: ast.Attribute) -> Any:
 
 
 def attribute(frame: Frame, owner: Any, name: str) -> Any:
-    """``owner.name``; of a constexpr, that of the value it holds."""
+    """``owner.name``; for a constexpr, the attribute of its value."""
     if isinstance(owner, tensor) and name in owner.properties:
         return getattr(owner, name)(_semantic=frame.semantic)
     if isinstance(owner, aggregate_value) and name in owner.aggregate_fields:
@@ -61,7 +61,7 @@ def attribute(frame: Frame, owner: Any, name: str) -> Any:
     if isinstance(owner, constexpr) and name not in ("value", "type"):
         owner = owner.value
         if is_number(owner) and name in _METHODS_OF_NUMBERS:
-            # An argument that is always 1 is compile-time; `n.to(tl.int64)` must still work.
+            # An argument specialised for 1 is a constexpr; `n.to(tl.int64)` must still work.
             return attribute(frame, to_tensor(frame.semantic, owner), name)
     return wrap(getattr(owner, name))
 
@@ -134,7 +134,7 @@ def _filter(frame: Frame, condition: ast.expr) -> bool:
 
 
 def kind_text(value: Any) -> str:
-    """How messages name the type of an operand."""
+    """The name of an operand's type in messages."""
     if isinstance(value, tensor):
         return str(value.type)
     if isinstance(value, composite):
@@ -143,7 +143,7 @@ def kind_text(value: Any) -> str:
 
 
 def bind(frame: Frame, target: ast.expr, value: Any) -> None:
-    """Bind a name, or the names of a tuple, to a value as it is."""
+    """Bind a name, or the names of a tuple, to a value without conversion."""
     if isinstance(target, ast.Name):
         frame.names[target.id] = value
         return
@@ -158,8 +158,8 @@ def unpack(value: Any, count: int) -> list[Any]:
     """The elements of a tuple that is assigned to `count` targets.
 
     Raises:
-        TypeError: it is no tuple.
-        ValueError: their number differs.
+        TypeError: not a tuple.
+        ValueError: the number of elements is not `count`.
     """
     value = wrap(unwrap(value)) if isinstance(value, constexpr) else value
     if not isinstance(value, tuple):

@@ -1,7 +1,7 @@
-"""Branches of a run-time ``if``, and how they meet again.
+"""Branches of a run-time ``if``, and their merge.
 
-They meet in one `control.if`, whose results are, in this order: flags that say where the statements
-have gone, if not to their end; what they return; the names that they change.
+The branches become the regions of one `control.if`. Its results are, in this order: a flag for each
+label that a branch may exit to; the returned value; the variables that the branches change.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ABSENT: Any = object()
 
 
 class Branch:
-    """One side of a run-time ``if``: its region, the names at its end, how it ends."""
+    """A branch of a run-time ``if``: its region, the names at its end, and its exit."""
 
     __slots__ = ("exit", "names", "region")
 
@@ -41,10 +41,10 @@ class Branch:
         self.exit = exit
 
     def run(self, frame: Frame, node: ast.AST, todo: Pending, live: bool) -> None:
-        """Run statements at the end of the branch, for the statement `node`.
+        """Translate statements at the end of the branch of the statement `node`.
 
         Raises:
-            CompilationError: branches are nested so deep that the passes could not follow.
+            CompilationError: branches are nested so deeply that recursive passes would overflow.
         """
         if frame.context.nesting >= MAX_NESTING:
             raise frame.error(
@@ -64,26 +64,26 @@ class Branch:
 
     @property
     def falls(self) -> bool:
-        """Whether it may run to its end."""
+        """Whether it may fall through to its end."""
         return self.exit is None or not self.exit.always
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """Where else it may go."""
+        """The labels that it may exit to."""
         return () if self.exit is None else tuple(self.exit.flags)
 
-    def counts(self, name: str, open_count: bool = False) -> bool:
-        """Whether the value that the name has here is looked at somewhere after.
+    def is_live(self, name: str, open_count: bool = False) -> bool:
+        """Whether the name may be read after the branch.
 
         Args:
-            open_count: whether all names are where a label does not tell which.
+            open_count: whether all names are live at labels that are not closed.
         """
         if self.falls or any(name in label.names for label in self.labels):
             return True
         return open_count and not all(label.closed for label in self.labels)
 
     def reach(self, label: Label | None) -> None:
-        """Come to the place of a label, if it goes there."""
+        """Remove the label from the exits, because the merge is at its position."""
         if self.exit is not None:
             self.exit = self.exit.without(label)
 
@@ -96,11 +96,11 @@ def join(
     live: bool,
     label: Label | None = None,
 ) -> Exit | None:
-    """Insert the `control.if`; bind the names that it changes; say where it may have gone.
+    """Insert the `control.if` and bind the names that it changes; returns its exit.
 
     Args:
         live: whether names are needed after it.
-        label: what both sides have come to; None if it is just their end.
+        label: the label at which both sides merge; None if they merge at their ends.
     """
     for side in sides:
         side.reach(label)
@@ -128,11 +128,11 @@ def join(
     return Exit(labels, not any(side.falls for side in sides), value)
 
 
-# -- where they go ---------------------------------------------------------------------------------
+# -- exits -----------------------------------------------------------------------------------------
 
 
 def _flagged(frame: Frame, sides: Sequence[Branch], live: bool) -> list[Label]:
-    """The labels of which it must be known whether the sides have gone there."""
+    """The labels that need a flag: those for which the exit is not statically known."""
     labels = list(dict.fromkeys(label for side in sides for label in side.labels))
     if len(labels) == 1 and not any(side.falls for side in sides):
         return []
@@ -140,7 +140,7 @@ def _flagged(frame: Frame, sides: Sequence[Branch], live: bool) -> list[Label]:
 
 
 def _flag(frame: Frame, side: Branch, label: Label) -> Value:
-    """Whether the side has gone there."""
+    """An int1: whether the side has exited to the label."""
     flag = None if side.exit is None else side.exit.flags.get(label)
     if flag is not None:
         return flag.handle
@@ -151,30 +151,30 @@ def _flag(frame: Frame, side: Branch, label: Label) -> Value:
 
 
 def _joined_value(type_: Any, results: Any, sides: Sequence[Branch], name: str) -> Any:
-    """The value of a name after the ``if``; what is not of the language is itself."""
+    """The value of a name after the ``if``; compile-time values are not merged."""
     value = unflatten(type_, results)
     if isinstance(type_, constexpr_type):
         holders = [side for side in sides if name in side.names]
-        return max(holders, key=lambda side: side.counts(name)).names[name]
+        return max(holders, key=lambda side: side.is_live(name)).names[name]
     return value
 
 
 def _handles(frame: Frame, side: Branch, name: str, type_: Any, open_count: bool) -> list[Value]:
-    if name not in side.names or not side.counts(name, open_count):
+    if name not in side.names or not side.is_live(name, open_count):
         return undefined(frame, type_)
     return flatten(side.names[name], [])
 
 
 def _leave_for_open(sides: Sequence[Branch]) -> bool:
-    """Whether no side runs to its end, and names may count where one goes that its label does not
-    tell: what is bound in an unrolled loop.
+    """Whether no side falls through and one exits to a label whose live names are not all known: a
+    label of an unrolled loop, whose body may bind further names.
     """
     labels = [label for side in sides for label in side.labels]
     return not any(side.falls for side in sides) and not all(label.closed for label in labels)
 
 
 def undefined(frame: Frame, type_: Any) -> list[Value]:
-    """Values of a type, for where no one will look at them."""
+    """Placeholder values of a type, which are never used."""
     return [
         constant(frame.semantic, 0, element_of(t), shape_of(t)).handle for t in flat_types(type_)
     ]
@@ -185,16 +185,16 @@ def _joined_names(
 ) -> dict[str, Any]:
     """The names that the ``if`` changes and that are visible after it, with their types.
 
-    Those that have no one value after it are taken out of the frame.
+    Names that are not defined on all paths, or have different types, are removed from the frame.
 
     Raises:
-        AssertionError: the sides disagree on a type, or change it.
+        AssertionError: the types of a visible name differ between the sides, or change.
     """
     found: dict[str, Any] = {}
     for name in _candidates(frame, sides, label, open_count):
-        counting = [side for side in sides if side.counts(name, open_count)]
-        values = [side.names.get(name, _ABSENT) for side in counting]
-        needed = any(side.counts(name) for side in sides) if open_count else True
+        live_sides = [side for side in sides if side.is_live(name, open_count)]
+        values = [side.names.get(name, _ABSENT) for side in live_sides]
+        needed = any(side.is_live(name) for side in sides) if open_count else True
         if needed if label is None else name in label.names:
             type_ = _checked_type(frame, sides, name, values)
         else:
@@ -209,12 +209,12 @@ def _joined_names(
 def _candidates(
     frame: Frame, sides: tuple[Branch, Branch], label: Label | None, open_count: bool
 ) -> Iterator[str]:
-    """The names of which the value may be another after the ``if``, in the order of binding."""
+    """The names whose value may differ after the ``if``, in the order of binding."""
     before = frame.names
     for name in list(dict.fromkeys([*before, *sides[0].names, *sides[1].names])):
         old = before.get(name, _ABSENT)
         changing = [s for s in sides if s.names.get(name, _ABSENT) is not old]
-        if any(side.counts(name, open_count) for side in changing):
+        if any(side.is_live(name, open_count) for side in changing):
             if label is None or not label.closed or name in label.names:
                 yield name
             else:
@@ -222,7 +222,7 @@ def _candidates(
 
 
 def _common_type(values: Sequence[Any]) -> Any:
-    """The type of the values if it is one and all are there."""
+    """The common type of the values; None if types differ or a value is absent."""
     if any(value is _ABSENT for value in values):
         return None
     types = [type_of(value) for value in values]
@@ -261,7 +261,7 @@ class _Mismatch(Exception):
 
 
 def _return_type(frame: Frame, sides: Sequence[Branch]) -> Any:
-    """The type of the value that the sides return; None if neither does."""
+    """The type of the value that the sides return; None if neither returns."""
     exits = [side.exit for side in sides if side.exit is not None]
     types = [type_of(exit.value) for exit in exits if frame.end in exit.flags]
     if not types:
@@ -280,7 +280,11 @@ def _return_type(frame: Frame, sides: Sequence[Branch]) -> Any:
 
 
 def join_types(a: Any, b: Any) -> Any:
-    """The type to which values of both are brought: compile-time numbers that differ decay."""
+    """The common type of two returned values: compile-time numbers that differ decay to tensors.
+
+    Raises:
+        _Mismatch: there is no common type.
+    """
     if a == b:
         return a
     if isinstance(a, composite_type) and a.decays and a.like(b):
@@ -292,12 +296,13 @@ def join_types(a: Any, b: Any) -> Any:
 
 
 def decayed(type_: Any) -> Any:
+    """The type of a compile-time number as a tensor; other types are unchanged."""
     is_number = isinstance(type_, constexpr_type) and isinstance(type_.value, bool | int | float)
     return natural_type(type_.value) if is_number else type_
 
 
 def coerce(frame: Frame, value: Any, type_: Any) -> Any:
-    """A value brought to a type of `join_types`."""
+    """Convert a value to the result of `join_types`."""
     if isinstance(type_, composite_type):
         pairs = zip(value.values, type_.types, strict=True)
         return assemble(type_, [coerce(frame, v, t) for v, t in pairs])

@@ -1,7 +1,8 @@
-"""``for``: over ranges, run by the program or unrolled; over tuples, unrolled.
+"""``for`` loops: over ranges, executed at run time or unrolled; over tuples, unrolled.
 
-A loop without ``break`` and ``return`` is a `control.for`; one with them a `control.while` that
-counts. An iteration that a ``continue`` may end has its rest in a `control.if`.
+A run-time loop without ``break`` and ``return`` becomes a `control.for`; with them, a
+`control.while` that carries the index. Statements after a conditional ``continue`` are guarded by a
+`control.if`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tilewright.frontend.ast_to_ir.branch import any_of, settle
 from tilewright.frontend.ast_to_ir.call import arguments
 from tilewright.frontend.ast_to_ir.carried import (
     Body,
-    Looped,
+    LoopResult,
     carried_names,
     check_names,
     drop_arg,
@@ -66,7 +67,7 @@ def visit_for(frame: Frame, node: ast.For, todo: Pending, live: bool) -> Exit | 
 
 
 def _iterator(frame: Frame, node: ast.For) -> tl.range | tuple:
-    """The range, or the tuple, over which the loop runs."""
+    """The iterable of the loop: a range or a tuple."""
     found: Any = None
     if isinstance(node.iter, ast.Call):
         maker = unwrap(visit(frame, node.iter.func))
@@ -88,7 +89,7 @@ def _iterator(frame: Frame, node: ast.For) -> tl.range | tuple:
 
 
 def unroll(frame: Frame, node: ast.For, values: Sequence[Any], todo: Pending) -> None:
-    """Put a copy of the body for each value in front of what is to do."""
+    """Unroll: prepend the body to `todo`, once per value."""
     check_statements(frame, node, len(values) * len(node.body))
     left = bool(jumps(node) & {ast.Break, ast.Continue})
     after = Label(frame.names, closed=False)
@@ -105,11 +106,11 @@ def unroll(frame: Frame, node: ast.For, values: Sequence[Any], todo: Pending) ->
             todo.append(Begin(node, targets))
 
 
-# -- run by the program ----------------------------------------------------------------------------
+# -- run-time loops --------------------------------------------------------------------------------
 
 
 def _bounds(frame: Frame, iterator: tl.range) -> list[tensor]:
-    """Start, stop and step as scalars of one integer type."""
+    """Start, stop and step as scalars of their common integer type."""
     bounds = [iterator.start, iterator.stop, iterator.step]
     types: list[Any] = []
     for name, value in zip(("lower bound", "upper bound", "step"), bounds, strict=True):
@@ -141,7 +142,7 @@ def _bound(frame: Frame, value: Any, dtype: DType) -> tensor:
 
 
 def run_loop(frame: Frame, node: ast.For, iterator: tl.range, target: str) -> Exit | None:
-    """A run-time loop. A compile-time step below 0 is turned round: see `_index`."""
+    """A run-time loop. A negative compile-time step is reversed, see `_index`."""
     step = unwrap(iterator.step)
     backward = isinstance(step, int) and step < 0
     if isinstance(step, int) and step == 0:
@@ -175,9 +176,10 @@ def run_loop(frame: Frame, node: ast.For, iterator: tl.range, target: str) -> Ex
 
 
 def _index(frame: Frame, i: tensor, ends: tensor | None) -> tensor:
-    """The value of the loop's name.
+    """The value of the loop variable.
 
-    A loop over ``range(a, b, -s)`` runs j over ``range(b, a, s)``, and i is a + b - j.
+    A loop over ``range(a, b, -s)`` becomes a loop of j over ``range(b, a, s)``; its variable is
+    a + b - j.
     """
     return i if ends is None else arith.sub(frame.semantic, ends, i)
 
@@ -190,7 +192,7 @@ def _insert_for(
     bounds: Sequence[tensor],
     iterator: tl.range,
 ) -> list[Value]:
-    """Insert the loop; the final value of each of `inits`."""
+    """Insert a `control.for` without unchanged carried variables; the final values of `inits`."""
     with frame.builder.at_end(region):
         end = frame.builder.insert(Yield(yields))
     changing: list[int] = []
@@ -227,10 +229,10 @@ def _insert_counting(
     yields: list[Value],
     bounds: Sequence[tensor],
     exit: Exit,
-) -> Looped:
-    """Insert the loop as one that counts itself, and that its body may leave.
+) -> LoopResult:
+    """Insert a `control.while` that carries the index, for a loop with exits.
 
-    The hints of the range speak of iterations that are known to come, and so are dropped.
+    Hints of the range are dropped, because they require a known trip count.
     """
     s = frame.semantic
     start, stop, step = bounds
@@ -241,7 +243,7 @@ def _insert_counting(
         i = tensor(region.args[0])
         following = s.emit(Add(i.handle, step.handle))
         stays = arith.logical_not(s, any_of(frame, exit))
-        go = arith.bit_and(s, _more(frame, i, following, bounds), stays)
+        go = arith.bit_and(s, _has_next(frame, i, following, bounds), stays)
     loop = Body(
         before,
         region,
@@ -252,14 +254,14 @@ def _insert_counting(
         exit,
     )
     results, after = insert_while(frame, loop)
-    return Looped(results[1:-1], after)
+    return LoopResult(results[1:-1], after)
 
 
-def _more(frame: Frame, i: tensor, following: tensor, bounds: Sequence[tensor]) -> tensor:
-    """Whether ``i + step < stop``, for i < stop, also where the sum does not fit the type.
+def _has_next(frame: Frame, i: tensor, following: tensor, bounds: Sequence[tensor]) -> tensor:
+    """Whether ``i + step < stop`` for i < stop, even if the sum overflows.
 
-    By inequality where the index after the last iteration is known, which holds modulo 2^n: ptxas
-    13.0 moves comparisons of order from one value of the index to the next as if none wrapped.
+    If the index after the last iteration is known, compare for inequality, which is correct modulo
+    2^n: ptxas 13.0 rewrites ordered comparisons of induction variables as if they did not wrap.
     """
     s = frame.semantic
     _, stop, step = bounds

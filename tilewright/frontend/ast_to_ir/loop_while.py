@@ -1,7 +1,7 @@
-"""``while``, a `control.while`.
+"""``while`` loops, which become `control.while`.
 
-One that a ``break`` or ``return`` may leave carries whether to go on, and asks its own condition
-only if so.
+A loop with ``break`` or ``return`` carries a flag whether to continue, and evaluates its condition
+only if the flag is true.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.ir.types import I1
 from tilewright.language.semantic import arith, convert
 from tilewright.language.values import tensor, unwrap
 
-_TEST = "while test"  # no name of a kernel
+_TEST = "while test"  # the key of the condition among the names; not an identifier
 
 
 @statement(ast.While)
@@ -61,7 +61,7 @@ def visit_while(frame: Frame, node: ast.While, todo: Pending, live: bool) -> Exi
         yields = _after(frame, node, carried, outer)
         if go is not None:
             passed.append(go.handle)
-            yields.append(_goes_on(frame, body, exit))
+            yields.append(_continues(frame, body, exit))
     frame.loops -= 1
     loop = Body(before, body, test.handle, inits, passed, yields, exit)
     results, exit = insert_while(frame, loop)
@@ -70,7 +70,7 @@ def visit_while(frame: Frame, node: ast.While, todo: Pending, live: bool) -> Exi
 
 
 def _test(frame: Frame, node: ast.While) -> tensor:
-    """The condition, at the present place."""
+    """The condition, evaluated at the insertion point."""
     test = visit(frame, node.test)
     if not isinstance(test, tensor):
         raise TypeError(
@@ -81,7 +81,7 @@ def _test(frame: Frame, node: ast.While) -> tensor:
 
 
 def _guarded_test(frame: Frame, node: ast.While, go: tensor) -> tensor:
-    """The condition, asked only if the loop has not been left."""
+    """The condition, evaluated only if the loop has not exited."""
     sides = Branch(dict(frame.names)), Branch(dict(frame.names))
     outer, frame.names = frame.names, sides[0].names
     with frame.builder.at_end(sides[0].region):
@@ -101,15 +101,15 @@ def _guarded_test(frame: Frame, node: ast.While, go: tensor) -> tensor:
     return frame.names.pop(_TEST)
 
 
-def _goes_on(frame: Frame, body: Region, exit: Exit | None) -> Value:
-    """Whether the body has not left the loop."""
+def _continues(frame: Frame, body: Region, exit: Exit | None) -> Value:
+    """An int1: whether the body has not exited the loop."""
     if exit is None:
         return body.args[-1]
     return arith.logical_not(frame.semantic, any_of(frame, exit)).handle
 
 
 def _after(frame: Frame, node: ast.While, carried: Carried, outer: Names) -> list[Value]:
-    """The carried values at the end of a region; the names are again those outside."""
+    """The carried values at the end of a region; restores the outer names."""
     after, frame.names = frame.names, outer
     check_names(frame, node, carried, after)
     return flat(after, carried)

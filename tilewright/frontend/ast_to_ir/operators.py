@@ -1,4 +1,7 @@
-"""Operators, comparisons, subscripts: which operand decides, and what they mean at compile time."""
+"""Operators, comparisons and subscripts: dispatch by operand kinds, and compile-time evaluation.
+
+Methods of aggregates take precedence over tensors, and these over compile-time values.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ from tilewright.language.values import (
     wrap,
 )
 
-# class of the operator -> (sign, name of the operator, meaning on Python values)
+# class of the operator -> (sign, name, function on Python values)
 BINARY: dict[type, Any] = {
     ast.Add: ("+", "add", operator.add),
     ast.Sub: ("-", "sub", operator.sub),
@@ -107,10 +110,8 @@ def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
 def _by_method(
     frame: Frame, node: ast.AST, sign: str, names: Sequence[str], lhs: Any, rhs: Any
 ) -> Any:
-    """An operator of aggregates: by the left one's method, else by the right one's reflected one.
-
-    Aggregates come before tensors, and these before compile-time values.
-    """
+    """An operator with an aggregate: the left operand's method, or the right one's reflected
+    method."""
     for owner, name, other in ((lhs, names[0], rhs), (rhs, names[1], lhs)):
         found = method(owner, name)
         if found is not None:
@@ -133,7 +134,7 @@ def _unsupported_operands(frame: Frame, node: ast.AST, sign: str, lhs: Any, rhs:
 def _of_constants(
     frame: Frame, node: ast.AST, sign: str, python: Callable[..., Any], lhs: Any, rhs: Any
 ) -> Any:
-    """What Python makes of two compile-time values."""
+    """Evaluate an operator on two compile-time values with Python's semantics."""
     try:
         return wrap_constant(python(unwrap(lhs), unwrap(rhs)))
     except TypeError:
@@ -211,7 +212,7 @@ def visit_compare(frame: Frame, node: ast.Compare) -> Any:
 
 @expression(ast.BoolOp)
 def visit_boolop(frame: Frame, node: ast.BoolOp) -> Any:
-    """The first compile-time operand that decides is the result; the others are combined."""
+    """A compile-time operand that short-circuits is the result; run-time operands are combined."""
     is_and = isinstance(node.op, ast.And)
     values: list[Any] = []
     for operand in node.values:

@@ -1,4 +1,4 @@
-"""What a name stands for."""
+"""Name lookup: local, captured, global and builtin names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewright.language.values import constexpr, wrap
 
 _ABSENT: Any = object()
 
-# Python's builtins that a kernel may use -> what they stand for there.
+# Supported builtins of Python -> their values in kernels.
 BUILTIN_NAMES: dict[str, Any] = {
     "len": len,
     "list": list,
@@ -40,7 +40,7 @@ def lookup(frame: Frame, name: str) -> Any:
     """The value of a name: local, captured, global, builtin, in this order.
 
     Raises:
-        NameError: there is none, or it is a global that kernels may not read.
+        NameError: the name is undefined, or a global that kernels may not read.
     """
     value = frame.names.get(name, _ABSENT)
     if value is not _ABSENT:
@@ -61,7 +61,7 @@ def lookup(frame: Frame, name: str) -> Any:
 
 
 def may_be_global(value: Any) -> bool:
-    """Whether kernels may read a global of this value."""
+    """Whether kernels may read a global with this value."""
     if value is None or isinstance(value, constexpr | types.ModuleType | JITCallable):
         return True
     if isinstance(value, DType | Pointer | Tile) or is_language_object(value):

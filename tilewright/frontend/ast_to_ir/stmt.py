@@ -1,10 +1,11 @@
-"""Statements, and how a list of them runs.
+"""Statements, and the translation of statement lists.
 
-Control flow in the IR is structured, so a ``return`` inside a run-time ``if`` makes the rest of
-the list part of the other branch; and so do ``break`` and ``continue``, up to the place where they
-go. `run` therefore works on the list of what is still to do: a statement may take it over, whole or
-up to a `Mark`. Compile-time ``if`` and unrolled loops put their statements in front of it. How a
-list ends is its `Exit`: None if it runs to its end.
+Control flow in the IR is structured. A ``return`` inside a run-time ``if`` therefore moves the
+statements that follow into the other branch, and so do ``break`` and ``continue``, up to the label
+that they jump to. `run` processes a list of pending statements, from which a handler may take all
+statements, or those up to a `Mark`. Compile-time ``if`` and unrolled loops prepend their bodies to
+the list. The result of a list is its `Exit`, which is None if control always reaches its end.
+docs/decisions/0014-leaving-loops.md has the rationale.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from tilewright.language.values import base_value, constexpr, tensor, tuple, unw
 
 
 class Exit(NamedTuple):
-    """How a list of statements leaves for somewhere else than its end.
+    """An exit of a list of statements to labels other than its end.
 
     Attributes:
-        flags: where it may go -> the int1 that says whether it does; None where nobody asks: if it
-            goes there in any case, or if nothing follows in either.
-        always: whether it goes to one of them in any case.
-        value: what is returned, if the end of the function is among them.
+        flags: label -> int1 whether control goes there; None if the flag is not needed: control
+            always goes there, or no statements follow.
+        always: whether control never reaches the end of the list.
+        value: the returned value, if the end of the function is among the labels.
     """
 
     flags: dict[Label, tensor | None]
@@ -46,7 +47,7 @@ class Exit(NamedTuple):
     value: Any = None
 
     def without(self, label: Label | None) -> Exit | None:
-        """What is left to do where the label is reached; None if nothing is."""
+        """The exit without a label that has been reached; None if no label remains."""
         if label not in self.flags:
             return self
         rest = {k: v for k, v in self.flags.items() if k is not label}
@@ -61,13 +62,14 @@ class Bind(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A pseudo-statement: the place of a label."""
+    """A pseudo-statement: the position of a label."""
 
     label: Label
 
 
 class Begin(NamedTuple):
-    """A pseudo-statement: from here on, ``continue`` and ``break`` of an unrolled loop go there."""
+    """A pseudo-statement: the start of an unrolled iteration, which sets the targets of
+    ``continue`` and ``break``."""
 
     loop: ast.AST
     targets: Targets
@@ -82,8 +84,8 @@ Handler = TypeVar("Handler", bound=StatementHandler)
 def statement(*kinds: type) -> Callable[[Handler], Handler]:
     """Register the handler of statements of these classes.
 
-    It is called with the frame, the statement, the statements after it, and whether names are
-    still needed after those.
+    It is called with the frame, the statement, the pending statements, and whether names are live
+    after those. It returns the exit of the statement.
     """
 
     def register(handler: Handler) -> Handler:
@@ -99,9 +101,8 @@ def pending(statements: Sequence[ast.stmt]) -> Pending:
 
 
 def take(todo: Pending, exit: Exit) -> builtins.tuple[Label | None, Pending]:
-    """Take away what is to do until the nearest place to which the exit goes: that, and these.
-
-    Without such a place it is all that there is to do.
+    """Remove the pending statements up to the nearest label of the exit; returns the label and the
+    statements. Without such a label in the list, removes all statements.
     """
     for at in reversed(range(len(todo))):
         entry = todo[at]
@@ -115,10 +116,10 @@ def take(todo: Pending, exit: Exit) -> builtins.tuple[Label | None, Pending]:
 
 
 def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
-    """Run statements until there are none or they have left for elsewhere.
+    """Translate statements until the list is empty or control has left it.
 
     Args:
-        live: whether names are needed after them.
+        live: whether names are live after the list.
     """
     builder = frame.builder
     while todo:
@@ -149,8 +150,8 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
 
 
 def check_statements(frame: Frame, node: ast.AST, more: int = 0) -> None:
-    """Raise CompilationError if so many statements have been run, or are to be run, that the kernel
-    would hardly ever be compiled.
+    """Raise CompilationError if the number of translated statements, plus `more`, exceeds
+    MAX_STATEMENTS.
     """
     if frame.context.statements + more > MAX_STATEMENTS:
         raise frame.error(
@@ -176,10 +177,10 @@ def _run_pseudo(frame: Frame, entry: Bind | Mark | Begin) -> None:
 
 
 def assignable(frame: Frame, value: Any) -> Any:
-    """What a plain local name holds: numbers become tensors, within tuples too.
+    """The value of a variable without annotation: numbers become tensors, also in tuples.
 
     Raises:
-        TypeError: a value that needs the annotation ``tl.constexpr``.
+        TypeError: the value requires the annotation ``tl.constexpr``.
     """
     if isinstance(value, tensor):
         return value
@@ -215,7 +216,11 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 
 
 def assign_constexpr(frame: Frame, name: str, value: Any) -> None:
-    """Bind a name to a compile-time value, once; to a run-time value as it is, as in Triton."""
+    """Bind a name that is annotated ``constexpr``. As in Triton, a run-time value is accepted.
+
+    Raises:
+        ValueError: the name is already bound.
+    """
     if name in frame.names:
         error = ValueError(f"{name} is already defined. constexpr cannot be reassigned.")
         raise coded("constexpr-reassigned", error, name=name)
@@ -301,8 +306,8 @@ def visit_jump(frame: Frame, node: ast.Break | ast.Continue, todo: Pending, live
 
 
 def jumps(loop: ast.For | ast.While) -> set[type]:
-    """The kinds of statements by which the loop's body may leave it or an iteration of it: its own
-    ``break`` and ``continue``, and ``return``; kept on the node.
+    """The classes of statements in the loop's body that exit the loop or an iteration: its own
+    ``break`` and ``continue``, and ``return``. Cached on the node.
     """
     found = getattr(loop, "jumps", None)
     if found is None:
@@ -323,7 +328,7 @@ def _find_jumps(node: ast.AST, loop: ast.AST, own: bool, found: set[type]) -> No
 
 
 def loop_of(node: ast.AST) -> ast.AST:
-    """The loop that a ``break`` or ``continue`` belongs to, once `jumps` has seen it."""
+    """The loop of a ``break`` or ``continue``, which `jumps` has recorded."""
     return getattr(node, "loop")  # noqa: B009
 
 

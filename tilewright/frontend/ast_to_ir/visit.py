@@ -1,7 +1,7 @@
-"""What all parts of the translation share: the state, the dispatch by node, errors with a place.
+"""The core of the translation: its state, the dispatch by node class, and errors with locations.
 
-A node's handler is found in a table, by the node's class. An exception in a handler becomes a
-`CompilationError` at the innermost node; `base/diagnostics.py` says how that reads.
+Handlers are registered in a table by the class of the node. An exception in a handler becomes a
+`CompilationError` at the innermost node; `base/diagnostics.py` formats it.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from tilewright.ir.core import Module
 from tilewright.language.semantic.context import Semantic
 
 Names = dict[str, Any]
-# Calls of calls of … that a kernel may hold: far below the interpreter's own limit of recursion.
+# Maximum depth of nested calls, well below Python's recursion limit.
 MAX_CALL_DEPTH = 40
-# Branches within branches, likewise.
+# Maximum depth of nested run-time branches, likewise.
 MAX_NESTING = 128
-# Statements that are run to compile one kernel; so many would take the passes many minutes.
+# Maximum number of translated statements in one kernel; passes would take minutes for more.
 MAX_STATEMENTS = 200_000
 
 
 class Label:
-    """A place that statements may go to past others: the end of the function, where a loop's next
-    iteration begins, or what follows a loop.
+    """A target of jumps: the end of the function, the next iteration of a loop, or the statement
+    after a loop.
 
     Attributes:
-        names: those of which the values count there, from wherever it is reached.
-        closed: whether no others do.
+        names: the names that are live there, from whichever jump it is reached.
+        closed: whether no other names are live.
     """
 
     __slots__ = ("closed", "names")
@@ -47,7 +47,7 @@ class Label:
 
 
 class Targets(NamedTuple):
-    """Where ``continue`` and ``break`` of a loop go."""
+    """The labels that ``continue`` and ``break`` of a loop jump to."""
 
     next: Label
     after: Label
@@ -57,13 +57,13 @@ class Context:
     """The state of one compilation.
 
     Attributes:
-        module: the functions so far.
-        specializations: callee and its arguments -> what was made of it, see `call.py`.
-        depth: how many functions are being compiled, one within the other.
-        nesting: how many run-time branches are, one within the other.
-        statements: how many statements have been run.
-        debugging: whether errors keep their own type and full traceback.
-        any_global: whether kernels may read every global.
+        module: the functions translated so far.
+        specializations: (callee, arguments) -> its specialization, see `call.py`.
+        depth: the current depth of nested calls.
+        nesting: the current depth of nested run-time branches.
+        statements: the number of translated statements.
+        debugging: whether errors keep their type and full traceback.
+        any_global: whether kernels may read all globals.
     """
 
     def __init__(self, options: FrontendOptions) -> None:
@@ -80,19 +80,19 @@ class Context:
 
 
 class Frame:
-    """The state of one function that is being compiled.
+    """The state of the translation of one function.
 
     Attributes:
         names: the local names and their values at this point.
-        declared: names with an annotation ``constexpr`` and no value yet.
-        end: the end of the function.
-        targets: loops around this point -> where their ``continue`` and ``break`` go.
-        loops: how many run-time loops are around this point.
-        withs: how many ``with`` statements are.
-        semantic: what primitives build with.
-        dropped: the call whose result the statement at hand does not use.
+        declared: names annotated ``constexpr`` without a value yet.
+        end: the label at the end of the function.
+        targets: enclosing loop -> its jump targets.
+        loops: the number of enclosing run-time loops.
+        withs: the number of enclosing ``with`` statements.
+        semantic: passed to primitives as ``_semantic``.
+        dropped: the call whose result the current statement discards.
         hints: the evaluated calls of hints, such as `tl.multiple_of`.
-        values: expressions -> what each was last, for errors to show.
+        values: expression -> its last value, for notes of errors.
     """
 
     __slots__ = (
@@ -145,9 +145,7 @@ class Frame:
         cause: Exception | None = None,
         code: Code | None = None,
     ) -> CompilationError:
-        """An error at `node`; with what explains it, if an exception is its cause or if it has a
-        code.
-        """
+        """An error at `node`, with notes if it has a cause or a code."""
         mark = mark_of(cause) if code is None else Mark(code, {})
         explained = () if cause is None and mark is None else notes(self, node, cause, mark)
         return marked(CompilationError(self.fn.src, node, message, explained), mark)
@@ -155,18 +153,18 @@ class Frame:
     def unsupported(
         self, node: ast.AST, message: str, code: Code | None = None, **facts: Any
     ) -> UnsupportedLanguageConstruct:
-        """An error at `node` for Python that kernels lack; see `base/codes.py` for the code."""
+        """An error at `node` for an unsupported construct; `base/codes.py` lists the codes."""
         mark = None if code is None else Mark(code, facts)
         explained = notes(self, node, None, mark)
         return marked(UnsupportedLanguageConstruct(self.fn.src, node, message, explained), mark)
 
     def unknown_syntax(self, node: ast.AST) -> UnsupportedLanguageConstruct:
-        """The error for a statement or an expression of a class that kernels lack."""
+        """The error for an unsupported class of statements or expressions."""
         kind = type(node).__name__
         return self.unsupported(node, f"unsupported AST node type: {kind}", "syntax", kind=kind)
 
     def failed(self, node: ast.AST, error: Exception) -> CompilationError:
-        """The error for an exception of the translation itself."""
+        """The error for an exception in a handler."""
         return self.error(node, repr(error), error)
 
 
@@ -187,7 +185,11 @@ def expression(*kinds: type) -> Callable[[Handler], Handler]:
 
 
 def visit(frame: Frame, node: ast.AST) -> Any:
-    """The language value of an expression."""
+    """Translate an expression; its value as a language value.
+
+    Raises:
+        CompilationError: the expression is invalid.
+    """
     kind = type(node)
     handler = EXPRESSIONS.get(kind)
     if handler is None:

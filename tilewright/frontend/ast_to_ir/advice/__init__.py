@@ -1,7 +1,7 @@
-"""What may help against a mistake: rules by the code of the mistake, see `explain.suggests`.
+"""Suggested fixes for errors: rules by error code, see `explain.suggests`.
 
-A rule knows the expression, its operands and the facts that the error carries, never its text.
-Importing this package registers them all.
+A rule has access to the expression, its operands and the facts attached to the error, but not to
+the message. Importing this package registers all rules.
 """
 
 from tilewright.frontend.ast_to_ir.advice import constructs, names, operands

@@ -1,4 +1,4 @@
-"""Advice on constructs of Python: what must be known at compile time, control flow, syntax."""
+"""Suggestions for Python constructs: compile-time values, control flow, syntax."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tilewright.ops.arith import Constant
 
 @suggests("needs-constant")
 def needs_constant(mistake: Mistake) -> str | None:
-    """A run-time value where one known at compile time is needed: which parameter to annotate."""
+    """A run-time value where a compile-time value is required."""
     frame = mistake.frame
     names = [n.id for n in ast.walk(mistake.node) if isinstance(n, ast.Name)]
     for name in dict.fromkeys(names):
@@ -37,13 +37,13 @@ def needs_constant(mistake: Mistake) -> str | None:
 
 
 def _constant(value: tensor) -> bool:
-    """Whether a local name became a tensor only because it was assigned."""
+    """Whether a value is a constant that became a tensor by assignment to a local variable."""
     return isinstance(value.handle.op, Constant) and value.type is value.dtype
 
 
 @suggests("run-time-text")
 def run_time_text(mistake: Mistake) -> str | None:
-    """An f-string of run-time values: print takes them after its text."""
+    """An f-string with run-time values."""
     if not isinstance(mistake.node, ast.JoinedStr):
         return None
     parts = [p for p in mistake.node.values if isinstance(p, ast.FormattedValue)]
@@ -74,14 +74,14 @@ def number_of_python(mistake: Mistake) -> str | None:
 
 @suggests("print-prefix")
 def text_first(mistake: Mistake) -> str | None:
-    """`tl.device_print` of a value alone."""
+    """`tl.device_print` without a text."""
     if not mistake.operands:
         return None
     text = mistake.operands[-1].text
     return f"the first argument is a text: `tl.device_print('{text} =', {text})`"
 
 
-# -- what fits all mistakes with a code ------------------------------------------------------------
+# -- suggestions that depend on the code only ------------------------------------------------------
 
 _INSTEAD: dict[Code, str] = {
     "comprehension-source": "operators and functions take a whole tile",
@@ -125,7 +125,7 @@ _SYNTAX = {
 
 @suggests("tile-choice")
 def tile_choice(mistake: Mistake) -> str | None:
-    """`a if condition else b` of a tile."""
+    """`a if condition else b` with a tile as the condition."""
     match mistake.node:
         case ast.IfExp(test=test, body=a, orelse=b):
             return f"`tl.where({', '.join(map(ast.unparse, (test, a, b)))})`"
@@ -142,7 +142,7 @@ def loop_iterable(mistake: Mistake) -> str:
 
 @suggests("not-a-type")
 def not_a_type(mistake: Mistake) -> str | None:
-    """The name of an element type in place of the type."""
+    """The name of an element type as a string instead of the type."""
     value = mistake.facts["value"]
     if not isinstance(value, str):
         return "an element type is written as `tl.float32`"
@@ -153,13 +153,13 @@ def not_a_type(mistake: Mistake) -> str | None:
 
 @suggests("syntax")
 def other_syntax(mistake: Mistake) -> str | None:
-    """What kernels have for a statement or an expression of Python that they lack."""
+    """Alternatives to unsupported statements and expressions."""
     return _SYNTAX.get(mistake.facts["kind"])
 
 
 @suggests("not-a-tensor")
 def not_a_tensor(mistake: Mistake) -> str | None:
-    """A value of another kind where a tensor or a number is needed."""
+    """Another kind of value where a tensor or a number is required."""
     value = mistake.facts["value"]
     if isinstance(value, str):
         return "write `name: tl.constexpr = …` for what is known at compile time and is no number"

@@ -1,4 +1,4 @@
-"""Advice on names, attributes and calls."""
+"""Suggestions for names, attributes and calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _nearest(name: str, names: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-# Functions of Python that kernels lack -> what they have instead.
+# Unsupported builtins of Python -> alternatives.
 _BUILTINS = {
     "all": "of a tile of conditions, `tl.min(condition.to(tl.int32)) != 0`",
     "any": "of a tile of conditions, `tl.max(condition.to(tl.int32)) != 0`",
@@ -46,7 +46,7 @@ _BUILTINS = {
 
 @suggests("unknown-name")
 def unknown_name(mistake: Mistake) -> str | None:
-    """A name that nothing is bound to: assigned on another way, of `tl`, or misspelt."""
+    """An undefined name: assigned on another path, a name in `tl`, or misspelt."""
     name, frame = mistake.facts["name"], mistake.frame
     line = _assigned_before(frame.definition, name, getattr(mistake.node, "lineno", 0))
     if line:
@@ -63,7 +63,7 @@ def unknown_name(mistake: Mistake) -> str | None:
 
 
 def _assigned_before(definition: ast.AST, name: str, line: int) -> int:
-    """The first line before `line` on which the name is assigned, 0 if there is none."""
+    """The first line before `line` that assigns the name; 0 if there is none."""
     lines = [
         node.lineno
         for node in ast.walk(definition)
@@ -74,7 +74,7 @@ def _assigned_before(definition: ast.AST, name: str, line: int) -> int:
 
 @suggests("unknown-attribute")
 def unknown_attribute(mistake: Mistake) -> str | None:
-    """A misspelt attribute, or a function of `tl` looked for elsewhere."""
+    """A misspelt attribute, or a function of `tl` used as an attribute of something else."""
     error = mistake.error
     if not isinstance(error, AttributeError) or error.name is None:
         return None
@@ -91,14 +91,14 @@ def unknown_attribute(mistake: Mistake) -> str | None:
     return None
 
 
-# Types of PyTorch and of C -> what `tl` calls them.
+# Names of types in PyTorch and C -> names in `tl`.
 _TYPES = {
     "bool": "int1", "double": "float64", "float": "float32", "half": "float16", "int": "int32",
     "long": "int64", "short": "int16",
 }  # fmt: skip
-# Attributes of arrays that are numbers; a kernel gets those of its arguments from its caller.
+# Attributes of arrays that have to be passed to a kernel as arguments.
 _EXTENTS = frozenset({"nelement", "ndim", "numel", "shape", "size", "stride", "strides"})
-# Other attributes of arrays of NumPy and PyTorch -> what a tile has instead.
+# Other attributes of arrays in NumPy and PyTorch -> alternatives for tiles.
 _OF_ARRAYS = {
     "astype": "`{x}.to(dtype)`, as in `{x}.to(tl.float32)`",
     "clamp": "`tl.clamp({x}, low, high)`",
@@ -129,7 +129,7 @@ _OF_LISTS = frozenset({"append", "extend", "insert", "pop", "remove", "reverse",
 
 
 def _known_attribute(mistake: Mistake, owner: Any, name: str) -> str | None:
-    """What stands for an attribute of an array, a list or a module that everyone knows."""
+    """The alternative to an attribute that arrays, lists or modules of other libraries have."""
     if owner is tl and name in _TYPES:
         return f"did you mean `tl.{_TYPES[name]}`?"
     if isinstance(owner, tuple) and name in _OF_LISTS:
@@ -196,7 +196,7 @@ def extremum_of_tile(mistake: Mistake) -> str:
 
 @suggests("plain-function")
 def plain_function(mistake: Mistake) -> str:
-    """A plain Python function where a kernel needs one of the language."""
+    """A plain Python function instead of a `@jit` function."""
     function = mistake.facts["function"]
     name = function.__name__
     if function.__module__ != mistake.frame.globals.get("__name__") and hasattr(tl, name):
@@ -209,7 +209,7 @@ def plain_function(mistake: Mistake) -> str:
 
 @suggests("arguments")
 def wrong_arguments(mistake: Mistake) -> str | None:
-    """Arguments that the parameters of the function don't take."""
+    """Arguments that do not match the function's parameters."""
     if not isinstance(mistake.node, ast.Call):
         return None
     function = mistake.frame.values.get(mistake.node.func)

@@ -1,4 +1,4 @@
-"""Advice on operands: their shapes, element types, and what they point to."""
+"""Suggestions for operands: shapes, element types, pointers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewright.language.values import constexpr
 
 @suggests("broadcast")
 def broadcast(mistake: Mistake) -> str:
-    """Two shapes that one more axis would make compatible."""
+    """Incompatible shapes; suggests an additional axis if that makes them compatible."""
     tiles = [o for o in mistake.tensors if o.shape]
     if any(o.is_pointer for o in tiles) and isinstance(mistake.node, ast.Call):
         return "`mask`, `other` and a stored value need a shape that broadcasts to the pointer's"
@@ -55,7 +55,7 @@ def added_pointers(mistake: Mistake) -> str:
 
 @suggests("operand-types")
 def operand_types(mistake: Mistake) -> str | None:
-    """Operands that no operation joins: a pointer and a float, bits of a float."""
+    """Invalid operand types: a pointer and a float, a bitwise operation on a float."""
     pointers = mistake.pointers
     others = [o for o in mistake.tensors if not o.is_pointer and o.value.dtype.is_floating()]
     if not pointers:
@@ -87,14 +87,14 @@ def _load(pointer: Operand) -> str:
 
 @suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "pointer-cast", "axis")
 def pointer_as_value(mistake: Mistake) -> str | None:
-    """A pointer where a number is needed."""
+    """A pointer where a number is required."""
     pointers = mistake.pointers
     return _load(pointers[0]) if pointers else None
 
 
 @suggests("not-a-pointer")
 def value_as_pointer(mistake: Mistake) -> str | None:
-    """A number where a pointer is needed."""
+    """A number where a pointer is required."""
     values = [o.text for o in mistake.tensors if not o.is_pointer]
     if not values:
         return None
@@ -115,7 +115,7 @@ def element_of_array(mistake: Mistake) -> str | None:
 
 @suggests("item-assignment")
 def item_assignment(mistake: Mistake) -> str:
-    """`y_ptr[i] = value`, and the same of a tile."""
+    """`y_ptr[i] = value`, and item assignment to a tile."""
     target = mistake.facts["target"]
     owner = Operand(target.value, mistake.frame.names.get(ast.unparse(target.value)))
     index = ast.unparse(target.slice)
@@ -129,7 +129,7 @@ def item_assignment(mistake: Mistake) -> str:
 
 @suggests("operator")
 def operator(mistake: Mistake) -> str | None:
-    """Operators that tensors lack, by their sign."""
+    """Unsupported operators of tensors."""
     match mistake.facts["sign"], mistake.operands:
         case "**", [base, exponent, *_] if base.is_tensor:
             return _power(base, exponent, mistake.facts["rhs"])
@@ -187,7 +187,7 @@ def _numbers(mistake: Mistake) -> list[Operand]:
 
 @suggests("wrong-element-type", "needs-float")
 def needs_float(mistake: Mistake) -> str | None:
-    """A function of floats on something else."""
+    """A function of floats with an operand of another type."""
     if mistake.facts.get("allowed", ("fp32",))[0] != "fp32":
         return None
     for o in _numbers(mistake):
@@ -221,7 +221,7 @@ def floor_division(mistake: Mistake) -> str | None:
 
 @suggests("loop-type")
 def changed_type(mistake: Mistake) -> str:
-    """A name whose type differs between the iterations that meet."""
+    """A loop-carried variable whose type changes."""
     name, before, after = (mistake.facts[k] for k in ("name", "before", "after"))
     if not isinstance(before, DType | Pointer) or not isinstance(after, DType | Pointer):
         return (
