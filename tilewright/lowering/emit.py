@@ -361,6 +361,22 @@ class Builder(ValueBuilder):
         self.current.phis.append(made)
         return made
 
+    def merge(self, *sides: tuple[Block, Sequence[V]]) -> list[V]:
+        """Merge values at the head of the current block: a phi for each.
+
+            x, y = b.merge((then_end, [1, 2]), (else_end, [3, 4]))
+
+        Args:
+            sides: for each predecessor of the block, its values.
+        """
+        merged: list[V] = []
+        for values in zip(*(values for _, values in sides), strict=True):
+            phi = self.phi(values[0].type)
+            for (block, _), value in zip(sides, values, strict=True):
+                phi.add(value, block)
+            merged.append(phi.value)
+        return merged
+
     def ret(self, value: V | None = None) -> None:
         """Return."""
         found = VOID if value is None else value.type
@@ -445,8 +461,4 @@ class Builder(ValueBuilder):
         if not guarded:
             loop.results = yielded
             return
-        for c, y in zip(carried, yielded, strict=True):
-            merged = self.phi(c.type)
-            merged.add(c, before)
-            merged.add(y, latch)
-            loop.results.append(merged.value)
+        loop.results += self.merge((before, carried), (latch, yielded))

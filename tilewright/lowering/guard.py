@@ -22,7 +22,4 @@ def guarded(b: Builder, condition: V | None, act: Callable[[], V], otherwise: V)
     end = b.current
     b.br(after)
     b.at(after)
-    merged = b.phi(otherwise.type)
-    merged.add(otherwise, before)
-    merged.add(found, end)
-    return merged.value
+    return b.merge((before, [otherwise]), (end, [found]))[0]

@@ -288,13 +288,7 @@ def if_any(b: Builder, condition: V, values: Sequence[V], slow: Callable[[], lis
     rare_end = b.current
     b.br(join)
     b.at(join)
-    results: list[V] = []
-    for value, other in zip(values, computed, strict=True):
-        phi = b.phi(value.type)
-        phi.add(value, source)
-        phi.add(other, rare_end)
-        results.append(phi.value)
-    return results
+    return b.merge((source, values), (rare_end, computed))
 
 
 def negate_if_bit(b: Builder, value: V, q: V, bit: int) -> V:

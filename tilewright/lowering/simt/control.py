@@ -101,13 +101,7 @@ def emit_for(kernel: Kernel, op: control.For) -> None:
         phi.add(first, before)
         phi.add(later, latch)
     b.at(after)
-    results: list[V] = []
-    for first, later in zip(inits, yielded, strict=True):
-        merged = b.phi(first.type)
-        merged.add(first, before)
-        merged.add(later, latch)
-        results.append(merged.value)
-    passage.give(op.results, results)
+    passage.give(op.results, b.merge((before, inits), (latch, yielded)))
 
 
 def _again(b: Builder, bounds: tuple[V, V, V], index: V, following: V, signed: bool) -> V:
@@ -177,10 +171,5 @@ def emit_if(kernel: Kernel, op: control.If) -> None:
     b.at(after)
     yields = [region.terminator.operands for region in op.regions]
     passage = _Passage(kernel, *yields)
-    merged: list[V] = []
-    for values in zip(*map(passage.take, yields), strict=True):
-        phi = b.phi(values[0].type)
-        for block, value in zip(ends, values, strict=True):
-            phi.add(value, block)
-        merged.append(phi.value)
-    passage.give(op.results, merged)
+    sides = zip(ends, map(passage.take, yields), strict=True)
+    passage.give(op.results, b.merge(*sides))

@@ -309,17 +309,14 @@ class Routine(Builder):
         blocks = self.block("then"), self.block("else")
         after = self.block("after")
         self.cond_br(condition, *blocks)
-        values: list[tuple[V, Block]] = []
+        sides: list[tuple[Block, list[V]]] = []
         for block, way in zip(blocks, (then, otherwise), strict=True):
             self.at(block)
             value = way()
-            values.append((value, self.current))
+            sides.append((self.current, [value]))
             self.br(after)
         self.at(after)
-        chosen = self.phi(values[0][0].type)
-        for value, block in values:
-            chosen.add(value, block)
-        return chosen.value
+        return self.merge(*sides)[0]
 
     @contextmanager
     def repeated(self, *first: V) -> Generator[Repeated]:

@@ -59,13 +59,7 @@ def emit_for(kernel: Kernel, level: Level, op: control.For) -> None:
         phi.add(first, before)
         phi.add(later, latch)
     b.at(done)
-    results: list[V] = []
-    for first, later in zip(scalars, following, strict=True):
-        merged = b.phi(first.type)
-        merged.add(first, before)
-        merged.add(later, latch)
-        results.append(merged.value)
-    _bind_scalars(kernel, op.results, results)
+    _bind_scalars(kernel, op.results, b.merge((before, scalars), (latch, following)))
     _bind_tiles(kernel, op.results, buffers)
 
 
@@ -158,7 +152,7 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
     blocks = [b.block("then"), b.block("else")]
     done = b.block("endif")
     b.cond_br(condition, blocks[0], blocks[1])
-    ends: list[tuple[list[V], Block]] = []
+    ends: list[tuple[Block, list[V]]] = []
     for block, region in zip(blocks, (op.then, op.otherwise), strict=True):
         b.at(block)
         inner = Level(kernel, block)
@@ -168,16 +162,10 @@ def emit_if(kernel: Kernel, level: Level, op: control.If) -> None:
         pairs = [(v, buf) for v, buf in zip(yielded, buffers, strict=True) if buf is not None]
         copy_tiles(kernel, inner, pairs)
         b.at(inner.block)
-        ends.append((scalars, b.current))
+        ends.append((b.current, scalars))
         b.br(done)
     b.at(done)
-    merged: list[V] = []
-    for x, y in zip(ends[0][0], ends[1][0], strict=True):
-        phi = b.phi(x.type)
-        phi.add(x, ends[0][1])
-        phi.add(y, ends[1][1])
-        merged.append(phi.value)
-    _bind_scalars(kernel, op.results, merged)
+    _bind_scalars(kernel, op.results, b.merge(*ends))
     _bind_tiles(kernel, op.results, buffers)
 
 

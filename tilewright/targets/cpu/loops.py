@@ -78,14 +78,10 @@ def loop(
     for phi, value in zip(phis, carried, strict=True):
         phi.add(value, level.block)
     b.at(done)
-    opened.results = opened.next
-    if not always:
-        opened.results = []
-        for before, after in zip(carried, opened.next, strict=True):
-            merged = b.phi(before.type)
-            merged.add(before, level.block)
-            merged.add(after, child.block)
-            opened.results.append(merged.value)
+    if always:
+        opened.results = opened.next
+    else:
+        opened.results = b.merge((level.block, carried), (child.block, opened.next))
     level.block = done
 
 
@@ -125,14 +121,7 @@ def either(
     b.at(level.block)
     b.cond_br(condition, *starts)
     b.at(done)
-    merged: list[list[V]] = []
-    for group in zip(*made, strict=True):
-        merged.append([])
-        for values in zip(*group, strict=True):
-            phi = b.phi(values[0].type)
-            for value, end in zip(values, ends, strict=True):
-                phi.add(value, end)
-            merged[-1].append(phi.value)
+    merged = [b.merge(*zip(ends, group, strict=True)) for group in zip(*made, strict=True)]
     level.block = done
     return merged
 

@@ -120,8 +120,4 @@ def _program_ids(b: Builder, number: V, extents: list[V], is_line: V) -> list[V]
     found = [b.trunc(v, I32) for v in (x, b.urem(rest, extents[1]), b.udiv(rest, extents[1]))]
     b.br(known)
     b.at(known)
-    phis = [b.phi(I32) for _ in found]
-    for phi, alone, computed in zip(phis, along_x, found, strict=True):
-        phi.add(alone, before)
-        phi.add(computed, divided)
-    return [phi.value for phi in phis]
+    return b.merge((before, along_x), (divided, found))
