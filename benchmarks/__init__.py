@@ -1,6 +1,6 @@
-"""How fast tilewright is beside torch, measured in one run: ``python -m benchmarks.cpu``.
+"""Benchmarks of tilewright against torch in the same run: ``python -m benchmarks.cpu``.
 
-The kernels of the examples are measured as they stand, so their folder is on the path here.
+The kernels of the examples are measured unchanged, so their folder is added to the path here.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 
 def child_environment(**settings: str) -> dict[str, str]:
-    """The environment of a process that is measured: this one's, with these settings.
+    """The environment of a measured process: this process's, with additional variables.
 
-    It caches the bytecode of modules, as that of installed packages is, even where this process
-    caches none. Otherwise a first compilation would include that of the compiler's own Python code.
+    Caching of bytecode is enabled even if it is disabled here, because installed packages have
+    cached bytecode. Otherwise a first compilation would include compiling the compiler's modules.
     """
     kept = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     return {**kept, **settings}

@@ -1,13 +1,13 @@
-"""Measures what a kernel from the disk cache costs a new process, from a cache that has it.
+"""Measures the first launch of a kernel from the disk cache in a new process.
 
-python -m benchmarks.cache_hit                  the least of 20 processes
+python -m benchmarks.cache_hit                  the minimum of 20 processes
 python -m benchmarks.cache_hit --runs 50
 python -m benchmarks.cache_hit --device cuda    the kernel runs on a GPU
 
-Each process imports NumPy, then tilewright, and launches a kernel that the first process has
-compiled. For a GPU it imports PyTorch in place of NumPy and makes the tensors first, so that the
-device's context is there. The bars are 150 ms for the imports after those and 20 ms for the first
-launch. Run it on a machine that does nothing else, with Python's compiled files in place.
+Each process imports NumPy, then tilewright, and launches a kernel that a first process compiled.
+For a GPU it imports PyTorch instead of NumPy and creates the tensors first, which initialises the
+device's context. The limits are 150 ms for the imports of tilewright and 20 ms for the first
+launch. Run it on an idle machine, with Python's bytecode cached.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ print(json.dumps(times))
 
 
 def measure(script: Path, cache: Path) -> dict[str, float]:
-    """Seconds of one process: what comes first, the imports of tilewright, the first launch."""
+    """Seconds of each part of one process: other imports and arrays, import of tilewright, first
+    launch."""
     environment = child_environment(PYTHONPATH=str(ROOT), TILEWRIGHT_CACHE_DIR=str(cache))
     command = [sys.executable, str(script)]
     run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -1,7 +1,7 @@
-"""What is measured against torch: sizes, both sides, and how many times torch's speed is the aim.
+"""The benchmark cases against torch: sizes, both implementations, and target speedups.
 
-Inputs are random. Both sides write into outputs made beforehand wherever torch can; before a case
-is timed, the outputs of both are compared.
+Inputs are random. Both implementations write into preallocated outputs wherever torch supports it.
+Before a case is timed, the outputs of both are compared.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 @dataclass(frozen=True)
 class Case:
-    """One size of one kind of work.
+    """One size of one workload.
 
     Attributes:
-        name: the size, in words.
-        ours: runs it here.
-        rivals: torch's ways to do it, by name; the fastest counts.
-        results: what both have made, to be compared: pairs of (ours, torch's).
+        name: the size, as text.
+        ours: runs tilewright's implementation.
+        rivals: torch's implementations by name; the fastest counts.
+        results: the outputs to be compared: pairs of (ours, torch's).
         tolerance: the largest difference, absolute below 1 and relative above.
-        aim: how many times torch's speed is aimed at; None for no aim.
+        aim: the target speedup over torch; None if there is none.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Case:
     aim: float | None
 
     def verify(self) -> None:
-        """Run both sides and raise AssertionError where they differ."""
+        """Run both implementations; raise AssertionError if their results differ."""
         self.ours()
         for rival, run in self.rivals.items():
             run()
@@ -64,13 +64,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Family:
-    """Kinds of work that share a table.
+    """Cases that share a table.
 
     Attributes:
         title: heading of the table.
-        cases: makes the cases, one at a time.
-        threads: the numbers of threads that it is meant for; None for any.
-        missing: why it cannot be measured here, or "".
+        cases: yields the cases; each is created on demand, as inputs are large.
+        threads: the numbers of threads to measure with; None for any.
+        missing: returns why it cannot be measured on this machine, or "".
     """
 
     title: str
@@ -81,7 +81,7 @@ class Family:
 
 def _elementwise(which: str) -> Iterator[Case]:
     for n in ELEMENTS:
-        # Tensors that share their storage count as overlapping, so each is made by itself.
+        # One allocation each: tensors with a common storage are treated as overlapping.
         x, y, z, ours, theirs = (torch.randn(n) for _ in range(5))
         grid, block = (tw.cdiv(n, vector_add.BLOCK),), vector_add.BLOCK
         sides: dict[str, tuple[Run, Run]] = {
@@ -95,7 +95,7 @@ def _elementwise(which: str) -> Iterator[Case]:
             ),
             "GELU": (
                 partial(gelu_kernel[grid], x, ours, n, BLOCK=block),
-                # What torch.nn.functional.gelu is; its stub does not tell of `out`.
+                # torch.nn.functional.gelu; its stub lacks the parameter `out`.
                 partial(torch._C._nn.gelu, x, out=theirs),  # pyright: ignore[reportAttributeAccessIssue]
             ),
         }
@@ -147,7 +147,7 @@ def _layer_norm(dtype: torch.dtype) -> Iterator[Case]:
         yield Case(
             f"{rows} x {columns}",
             partial(layer_norm.forward, x, weight, bias, 1e-5, ours, mean, rstd),
-            # torch's form with an output copies into it, and is mostly the slower one.
+            # torch's variant with an output copies into it, and is usually slower.
             {"allocating": allocating, "out=": given},
             lambda ours=ours, kept=kept: [(ours, kept[0])],
             1e-5 if dtype == torch.float32 else 2e-2,

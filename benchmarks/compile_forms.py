@@ -1,10 +1,10 @@
-"""Long kernels of several forms, and how long one of them takes to compile, part by part.
+"""Kernels of several forms with adjustable length, and the compile time of one by phase.
 
-Each form is a kernel with a loop that is unrolled; the number of steps sets its length. Tiles have
-128 elements: one for each thread of a GPU's program with four warps.
+Each form is a kernel with an unrolled loop; the number of steps sets its length. Tiles have 128
+elements: one per thread of a program with four warps.
 
 ``python -m benchmarks.compile_forms chain 250 cuda:90`` compiles one in this process and prints the
-seconds of each part as JSON. Nothing is taken from the disk cache or put there.
+seconds of each phase as JSON. The disk cache is not used.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def rotated(x, n: tl.constexpr):
 
 @tw.jit
 def rounds_kernel(x, o, N: tl.constexpr, STEPS: tl.constexpr):
-    """The rounds of SHA-256, each with one word of the message and no schedule of them."""
+    """Rounds of SHA-256, each with one word of the message, without the message schedule."""
     i = tl.arange(0, N)
     w = tl.load(x + i)
     a, b, c, d, e, f, g, h = w, w + 1, w + 2, w + 3, w + 4, w + 5, w + 6, w + 7
@@ -155,7 +155,7 @@ def joins_kernel(x, o, N: tl.constexpr, STEPS: tl.constexpr):
 
 @tw.jit
 def fourier_kernel(x, o, N: tl.constexpr, STEPS: tl.constexpr):
-    """Halves are combined and the results interleaved: a transform where STEPS is log2(N)."""
+    """Butterflies of both halves, interleaved: a Fourier transform if STEPS is log2(N)."""
     i = tl.arange(0, N)
     half = tl.arange(0, N // 2)
     re, im = tl.load(x + i), tl.load(x + N + i)
@@ -171,14 +171,14 @@ def fourier_kernel(x, o, N: tl.constexpr, STEPS: tl.constexpr):
 
 
 class Form(NamedTuple):
-    """A kernel whose length is chosen.
+    """A kernel with adjustable length.
 
     Attributes:
-        title: what it is.
-        kernel: takes pointers ``x`` and ``o``, perhaps an int, and constants N and STEPS.
-        ops: operations of a step, as the source has them.
-        element: type of what the pointers point to.
-        size: N, elements of a tile.
+        title: description for tables.
+        kernel: takes pointers ``x`` and ``o``, optionally an int, and constants N and STEPS.
+        ops: operations per step, counted in the source.
+        element: element type of the pointers.
+        size: N, the number of elements of a tile.
     """
 
     title: str
@@ -188,7 +188,7 @@ class Form(NamedTuple):
     size: int = 128
 
     def source(self, steps: int) -> ASTSource:
-        """The kernel with so many steps; its pointers are multiples of 16, as tensors' are."""
+        """The kernel with a number of steps; its pointers are divisible by 16, as tensors' are."""
         types = {"x": f"*{self.element}", "o": f"*{self.element}", "n": "i32"}
         signature = {name: types[name] for name in self.kernel.arg_names if name in types}
         aligned = {(k,): [["tt.divisibility", 16]] for k in (0, 1)}
@@ -212,15 +212,15 @@ FORMS = {
 
 
 class Laps:
-    """Processor time of one part of the work after the other, with that of child processes: what
-    else runs on the machine counts for little in it."""
+    """Processor time of consecutive phases, including child processes; it depends less on other
+    load of the machine than wall-clock time."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._last = _processor_time()
 
     def end(self, part: str) -> None:
-        """What was done since the last call is this part."""
+        """Attribute the time since the last call to a phase."""
         now = _processor_time()
         self.seconds[part], self._last = now - self._last, now
 
@@ -236,7 +236,7 @@ def _tile_ir(
     module = source.make_ir(target.frontend_options(options))
     laps.end("front end")
     run(module, pipeline(target), ctx)
-    print_module(module)  # as a compilation does, to keep it
+    print_module(module)  # a compilation prints the module, too, as an artifact
     laps.end("passes")
     return module
 
@@ -278,7 +278,8 @@ TARGETS: dict[str, Callable[[ASTSource], Laps]] = {
 
 @collector_paused()
 def measure(form: str, steps: int, target: str) -> dict[str, float]:
-    """Seconds of processor time of each part, their sum as ``total``, and ``wall`` clock seconds.
+    """Seconds of processor time by phase, their sum as ``total``, and wall-clock seconds as
+    ``wall``.
 
     measure("chain", 250, "cuda:90")
     """

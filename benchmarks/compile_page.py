@@ -1,4 +1,4 @@
-"""Writes docs/compile-time.md and its picture from what `compile_scaling.py` measured."""
+"""Writes docs/compile-time.md and its figure from the results of `compile_scaling.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PICTURE = ROOT / "docs" / "compile-time.svg"
 TARGETS = {"cpu": "CPU", "cuda:90": "sm_90"}
 
 LIMIT_SECONDS = 5.0
-"""The longest that the kernels with a limit should take."""
+"""The limit for the kernels `compile_scaling.BARS`, in seconds of wall-clock time."""
 
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#17becf", "#7f5539")
 
@@ -40,8 +40,8 @@ numbers here. How long small kernels take is in [the benchmarks](benchmarks.md#f
 
 
 def exponent(rows: Iterable[Row], part: str = "total") -> float | None:
-    """The power of the number of ops with which the time of a part grows, between the two largest
-    kernels; None where there are no two."""
+    """The exponent p of a power law, time ~ ops^p, between the two largest kernels; None if there
+    are fewer than two."""
     points = sorted((row["ops"], row["seconds"].get(part, 0.0)) for row in rows if "seconds" in row)
     if len(points) < 2 or not points[-2][1] or not points[-1][1]:
         return None
@@ -145,7 +145,7 @@ def _power(rows: Sequence[Row], part: str = "total") -> str:
 
 PANEL, TOP, LEFT, GAP = 300, 40, 60, 60
 OPS, SECONDS = (100, 10_000), (0.03, 100)
-"""What the axes reach from and to, both logarithmic."""
+"""The ranges of the axes; both are logarithmic."""
 
 
 def picture(rows: Sequence[Row]) -> str:
@@ -203,6 +203,6 @@ def _place(left: float, ops: float, seconds: float) -> tuple[float, float]:
 
 
 def _part(value: float, ends: tuple[float, float]) -> float:
-    """How far along a logarithmic axis, 0 to 1."""
+    """Position on a logarithmic axis, from 0 to 1."""
     low, high = ends
     return min(1.0, max(0.0, math.log(max(value, low) / low) / math.log(high / low)))

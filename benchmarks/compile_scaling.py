@@ -5,8 +5,8 @@ python -m benchmarks.compile_scaling --only chain,newton --sizes 100,1000
 python -m benchmarks.compile_scaling --json FILE --write-docs    and write docs/compile-time.md
 python -m benchmarks.compile_scaling --read FILE --write-docs    of an earlier run
 
-Each measurement is a process of its own. The forms are in `compile_forms.py`. No GPU is needed:
-for sm_90 the kernel is compiled to a cubin where an assembler is found, otherwise to PTX.
+Each measurement is a separate process. The forms are in `compile_forms.py`. No GPU is needed: for
+sm_90 the kernel is compiled to a cubin if an assembler is found, otherwise to PTX.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ BARS = {
     "flips": 14, "reshapes": 14, "gathers": 14, "joins": 14, "newton": 14, "rounds": 64,
     "fourier": 10, "chain": 1250,
 }  # fmt: skip
-"""Steps of kernels that are to compile in under five seconds."""
+"""Steps of the kernels that must compile in under five seconds."""
 
 Row = dict[str, Any]
 
 
 def measure_in_a_process(form: str, steps: int, target: str, limit: float) -> Row:
-    """One measurement.
-
-    Returns:
-        The form, its ``ops`` and the target; ``seconds`` by part, as `compile_forms.measure` has
-        them; or ``missing``, which says why there are none.
+    """One measurement, in a process of its own.
 
     Args:
-        limit: seconds after which the process is stopped.
+        limit: seconds after which the process is killed.
+
+    Returns:
+        The form, its ``ops`` and the target; ``seconds`` as returned by `compile_forms.measure`,
+        or ``missing``, the reason why there are none.
     """
     row: Row = {"form": form, "steps": steps, "ops": steps * FORMS[form].ops, "target": target}
     command = [sys.executable, "-m", "benchmarks.compile_forms", form, str(steps), target]
@@ -74,13 +74,13 @@ def measure_in_a_process(form: str, steps: int, target: str, limit: float) -> Ro
 def measure_all(
     forms: Sequence[str], sizes: Sequence[int], targets: Sequence[str], each: float, limit: float
 ) -> Iterable[Row]:
-    """Rows of all forms, from few ops to many, so that a limit leaves out the longest kernels.
+    """Rows of all forms, in order of size, so that the time limit omits the longest kernels.
 
     A form that takes longer than `each` seconds is not measured with more ops.
 
     Args:
-        each: the most seconds for a measurement.
-        limit: the most seconds for all of them.
+        each: limit for one measurement, in seconds.
+        limit: limit for all measurements, in seconds.
     """
     end, slow = perf_counter() + limit, set[tuple[str, str]]()
     for size in sizes:
@@ -97,7 +97,7 @@ def measure_all(
 
 
 def measure_bars(bars: dict[str, int], targets: Sequence[str], each: float) -> Iterable[Row]:
-    """Rows of the kernels that have a bar."""
+    """Rows of the kernels with a limit."""
     for form, steps in bars.items():
         for target in targets:
             yield measure_in_a_process(form, steps, target, each)
@@ -141,14 +141,14 @@ def _load() -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on, besides the code."""
+    """The hardware and software that the results depend on."""
     assembler = find_assembler()
     named = f"{assembler.name} {assembler.version()}" if assembler else "none, so PTX is the end"
     return {**page.machine(), "assembler": named, "priority": f"nice {os.nice(0)}"}
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Everything that the page shows; each row is printed once it is measured."""
+    """All results of the page; each row is printed when it has been measured."""
     targets, rows, bars = args.targets.split(","), list[Row](), list[Row]()
     for target in targets:  # caches the bytecode of all modules
         measure_in_a_process("fourier", 1, target, args.each_seconds)

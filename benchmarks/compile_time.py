@@ -1,9 +1,9 @@
-"""How long a first compile takes, each in a process of its own, with the disk cache off.
+"""Latency of a first compilation, each in a new process, without the disk cache.
 
-Two times are taken. *LLVM loaded* starts when the package, LLVM and the description of this
-processor are in memory, and ends when the kernel is object code; the compiler's own Python code is
-cold. *Process* is the life of a whole process, from the start of Python to the end of a first
-launch. ``python -m benchmarks.compile_time staged softmax`` is a process of the first kind and
+There are two measurements. *LLVM loaded* starts when the package, LLVM and the description of this
+processor are loaded, and ends with the kernel's object code; the compiler's own Python modules are
+not yet imported. *Process* is from the start of Python to the end of the first launch.
+``python -m benchmarks.compile_time staged softmax`` is a process of the first kind, and
 ``… launch softmax`` one of the second.
 """
 
@@ -30,7 +30,7 @@ from tilewright.targets import registry
 from tilewright.tools.load import find_kernel, source_of
 
 BARS_MS = {"add": 60, "softmax": 100, "layer norm": 150, "matmul": 250}
-"""The longest that a first compile should take, with LLVM loaded."""
+"""Limits of *LLVM loaded*, in milliseconds."""
 
 KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
     "add": ("vector_add.py::add_kernel", {"BLOCK": 1024}),
@@ -44,7 +44,7 @@ KERNELS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def _source(name: str) -> ASTSource:
-    # The example of layer norm imports torch, which takes a second and is no part of compiling.
+    # The layer norm example imports torch, which takes a second and is not part of compilation.
     stub: Any = SimpleNamespace(autograd=SimpleNamespace(Function=object))
     sys.modules["torch"] = stub
     place, constants = KERNELS[name]
@@ -54,7 +54,7 @@ def _source(name: str) -> ASTSource:
 
 
 def _staged(name: str) -> dict[str, float]:
-    """Milliseconds of each part of a first compile."""
+    """Milliseconds of each phase of a first compilation."""
     from tilewright.targets.cpu import emit
     from tilewright.targets.cpu.codegen import generate
     from tilewright.targets.cpu.host import host_machine
@@ -93,7 +93,7 @@ def _launched(name: str) -> None:
 
 
 def measure(name: str, processes: int = 5) -> dict[str, float]:
-    """Median milliseconds: of each part, ``LLVM loaded`` (their sum) and ``process``."""
+    """Medians in milliseconds: of each phase, ``LLVM loaded`` (their sum), and ``process``."""
     found: list[dict[str, float]] = []
     for _ in range(processes):
         times: dict[str, float] = json.loads(_child("staged", name)[0])
@@ -104,7 +104,7 @@ def measure(name: str, processes: int = 5) -> dict[str, float]:
 
 
 def _child(mode: str, name: str) -> tuple[str, float]:
-    """What a process prints, and how many seconds it lives."""
+    """The output of a process, and its duration in seconds."""
     with tempfile.TemporaryDirectory() as cache:
         settings = {"TILEWRIGHT_CACHE_DIR": cache, "TILEWRIGHT_ALWAYS_COMPILE": "1"}
         command = [sys.executable, "-m", "benchmarks.compile_time", mode, name]

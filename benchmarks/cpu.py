@@ -1,11 +1,11 @@
-"""Measures kernels on the CPU beside torch, in the same run.
+"""Measures kernels on the CPU against torch, in the same run.
 
 python -m benchmarks.cpu                                  everything, with one thread and with two
 python -m benchmarks.cpu --only softmax --threads 1       families with "softmax" in their name
 python -m benchmarks.cpu --json out.json --write-docs     and write docs/benchmarks.md
 
-A ratio is torch's time over ours: above 1, tilewright is faster. Each line has the ratio that is
-aimed at. Run it on a machine that does nothing else.
+A ratio is torch's time over ours: above 1, tilewright is faster. Each line shows the target ratio.
+Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _against_torch(only: str, threads: list[int], seconds: float) -> Iterator[Ro
 
 
 def _launches(seconds: float) -> Iterator[Row]:
-    """Time of a launch of a compiled kernel that does next to nothing."""
+    """Launch overhead: the time of a launch of a compiled kernel with minimal work."""
     knobs.runtime.cpu_threads = 1
     arrays = [np.ones(16, np.float32) for _ in range(3)]
     tensors = [torch.from_numpy(a.copy()) for a in arrays]

@@ -1,4 +1,4 @@
-"""Kernels that are measured and are in no example."""
+"""Benchmark kernels that are not among the examples."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def multiply_add_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """out = x * Φ(x), with Φ the normal distribution's integral: GELU in its exact form."""
+    """out = x * Φ(x), with Φ the cumulative normal distribution: the exact form of GELU."""
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = index < n
     x = tl.load(x_ptr + index, mask=inside)
@@ -28,7 +28,7 @@ def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def five_arguments_kernel(x_ptr, y_ptr, out_ptr, first, n, BLOCK: tl.constexpr):
-    """So little work that a launch is all there is to measure."""
+    """Minimal work, to measure the overhead of a launch."""
     index = first + tl.arange(0, BLOCK)
     inside = index < n
     total = tl.load(x_ptr + index, mask=inside) + tl.load(y_ptr + index, mask=inside)

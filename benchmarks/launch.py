@@ -1,18 +1,18 @@
-"""Measures what a launch costs the host, on the CPU and, where there is one, on a CUDA device.
+"""Measures the host's overhead of a launch, on the CPU and, if there is one, on a CUDA device.
 
 python -m benchmarks.launch                     both, each as a table of times and ratios
 python -m benchmarks.launch --device cpu        one of them
 python -m benchmarks.launch --seconds 2         measure for longer
 
-The kernels do next to nothing, so that a call is all there is. `native` is `kernel[grid](...)` once
-the variant has run; `by Python` is `kernel.run(...)`, the same without native code. On CUDA the
-time is that until the call returns; `cuLaunchKernel` is the driver's function called from a native
-loop, the least that any launch costs. On the CPU `kernel alone` is the kernel on one thread, called
-from such a loop. Each is a loop of a function of its own, and has its turn in each of many rounds,
-with the GPU's queue empty at first and never full. Run it on a machine that does nothing else.
+The kernels do minimal work. `native` is `kernel[grid](...)` with a cached variant; `by Python` is
+`kernel.run(...)`, the slow path. On CUDA the time is that until the call returns; `cuLaunchKernel`
+is the driver's function called from a native loop, a lower bound of any launch. On the CPU `kernel
+alone` is the kernel on one thread, called from such a loop. Each is a loop in its own function, and
+is measured in each of many rounds, with a GPU queue that is empty at the start and never full. Run
+it on an idle machine.
 
-Last come the bars: what a launch may cost beyond the kernel or the driver's call, what 14 arguments
-more may cost, and what was measured, as differences of medians from the same run.
+The last table compares with the limits: the overhead of a launch beyond the kernel or the driver's
+call, and the cost of 14 more arguments, as differences of medians from the same run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tilewright.runtime.launch import slot_of
 from tilewright.runtime.launchers.packing import make_packer
 
 Loop = Callable[[int], Any]
-"""Does the same thing so many times."""
+"""Repeats a call; the argument is the number of repetitions."""
 
 Loops = dict[str, Loop]
 Times = dict[str, float]
@@ -46,23 +46,23 @@ NATIVE, CALLABLE = "native", "native, callable grid"
 DRIVER, ALONE = "cuLaunchKernel", "kernel alone"
 
 CPU_BAR = 2.0
-"""Microseconds that a launch on the CPU of up to three arrays may take beyond the kernel."""
+"""Limit of the overhead of a launch on the CPU with up to three arrays, in microseconds."""
 
 CUDA_BAR = 1.5
-"""Microseconds that a launch on a GPU may take beyond cuLaunchKernel called from native code."""
+"""Limit of the overhead of a launch on a GPU over cuLaunchKernel, in microseconds."""
 
 GROWTH_BAR = 0.5
-"""Microseconds that 19 arguments may take beyond 5."""
+"""Limit of the additional cost of 19 arguments over 5, in microseconds."""
 
 BURST = 200
-"""Launches between two looks at the clock. The driver's queue holds more: with a full one the host
-would wait for the GPU."""
+"""Launches between two reads of the clock. It is less than the capacity of the driver's queue: with
+a full queue the host would wait for the GPU."""
 
 TURN_SECONDS = 10e-3
-"""How long one contestant is measured before the next has its turn: clocks of the host and the GPU
-rise and fall, and what is compared are differences of a few parts in ten."""
+"""Seconds that one contestant is measured in a turn. Turns are short as clock frequencies vary, and
+the differences to be compared are small."""
 
-# Launch a kernel again and again, as a C program would: through the driver, or by calling it.
+# Native loops that launch a kernel, as a C program would: by a direct call, or through the driver.
 _LOOPS = """
 define void @call(i64 %count, ptr %function, ptr %args, ptr %grid) {
 entry:
@@ -98,7 +98,7 @@ def nineteen_arguments_kernel(
     x0, x1, x2, x3, x4, x5, n0, n1, n2, n3, n4, n5, n6, n7, n8, n9, n10, n11, n12,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Reads one tensor and writes another; the other arguments are only passed."""
+    """Reads one tensor and writes another; the other arguments are unused."""
     index = n0 + tl.arange(0, BLOCK)
     inside = index < n1
     tl.store(x5 + index, tl.load(x0 + index, mask=inside), mask=inside)
@@ -117,7 +117,7 @@ def _one(meta: dict[str, Any]) -> tuple[int]:
 
 
 def _loop(statement: str, **names: Any) -> Loop:
-    """A function of its own for a statement, whose names are its local variables."""
+    """A function that repeats a statement; `names` are its local variables, which are fast."""
     given = ", ".join(f"{name}={name}" for name in names)
     source = f"def loop(count, {given}):\n for _ in range(count):\n  {statement}\n"
     exec(source, names)
@@ -125,7 +125,7 @@ def _loop(statement: str, **names: Any) -> Loop:
 
 
 def _launches(kernel: Any, args: tuple[Any, ...]) -> Loops:
-    """A launch of a kernel in each of its forms."""
+    """Loops over each way to launch a kernel, by title."""
     values = {f"a{i}": value for i, value in enumerate(args)}
     listed = ", ".join(values)
     bound = kernel.bind(*args, BLOCK=16, grid=(1,))
@@ -152,11 +152,11 @@ def _add(x: Any, y: Any, out: Any, *_: Any) -> Loop:
 def _medians(
     loops: dict[str, Loops], seconds: float, settle: Callable[[], Any]
 ) -> dict[str, Times]:
-    """Median seconds of what each loop repeats.
+    """Median seconds of one repetition of each loop.
 
     Args:
-        seconds: about how long each is measured for.
-        settle: called before each burst: returns when nothing is going on.
+        seconds: approximate total time of each.
+        settle: called before each turn; returns when the device is idle.
     """
     samples = {case: {name: [] for name in group} for case, group in loops.items()}
     for _ in range(max(3, round(seconds / TURN_SECONDS))):
@@ -188,14 +188,14 @@ def _report(title: str, times: dict[str, float], base: str) -> None:
 
 
 def _bar(what: str, measured: float, limit: float) -> None:
-    """Print a bar beside what was measured, in microseconds from seconds."""
+    """Print a measurement, in seconds, against its limit in microseconds."""
     verdict = "holds" if measured * 1e6 <= limit else "MISSED"
     print(f"  {what:<72}{measured * 1e6:>7.2f} us, at most {limit:.2f}  {verdict}")
 
 
 def _bars(device: str, base: str, limit: float, few: Times, many: Times) -> None:
-    """The bars of one kind of tensors: 5 and 19 arguments, each over its own base, and growth. That
-    of the CPU is for three arrays, which only the kernel of 5 arguments has."""
+    """Compare with the limits for one kind of tensors: 5 and 19 arguments, each over its own base,
+    and the growth between them. The CPU's limit applies to three arrays, i.e. to 5 arguments."""
     cases = [("5", few), ("19", many)]
     for count, times in cases[: 1 if base == ALONE else 2]:
         for way in (NATIVE, CALLABLE):
@@ -207,7 +207,8 @@ def _bars(device: str, base: str, limit: float, few: Times, many: Times) -> None
 
 
 def _native_loop(name: str, *kinds: Any) -> Any:
-    """One of the functions of `_LOOPS`: of a count, and of these. It keeps the code."""
+    """A function of `_LOOPS` as a callable, with a count and arguments of these ctypes; it keeps
+    the code alive."""
     code = LoadedCode(assemble(_LOOPS, 2), [name])
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, *kinds)(code[name])
     vars(function)["code"] = code
@@ -215,7 +216,7 @@ def _native_loop(name: str, *kinds: Any) -> Any:
 
 
 def _kernel_alone(kernel: Any, args: tuple[Any, ...]) -> Loop:
-    """The kernel's one program, called from native code on this thread."""
+    """A single program of the kernel, called from native code on this thread."""
     loaded = kernel[(1,)](*args, BLOCK=16)
     slots = [slot_of(value) for value in (*args, 16)]
     packed = make_packer(loaded.metadata.arguments)(slots)

@@ -1,13 +1,12 @@
-"""Shows that memory stays level over many launches and many compilations.
+"""Checks for memory leaks over many launches and many compilations.
 
 python -m benchmarks.memory                                     a million and a thousand
 python -m benchmarks.memory --launches 20000 --compiles 50      fewer
 python -m benchmarks.memory --device cuda                       on a GPU
 
-For each way of launching, and for compiling kernels that are launched once and given up, it prints
-what the process holds after a warm-up, after half of the work and at the end: pages in memory,
-blocks of Python's allocator, and what is in use of a GPU's memory (by all processes). What is
-cached per kernel while the kernel lives is not counted, as each is given up before the next.
+For each way of launching, and for compiling kernels that are launched once and then dropped, it
+prints the process's memory after a warm-up, after half of the work and at the end: resident pages,
+blocks of Python's allocator, and used GPU memory (of all processes).
 """
 
 from __future__ import annotations
@@ -29,7 +28,8 @@ import tilewright.language as tl
 from tilewright.base import knobs
 
 WARM_LAUNCHES, WARM_COMPILES = 2000, 70
-"""Before the first look. A linker serves 64 kernels: the first has to have been replaced."""
+"""Compilations before the first measurement: an LLVM linker serves 64 kernels, and the first one
+must have been replaced."""
 
 _TEXT = """
 def kernel(out, n, BLOCK: tl.constexpr):
@@ -39,7 +39,7 @@ def kernel(out, n, BLOCK: tl.constexpr):
 
 
 class Held(NamedTuple):
-    """What the process holds: KiB of pages in memory, blocks of Python's allocator, KiB of GPU."""
+    """Memory in use: KiB of resident pages, blocks of Python's allocator, KiB of GPU memory."""
 
     kib: int
     blocks: int
@@ -47,7 +47,7 @@ class Held(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """What was held before, halfway and after."""
+    """Memory in use before the work, halfway and after it."""
 
     before: Held
     halfway: Held
@@ -63,7 +63,7 @@ class Growth(NamedTuple):
 
 
 Make = Callable[[], Any]
-"""Makes 64 zeros of fp32 where the kernels are to run."""
+"""Creates an fp32 array of 64 zeros on the device."""
 
 
 def numpy_zeros() -> Any:
@@ -77,7 +77,7 @@ def cuda_zeros() -> Any:
 
 
 def held() -> Held:
-    """What this process holds now (Linux)."""
+    """Memory in use by this process (Linux)."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
     gpu = 0
@@ -89,7 +89,7 @@ def held() -> Held:
 
 
 def new_kernel(number: int) -> Any:
-    """A kernel like no other with another number."""
+    """A new kernel, different for each number."""
     text, name = _TEXT.format(factor=float(number)), f"<kernel {number % 64}>"
     linecache.cache[name] = len(text), None, text.splitlines(keepends=True), name
     scope: dict[str, Any] = {"tl": tl}
@@ -98,12 +98,12 @@ def new_kernel(number: int) -> Any:
 
 
 def compile_one(number: int, make: Make = numpy_zeros) -> None:
-    """Compile a kernel, launch it once, give it up."""
+    """Compile a kernel, launch it once, and drop it."""
     new_kernel(number)[(1,)](make(), 64, BLOCK=64)
 
 
 def launches(make: Make = numpy_zeros) -> dict[str, Callable[[int], Any]]:
-    """Ways of launching, by what they are."""
+    """Ways of launching, by title."""
     out = make()
     kernel = new_kernel(1)
     configs = [tw.Config({"BLOCK": 64}), tw.Config({"BLOCK": 32})]
@@ -120,12 +120,12 @@ def launches(make: Make = numpy_zeros) -> dict[str, Callable[[int], Any]]:
 
 
 def growth(work: Callable[[int], Any], warm: int, count: int) -> Growth:
-    """What some work leaves behind.
+    """Memory growth over repeated work.
 
     Args:
-        work: called with a number of its own each time.
-        warm: how often before the first look.
-        count: how often after it.
+        work: called with a different number each time.
+        warm: calls before the first measurement.
+        count: calls after it.
     """
     for number in range(warm):
         work(number)

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks.md, and the few numbers in the README, from what was measured."""
+"""Writes docs/benchmarks.md, and the table in the README, from the results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def processor() -> str:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on, besides the code."""
+    """The hardware and software that the results depend on."""
     from tilewright.base.llvm_version import llvm_version
     from tilewright.targets.cpu.host import host_machine
 
@@ -63,7 +63,7 @@ def machine() -> dict[str, str]:
 
 
 def write(results: dict[str, Any]) -> None:
-    """Write docs/benchmarks.md and, where it has the marks, the table in the README."""
+    """Write docs/benchmarks.md and, between its markers, the table in the README."""
     rows: list[dict[str, Any]] = results["results"]
     lines = [INTRODUCTION]
     lines += [f"- {what}: {text}" for what, text in results["machine"].items()]
@@ -128,7 +128,7 @@ def _compile_table(rows: list[dict[str, Any]]) -> Iterable[str]:
 
 
 def _time(us: float) -> str:
-    """Three digits and a unit."""
+    """A duration with three digits and a unit."""
     if us < 1e3:
         return f"{us:.3g} µs"
     ms = us / 1e3
@@ -136,7 +136,7 @@ def _time(us: float) -> str:
 
 
 def _summary(rows: list[dict[str, Any]]) -> Iterable[str]:
-    """The README's table: the range of the ratios of each kind of work."""
+    """The README's table: the range of the ratios of each workload."""
     yield "| workload | speedup over torch: min, **mean**, max |"
     yield "|---|---|"
     ratios = [row for row in rows if "ratio" in row]

@@ -1,4 +1,4 @@
-"""Median times of functions that do the same work, measured in turn."""
+"""Median times of functions that do the same work, measured alternately."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any
 Run = Callable[[], Any]
 
 SAMPLE_SECONDS = 50e-6
-"""A sample lasts at least this long, so that reading the clock does not show."""
+"""The least duration of a sample, so that the cost of reading the clock is negligible."""
 
 BLOCK_SECONDS = 10e-3
-"""How long one contestant is measured before the next has its turn."""
+"""Duration of a contestant's turn."""
 
 WARM_SECONDS = 5e-3
-"""How long it runs before that in each turn, for its threads to wake and the caches to fill."""
+"""Warm-up at the start of each turn, in which threads wake and caches are filled."""
 
 PAUSE_SECONDS = 10e-3
-"""Rest between turns: the threads of GNU OpenMP, which torch uses, spin for some 7 ms after their
-work, and would take a core from whoever comes next."""
+"""Pause between turns: the threads of GNU OpenMP, which torch uses, spin for about 7 ms after their
+work and would compete with the next contestant."""
 
 
 def medians(runs: Mapping[str, Run], seconds: float = 0.4) -> dict[str, float]:
     """The median seconds of each function.
 
-    They run in turn, in blocks of about 10 ms, so that whatever slows the machine down for a while
-    slows all of them. Calls find in the caches what this contestant has used, as far as they hold
-    it: each block starts with calls that are not counted.
+    They run alternately, in blocks of about 10 ms, so that temporary slowdowns of the machine
+    affect all of them. Each block starts with uncounted calls, so that caches are warm.
 
     Args:
-        seconds: about how long each function is measured for; at least three blocks are run.
+        seconds: approximate total time of each function; at least three blocks are run.
     """
     loops = {name: max(1, round(SAMPLE_SECONDS / _once(run))) for name, run in runs.items()}
     samples: dict[str, list[float]] = {name: [] for name in runs}
@@ -44,7 +43,7 @@ def medians(runs: Mapping[str, Run], seconds: float = 0.4) -> dict[str, float]:
 
 
 def _once(run: Run) -> float:
-    """Seconds of one call, after others that compile and warm up."""
+    """Seconds of one call, after warm-up calls."""
     run()
     run()
     start = perf_counter()
@@ -68,10 +67,10 @@ def _block(run: Run, loops: int) -> list[float]:
 
 
 def keep_freed_memory() -> None:
-    """Have the C library reuse large blocks instead of giving them back to the system.
+    """Make the C library reuse large blocks instead of returning them to the system.
 
-    Where torch has no form that writes into a given output, it allocates one. Without this, fresh
-    pages from the system would cost it more than the work. (glibc; elsewhere nothing happens.)
+    Where torch cannot write into a given output, it allocates one; page faults in fresh memory
+    would then dominate its time. (glibc only; no effect elsewhere.)
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

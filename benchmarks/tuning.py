@@ -1,19 +1,18 @@
-"""How long tuning a matrix product takes, from nothing and when it was tuned before, beside Triton.
+"""Duration of autotuning a matrix product, with a cold and a warm cache, against Triton.
 
 python -m benchmarks.tuning                     on the GPU, 24 configurations
 python -m benchmarks.tuning --device cpu        tilewright alone, a small product
-python -m benchmarks.tuning --json out.json     and keep all numbers
+python -m benchmarks.tuning --json out.json     also write all results
 
-The kernel is `gpu/kernels/matmul.py`, the same text and the same configurations for both. For each
-run a compiler gets an empty cache, and two processes, one after the other: the first finds nothing,
-the second finds what the first has left. The time is that from before the first call of the tuned
-kernel until its result is there; the modules are imported, the device is in use (torch has run a
-product on it) and the arguments are there before. Both keep measured times on disk: Triton does it
-when TRITON_CACHE_AUTOTUNING says so, which it does here.
+The kernel is `gpu/kernels/matmul.py`, with the same source and configurations for both. Each run of
+a compiler starts with an empty cache and has two consecutive processes: a cold one, and a warm one
+that uses the cache of the first. The time is that of the first call of the tuned kernel, up to its
+result; modules are imported, the device is initialised (torch has run a product on it) and the
+arguments exist before. Both compilers cache tuning results on disk; for Triton,
+TRITON_CACHE_AUTOTUNING is set.
 
-The bars: from nothing, under half of Triton's time; the second process compiles and measures
-nothing. Compilers take turns, and of the runs the least time counts. Run it on a machine that does
-nothing else.
+Limits: cold, under half of Triton's time; the warm process neither compiles nor measures. Compilers
+alternate, and the minimum of the runs counts. Run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from benchmarks.gpu import dialect
 
 PROGRAM = "benchmarks.tuning"
 PROCESS_SECONDS = 300
-"""A process that takes longer is ended."""
+"""A process that takes longer is killed."""
 
 BAR = 0.5
-"""The part of Triton's time that tuning from nothing may take."""
+"""The limit of cold tuning, as a fraction of Triton's time."""
 
 SIZES = {"cuda": 4096, "cpu": 512}
 
@@ -65,7 +64,7 @@ Found = dict[str, Any]
 
 
 def configurations(device: str, count: int, module: Any) -> list[Any]:
-    """The first `count` configurations, as a compiler's own objects."""
+    """The first `count` configurations, as `Config` objects of a compiler."""
     every = [
         module.Config(
             {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": group},
@@ -79,8 +78,7 @@ def configurations(device: str, count: int, module: Any) -> list[Any]:
 
 
 def _counted(module: Any, tuned: Any) -> dict[str, int]:
-    """Counts kernels that are compiled, not found on disk, and configurations that are measured,
-    from now on."""
+    """Install hooks that count compilations (without cache hits) and measured configurations."""
     counts = {"compiled": 0, "measured": 0}
 
     def compiled(*args: Any, cache_hit: bool = False, **rest: Any) -> None:
@@ -105,10 +103,11 @@ def _counted(module: Any, tuned: Any) -> dict[str, int]:
 
 
 def tune(name: str, device: str, count: int) -> Found:
-    """Tune once, in this process, with the caches as they are.
+    """Tune once, in this process, with the current state of the caches.
 
-    Gives seconds of the import and of the first call, how many configurations were compiled and
-    measured, how many failed, which won, and its time in microseconds.
+    Returns:
+        seconds of the import and of the first call; the numbers of configurations compiled,
+        measured and failed; the best one, and its time in microseconds.
     """
     import torch
 
@@ -157,7 +156,7 @@ def _timings(tuned: Any) -> dict[Any, Any]:
 
 
 def _process(name: str, device: str, count: int, cache: str) -> Found:
-    """What `tune` finds in a process of its own, or `{"why": …}`."""
+    """The result of `tune` in a process of its own, or `{"why": …}` if it fails."""
     settings = {
         "TILEWRIGHT_CACHE_DIR": cache,
         "TRITON_CACHE_DIR": cache,
@@ -179,7 +178,7 @@ def _process(name: str, device: str, count: int, cache: str) -> Found:
 
 
 def measure(modules: list[str], device: str, count: int, runs: int) -> dict[str, list[Found]]:
-    """For each module its runs: of each the cold process's numbers, and the warm one's below
+    """The runs of each module: the cold process's result, with that of the warm one under
     "warm"."""
     found: dict[str, list[Found]] = {name: [] for name in modules}
     for run in range(runs):
@@ -204,7 +203,7 @@ def _line(name: str, found: Found) -> str:
 
 
 def least(runs: list[Found], warm: bool = False) -> float:
-    """The least seconds of the runs that came to an end; NaN without any."""
+    """The minimum of the seconds of successful runs; NaN if there are none."""
     ended = [run["warm"] if warm else run for run in runs]
     return min((run["seconds"] for run in ended if "why" not in run), default=float("nan"))
 
@@ -259,7 +258,7 @@ def _device() -> str:
 
 
 def _able(name: str, device: str) -> bool:
-    """Whether a compiler is here and compiles for the device."""
+    """Whether a compiler is installed and supports the device."""
     reason = "it has no CPU" if name == "triton" and device == "cpu" else dialect.missing(name)
     if reason:
         print(f"without {name}: {reason}")

@@ -1,15 +1,15 @@
 """Convolution of 48 channels, normalised. Needs only NumPy: python examples/convolution.py
 
-The first half of a block of ConvNeXt (Liu et al., 2022), along time: each channel is convolved with
-seven taps of its own (a *depthwise* convolution), and then the channels of each step are given mean
-0 and variance 1. Nothing here is a power of two. Tiles have the extents of the data: 48 channels, 7
-taps, and 58 steps made of 64, since seven taps take three steps more on either side. So there is no
-mask along the channels, no neutral element to choose for them, and their mean is a sum over 48.
+The first half of a ConvNeXt block (Liu et al., 2022), along time: each channel is convolved with
+its own seven taps (a *depthwise* convolution), then the channels of each step are normalised to
+mean 0 and variance 1. No extent here is a power of two. Tiles have the extents of the data: 48
+channels, 7 taps, and 58 output steps computed from 64 input steps (a halo of three on either side).
+So the channels need no mask, and no neutral element for masked channels in their sum.
 
-A tile of steps is loaded once. Each tap multiplies a slice of it, one step further than the last.
+A tile of input steps is loaded once; each tap multiplies a slice of it, shifted by one step.
 
-Kernels for Triton take powers of two only: there the channels would be 64, the last 16 masked, and
-the steps would be loaded anew for each tap.
+Triton's tiles must be powers of two: there, 64 channels would be processed with 16 masked, and the
+steps would be loaded again for each tap.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def convolution_kernel(
     first = tl.program_id(0) * STEPS
     sequence = tl.program_id(1).to(tl.int64) * steps * CHANNELS
 
-    # Steps before the beginning and behind the end are zeros.
+    # Zero padding before the first and after the last step.
     step = (first - TAPS // 2 + tl.arange(0, STEPS + TAPS - 1))[:, None]
     inside = (step >= 0) & (step < steps)
     x = tl.load(x_ptr + sequence + step * CHANNELS + channel, mask=inside, other=0.0)
@@ -60,9 +60,10 @@ __tilewright_signatures__ = {
 def convolve(
     x: np.ndarray, weight: np.ndarray, out: np.ndarray, epsilon: float = 1e-5
 ) -> np.ndarray:
-    """Sequences (batch, steps, channels) convolved with `weight` (taps, channels), and normalised.
+    """Convolve sequences of shape (batch, steps, channels) with `weight` of shape (taps, channels),
+    and normalise over the channels.
 
-    All arrays are contiguous, in fp32; the number of taps is odd.
+    All arrays are contiguous fp32; the number of taps is odd.
     """
     batch, steps, channels = x.shape
     convolution_kernel[(tw.cdiv(steps, STEPS), batch)](
@@ -89,7 +90,7 @@ def main() -> None:
     out = np.empty_like(x)
     exact = numpy_convolve(x.astype(np.float64), weight)
     check(f"{batch} sequences of {steps} steps", convolve(x, weight, out), exact, 1e-5)
-    short = x[:1, :2].copy()  # shorter than the taps are
+    short = x[:1, :2].copy()  # fewer steps than taps
     exact = numpy_convolve(short.astype(np.float64), weight[:5])
     check("two steps, five taps", convolve(short, weight[:5], np.empty_like(short)), exact, 1e-5)
     compare_speed({

@@ -1,8 +1,8 @@
-"""Dropout that keeps no mask. Needs only NumPy: python examples/dropout.py
+"""Dropout without a stored mask. Needs only NumPy: python examples/dropout.py
 
-Dropout zeroes each element with probability p, and the gradient needs the same choice again. To
-store it would cost memory. Here the choice is a function of a seed and of the element's place (the
-Philox generator), so the gradient makes it anew: it is the same kernel, run on dy with the seed.
+Dropout zeroes each element with probability p, and the gradient needs the same mask again. Here the
+mask is a function of a seed and the element's index (the counter-based generator Philox), so it is
+recomputed instead of stored: the gradient is the same kernel, applied to dy with the same seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def dropout_kernel(x_ptr, out_ptr, n, p, seed, BLOCK: tl.constexpr):
     inside = index < n
     kept = tl.rand(seed, index) >= p
     x = tl.load(x_ptr + index, mask=inside)
-    # What is kept grows, so that the mean stays.
+    # Division by 1 - p preserves the expected value.
     tl.store(out_ptr + index, tl.where(kept, x / (1 - p), 0.0), mask=inside)
 
 
@@ -35,15 +35,15 @@ __tilewright_signatures__ = {
 
 
 def dropout(x: np.ndarray, p: float, seed: int, out: np.ndarray) -> np.ndarray:
-    """`x` with each element zeroed with probability `p`, the rest divided by 1 - p, into `out`."""
+    """Zero each element of `x` with probability `p`, divide the others by 1 - p; into `out`."""
     dropout_kernel[(tw.cdiv(x.size, BLOCK),)](x, out, x.size, p, seed, BLOCK=BLOCK)
     return out
 
 
 def uniform(seed: int, place: np.ndarray) -> np.ndarray:
-    """What `tl.rand` gives, by another road: ten rounds of Philox 4x32 in 64-bit integers.
+    """A reference for `tl.rand`: ten rounds of Philox 4x32 in 64-bit integers.
 
-    After Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
+    Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011), section 3.3.
     """
     low = np.uint64(0xFFFFFFFF)
     counter = [place.astype(np.uint64), *(np.zeros(place.shape, np.uint64) for _ in range(3))]
@@ -54,7 +54,7 @@ def uniform(seed: int, place: np.ndarray) -> np.ndarray:
         counter = [high[0] ^ counter[1] ^ key[0], b & low, high[1] ^ counter[3] ^ key[1], a & low]
         key = [(key[0] + np.uint64(0x9E3779B9)) & low, (key[1] + np.uint64(0xBB67AE85)) & low]
     bits = counter[0].astype(np.uint32).view(np.int32)
-    # A negative number and the one as far above zero - 1 give the same; 2^-31 of it is below 1.
+    # Map -x - 1 and x to the same magnitude, below 2^31, and scale it to [0, 1).
     magnitude = np.where(bits < 0, -bits - 1, bits)
     return magnitude.astype(np.float32) * np.float32(4.6566127342e-10)
 
@@ -69,7 +69,7 @@ def main() -> None:
     check(f"dropout of {n} elements", dropout(x, p, seed, out), expected, 1e-6)
     print(f"zeroed: {np.mean(out == 0):.4f} of the elements (p = {p})")
     gradient = dropout(np.ones_like(x), p, seed, np.empty_like(x))
-    check("the gradient's choice is the same", (gradient == 0), (expected == 0), 0)
+    check("the gradient's mask is the same", (gradient == 0), (expected == 0), 0)
 
     def numpy() -> None:
         np.multiply(x, rng.random(n, np.float32) >= p, out=out)

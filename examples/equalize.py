@@ -1,12 +1,12 @@
 """Histogram equalisation of a grey image. Needs only NumPy: python examples/equalize.py
 
-An image with few tones in use gains contrast when its tones are spread: each pixel's tone becomes
-the share of pixels that are not brighter. That takes three kernels, one after the other, since each
-needs all of what the one before it made:
+Each pixel's tone is replaced by the fraction of pixels that are not brighter (the cumulative
+distribution), which increases the contrast of images that use few tones. There are three kernels,
+as each needs the complete result of the one before:
 
-- Programs count the tones of their shares of the image, each for itself with `tl.histogram`, and
-  add their counts to the common ones with atomics: 256 of them a share, not one a pixel.
-- One program makes a table of 256 new tones from the running sum of the counts.
+- Each program computes the histogram of a part of the image with `tl.histogram`, and adds it to the
+  global histogram: 256 atomic additions per part instead of one per pixel.
+- One program computes a table of 256 new tones from the cumulative sum of the histogram.
 - Programs look each pixel up in the table.
 """
 
@@ -28,7 +28,7 @@ def count_kernel(image_ptr, count_ptr, n, SHARE: tl.constexpr, BLOCK: tl.constex
     for start in range(0, SHARE, BLOCK):
         index = first + start + tl.arange(0, BLOCK)
         tone = tl.load(image_ptr + index, mask=index < n)
-        # Without the mask, pixels behind the end would count as some tone.
+        # Without the mask, elements after the end would be counted as well.
         counts += tl.histogram(tone.to(tl.int32), 256, mask=index < n)
     tl.atomic_add(count_ptr + tl.arange(0, 256), counts, sem="relaxed")
 
@@ -38,9 +38,9 @@ def table_kernel(count_ptr, table_ptr, n):
     tone = tl.arange(0, 256)
     count = tl.load(count_ptr + tone)
     not_brighter = tl.cumsum(count, axis=0)
-    # The darkest tone in use becomes 0, the brightest 255.
+    # The darkest tone that occurs becomes 0, the brightest 255.
     darkest = tl.min(tl.where(count > 0, not_brighter, n), axis=0)
-    span = tl.maximum(n - darkest, 1).to(tl.int64)  # of a single tone remains 0
+    span = tl.maximum(n - darkest, 1).to(tl.int64)  # an image of a single tone becomes 0
     rank = tl.maximum(not_brighter - darkest, 0).to(tl.int64)
     tl.store(table_ptr + tone, (rank * 255 + span // 2) // span)
 
@@ -67,7 +67,7 @@ __tilewright_signatures__ = {
 
 
 def equalize(image: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """`image`, uint8 and contiguous as `out` is, with its tones spread."""
+    """Equalise `image` into `out`; both are contiguous uint8 arrays."""
     n = image.size
     counts, table = np.zeros(256, np.int32), np.empty(256, np.uint8)
     count_kernel[(tw.cdiv(n, SHARE),)](image, counts, n, SHARE=SHARE, BLOCK=BLOCK)
@@ -88,7 +88,7 @@ def numpy_equalize(image: np.ndarray) -> np.ndarray:
 def main() -> None:
     shape = (123, 457) if QUICK else (2160, 3841)
     rng = np.random.default_rng(0)
-    image = np.clip(rng.normal(90, 12, shape), 0, 255).astype(np.uint8)  # dull, and dark
+    image = np.clip(rng.normal(90, 12, shape), 0, 255).astype(np.uint8)  # dark, of low contrast
     out = np.empty_like(image)
     expected = numpy_equalize(image)
     check(f"equalised image of {shape[0]}x{shape[1]}", equalize(image, out), expected, 0)

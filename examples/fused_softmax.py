@@ -1,9 +1,9 @@
 """Softmax of each row of a matrix. Needs only NumPy: python examples/fused_softmax.py
 
 NumPy makes five passes over memory: the maximum, the difference, the exponential, the sum and the
-quotient. The kernel reads a row from memory once and writes it once; what lies between stays in the
-processor. Rows of any length work: the tile is as long as the next power of two, and the mask keeps
-the rest out. Masked elements count as -inf, which neither the maximum nor the sum notices.
+quotient. The kernel reads each row from memory once and writes it once; intermediate results stay
+in registers or caches. Rows may have any length: the tile is as long as the next power of two, and
+masked elements are -inf, the neutral element of the maximum, whose exponential is 0.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ __tilewright_signatures__ = {
 
 
 def softmax(x: Any, out: Any) -> Any:
-    """Softmax of the rows of `x` into `out`: arrays or tensors whose rows are contiguous."""
+    """Softmax of the rows of `x` into `out`: arrays or tensors with contiguous rows."""
     rows, columns = x.shape
-    # Strides in elements: NumPy's are in bytes.
+    # Strides in elements; NumPy's are in bytes.
     x_stride, out_stride = (
         t.stride(0) if hasattr(t, "stride") else t.strides[0] // t.itemsize for t in (x, out)
     )
@@ -59,7 +59,7 @@ def main() -> None:
     x = np.random.default_rng(0).standard_normal((rows, columns), dtype=np.float32)
     out = np.empty_like(x)
     check(f"softmax of {rows} rows of {columns}", softmax(x, out), numpy_softmax(x), 1e-6)
-    # A view with a stride of its own is taken as it is.
+    # A view whose rows are not adjacent needs no copy.
     left = x[:, :100]
     check("softmax of 100 columns", softmax(left, np.empty_like(left)), numpy_softmax(left), 1e-6)
     compare_speed({"tilewright": lambda: softmax(x, out), "NumPy": lambda: numpy_softmax(x)})

@@ -1,16 +1,16 @@
 """Generalised-IoU loss of padded batches of boxes, for torch. python examples/giou_loss.py
 
-Detectors compare predicted boxes with true ones. Samples have different numbers of boxes, so
+Detectors compare predicted boxes with target boxes. Samples have different numbers of boxes, so
 batches are padded with boxes of zeros; a box (left, top, right, bottom) is padding unless its
 bottom is positive. With I the area of the intersection, U that of the union, and C that of the
-smallest box around both (Rezatofighi et al., "Generalized intersection over union", 2019):
+smallest enclosing box (Rezatofighi et al., "Generalized intersection over union", 2019):
 
-    GIoU = I / (U + ε) - (C - U) / (C + ε),        loss = mean of 1 - GIoU over the true boxes
+    GIoU = I / (U + ε) - (C - U) / (C + ε),        loss = mean of 1 - GIoU over the valid boxes
 
-Eager torch makes some twenty passes over memory for this. The kernel makes one: a program has the
-boxes of one sample, whose coordinates it loads through pointers four elements apart. It computes
-in fp32 whatever the type of the boxes, which need not be the same for both. A second, small kernel
-sums up what the loss needs.
+Eager torch makes about twenty passes over memory for this; the kernel makes one. A program
+processes the boxes of one sample, and loads their coordinates with a stride of four elements. It
+computes in fp32; predictions and targets may have different types. A second kernel computes the
+sums for the mean.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ torch = require_torch("the loss")
 
 EPSILON = 1e-5
 SHARE = 4096
-"""How many boxes a program of the second kernel sums up."""
+"""Boxes per program of the second kernel."""
 
 
 @tw.jit
 def load_boxes(box_ptr, inside):
-    """Left, top, right and bottom of a tile of boxes in fp32; zeros outside."""
+    """Left, top, right and bottom of a tile of boxes, in fp32; zeros where masked."""
     left = tl.load(box_ptr, mask=inside, other=0.0).to(tl.float32)
     top = tl.load(box_ptr + 1, mask=inside, other=0.0).to(tl.float32)
     right = tl.load(box_ptr + 2, mask=inside, other=0.0).to(tl.float32)
@@ -74,11 +74,11 @@ def giou_kernel(
 
 @tw.jit
 def sum_kernel(giou_ptr, valid_ptr, loss_ptr, count_ptr, n, SHARE: tl.constexpr):
-    """Sum of 1 - GIoU and number of boxes in a share of all boxes, without the padding."""
+    """Sum of 1 - GIoU and number of boxes over SHARE boxes, without the padding."""
     share = tl.program_id(0)
     box = share * SHARE + tl.arange(0, SHARE)
     valid = tl.load(valid_ptr + box, mask=box < n, other=0)
-    # Where there is padding, nothing has been stored: what is there may even be a NaN.
+    # The GIoU of padding was not stored: the memory is uninitialised and may contain NaN.
     loss = tl.where(valid, 1 - tl.load(giou_ptr + box, mask=box < n, other=0.0), 0.0)
     tl.store(loss_ptr + share, tl.sum(loss, axis=0))
     tl.store(count_ptr + share, tl.sum(valid.to(tl.float32), axis=0))
@@ -98,11 +98,11 @@ __tilewright_signatures__ = {
 
 
 def giou(predicted: Any, target: Any, out: Any, valid: Any) -> None:
-    """GIoU of boxes into `out` where the target is no padding, and into `valid` where that is.
+    """Store the GIoU of boxes whose target is not padding to `out`, and that condition to `valid`.
 
     Args:
         predicted, target: contiguous tensors of shape (samples, boxes, 4), fp32, fp16 or bf16.
-        out: fp32 of shape (samples, boxes); left as it is where the target is padding.
+        out: fp32 of shape (samples, boxes); unchanged where the target is padding.
         valid: bool of the same shape.
     """
     samples, boxes, _ = target.shape
@@ -111,12 +111,12 @@ def giou(predicted: Any, target: Any, out: Any, valid: Any) -> None:
 
 
 def giou_loss(predicted: Any, target: Any) -> Any:
-    """Mean of 1 - GIoU over the boxes that are no padding; 0 where all are. A scalar fp32."""
+    """Mean of 1 - GIoU over the boxes that are not padding, 0 if there are none; an fp32 scalar."""
     out = torch.empty(target.shape[:2], dtype=torch.float32)
     valid = torch.empty(target.shape[:2], dtype=torch.bool)
     giou(predicted.contiguous(), target.contiguous(), out, valid)
-    # Not torch's own sums over all boxes: their threads spin for milliseconds after their work,
-    # and would take the cores from the next kernel.
+    # torch's sums over all boxes would use its thread pool, whose threads spin for milliseconds
+    # afterwards and would compete with the next kernel for the cores.
     shares = tw.cdiv(out.numel(), SHARE)
     loss, count = torch.empty(shares), torch.empty(shares)
     sum_kernel[(shares,)](out, valid, loss, count, out.numel(), SHARE=SHARE)
@@ -124,7 +124,7 @@ def giou_loss(predicted: Any, target: Any) -> Any:
 
 
 def eager_giou(predicted: Any, target: Any) -> tuple[Any, Any]:
-    """What `giou` gives, in plain torch: the values of all boxes, and which are no padding."""
+    """`giou` in plain torch: the values of all boxes, and a mask of those that are not padding."""
     p, t = predicted.float(), target.float()
     predicted_area = (p[..., 2] - p[..., 0]) * (p[..., 3] - p[..., 1])
     target_area = (t[..., 2] - t[..., 0]) * (t[..., 3] - t[..., 1])
@@ -138,14 +138,14 @@ def eager_giou(predicted: Any, target: Any) -> tuple[Any, Any]:
 
 
 def eager_giou_loss(predicted: Any, target: Any) -> Any:
-    """What `giou_loss` gives, in plain torch."""
+    """`giou_loss` in plain torch."""
     value, valid = eager_giou(predicted, target)
     count = valid.sum()
     return torch.where(valid, 1 - value, 0.0).sum() / count.clamp(min=1)
 
 
 def random_boxes(samples: int, boxes: int, dtype: Any, seed: int = 0) -> tuple[Any, Any]:
-    """Predictions and targets in the unit square; each sample is padded after some box."""
+    """Predictions and targets in the unit square, with a random number of boxes per sample."""
     make = torch.Generator().manual_seed(seed)
     target = torch.rand((samples, boxes, 4), generator=make)
     target[..., 2:] = target[..., :2] + 0.01 + 0.5 * target[..., 2:]
@@ -166,9 +166,9 @@ def main() -> None:
         value, is_box = eager_giou(predicted, target)
         name = str(dtype).removeprefix("torch.")
         check(f"GIoU of {samples}x{boxes} {name} boxes", out[is_box], value[is_box], 1e-5)
-        check("which are no padding", valid, is_box, 0)
+        check("mask of valid boxes", valid, is_box, 0)
         untouched = torch.isnan(out[~is_box])
-        check("padding is left as it was", untouched, torch.ones_like(untouched), 0)
+        check("padding is unchanged", untouched, torch.ones_like(untouched), 0)
         losses = giou_loss(predicted, target), eager_giou_loss(predicted, target)
         check("loss", *losses, 1e-5)
         compare_speed(

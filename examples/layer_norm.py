@@ -1,11 +1,11 @@
 """Layer norm with its gradient, as a function of torch's autograd. python examples/layer_norm.py
 
 Forward, a program normalises one row: y = (x - mean) / sqrt(variance + eps) * weight + bias. It
-keeps the mean and 1 / sqrt(…), from which the gradient restores the normalised row.
+stores the mean and 1 / sqrt(…), from which the gradient recomputes the normalised row.
 
 Backward, dx of a row needs two sums over that row, while dweight and dbias are sums over all rows.
-Each program takes a run of rows, and carries its share of the two long sums in tiles along the way;
-a second kernel adds the shares. So nothing is locked, and the result is the same in every run.
+Each program processes consecutive rows and accumulates partial sums of dweight and dbias in tiles;
+a second kernel adds the partial sums. There are no locks or atomics: results are deterministic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tilewright.language as tl
 torch = require_torch("autograd")
 
 SHARES = 64
-"""Into how many runs the rows are split for the gradient."""
+"""Number of programs, and so of partial sums, of the gradient."""
 
 
 @tw.jit
@@ -68,7 +68,8 @@ def backward_kernel(
         rstd = tl.load(rstd_ptr + row)
         normal = tl.where(inside, (x - tl.load(mean_ptr + row)) * rstd, 0.0)
         scaled = dy * weight
-        # What of the gradient would change the row's mean or variance is taken out.
+        # Project out the components along the normalised row and along ones: y does not depend on
+        # the scale and the mean of x.
         along_row = tl.sum(normal * scaled, axis=0) / columns
         along_ones = tl.sum(scaled, axis=0) / columns
         dx = (scaled - normal * along_row - along_ones) * rstd
@@ -108,7 +109,7 @@ __tilewright_signatures__ = {
 
 
 def forward(x: Any, weight: Any, bias: Any, eps: float, y: Any, mean: Any, rstd: Any) -> None:
-    """Layer norm of the rows of contiguous `x` into `y`, with mean and 1/σ of each row."""
+    """Layer norm of the rows of contiguous `x` into `y`; also stores mean and 1/σ of each row."""
     rows, columns = x.shape
     block = tw.next_power_of_2(columns)
     forward_kernel[(rows,)](x, weight, bias, y, mean, rstd, columns, eps, BLOCK=block)
@@ -166,7 +167,7 @@ def main() -> None:
         return torch.autograd.grad(function(), leaves, dy)
 
     check(f"layer norm of {rows} rows of {columns}", ours().detach(), torchs().detach(), 1e-5)
-    # The gradients of weight and bias are sums over all rows, so more is rounded off.
+    # The gradients of weight and bias are sums over all rows: rounding errors accumulate.
     tolerances = {"dx": 1e-5, "dweight": 1e-3, "dbias": 1e-3}
     results = zip(gradients_of(ours), gradients_of(torchs), strict=True)
     for (name, tolerance), (got, expected) in zip(tolerances.items(), results, strict=True):

@@ -1,12 +1,12 @@
-"""Matrix product with an activation fused in. Needs only NumPy: python examples/matmul.py
+"""Matrix product with a fused activation. Needs only NumPy: python examples/matmul.py
 
-Each program makes one tile of the result: it walks along K, and adds the product of a tile of A and
-a tile of B to an accumulator in fp32. The activation is applied to the accumulator before it is
-stored, so the result goes to memory once.
+Each program computes one tile of the result: in a loop over K, it adds the product of a tile of A
+and a tile of B to an fp32 accumulator. The activation is applied to the accumulator before it is
+stored, so the result is written to memory once.
 
-Which tile a program makes decides what the cache holds. Programs run in the order of their number;
-in *grouped* order, GROUP_M neighbouring rows of tiles are walked down before the next column of
-tiles is begun, so that a few rows of A and a few columns of B are used often before they leave.
+Programs run roughly in the order of their ids. In *grouped* order, consecutive programs compute the
+tiles of GROUP_M rows column by column, so that tiles of A and B are reused while they are in the
+cache.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import tilewright.language as tl
 
 
 def tiles_of(itemsize: int) -> dict[str, int]:
-    """Tiles of A and B, of elements of so many bytes, that stay in the cache of one core together
-    with the accumulator, which each step along K reads and writes: the longer, the less often."""
+    """Tile sizes for an element size in bytes. The tiles of A and B and the accumulator fit into
+    the L2 cache of a core; BLOCK_K is as large as possible, as each step along K reads and writes
+    the accumulator."""
     return {"BLOCK_M": 256, "BLOCK_N": 256, "BLOCK_K": 512 // itemsize, "GROUP_M": 4}
 
 
@@ -88,7 +89,7 @@ __tilewright_signatures__ = {
 def matmul(
     a: np.ndarray, b: np.ndarray, out: np.ndarray, activation: tw.JITFunction = identity
 ) -> np.ndarray:
-    """``activation(a @ b)`` into `out`, for matrices whose rows are contiguous."""
+    """``activation(a @ b)`` into `out`, for matrices with contiguous rows."""
     (m, k), n = a.shape, b.shape[1]
     strides = (t.strides[0] // t.itemsize for t in (a, b, out))
     tiles = tiles_of(a.itemsize)

@@ -1,13 +1,14 @@
-"""Product with weights of 4 bits. Needs only NumPy: python examples/quantized_matmul.py
+"""Matrix product with 4-bit weights. Needs only NumPy: python examples/quantized_matmul.py
 
-Of a model's weights each is used once for each of a few words; what takes time is to read them. In
-4 bits they are an eighth of fp32. Weights that follow each other along K form groups of 64; each
-group of each column has a scale, and a weight is its scale times a whole number from -8 to 7.
+With few rows of activations, a matrix product is limited by the bandwidth at which the weights are
+read; in 4 bits they take an eighth of the bytes of fp32. The weights are quantised in groups of 64
+along K: each group of each column has a scale, and a weight is its scale times an integer from -8
+to 7.
 
-Two weights lie in a byte: in the lower half one of the first 32 of a group, in the upper half the
-one 32 further. So the lower halves of a tile of bytes are a tile of weights as it is, without any
-shuffling, and are multiplied by the first 32 columns of the activations; the upper halves by the
-next 32. Within a group the numbers are whole; the scale comes once, on the group's product.
+A byte has two weights: in the low nibble one of the first 32 of a group, in the high nibble the one
+32 rows further. So the low nibbles of a tile of bytes are a tile of weights without any shuffle;
+they are multiplied by the first 32 columns of the activations, the high nibbles by the next 32. The
+scale is applied once, to the product of the group.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def quantized_matmul_kernel(
     a_tile = a_ptr + row * a_stride + inner[None, :]
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for group in range(tl.cdiv(k, GROUP)):
-        left = group * GROUP + inner[None, :]  # columns of a, with the lower halves of bytes
+        left = group * GROUP + inner[None, :]  # columns of a for the low nibbles
         right = left + HALF
         first = tl.load(a_tile + group * GROUP, mask=(row < m) & (left < k), other=0.0)
         second = tl.load(a_tile + group * GROUP + HALF, mask=(row < m) & (right < k), other=0.0)
-        byte = (group * HALF + inner)[:, None]  # bytes of the last group are always whole
+        byte = (group * HALF + inner)[:, None]  # in bounds: the last group is padded
         packed = tl.load(packed_ptr + byte * n + column, mask=column < n, other=0)
         low = (packed & 15).to(first.dtype) - 8
         high = (packed >> 4).to(first.dtype) - 8
@@ -58,10 +59,8 @@ __tilewright_signatures__ = {
 
 
 def quantize(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (k, n) as bytes (ceil(k / 64) * 32, n) and scales fp32 (ceil(k / 64), n).
-
-    Where k is no multiple of 64, the last group is filled with zeros.
-    """
+    """Quantise weights of shape (k, n): uint8 of shape (ceil(k / 64) * 32, n), and fp32 scales of
+    shape (ceil(k / 64), n). The last group is padded with zeros."""
     k, n = weights.shape
     groups = tw.cdiv(k, GROUP)
     grouped = np.zeros((groups * GROUP, n), np.float32)
@@ -74,7 +73,7 @@ def quantize(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def dequantize(packed: np.ndarray, scale: np.ndarray, k: int) -> np.ndarray:
-    """The weights (k, n) in fp32 that bytes and scales stand for."""
+    """The fp32 weights of shape (k, n) of quantised ones."""
     groups, n = scale.shape
     both = packed.reshape(groups, GROUP // 2, n)
     whole = np.concatenate([both & 15, both >> 4], axis=1).astype(np.float32) - 8

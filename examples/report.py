@@ -1,4 +1,4 @@
-"""What the examples print: how far a result is from a reference, and how fast it was made."""
+"""Output of the examples: the error of a result against a reference, and execution times."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 QUICK = "--quick" in sys.argv[1:]
-"""Whether to take small inputs and few repeats: ``python examples/….py --quick``."""
+"""Whether to use small inputs and few repetitions: ``python examples/….py --quick``."""
 
 
 def require_torch(purpose: str) -> Any:
-    """The module torch; where it is missing, the script ends with a line that says so."""
+    """The module torch; if it is not installed, exits with a message."""
     try:
         import torch
     except ImportError:
@@ -24,16 +24,16 @@ def require_torch(purpose: str) -> Any:
 
 
 def check(what: str, result: Any, reference: Any, tolerance: float) -> None:
-    """Print the largest error of `result`; end the script if it is beyond the tolerance.
+    """Print the largest error of `result`; exit if it exceeds the tolerance.
 
     Args:
-        result, reference: arrays, or what NumPy makes arrays of.
+        result, reference: arrays, or anything that NumPy converts to arrays.
         tolerance: the largest error, absolute where the reference is below 1, else relative.
     """
     got, expected = np.asarray(result, np.float64), np.asarray(reference, np.float64)
     if got.shape != expected.shape:
         sys.exit(f"{what}: shape {got.shape} instead of {expected.shape}")
-    # An infinity must be met exactly, and a NaN by a NaN.
+    # Infinities and NaNs must be equal.
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
     with np.errstate(invalid="ignore"):
         error = np.abs(got - expected) / np.maximum(1.0, np.abs(expected))
@@ -46,10 +46,10 @@ def check(what: str, result: Any, reference: Any, tolerance: float) -> None:
 
 
 def compare_speed(rivals: dict[str, Callable[[], Any]], turns: int = 10) -> None:
-    """Time functions in turn, and print each median and how many times the first one's it is.
+    """Time functions alternately; print each median, and its ratio to that of the first function.
 
-    A turn is 20 ms of calls. Those in its first half are not counted: they may compile, they wake
-    threads up, and meanwhile threads of the last turn come to rest.
+    A turn is 20 ms of calls. The first half is a warm-up: it may compile, it wakes threads, and the
+    previous function's threads stop spinning.
     """
     samples: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(1 if QUICK else turns):
@@ -63,7 +63,7 @@ def compare_speed(rivals: dict[str, Callable[[], Any]], turns: int = 10) -> None
 
 
 def _calls(run: Callable[[], Any], seconds: float) -> list[float]:
-    """Seconds of each call; as many calls as fit in the time, and at least one."""
+    """Durations in seconds of as many calls as fit in the time, at least one."""
     found: list[float] = []
     end = perf_counter() + seconds
     while not found or perf_counter() < end:

@@ -1,16 +1,16 @@
-"""Sums that start anew at marked elements. Needs only NumPy: python examples/segmented_scan.py
+"""Segmented prefix sums: they restart at flags. Needs only NumPy: python examples/segmented_scan.py
 
-Such running sums go over sequences of different lengths that lie one behind the other, without a
-loop over the sequences: words packed into a batch, events of many users. A flag marks where one
-begins.
+Sequences of different lengths are stored one after the other (tokens packed into a batch, events of
+many users); a flag marks the first element of each. One scan computes all prefix sums, without a
+loop over the sequences.
 
-`tl.associative_scan` takes a function that combines two neighbouring parts. A part is described by
-two numbers: does a sequence begin in it, and what is the sum since the last beginning? The function
-below combines these descriptions; that it is associative is all that a scan asks for.
+`tl.associative_scan` takes an associative function that combines two adjacent parts. A part is
+summarised by a flag and a number: whether a sequence begins in it, and the sum since the last
+beginning.
 
-A scan runs within a program, and an array is longer than a tile. So three kernels run: one finds
-the description of each share of the array, one scans the descriptions, and one scans the shares,
-each from what came before it. All that goes to memory in between is two numbers a share.
+A scan runs within one program, and the array is longer than a tile. Hence three kernels: one
+summarises each block of the array, one scans the summaries, and one scans the blocks, each with the
+carry of the preceding blocks. Only the summaries and carries go through memory in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tilewright as tw
 import tilewright.language as tl
 
 SHARE = 4096
-SHARES = 1024  # descriptions that are scanned at a time
+SHARES = 1024  # summaries that are scanned at a time
 
 
 @tw.jit
@@ -52,7 +52,7 @@ def carry_kernel(any_ptr, sum_ptr, carry_ptr, shares, SHARES: tl.constexpr):
         total = tl.load(sum_ptr + share, mask=share < shares, other=0.0)
         begins, total = tl.associative_scan((begins, total), 0, combine)
         total += tl.where(begins, 0.0, carry)
-        # Of each share, what the next one starts from.
+        # The inclusive scan of a block is the carry into the next one.
         tl.store(carry_ptr + share + 1, total, mask=share + 1 < shares)
         carry = total[-1]
 
@@ -84,7 +84,7 @@ __tilewright_signatures__ = {
 
 
 def segmented_sums(x: np.ndarray, begins: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Into `out` the sums of `x`, fp32, up to each element, since the last where `begins`, bool."""
+    """Store the segmented prefix sums of `x` (fp32) to `out`; `begins` (bool) has the flags."""
     n, shares = x.size, tw.cdiv(x.size, SHARE)
     has, total = np.empty(shares, np.bool_), np.empty(shares, np.float32)
     carry = np.zeros(shares, np.float32)
@@ -95,7 +95,7 @@ def segmented_sums(x: np.ndarray, begins: np.ndarray, out: np.ndarray) -> np.nda
 
 
 def numpy_segmented_sums(x: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """The running sum of all, less what it was where the sequence began; in fp64, for that."""
+    """Global prefix sums minus those before each sequence; in fp64 against cancellation."""
     total = np.cumsum(x, dtype=np.float64)
     starts = np.flatnonzero(begins)
     before = np.concatenate(([0.0], (total - x)[starts]))
@@ -112,8 +112,8 @@ def main() -> None:
         begins = rng.random(n) < 1 / length
         expected = numpy_segmented_sums(x, begins)
         what = f"sums of {n} elements in sequences of about {length}"
-        # A sum passes through log2(SHARE * SHARES) additions or so, each rounded by 2**-24 of it
-        # at most: how many exactly depends on the width of the processor's vectors.
+        # Each sum goes through about log2(SHARE * SHARES) additions, each with a relative error of
+        # at most 2**-24. The exact number depends on the processor's vector width.
         bound = 2.0**-24 * float(np.abs(expected).max()) * math.log2(SHARE * SHARES)
         check(what, segmented_sums(x, begins, out), expected, bound)
     begins = rng.random(n) < 1 / 50

@@ -1,16 +1,16 @@
-"""The k greatest of each row, with their places. Needs only NumPy: python examples/top_k.py
+"""The k greatest values of each row, with their columns. Needs only NumPy: python examples/top_k.py
 
-`tl.topk` sorts values, and says nothing of where they were. So a value and its column are made one
-integer of 64 bits, a *key*: the value above, the column below. Keys order as values do, equal
-values as their columns do, and what comes out is taken apart again.
+`tl.topk` returns values without their indices. So a value and its column are packed into one 64-bit
+integer, a *key*: the value in the high half, the column in the low half. Keys are ordered by value,
+equal values by column; the result is unpacked at the end.
 
-The bits of a positive float, read as an integer, order as floats do. Those of a negative one order
-the other way round, so all but the sign is turned over. The column is turned over as well: of equal
-values the greater key is then the one further left. (-0.0 counts as less than 0.0. NaN comes before
-all numbers if its sign is 0, behind them otherwise.)
+The bits of positive floats are ordered like the floats. Those of negative floats are ordered in
+reverse, so all bits but the sign are inverted. The column is inverted as well: among equal values
+the leftmost has the greatest key. (-0.0 is less than 0.0. NaN is greater than all numbers if its
+sign bit is 0, and less otherwise.)
 
-A row goes through the processor in pieces; of each, only those that are better than the k best so
-far remain. Most pieces have none, and then no sorting is needed: the greatest of a piece tells.
+A row is processed in blocks. A block is sorted only if its greatest key exceeds the least of the k
+best so far, which is rare after the first blocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def top_k_kernel(
     x_ptr, value_ptr, column_ptr, x_stride, columns, k, K: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0)
-    # Less than every key: only a column of 2^31 - 1 could give it.
+    # Less than every key: only column 2^31 - 1 has this key.
     best = tl.full((K,), -(2**63), tl.int64)
     least = tl.min(best, axis=0)
     for start in range(0, columns, BLOCK):
@@ -52,7 +52,7 @@ def top_k_kernel(
         x = tl.load(x_ptr + row * x_stride + column, mask=column < columns, other=0.0)
         key = tl.where(column < columns, to_key(x, column), -(2**63))
         if tl.max(key, axis=0) > least:
-            # K of the piece beside the K best so far; which half is which does not matter.
+            # The K best of the block and the K best so far, in any order.
             both = tl.join(best, tl.topk(key, K))
             best = tl.topk(both.reshape(2 * K), K)
             least = tl.min(best, axis=0)
@@ -71,9 +71,9 @@ __tilewright_signatures__ = {
 
 
 def top_k(x: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The `k` greatest of each row of `x`, fp32, the greatest first, and the columns they are in.
+    """The `k` greatest values of each row of `x` (fp32), in descending order, and their columns.
 
-    Rows must be contiguous and have at least `k` elements; `k` need not be a power of two.
+    Rows must be contiguous and have at least `k` elements; `k` may be any positive number.
     """
     rows, columns = x.shape
     if not 0 < k <= columns:
@@ -100,8 +100,8 @@ def main() -> None:
     values, places = top_k(x, k)
     expected = np.argsort(-x, axis=1, kind="stable")[:, :k]
     check(f"top {k} of rows of {columns}", values, np.take_along_axis(x, expected, axis=1), 0)
-    check("their places", places, expected, 0)
-    # Many equal values, zeros among them: the leftmost come first. Rows have a stride of their own.
+    check("their columns", places, expected, 0)
+    # Many equal values, including zeros: the leftmost come first. Rows are not adjacent.
     few = rng.integers(-2, 3, (7, 300)).astype(np.float32)[:, :77]
     expected = np.argsort(-few, axis=1, kind="stable")[:, :70]
     check("top 70 of 77, with equals", top_k(few, 70)[1], expected, 0)

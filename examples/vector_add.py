@@ -1,8 +1,8 @@
 """Adds two vectors. Needs only NumPy: python examples/vector_add.py
 
-A kernel is a function that many *programs* run, each on its own part of the data. Here program
-number p has elements p * BLOCK up to (p + 1) * BLOCK - 1, as one *tile*: a block of values on which
-operations work all at once. The last tile may reach past the end, so loads and stores are masked.
+A kernel is a function that many *programs* execute, each on its own part of the data. Here program
+p processes the elements p * BLOCK to (p + 1) * BLOCK - 1 as one *tile*: a block of values on which
+each operation works as a whole. The last tile may exceed the array: loads and stores are masked.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __tilewright_signatures__ = {
 def add(x: np.ndarray, y: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
     """``x + y`` of two contiguous arrays of one shape and type."""
     out = np.empty_like(x) if out is None else out
-    # The grid: how many programs there are along each of up to three axes.
+    # The grid: the number of programs along each of up to three axes.
     grid = (tw.cdiv(x.size, BLOCK),)
     add_kernel[grid](x, y, out, x.size, BLOCK=BLOCK)
     return out

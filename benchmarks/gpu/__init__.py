@@ -1,8 +1,8 @@
 """The same kernels under tilewright, Triton and torch on one GPU: ``python -m benchmarks.gpu``.
 
-`kernels/` are kernels as users of Triton write them. `work/` says what is done with them: sizes,
-configurations, torch's way to do the same, exact results, and the ratios that are aimed at.
-`dialect` loads a kernel for one module or the other, `case` checks results, `clock` takes times,
-`measure` puts these together. `worker` does one case after another in a process of its own, which
-`supervisor` starts again when a kernel takes it down. `report` and `page` show the results.
+`kernels/` has kernels as users of Triton write them. `work/` defines the cases: sizes,
+configurations, torch's implementation, exact results and target ratios. `dialect` loads a kernel
+for one compiler or the other, `case` checks results, `clock` measures times, `measure` combines
+these. `worker` runs the cases in a process of its own, which `supervisor` restarts if a kernel
+crashes it. `report` and `page` format the results.
 """

@@ -1,13 +1,13 @@
-"""Measures kernels on the GPU under tilewright and Triton, beside torch, in the same run.
+"""Measures kernels on the GPU with tilewright, Triton and torch, in the same run.
 
 python -m benchmarks.gpu                                    everything
 python -m benchmarks.gpu --only softmax,add --quick         a first look at two kinds of work
 python -m benchmarks.gpu --json out.json --write-docs       and write docs/benchmarks-gpu.md
 python -m benchmarks.gpu --device cpu --check-only          only whether results are right, anywhere
 
-A ratio is the rival's time over ours: above 1, tilewright is faster. A kernel that fails is
-reported and the rest goes on. The results' file is written after each case; with --continue, what
-is in it is not done again.
+A ratio is the rival's time over ours: above 1, tilewright is faster. A failing kernel is reported,
+and the run continues. The file of results is written after each case; with --continue, cases that
+are in it are skipped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _modules(named: str | None) -> tuple[str, ...]:
-    """What was named, else what is installed."""
+    """The modules named on the command line, else those that are installed."""
     if named is None:
         return tuple(module for module in dialect.MODULES if not dialect.missing(module))
     modules = tuple(named.split(","))

@@ -1,4 +1,4 @@
-"""A case: one size of one kind of work, with what is needed to check and to time it."""
+"""A case: one size of one workload, with its inputs, expected results and tolerances."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Run = Callable[[], Any]
 T = TypeVar("T")
 
 SCALES = ("check", "quick", "full")
-"""How much is done: small sizes that a CPU is fast enough for, a first look, everything."""
+"""Small sizes that run on a CPU in reasonable time; few sizes; all sizes."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Where and how much.
+    """The device and the scale of a run.
 
     Attributes:
         device: torch's name of the device.
@@ -31,11 +31,11 @@ class Setting:
     scale: str
 
     def pick(self, check: T, quick: T, full: T) -> T:
-        """What belongs to the scale."""
+        """The value for the scale."""
         return {"check": check, "quick": quick, "full": full}[self.scale]
 
     def randn(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Random normal numbers, made on the device."""
+        """Random normal numbers, generated on the device."""
         return torch.randn(shape, device=self.device).to(dtype)
 
     def empty(self, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -43,7 +43,7 @@ class Setting:
 
 
 class WrongResult(Exception):
-    """A kernel has not given what it should."""
+    """The results of a kernel are wrong."""
 
 
 def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
@@ -52,20 +52,20 @@ def _as_it_is(tensor: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """One size of one kind of work. All contestants write the same outputs.
+    """One size of one workload. All contestants write the same outputs.
 
     Attributes:
-        kernels: the file of `kernels/`, without its ending.
-        launches: from the kernels as loaded for a module, the ways to launch them by their
-            configuration. The fastest counts.
-        outputs: what they write.
-        expected: the right outputs, from arithmetic of higher precision.
-        tolerance: the largest error as `worst_error` counts it.
-        bytes: the least that must be read and written.
-        flops: operations, where these are the limit and not the bytes; else 0.
-        bars: what is aimed at.
-        library: torch's ways to do the same, by name. The fastest counts.
-        checked: the part of an output that `expected` has.
+        kernels: the file in `kernels/`, without suffix.
+        launches: a function from the loaded kernels to launches by configuration. The fastest
+            counts.
+        outputs: the tensors that they write.
+        expected: computes the outputs in higher precision.
+        tolerance: the largest error, as defined by `worst_error`.
+        bytes: the least number of bytes read and written.
+        flops: operations, if the case is compute-bound; else 0.
+        bars: targets.
+        library: torch's implementations by name. The fastest counts.
+        checked: selects the part of an output that `expected` returns.
     """
 
     kernels: str
@@ -80,10 +80,10 @@ class Case:
     checked: Callable[[torch.Tensor], torch.Tensor] = _as_it_is
 
     def run_checked(self, run: Run, expected: Sequence[torch.Tensor]) -> float:
-        """Run once on poisoned outputs; gives the largest error.
+        """Run once on poisoned outputs; returns the largest error.
 
         Raises:
-            WrongResult: an output was left unwritten, or is wrong.
+            WrongResult: an output is wrong, or was not written everywhere.
         """
         for output in self.outputs:
             poison(output)
@@ -99,7 +99,8 @@ class Case:
 
 
 def poison(output: torch.Tensor) -> None:
-    """Fill with what no kernel of these writes: NaN, or the least integer, or every other True."""
+    """Fill with values that differ from correct results: NaN, the least integer, or alternating
+    bools."""
     if output.is_floating_point():
         output.fill_(math.nan)
     elif output.dtype != torch.bool:
@@ -111,8 +112,8 @@ def poison(output: torch.Tensor) -> None:
 def worst_error(got: torch.Tensor, right: torch.Tensor) -> float:
     """The largest of ``|got - right| / (|right| + rms(right))``; infinite if there is a NaN.
 
-    A single wrong element of millions shows, and one that is small among large ones is not held to
-    its own size.
+    A single wrong element among millions is detected; elements that are small compared with the
+    others are judged by an absolute error.
     """
     assert got.shape == right.shape, (got.shape, right.shape)
     exact = right.double()

@@ -1,4 +1,4 @@
-"""Times of work, on the GPU by its own events or on the host; contestants take turns."""
+"""Timing by GPU events or by the host's clock; contestants are measured alternately."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ import torch
 Run = Callable[[], Any]
 
 FLUSH = 4
-"""A flush writes so many times the size of the L2 cache, which takes longer than a launch."""
+"""Bytes written by a flush, as a multiple of the L2 size; it takes longer than a launch."""
 
 COLD_BELOW = 4
-"""Work that touches less than so many times the L2 is timed with a flush before each call."""
+"""Work that touches less than this multiple of the L2 size is timed with a flush before each
+call."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Microseconds, and the range of the blocks' medians over the median of all."""
+    """Median microseconds, and the range of the medians of blocks relative to it."""
 
     us: float
     spread: float
 
 
 class Clock(Protocol):
-    """What takes times of calls that touch so many bytes."""
+    """Measures times of calls; `touched` is the number of bytes that a call accesses."""
 
     def quick(self, run: Run, touched: int) -> float:
-        """About how many microseconds a call takes, to choose among configurations."""
+        """A quick estimate of a call's microseconds, to choose among configurations."""
         ...
 
     def compare(self, runs: Mapping[str, Run], touched: int) -> dict[str, Timing]:
-        """The median time of each, measured in turn, so that a slow moment meets all of them."""
+        """The median time of each, measured alternately, so that temporary slowdowns affect all."""
         ...
 
 
 class CudaClock:
-    """Takes times on the current device.
+    """Measures times on the current device, by CUDA events.
 
     Args:
-        block_ms: about how long a contestant works before the next has its turn.
-        rounds: how many turns each has.
+        block_ms: approximate duration of a contestant's turn.
+        rounds: number of turns of each.
     """
 
     def __init__(self, block_ms: float, rounds: int) -> None:
@@ -56,9 +57,9 @@ class CudaClock:
     def samples(self, run: Run, count: int, cold: bool) -> list[float]:
         """Microseconds of each of `count` calls.
 
-        The GPU gets all calls at once and is never waited for in between. With `cold`, a fill of
-        a large buffer before each call pushes the call's data out of the L2. It also keeps the GPU
-        busy while the host prepares the call, so that a short kernel starts as soon as it may.
+        All calls are enqueued without synchronisation in between. With `cold`, a large buffer is
+        filled before each call, which evicts the call's data from the L2. It also keeps the GPU
+        busy while the host prepares the call, so that the host's overhead is hidden.
         """
         events = [
             (torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
@@ -78,7 +79,7 @@ class CudaClock:
         return median(self.samples(run, 5, self.is_cold(touched)))
 
     def is_cold(self, touched: int) -> bool:
-        """Whether work that touches so many bytes is timed with flushes."""
+        """Whether work that touches this many bytes is timed with flushes."""
         return touched < COLD_BELOW * self.l2
 
     def compare(self, runs: Mapping[str, Run], touched: int) -> dict[str, Timing]:
@@ -96,9 +97,9 @@ class CudaClock:
 
 
 class HostClock:
-    """Takes the host's time for calls that only hand work to the GPU, of which there is little.
+    """Measures the host's time of asynchronous calls.
 
-    The calls of a block fit into the queue of the GPU, so that none waits for it.
+    The calls of a block fit into the queue of the GPU, so that none blocks.
     """
 
     CALLS = 200

@@ -1,8 +1,8 @@
-"""How long it takes to compile a kernel for sm_90, with nothing in any cache.
+"""Compile times of kernels for sm_90, without caches.
 
-A process for each module imports it, compiles a kernel that copies (which loads what loads once),
-and then the kernels of `KERNELS`, one after the other, each to a cubin. No GPU is needed.
-``python -m benchmarks.gpu.compile_time triton`` is such a process; it imports little else.
+A process for each module imports it, compiles a copy kernel as a warm-up, and then the kernels of
+`KERNELS`, one after the other, each to a cubin. No GPU is needed.
+``python -m benchmarks.gpu.compile_time triton`` is such a process.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ TARGET = ("cuda", 90, 32)
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is compiled.
+    """A kernel with its specialisation.
 
     Attributes:
-        place: file of `kernels/` and name.
-        types: those of the parameters that are passed at run time, in their order. ``:16`` stands
-            behind a multiple of 16, and 1 for a stride that is always 1.
+        place: file in `kernels/` and name of the kernel.
+        types: types of the run-time parameters in order. The suffix ``:16`` means divisible by 16;
+            1 is a stride of 1.
         constants: values of the compile-time parameters.
-        options: of the compilation.
+        options: compilation options.
     """
 
     place: str
@@ -116,11 +116,11 @@ LARGE = {
         {"num_warps": 4},
     ),
 }  # fmt: skip
-"""Forms that take long, of which no speed is measured: ``… compile_time MODULE large``."""
+"""Kernels with long compile times, whose speed is not measured: ``… compile_time MODULE large``."""
 
 
 def source(module: str, kernel: Kernel) -> Any:
-    """What `module`, tilewright or triton, compiles for these types."""
+    """The `ASTSource` of a kernel for `module`, tilewright or triton."""
     stem, _, name = kernel.place.partition(".")
     fn = getattr(dialect.load(stem, module), name)
     signature: dict[str, str] = dict.fromkeys(kernel.constants, "constexpr")
@@ -175,7 +175,7 @@ def in_a_process(module: str) -> dict[str, float | str]:
 
 def main() -> None:
     module = sys.argv[1]
-    # What a compiler prints is not to be read as the result.
+    # Output of a compiler must not be parsed as a result.
     with redirect_stdout(sys.stderr):
         importlib.import_module(module)
         times = dict(_times(module, LARGE if "large" in sys.argv else KERNELS))

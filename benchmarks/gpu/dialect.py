@@ -1,12 +1,11 @@
-"""One kernel file for several modules: what it imports as tilewright may be Triton as well.
+"""Loads one kernel file for either compiler: its imports of tilewright may be replaced by Triton.
 
     softmax = load("softmax", "triton")      # kernels/softmax.py, with Triton's jit and language
     softmax.row_kernel[(rows,)](...)
 
-A file of `kernels/` is what a user of Triton writes, with two lines changed: it begins with
+A file in `kernels/` is as a user of Triton writes it, except for its two imports,
 `import tilewright as triton` and `import tilewright.language as tl`. To load it for Triton, the
-names in these two imports are changed back before the file runs; all else, the text that the
-compilers read included, stays as it is in the file.
+names in these imports are replaced before the file is executed; the kernels' source is unchanged.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FOLDER = Path(__file__).parent / "kernels"
 
 WRITTEN_FOR = "tilewright"
 MODULES = (WRITTEN_FOR, "triton")
-"""What the kernels can be loaded for."""
+"""The modules for which kernels can be loaded."""
 
 
 def missing(module: str) -> str:
@@ -31,7 +30,7 @@ def missing(module: str) -> str:
 
 
 class _Reimport(ast.NodeTransformer):
-    """Lets `import tilewright…` import the same of another module."""
+    """Replaces `import tilewright…` by an import of another module."""
 
     def __init__(self, module: str) -> None:
         self.module = module
@@ -48,11 +47,11 @@ class _Reimport(ast.NodeTransformer):
 def load(stem: str, module: str) -> ModuleType:
     """The kernels of `kernels/<stem>.py` for `module`, one of `MODULES`.
 
-    They are a module of their own, so the same file may be loaded for each.
+    Each call creates a new module, so the same file may be loaded for several compilers.
     """
     path = FOLDER / f"{stem}.py"
     tree = _Reimport(module).visit(ast.parse(path.read_text("utf-8")))
-    # The line numbers are the file's: jit finds the text of a kernel by them.
+    # Line numbers are preserved: jit locates the source of a kernel by them.
     code = compile(tree, str(path), "exec", dont_inherit=True)
     loaded = ModuleType(f"benchmarks.gpu.kernels.{stem}_for_{module}")
     loaded.__file__ = str(path)

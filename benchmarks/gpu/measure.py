@@ -1,4 +1,4 @@
-"""A case from start to end: what it needs is made, each contestant checked, the best ones timed."""
+"""Runs a case: creates inputs, checks all contestants, and times the fastest configurations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from benchmarks.gpu.results import TORCH, Outcome, Row, why
 
 @dataclass(frozen=True)
 class Bench:
-    """What measuring needs.
+    """The environment of a measurement.
 
     Attributes:
-        setting: where and how much.
-        modules: what the kernels are loaded for.
+        setting: device and scale.
+        modules: compilers to measure.
         clock: None to check results only.
-        announce: is told which contestant is at work.
+        announce: called with the row and the contestant before each step.
     """
 
     setting: Setting
@@ -32,17 +32,17 @@ class Bench:
 
 
 Planned = Callable[[Bench, Row], None]
-"""Fills in a row. What it needs is made when it is called, and freed when it returns."""
+"""Fills in a row. It allocates its inputs when called, and frees them when it returns."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """Work of one kind.
+    """The cases of one workload.
 
     Attributes:
         title: heading of its table.
         plan: the cases by name.
-        check: whether results can be checked without taking times.
+        check: whether results can be checked without timing.
     """
 
     title: str
@@ -51,7 +51,7 @@ class Family:
 
 
 def planned(make: Callable[..., Case], *args: Any) -> Planned:
-    """The measuring of the case that ``make(setting, *args)`` gives."""
+    """A deferred measurement of the case ``make(setting, *args)``."""
 
     def measure(bench: Bench, row: Row) -> None:
         measure_case(make(bench.setting, *args), bench, row)
@@ -60,7 +60,8 @@ def planned(make: Callable[..., Case], *args: Any) -> Planned:
 
 
 def measure_case(case: Case, bench: Bench, row: Row) -> None:
-    """Check each contestant's results, choose its fastest configuration, and time these in turn."""
+    """Check the results of each contestant, choose its fastest configuration, and time these
+    alternately."""
     row.bars, row.bytes, row.flops = case.bars, case.bytes, case.flops
     expected = case.expected()
     chosen: dict[str, Run] = {}
@@ -85,7 +86,7 @@ def measure_case(case: Case, bench: Bench, row: Row) -> None:
 def _right_ones(
     case: Case, module: str, expected: Sequence[torch.Tensor], outcome: Outcome
 ) -> dict[str, Run]:
-    """The launches that give the right result, by configuration; the others' failures are kept."""
+    """The launches with correct results, by configuration; failures are recorded in `outcome`."""
     found: dict[str, Run] = {}
     try:
         launches = case.launches(dialect.load(case.kernels, module))
@@ -107,11 +108,11 @@ def _right_ones(
 
 
 class DeviceLost(Exception):
-    """After a failure the device answers no more: this process can measure nothing else."""
+    """A failure has left the device unusable in this process."""
 
 
 def _require_device(case: Case) -> None:
-    """Raise DeviceLost if a failed kernel has left the device unusable, as a wild access does."""
+    """Raise DeviceLost if a failed kernel has left the device unusable (a sticky error)."""
     try:
         float(case.outputs[0].view(-1)[:1].double().sum())
     except RuntimeError as error:
@@ -132,7 +133,7 @@ def _that_run(library: Mapping[str, Run], outcome: Outcome) -> dict[str, Run]:
 def _fastest(
     runs: Mapping[str, Run], touched: int, clock: Clock | None, outcome: Outcome
 ) -> Run | None:
-    """The fastest, whose name goes to the outcome; None where there is none to time."""
+    """The fastest launch, whose name is recorded in `outcome`; None if there is nothing to time."""
     if not runs or clock is None:
         return None
     times = {name: clock.quick(run, touched) for name, run in runs.items()}

@@ -1,4 +1,4 @@
-"""What a worker is told, and what its exit status tells. Nothing large is imported here."""
+"""The options and exit statuses of a worker process. This module imports nothing large."""
 
 from __future__ import annotations
 
@@ -7,25 +7,24 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 DEVICE_LOST = 3
-"""Exit status after a failure that left the device unusable; the row is kept."""
+"""Exit status after a failure that left the device unusable; the row has been saved."""
 
 CASE_SECONDS = 90
-"""A case that takes longer ends the worker."""
+"""Limit for a case, after which the worker is killed."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What to do.
+    """The options of a worker.
 
     Attributes:
-        path: the results' file.
-        only: parts of the names of families, with commas between; "" for all.
-        modules: what the kernels are loaded for.
+        path: the file of results.
+        only: substrings of the names of families, separated by commas; "" for all.
+        modules: compilers to measure.
         device: "cuda" or "cpu".
         scale: one of `case.SCALES`.
-        timed: whether times are taken, or results only checked.
-        until: no case is begun after this time, in seconds as `time.time` counts them; None for
-            no limit.
+        timed: whether to measure times; otherwise results are only checked.
+        until: no case is started after this `time.time`; None for no limit.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Writes docs/benchmarks-gpu.md from what was measured."""
+"""Writes docs/benchmarks-gpu.md from the results."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _ratio(row: Row, rival: str) -> str:
 
 
 def _aim(bars: Bars) -> str:
-    """The bars in words.
+    """The targets as text.
 
     >>> _aim(Bars(triton=1.0, copy=0.85))
     'Triton 1, copy 0.85'

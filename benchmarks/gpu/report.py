@@ -1,4 +1,4 @@
-"""Results as text: a line for each case as it is done, and a table of ratios at the end."""
+"""Results as text: a line per case during the run, and a table of ratios at the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from benchmarks.gpu.results import OURS, TORCH, TRITON, Outcome, Results, Row, f
 
 
 def line(row: Row, copy_gb_s: float | None) -> str:
-    """A case in a line, and a line more for each failure."""
+    """One line for a case, and further lines for failures."""
     lines = [f"{row.family:<36} {row.case:<34} " + "  ".join(_contestants(row))]
     if missed := misses(row, copy_gb_s):
         lines[0] += f"  MISSED: {', '.join(missed)}"
@@ -40,7 +40,7 @@ def _number(value: float) -> str:
 
 
 def table(results: Results) -> str:
-    """The ratios of all cases, the misses marked, and what there is no time for any more."""
+    """The ratios of all cases, missed targets marked, and the cases skipped for lack of time."""
     copy_gb_s = results.machine.get("copy_gb_s")
     lines = [
         "The rival's time over ours; the bar behind it where there is one.",
@@ -80,7 +80,7 @@ def any_failure(results: Results) -> bool:
 
 
 def describe(outcome: Outcome | None, row: Row, name: str) -> str:
-    """Time, rate and configuration for a table cell; "failed", or "" where nothing was done."""
+    """Time and rate for a table cell; "failed", or "" if it was not measured."""
     if outcome is None:
         return ""
     if outcome.us is None:
@@ -89,7 +89,7 @@ def describe(outcome: Outcome | None, row: Row, name: str) -> str:
 
 
 def best_config(row: Row) -> str:
-    """The configurations that were fastest under tilewright and Triton."""
+    """The fastest configurations with tilewright and Triton."""
     found = {
         name: outcome.config
         for name in (OURS, TRITON)

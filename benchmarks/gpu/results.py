@@ -1,4 +1,4 @@
-"""What was measured, and the file that it is kept in after each case."""
+"""Results and their file, which is written after each case."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ TRACEBACK_LINES = 6
 
 @dataclass(frozen=True)
 class Bars:
-    """What is aimed at in a case; None where nothing is.
+    """The targets of a case; None for no target.
 
     Attributes:
-        triton, torch: the rival's time over ours, at least.
-        copy: the bandwidth over that of a copy of device memory, at least.
-        us: microseconds, at most.
+        triton, torch: least ratio of the rival's time to ours.
+        copy: least ratio of the bandwidth to that of a copy of device memory.
+        us: most microseconds.
     """
 
     triton: float | None = None
@@ -34,14 +34,14 @@ class Bars:
 
 @dataclass
 class Outcome:
-    """What one contestant did in a case.
+    """The result of one contestant in a case.
 
     Attributes:
-        us: median time in microseconds; None if nothing was timed.
-        config: the configuration (or the way of the library) that this is the time of.
-        error: largest error of a right result, as `case.worst_error` counts it.
-        spread: the range of the medians of the blocks, over the median of all samples.
-        failures: for each configuration that failed, the last lines of why.
+        us: median time in microseconds; None if it was not timed.
+        config: the configuration (or the library's variant) that was timed.
+        error: largest error of a correct result, as defined by `case.worst_error`.
+        spread: the range of the medians of blocks, relative to the median of all samples.
+        failures: by failed configuration, the last lines of the traceback.
     """
 
     us: float | None = None
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass
 class Row:
-    """The outcome of a case for each contestant, by name: tilewright, triton, torch."""
+    """The results of a case by contestant: tilewright, triton, torch."""
 
     family: str
     case: str
@@ -67,7 +67,7 @@ class Row:
         return self.family, self.case
 
     def time(self, contestant: str) -> float | None:
-        """Its microseconds, None if it was not timed."""
+        """Microseconds of a contestant; None if it was not timed."""
         outcome = self.outcomes.get(contestant)
         return None if outcome is None else outcome.us
 
@@ -77,7 +77,7 @@ class Row:
         return None if ours is None or theirs is None else theirs / ours
 
     def rate(self, contestant: str) -> float | None:
-        """TFLOP/s where operations are counted, else GB/s where bytes are."""
+        """TFLOP/s of a compute-bound case, else GB/s."""
         us = self.time(contestant)
         if us is None or not (self.flops or self.bytes):
             return None
@@ -85,7 +85,7 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """That of `rate`."""
+        """The unit of `rate`."""
         if self.flops:
             return "TFLOP/s"
         return "GB/s" if self.bytes else ""
@@ -93,13 +93,13 @@ class Row:
 
 @dataclass
 class Results:
-    """All that a run has found.
+    """The results of a run.
 
     Attributes:
-        machine: what the numbers depend on; `copy_gb_s` is the bandwidth of a copy.
+        machine: hardware and software versions; `copy_gb_s` is the bandwidth of a copy.
         rows: the cases, in the order of the run.
-        running: family, case and contestant at work now, or when the process ended.
-        left_out: cases that the time did not suffice for.
+        running: the current family, case and contestant, also after a crash of the worker.
+        left_out: cases skipped for lack of time.
     """
 
     machine: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -108,7 +108,7 @@ class Results:
     left_out: list[str] = field(default_factory=list[str])
 
     def save(self, path: Path) -> None:
-        """Write the file as a whole: a process that ends leaves the last state or this one."""
+        """Write the file atomically: a crash leaves either the previous state or this one."""
         text = json.dumps(asdict(self), indent=1) + "\n"
         fresh = path.with_name(f"{path.name}.new")
         fresh.write_text(text, "utf-8")
@@ -133,7 +133,7 @@ def _row(found: dict[str, Any]) -> Row:
 
 
 def misses(row: Row, copy_gb_s: float | None) -> list[str]:
-    """The bars that a row stays below, in words; also failures and wrong results."""
+    """The missed targets of a row, as text; also failures and wrong results."""
     found: list[str] = []
     for rival, bar in ((TRITON, row.bars.triton), (TORCH, row.bars.torch)):
         ratio = row.ratio(rival)
@@ -150,7 +150,7 @@ def misses(row: Row, copy_gb_s: float | None) -> list[str]:
 
 
 def failed(outcome: Outcome) -> bool:
-    """Whether no configuration gave a right result."""
+    """Whether no configuration gave a correct result."""
     return bool(outcome.failures) and outcome.us is None and outcome.error is None
 
 

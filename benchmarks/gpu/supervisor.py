@@ -14,13 +14,14 @@ WORKER = "benchmarks.gpu.worker"
 
 
 def run_all(options: Options, worker: str = WORKER) -> Results:
-    """Have everything measured that has no row in the results' file yet.
+    """Measure all cases that have no row in the file of results.
 
-    A case in which a worker ends gets a row that says so, and another worker goes on behind it.
+    A case in which a worker crashes gets a row with the failure, and a new worker continues with
+    the next case.
 
     Args:
-        options: what to do.
-        worker: the module that is run for it, with the options as its argument.
+        options: the workers' options.
+        worker: the module to run, with the options as its argument.
 
     Raises:
         SystemExit: a worker ended before its first case.
@@ -35,12 +36,12 @@ def run_all(options: Options, worker: str = WORKER) -> Results:
         if results.running is not None:
             _keep_interrupted(results, status)
             results.save(path)
-        elif status != DEVICE_LOST:  # with that, the worker has kept the row itself
+        elif status != DEVICE_LOST:  # in that case the worker has saved the row itself
             raise SystemExit(f"{worker} ended with status {status} before its first case")
 
 
 def _keep_interrupted(results: Results, status: int) -> None:
-    """Make a row of the case in which a worker ended."""
+    """Add a row for the case in which a worker crashed."""
     assert results.running is not None
     family, case, contestant = results.running
     reason = f"the process ended here with status {status} (after {CASE_SECONDS} s it is ended)"

@@ -1,7 +1,7 @@
-"""The process that measures: one case after another, each kept in the results' file at once.
+"""The measuring process: runs case after case, and saves each result immediately.
 
-It may end at any time, by a kernel that reads where it must not or never comes to an end:
-`supervisor` starts another, which goes on behind the last case.
+It may crash or be killed at any time, due to an illegal access or an infinite loop in a kernel:
+`supervisor` then starts another, which continues with the next case.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from benchmarks.gpu.report import line
 from benchmarks.gpu.results import Outcome, Results, Row, why
 
 BLOCKS = {"check": (1, 1), "quick": (3, 3), "full": (10, 5)}
-"""For each scale: milliseconds of a contestant's turn, and how many turns."""
+"""By scale: milliseconds of a contestant's turn, and the number of turns."""
 
 
 def machine(device: str) -> dict[str, Any]:
-    """What the numbers depend on, besides the code."""
+    """The hardware and software that the results depend on."""
     found = {
         "system": f"{platform.system()}, Python {platform.python_version()}",
         "versions": f"tilewright {tilewright.__version__}, Triton {_triton_version()}, "
@@ -57,12 +57,12 @@ def _triton_version() -> str:
 
 
 class Worker:
-    """Does what is left of the cases.
+    """Runs the remaining cases.
 
     Args:
-        options: what to do.
-        families: work by name.
-        results: what earlier processes have found.
+        options: see `Options`.
+        families: workloads by name.
+        results: results of earlier processes.
     """
 
     def __init__(self, options: Options, families: Mapping[str, Family], results: Results) -> None:
@@ -76,7 +76,7 @@ class Worker:
         """Measure each case that has no row yet.
 
         Raises:
-            DeviceLost: the device is of no more use to this process.
+            DeviceLost: the device is unusable in this process.
         """
         clock = None
         if self.options.timed:
@@ -94,7 +94,7 @@ class Worker:
                 torch.cuda.empty_cache()
 
     def _left(self) -> Iterator[tuple[Family, str, Planned]]:
-        """The cases to do; when the time is over, the others are noted and it ends."""
+        """The cases to run; after the time limit, the others are recorded as left out."""
         done = {row.key for row in self.results.rows}
         self.results.left_out = []
         for family in self.families.values():
@@ -110,13 +110,13 @@ class Worker:
         self.results.save(self.path)
 
     def _mark(self, row: Row, contestant: str) -> None:
-        """Note who is at work, for the case that it ends this process."""
+        """Record the current contestant, for the report if it crashes this process."""
         self.results.running = row.family, row.case, contestant
         self.results.save(self.path)
 
     @contextmanager
     def _kept(self, row: Row) -> Generator[None]:
-        """Keep the row whatever becomes of it; a case that hangs ends the process."""
+        """Save the row even if the case fails; a case that hangs is killed after a timeout."""
         self._mark(row, "case")
         watchdog = Timer(CASE_SECONDS, os._exit, (1,))
         watchdog.daemon = True
@@ -152,4 +152,4 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # a lost device may not let the process end in order
+    os._exit(status)  # finalizers may hang after the device was lost

@@ -1,7 +1,5 @@
-"""The operators of liger-kernel, unchanged, on tilewright beside Triton.
+"""The operators of liger-kernel, unchanged, on tilewright and on Triton.
 
-``python -m benchmarks.liger`` runs it.
-
-Two processes do the work, one in which `triton` is tilewright and one in which it is Triton; a
-third has them compute the same in turn.
+Run it by ``python -m benchmarks.liger``. There are two worker processes, one in which the module
+`triton` is tilewright and one in which it is Triton; the main process alternates between them.
 """

@@ -1,4 +1,4 @@
-"""Runs the operators of liger-kernel on tilewright, and measures them beside Triton.
+"""Runs the operators of liger-kernel on tilewright, and compares their speed with Triton's.
 
     pip install --no-deps --target SOMEWHERE liger-kernel packaging
     python -m benchmarks.liger --path SOMEWHERE --device cpu         results, on CPU tensors
@@ -6,9 +6,10 @@
                                         all of it where there are a GPU and Triton: docs/liger.md
     python -m benchmarks.liger --path SOMEWHERE --rehearse           the whole way, on the CPU
 
-A ratio is Triton's time over tilewright's: above 1, tilewright is faster. An operator that fails
-is reported and the rest goes on. The results' file is written after each step; with --continue,
-what is in it is not done again. The exit status is 1 if tilewright fails an operator or is wrong.
+A ratio is Triton's time over tilewright's: above 1, tilewright is faster. A failing operator is
+reported, and the run continues. The file of results is written after each step; with --continue,
+steps that are in it are skipped. The exit status is 1 if an operator fails or is wrong on
+tilewright.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ def _contestants(args: argparse.Namespace, log: ExitStack) -> dict[str, Contesta
 
 
 def _machine(run: Run, steps: tuple[Step, ...]) -> dict[str, str]:
-    """What the numbers depend on, besides the code, for each kind of device: they may have been
-    measured on two machines."""
+    """The hardware and software by kind of device, as CPU and GPU results may come from different
+    machines."""
     found = [c.ask(CHECK_SECONDS, "about") for c in run.contestants.values()]
     if failures := [x["failure"] for x in found if "failure" in x]:
         raise SystemExit("; ".join(failures))

@@ -1,4 +1,4 @@
-"""Times of an operator's forward and backward, each with nothing of its data in the L2."""
+"""Times of an operator's forward and backward pass, each with a cold L2 cache."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import torch
 from benchmarks.liger.call import Call
 
 PARTS = ("forward", "backward", "both")
-"""What is timed: each alone, and one right after the other."""
+"""The timed parts: each pass alone, and both in sequence."""
 
 FLUSH = 4
-"""A flush writes so many times the size of the L2 cache."""
+"""Bytes written by a flush, as a multiple of the L2 size."""
 
 CYCLES_PER_SECOND = 2e9
 LEAST_SLEEP, MOST_SLEEP = 1e-3, 5e-3
-"""Seconds that the GPU waits before what is timed, four times as long as the host took for it once,
-so that the host has handed it over by then. What an operator itself waits for on the host shows all
-the same."""
+"""Limits, in seconds, of the delay on the GPU before the timed work. The delay is four times the
+host's time for the work, so that all of it is enqueued when the GPU begins. Synchronisation within
+an operator is still measured."""
 
 Times = dict[str, list[float]]
 Measured = Callable[[], float]
-"""Microseconds between the two moments, once all is done."""
+"""Returns the microseconds between two events; call it after synchronisation."""
 
 
 class Clock(Protocol):
     def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
-        """Run it, and say what it gives and how long it takes."""
+        """Run a function; returns its result and a function that returns its duration."""
         ...
 
     def wait(self) -> None:
-        """Until all is done."""
+        """Wait until all work is complete."""
         ...
 
     def expect(self, seconds: float) -> None:
-        """Say how long the host takes at most for what is timed from now on."""
+        """Set the longest time that the host takes for the calls that are timed next."""
         ...
 
 
 class CudaClock:
-    """Takes times by the events of the GPU."""
+    """Measures times by CUDA events."""
 
     def __init__(self) -> None:
         size = FLUSH * torch.cuda.get_device_properties(0).L2_cache_size
@@ -68,7 +68,7 @@ class CudaClock:
 
 
 class HostClock:
-    """Takes the host's times, for a rehearsal where there is no GPU."""
+    """Measures the host's time, for a rehearsal without a GPU."""
 
     def timed(self, run: Callable[[], Any]) -> tuple[Any, Measured]:
         start = perf_counter()
@@ -84,12 +84,12 @@ class HostClock:
 
 
 class Timed:
-    """An operator that is ready to be timed: compiled, tuned, its arguments remembered.
+    """An operator that is ready to be timed: compiled and tuned, with its arguments saved.
 
     Args:
         call: the operator with its arguments.
-        count: how many of its results have gradients.
-        clock: takes the times.
+        count: the number of its results that have gradients.
+        clock: measures the times.
     """
 
     def __init__(self, call: Call, count: int, clock: Clock) -> None:
@@ -98,7 +98,7 @@ class Timed:
         before = [x.detach().clone() for x in arguments]
         results = call.forward(count)
         state = torch.Generator(results[0].device).manual_seed(3)
-        # Of a loss the gradient is 1, as in training.
+        # The gradient of a loss is 1, as in training.
         self.weights = [
             torch.randn(x.shape, generator=state, device=x.device).to(x.dtype)
             if x.ndim
@@ -109,7 +109,7 @@ class Timed:
         before += [x.clone() for x in self.weights]
         call.backward(results, self.weights)
         del results
-        # Some operators write into their arguments: these are as they were before each call.
+        # Some operators modify their arguments: they are restored before each call.
         self._overwritten = [
             (x, was)
             for x, was in zip(arguments, before, strict=True)
@@ -128,7 +128,7 @@ class Timed:
         self.seconds = perf_counter() - start
 
     def samples(self, seconds: float) -> Times:
-        """Microseconds of each part, for about so long: 3 to 25 of each."""
+        """Microseconds of each part: 3 to 25 samples within about `seconds`."""
         count = min(25, max(3, round(seconds / self.seconds)))
         self._sample()
         found = [self._sample() for _ in range(count)]

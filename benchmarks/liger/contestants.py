@@ -1,4 +1,4 @@
-"""The other side of a worker: asks it, and starts another where it ends or takes too long."""
+"""The client of a worker: sends requests, and restarts the worker after a crash or a timeout."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ WORKER = "benchmarks.liger.worker"
 
 
 class Contestant:
-    """A worker that is started when it is asked something.
+    """A worker process, which is started by the first request.
 
     Args:
-        name: what `triton` is in it.
-        path: the folder that holds `liger_kernel`, "" if it is installed.
-        log: takes what the worker and the libraries print; None for the standard error.
+        name: the compiler that `triton` refers to in it.
+        path: the folder that contains `liger_kernel`, "" if it is installed.
+        log: receives the output of the worker and its libraries; None for the standard error.
     """
 
     def __init__(self, name: str, path: str, log: TextIO | None = None) -> None:
@@ -30,18 +30,18 @@ class Contestant:
         self._process: subprocess.Popen[str] | None = None
 
     def send(self, do: str, **request: Any) -> None:
-        """Ask for one thing; `receive` gives the answer."""
+        """Send a request; `receive` returns the response."""
         if self._process is None:
             self._process = subprocess.Popen(
                 self.command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=self._log, text=True,
             )  # fmt: skip
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: so finds `receive`
+        with suppress(BrokenPipeError):  # the worker has ended: `receive` reports it
             print(json.dumps({"do": do, **request}), file=self._process.stdin, flush=True)
 
     def receive(self, patience: float) -> dict[str, Any]:
-        """The answer; with the key "failure" where there is none within so many seconds."""
+        """The response; has the key "failure" if there is none within `patience` seconds."""
         assert self._process is not None
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], patience)
@@ -60,7 +60,7 @@ class Contestant:
         return {"failure": f"the process ended with status {status}"}
 
     def ask(self, patience: float, do: str, **request: Any) -> dict[str, Any]:
-        """Send and receive."""
+        """Send a request and receive its response."""
         self.send(do, **request)
         return self.receive(patience)
 

@@ -1,4 +1,4 @@
-"""The operators of liger-kernel: inputs for each, small ones and those of a large model."""
+"""The operators of liger-kernel with their inputs: small ones, and those of a large model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Operator:
     Attributes:
         name: its module in `liger_kernel.ops`.
         function: the class in it.
-        inputs: makes the arguments of ``apply`` for sizes.
+        inputs: creates the arguments of ``apply`` for given sizes.
         reference: the same in torch.
-        small: sizes with which results are compared: not even, so that masks matter.
-        large: sizes that are timed, those of a model of some billion parameters.
-        needs_cuda: what of it asks for CUDA itself, "" if nothing does.
-        pose_as: what its module is told that the device is, where it knows none for the CPU.
-        slack: so many times the usual error is right in 16 bits, as it rounds in between itself.
+        small: sizes for comparing results; odd, so that masks matter.
+        large: sizes for timing: those of a model with billions of parameters.
+        needs_cuda: why it works on CUDA only, "" if it does not.
+        pose_as: the device that its module is made to detect, if it does not support the CPU.
+        slack: factor of the tolerance in 16-bit types, for operators that round intermediates.
     """
 
     name: str
@@ -102,20 +102,20 @@ def _linear_jsd(make: Make, t: int, h: int, teacher_h: int, words: int) -> tuple
 
 
 MODEL = (4, 2048, 4096)
-"""Sequences, their length and how wide a row is, in the large sizes."""
+"""Sequences, their length and the width of a row, in the large sizes."""
 
 INNER = (4, 2048, 14336)
-"""The same inside of a multilayer perceptron."""
+"""The same within a multilayer perceptron."""
 
 WORDS = 128256
-"""How large a vocabulary is there."""
+"""Vocabulary size in the large sizes."""
 
 OPERATORS = (
     Operator(
         "attn_res", "LigerAttnResFunction",
         lambda m, *shape: (m(*shape), m(shape[-1]), m(shape[-1]), 1e-6), ref.attn_res,
         (4, 2, 9, 96), (8, 2, 2048, 4096),
-        slack=4,  # rounds each key, twice, before it scores them
+        slack=4,  # rounds each key twice before it computes scores
     ),
     Operator(
         "cross_entropy", "LigerCrossEntropyFunction",
@@ -127,7 +127,7 @@ OPERATORS = (
         lambda m, *shape: (m(*shape), m(1), m(shape[-1]), m(shape[-1])),
         lambda x, alpha, gamma, beta: gamma * torch.tanh(alpha * x) + beta,
         (6, 9, 200), MODEL,
-        pose_as="npu",  # on the CPU its backward would not know how many processors there are
+        pose_as="npu",  # its backward pass cannot determine the number of processors of a CPU
     ),
     Operator(
         "experimental.embedding", "LigerEmbeddingFunction",

@@ -1,4 +1,4 @@
-"""What was found, as text: a line for each step, and docs/liger.md."""
+"""Results as text: a line per step, and docs/liger.md."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BIG = f"cuda bfloat16 {LARGE}"
 
 
 def line(operator: Operator, step: Step, row: Row) -> str:
-    """A step in a line."""
+    """One line for a step."""
     found = [
         f"{name} {_number(outcome)}" if outcome.error is not None else f"{name} FAILED"
         for name, outcome in row.checks[step.name].items()
@@ -72,7 +72,7 @@ def _number(outcome: Outcome) -> str:
 
 
 def summary(results: Results) -> Iterator[str]:
-    """The means of the ratios, the lowest, and what fails."""
+    """Means and minima of the ratios, and failures."""
     for part in PARTS:
         found = {k: r for k, row in results.rows.items() if (r := row.ratio(part)) is not None}
         if found:

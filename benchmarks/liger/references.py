@@ -1,7 +1,7 @@
-"""What torch says that the operators of liger-kernel compute.
+"""Reference implementations of liger-kernel's operators in torch.
 
-A reference takes the same arguments as the operator's ``Function.apply``, and its results are the
-first of the operator's.
+A reference takes the same arguments as the operator's ``Function.apply``; its results correspond to
+the operator's first results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sparsemax(x: Tensor, dim: int) -> Tensor:
     support = 1 + k * z > z.cumsum(dim)
     count = support.sum(dim, keepdim=True)
     tau = ((z * support).sum(dim, keepdim=True) - 1) / count
-    return F.relu(x - tau)  # of ties with tau, none is in the support
+    return F.relu(x - tau)  # elements equal to tau are not in the support
 
 
 def fused_gate_up(y: Tensor) -> Tensor:
@@ -158,7 +158,7 @@ def mhc_post_res(x: Tensor, f: Tensor, post: Tensor, res: Tensor) -> Tensor:
 
 
 def moe(x: Tensor, up: Tensor, down: Tensor, index: Tensor, weights: Tensor) -> Tensor:
-    """Every expert works on every row, and what of it counts is what chose the expert."""
+    """Applies every expert to every row, and sums the results weighted by the routing."""
     out = torch.zeros_like(x)
     for expert in range(up.shape[0]):
         share = (weights * (index == expert)).sum(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""What was found of each operator, and the file that it is kept in after each step."""
+"""Results by operator and their file, which is written after each step."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from typing import Any
 OURS, TRITON = "tilewright", "triton"
 
 TOLERANCES = {"float32": 2e-5, "float16": 5e-3, "bfloat16": 3e-2}
-"""Of the largest number: what sums of thousands of such numbers differ by."""
+"""Tolerances by type, relative to the largest value: rounding errors of sums of thousands of
+numbers."""
 
 LARGE = "large"
 
 RIVAL_FACTOR = 2.0
-"""A larger error is right too as long as Triton's is not smaller by more than this: on the GPU a
-product of fp32 numbers is one of tf32 unless it asks otherwise."""
+"""A larger error is accepted if it exceeds Triton's by at most this factor: on the GPU, products of
+fp32 numbers use tf32 by default."""
 
 
 @dataclass
 class Outcome:
-    """What one contestant computed.
+    """The result of one contestant.
 
     Attributes:
-        error: the largest difference from torch, as a part of the largest number.
-        launches: how many kernels, where that was counted.
+        error: the largest difference from torch, relative to the largest value.
+        launches: number of kernel launches, if counted.
         failure: why there is no error, "" if there is one.
     """
 
@@ -39,20 +40,19 @@ class Outcome:
 
     @staticmethod
     def of(answer: dict[str, Any]) -> Outcome:
-        """What a worker answered."""
+        """The outcome in a worker's response."""
         names = ("error", "launches", "failure")
         return Outcome(**{name: answer[name] for name in names if name in answer})
 
 
 @dataclass
 class Row:
-    """All about an operator.
+    """The results of an operator.
 
     Attributes:
-        checks: outcomes by what was compared ("cuda bfloat16", "cuda bfloat16 large") and
-            contestant.
-        times: microseconds of each part, by contestant and part.
-        done: steps that need not be done again.
+        checks: outcomes by comparison ("cuda bfloat16", "cuda bfloat16 large") and contestant.
+        times: microseconds by contestant and part.
+        done: completed steps.
         slack: `Operator.slack`.
     """
 
@@ -62,7 +62,7 @@ class Row:
     slack: float = 1.0
 
     def ratio(self, part: str) -> float | None:
-        """Triton's time over tilewright's, None if one of them is missing."""
+        """Triton's time over tilewright's; None if one of them is missing."""
         if any(part not in self.times.get(name, {}) for name in (OURS, TRITON)):
             return None
         return self.times[TRITON][part] / self.times[OURS][part]
@@ -71,7 +71,7 @@ class Row:
         self.times[contestant] = {part: median(found) for part, found in samples.items()}
 
     def wrong(self) -> list[str]:
-        """What tilewright fails or gets wrong, in words."""
+        """Failures and wrong results of tilewright, as text."""
         found: list[str] = []
         for what, outcomes in self.checks.items():
             ours, theirs = outcomes.get(OURS), outcomes.get(TRITON)
@@ -94,13 +94,13 @@ def _right(error: float, tolerance: float, rival: Outcome | None) -> bool:
 
 @dataclass
 class Results:
-    """The rows by the operators' labels, and what the numbers depend on besides the code."""
+    """Rows by the operators' labels, and the hardware and software."""
 
     machine: dict[str, str] = field(default_factory=dict[str, str])
     rows: dict[str, Row] = field(default_factory=dict[str, Row])
 
     def save(self, path: Path) -> None:
-        """Write the file as a whole: a process that ends leaves the last state or this one."""
+        """Write the file atomically: a crash leaves either the previous state or this one."""
         fresh = path.with_name(f"{path.name}.new")
         fresh.write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
         os.replace(fresh, path)

@@ -1,4 +1,4 @@
-"""What is done for each operator, one step after the other, each kept as soon as it is done."""
+"""The steps for each operator; results are saved after each step."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from benchmarks.liger.operators import OPERATORS, Operator
 from benchmarks.liger.results import LARGE, OURS, Outcome, Results, Row
 
 CHECK_SECONDS = 90
-"""An operator that takes longer to compile and check is given up."""
+"""Limit for compiling and checking an operator with small inputs, in seconds."""
 
 PREPARE_SECONDS = 150
-"""The same with large inputs, where it may tune itself."""
+"""The same with large inputs, including autotuning."""
 
 ROUND_SECONDS, ROUNDS = 0.25, 4
-"""A contestant's turn, and how many each has."""
+"""Duration of a contestant's turn, and the number of turns."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One kind of work on an operator.
+    """A check or a measurement of operators.
 
     Attributes:
-        device: where.
+        device: "cpu" or "cuda".
         dtype: name of torch's type of the inputs.
-        timed: with large inputs, and times are taken; else results are compared only.
-        small: take small inputs all the same: a rehearsal.
+        timed: measure times, with large inputs; otherwise compare results only.
+        small: use small inputs even if timed, for a rehearsal.
     """
 
     device: str
@@ -45,14 +45,14 @@ class Step:
 
 @dataclass
 class Run:
-    """Does the steps.
+    """Executes the steps.
 
     Attributes:
         contestants: by name.
-        results: what was found before, and is found.
-        path: the results' file.
-        until: nothing is begun after this time, in seconds as `time.time` counts them.
-        missed: what was not begun for that reason.
+        results: earlier and new results.
+        path: the file of results.
+        until: no step is started after this `time.time`.
+        missed: steps skipped for lack of time.
     """
 
     contestants: Mapping[str, Contestant]
@@ -62,7 +62,7 @@ class Run:
     missed: list[str] = field(default_factory=list[str])
 
     def do(self, steps: Sequence[Step], only: str) -> Iterator[tuple[Operator, Step, Row]]:
-        """Each step for each operator whose label holds `only`; gives each row when it is done."""
+        """Run each step for each operator whose label contains `only`; yields finished rows."""
         for step in steps:
             for number, operator in enumerate(OPERATORS):
                 row = self.results.rows.setdefault(operator.label, Row(slack=operator.slack))
@@ -90,13 +90,13 @@ class Run:
         }
 
     def _able(self, step: Step) -> Mapping[str, Contestant]:
-        """Triton works on a GPU alone; a rehearsal is another matter."""
+        """The contestants of a step: Triton runs on GPUs only, except in a rehearsal."""
         if step.device == "cuda" or step.small:
             return self.contestants
         return {OURS: self.contestants[OURS]}
 
     def _time(self, number: int, step: Step, row: Row) -> None:
-        """Prepare one contestant, then the other, and take times in turn of those that can."""
+        """Prepare both contestants, and time those that succeed alternately."""
         outcomes = row.checks[step.name] = {}
         ready: dict[str, Contestant] = {}
         about = {"operator": number, "device": step.device, "dtype": step.dtype}
@@ -106,7 +106,7 @@ class Run:
             if "failure" not in answer:
                 ready[name] = contestant
         ours = outcomes[OURS]
-        if ours.launches != 0:  # otherwise torch does all of it, for both
+        if ours.launches != 0:  # otherwise the operator uses torch only, in both
             self._rounds(ready, row, outcomes)
         for contestant in ready.values():
             contestant.ask(CHECK_SECONDS, "drop")

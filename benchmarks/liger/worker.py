@@ -1,7 +1,7 @@
-"""A process in which `triton` is one of the contestants: it does what it is asked, line by line.
+"""A worker process, in which `triton` is one of the contestants; it serves requests on a pipe.
 
-A request is a line of JSON on the standard input: ``{"do": "check", …}``. So is the answer; what
-anything else prints to the standard output goes to the standard error.
+Requests and responses are lines of JSON on the standard input and output, such as
+``{"do": "check", …}``. Any other output is redirected to the standard error.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from benchmarks.liger.operators import OPERATORS, Operator
 
 OURS = "tilewright"
 CHECK_CONFIGS, TIMED_CONFIGS = 2, 5
-"""How many configurations an operator that tunes itself chooses from: the first of its list, which
-mostly needs the least, and others that are drawn from it. They are the same for both contestants;
-trying all would take Triton many minutes."""
+"""The number of configurations for autotuned operators: the first of the list, which usually needs
+the fewest resources, and a random sample of the others, the same for both contestants. Measuring
+all would take Triton many minutes."""
 
 
 class Worker:
-    """Does the requests, whose names are those of its methods.
+    """Handles requests, which are named like its methods.
 
     Args:
         contestant: "tilewright", or "triton" for the one that is installed.
@@ -49,7 +49,7 @@ class Worker:
         self._timed: Timed | None = None
 
     def about(self) -> dict[str, Any]:
-        """Versions of what works here."""
+        """Versions of the libraries."""
         name = f"Triton {import_module('triton').__version__}"
         if self.ours:
             import tilewright
@@ -58,7 +58,7 @@ class Worker:
         return {"contestant": name, "torch": torch.__version__, "liger": version("liger_kernel")}
 
     def check(self, operator: int, device: str, dtype: str) -> dict[str, Any]:
-        """The error with small inputs, and how many kernels were launched."""
+        """The error with small inputs, and the number of kernel launches."""
         chosen = OPERATORS[operator]
         apply = self._apply(chosen, device, CHECK_CONFIGS)
         kind = getattr(torch, dtype)
@@ -71,7 +71,7 @@ class Worker:
         return {"error": error, "launches": self._launches(call.forward)}
 
     def prepare(self, operator: int, device: str, dtype: str, small: bool) -> dict[str, Any]:
-        """Compile and tune with large inputs, and their error; `samples` can follow."""
+        """Compile and tune with large inputs; returns the error. `samples` may follow."""
         chosen = OPERATORS[operator]
         apply = self._apply(chosen, device, TIMED_CONFIGS)
         kind = getattr(torch, dtype)
@@ -90,12 +90,12 @@ class Worker:
         return {"error": error, "launches": launches}
 
     def samples(self, seconds: float) -> dict[str, Any]:
-        """Times of what was prepared, in microseconds by part."""
+        """Times of the prepared operator, in microseconds by part."""
         assert self._timed is not None
         return {"samples": self._timed.samples(seconds)}
 
     def drop(self) -> dict[str, Any]:
-        """Free what was prepared."""
+        """Free the prepared operator."""
         self._timed = None
         _free()
         return {}
@@ -117,7 +117,7 @@ class Worker:
             value.configs = [every[i] for i in (0, *sorted(drawn))]
 
     def _launches(self, run: Callable[[], Any]) -> int | None:
-        """How many kernels of tilewright it launches: some operators have a way in torch too."""
+        """The number of launches of tilewright kernels: some operators may use torch only."""
         if not self.ours:
             return None
         import tilewright
@@ -139,7 +139,7 @@ def _free() -> None:
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    """What went wrong; `lost` if the GPU is of no more use to this process."""
+    """The response for an exception; `lost`: the GPU is unusable in this process."""
     lost = False
     if torch.cuda.is_available():
         try:
@@ -160,7 +160,7 @@ def main(contestant: str, path: str) -> None:
         request = json.loads(line)
         try:
             answer = getattr(worker, request.pop("do"))(**request)
-        except Exception as error:  # whatever it is, it belongs into the table
+        except Exception as error:  # any failure is reported in the table
             traceback.print_exc()
             worker.drop()
             answer = _failure(error)
