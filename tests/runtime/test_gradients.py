@@ -66,6 +66,12 @@ def looped_rms_norm(x_ptr, w_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
         tl.store(y_ptr + row * stride + at, x * scale * w, mask=at < n)
 
 
+def strided_weights(x_ptr, w_ptr, y_ptr, step, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    place = tl.program_id(0) * BLOCK + at
+    tl.store(y_ptr + place, tl.load(x_ptr + place) * tl.load(w_ptr + at * step))
+
+
 def square_in_place(x_ptr, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + at, mask=at < n)
@@ -392,3 +398,13 @@ def test_names_and_kernels_are_checked() -> None:
             torch.ones(4), torch.ones(4), 4, BLOCK=4, grads={}, into={"y_ptr": torch.ones(4)}
         )
     assert "nothing has been derived yet" in tw.grad(kernel).explain()
+
+
+def test_gaps_of_a_shared_array_stay_as_they_are() -> None:
+    """Weights in every second element: what lies between them is not written."""
+    x, dy = torch.randn(40, 16), torch.randn(40, 16)
+    w, dw = torch.randn(32)[::2], torch.full((32,), 7.0)
+    bwd = tw.grad(tw.jit(strided_weights))
+    bwd[(40,)](x, w, torch.empty_like(x), 2, BLOCK=16, grads={"y_ptr": dy}, into={"w_ptr": dw[::2]})
+    torch.testing.assert_close(dw[::2], (dy * x).sum(0), rtol=1e-4, atol=1e-4)
+    assert (dw[1::2] == 7.0).all()

@@ -8,6 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import tilewright.language as tl
+from tilewright.runtime.jit import cdiv, jit
+
+BLOCK = 128
 MOST_WORKERS = 256
 FEWEST_WORKERS = 16
 MOST_ELEMENTS = 1 << 20  # of an array of which each worker has a row, to add to it in memory
@@ -65,8 +69,31 @@ def partial_sums(array: Any, workers: int, filled: bool) -> Partials:
     return Partials(buffer, span, buffer.as_strided((workers, *shape), (span, *strides)))
 
 
+@jit
+def add_rows(
+    rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,
+    ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add up rows that lie one behind the other, in their order."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < span
+    total = tl.zeros([BLOCK], rows_ptr.dtype.element_ty)
+    for row in range(rows):
+        total += tl.load(rows_ptr + tl.cast(row, tl.int64) * span + at, mask=inside, other=0.0)
+    if ACCUMULATE:
+        total += tl.load(sum_ptr + at, mask=inside).to(total.dtype)
+    tl.store(sum_ptr + at, total.to(sum_ptr.dtype.element_ty), mask=inside)
+
+
 def add_up(partials: Partials, array: Any, accumulate: bool) -> None:
     """Write the sum of all rows to an array, or add it to what is there."""
+    shape, _ = _layout(array)
+    rows, span = partials.rows.shape[0], partials.span
+    if prod(shape) == span:  # without gaps, which must be left as they are
+        add_rows[(cdiv(span, BLOCK),)](
+            partials.buffer, array, rows, span, ACCUMULATE=accumulate, BLOCK=BLOCK
+        )
+        return
     total = partials.rows.sum(0)
     if isinstance(array, np.ndarray):
         array[...] = array + total if accumulate else total
