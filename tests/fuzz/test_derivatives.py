@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 
+import tilewright as tw
 from tests.autodiff.harness import (
     Arrays,
     check_gradients,
+    copied,
     counts,
     forward_module,
     launch_verdicts,
+    run_forward,
+    vjp,
 )
-from tests.frontend.kernels import kernel_from
+from tests.frontend.kernels import function_from, kernel_from
 
 GRID = (3, 2)
 LENGTH = 4096
@@ -187,6 +191,22 @@ def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
         assert not verdict.distinct or often.max() <= 1, text
         assert verdict.elements is None or verdict.elements == often.sum(), text
     check_gradients(module, GRID, args, ("a_ptr", "b_ptr"), ("y_ptr",), seed=fuzz_seed)
+
+
+def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
+    """As compiled and launched by `tw.grad`, with the number of workers that it chooses."""
+    rng = np.random.default_rng(fuzz_seed)
+    text = Program(rng).text()
+    args = arguments(rng)
+    module = forward_module(kernel_from(text), args, {})
+    run_forward(module, GRID, args)
+    cotangents = {"y_ptr": rng.standard_normal(args["y_ptr"].shape)}
+    wrt = ("a_ptr", "b_ptr")
+    expected = vjp(module, GRID, copied(args), cotangents, wrt, atomic=wrt)
+    into = {name: np.full_like(args[name], np.nan) for name in wrt}
+    tw.grad(tw.jit(function_from(text)))[GRID](**copied(args), grads=cotangents, into=into)
+    for name in wrt:
+        np.testing.assert_allclose(into[name], expected[name], rtol=1e-9, atol=1e-11)
 
 
 def test_random_kernels_reach_each_kind() -> None:
