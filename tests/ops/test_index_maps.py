@@ -9,11 +9,13 @@ the element that it says.
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tilewright
 import tilewright.ops as ops
 from tests.ops.ir_cases import FOLDER, read_cases, round_trip
 from tilewright.ir import index_map
@@ -240,3 +242,10 @@ def test_inverse_swaps_what_is_repeated_and_what_is_left_out() -> None:
     assert later.inverse().at((0,)) == (2,)
     assert index_map.replaced((4,), 0, Reversed(0)).inverse().at((0,)) == (3,)
     assert not index_map.without_axis((4, 8), 1, Every()).single
+
+
+def test_shape_ops_are_handled_by_their_maps() -> None:
+    """Files that name an op restate what its `index_maps` declares, but for those that build it,
+    rewrite it or differentiate it."""
+    files = Path(tilewright.__file__).parent.rglob("*.py")
+    assert sum("ExpandDims" in file.read_text("utf-8") for file in files) <= 8

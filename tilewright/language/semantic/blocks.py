@@ -16,9 +16,10 @@ from tilewright.ir.types import FP8E4B15, I32, I64, U32, Scalar, element_of, sha
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.convert import constant
+from tilewright.language.semantic.shape import expand_dims
 from tilewright.language.values import constexpr, tensor
 from tilewright.ops.arith import Add, Max, Min
-from tilewright.ops.shape import Arange, ExpandDims
+from tilewright.ops.shape import Arange
 
 PADDINGS = ("", "zero", "nan")
 INDEX_LIMIT = 2**31
@@ -86,10 +87,7 @@ def total(s: Semantic, a: tensor | None, b: tensor | None) -> tensor | None:
 
 def _along(s: Semantic, line: tensor, axis: int, rank: int) -> tensor:
     """A 1-D tile with axes of length 1 inserted, such that it is axis `axis` of rank `rank`."""
-    for d in range(rank):
-        if d != axis:
-            line = s.emit(ExpandDims(line.handle, d))
-    return line
+    return expand_dims(s, line, tuple(d for d in range(rank) if d != axis))
 
 
 def pointers(s: Semantic, base: tensor, strides: Sequence[tensor], axes: Sequence[Axis]) -> tensor:

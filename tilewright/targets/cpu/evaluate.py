@@ -20,12 +20,14 @@ from typing import Any, NamedTuple
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
+from tilewright.ir.index_map import Along, Fixed, Part, Reversed
 from tilewright.lowering.convert import narrow, widen
 from tilewright.lowering.emit import I1, Builder, V, const, zero
 from tilewright.lowering.math_common import if_any
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.ops import arith, control, memory, shape
+from tilewright.ops.view import View
 from tilewright.targets.cpu import access, lanes
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Emitting, Level
@@ -121,13 +123,20 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
     return known
 
 
+def _rule_of(op: Op) -> Callable[..., Rule]:
+    found = _RULES.get(type(op))
+    if found is not None:
+        return found
+    if isinstance(op, View):
+        return _moved
+    assert op.elementwise, f"{op.name} is not evaluated element by element"
+    return _elementwise
+
+
 def _compute(level: Level, value: Value, coords: Coords) -> Rule:
     op = value.op
     assert op is not None, f"{value} has no value here"
-    rule = _RULES.get(type(op))
-    if rule is None:
-        assert op.elementwise, f"{op.name} is not evaluated element by element"
-        rule = _elementwise
+    rule = _rule_of(op)
     with Emitting(level):
         if level.kernel.lines is None:
             return (yield from rule(level, op, value, coords))
@@ -194,46 +203,45 @@ def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Rul
         return Lanes(level.b.add(narrow, start), c.stride, c.depth)
 
 
-def _expand(level: Level, op: shape.ExpandDims, coords: Coords) -> Coords:
-    return coords[: op.axis] + coords[op.axis + 1 :]
+def _source(level: Level, op: View, result: int, coords: Coords) -> Coords:
+    """The coordinates of the element of `src` that a result has at a point.
+
+    An axis along which the position is split or merged makes it a division: all axes go by way of
+    the row-major position then.
+    """
+    found = op.index_maps(result)[0]
+    assert found is not None
+    axes: list[Lanes] = []
+    for term in found.axes:
+        if type(term) is Along:
+            axes.append(coords[term.axis])
+        elif isinstance(term, Fixed):
+            axes.append(_FIXED[term.index])
+        elif isinstance(term, Reversed):
+            axes.append(_reversed(level, coords[term.axis], found.target[term.axis]))
+        else:
+            return _reshaped(level, found.source, found.target, coords)
+    return tuple(axes)
 
 
-def _broadcast(level: Level, op: shape.Broadcast, coords: Coords) -> Coords:
-    sizes = ir.shape_of(op.src.type)
-    return tuple(
-        ZERO if n == 1 and m != 1 else c for c, n, m in zip(coords, sizes, op.shape, strict=True)
-    )
-
-
-def _permute(level: Level, op: shape.Permute, coords: Coords) -> Coords:
-    source: list[Lanes] = [ZERO] * len(coords)
-    for i, axis in enumerate(op.order):
-        source[axis] = coords[i]
-    return tuple(source)
-
-
-def _splat(level: Level, op: shape.Splat, coords: Coords) -> Coords:
-    return ()
-
-
-def _flip(level: Level, op: shape.Flip, coords: Coords) -> Coords:
-    size, axis = ir.shape_of(op.src.type)[op.axis], op.axis
-    c = coords[axis]
+def _reversed(level: Level, c: Lanes, size: int) -> Lanes:
+    """A coordinate counted from the other end of its axis."""
     home = level.home((c,))
-    known = home.moved.get((shape.Flip, size, c))
+    known = home.moved.get((Reversed, size, c))
     if known is None:
         with Emitting(home):
             flipped = lanes.sub(level.b, lanes.index(size - 1), c, level.width)
-        known = home.moved[shape.Flip, size, c] = (flipped,)
+        known = home.moved[Reversed, size, c] = (flipped,)
         if level.home(known) is home:
-            home.moved[shape.Flip, size, flipped] = (c,)  # a flip is its own inverse
-    return (*coords[:axis], *known, *coords[axis + 1 :])
+            home.moved[Reversed, size, flipped] = (c,)  # a flip is its own inverse
+    return known[0]
 
 
-def _reshape(level: Level, op: shape.Reshape, coords: Coords) -> Coords:
-    source, target = ir.shape_of(op.src.type), ir.shape_of(op.result.type)
+def _reshaped(
+    level: Level, source: tuple[int, ...], target: tuple[int, ...], coords: Coords
+) -> Coords:
     home = level.home(coords)
-    key = shape.Reshape, source, target, coords
+    key = Part, source, target, coords
     known = home.moved.get(key)
     if known is None:
         with Emitting(home):
@@ -244,15 +252,7 @@ def _reshape(level: Level, op: shape.Reshape, coords: Coords) -> Coords:
 def _reindex(
     level: Level, source: tuple[int, ...], target: tuple[int, ...], coords: Coords
 ) -> Coords:
-    """Coordinates in `source` of a point in `target`, by way of the row-major position.
-
-    Shapes that differ in axes of extent 1 only are handled first, without divisions.
-    """
-    kept = [(n, c) for n, c in zip(target, coords, strict=True) if n != 1]
-    sizes = [n for n in source if n != 1]
-    if [n for n, _ in kept] == sizes:
-        remaining = iter(c for _, c in kept)
-        return tuple(ZERO if n == 1 else next(remaining) for n in source)
+    """Coordinates in `source` of a point in `target`, by way of the row-major position."""
     position = ZERO
     for n, c in zip(target, coords, strict=True):
         scaled = lanes.mul(level.b, position, lanes.index(n), level.width)
@@ -264,20 +264,12 @@ def _reindex(
     return tuple(reversed(found))
 
 
-_HALVES = lanes.index(0), lanes.index(1)
-
-_MOVED: dict[type[Any], Callable[..., Coords]] = {
-    shape.ExpandDims: _expand,
-    shape.Broadcast: _broadcast,
-    shape.Permute: _permute,
-    shape.Splat: _splat,
-    shape.Flip: _flip,
-    shape.Reshape: _reshape,
-}
+_FIXED = ZERO, lanes.index(1)
+"""The coordinates that index maps fix: along a broadcast axis, and in the halves of a split."""
 
 
-def _offset_moved(level: Level, op: Op, coords: Coords) -> Rule:
-    return (yield Need(op.operands[0], _MOVED[type(op)](level, op, coords), offset=True))
+def _offset_moved(level: Level, op: View, coords: Coords) -> Rule:
+    return (yield Need(op.src, _source(level, op, 0, coords), offset=True))
 
 
 def _offset_same(level: Level, op: Op, coords: Coords) -> Rule:
@@ -303,7 +295,10 @@ def _offset_rule(op: Op) -> Callable[..., Rule] | None:
         source = ir.dtype_of(op.src.type)
         exact = source.is_int_signed() and source.primitive_bitwidth <= op.to.primitive_bitwidth
         return _offset_same if exact else None
-    return _OFFSETS.get(type(op))
+    rule = _OFFSETS.get(type(op))
+    if rule is None and isinstance(op, View) and op.moves_all:
+        return _offset_moved
+    return rule
 
 
 _LINEAR: dict[type[Any], Callable[..., Lanes]] = {
@@ -316,12 +311,11 @@ _OFFSETS: dict[type[Any], Callable[..., Rule]] = {
     **dict.fromkeys(_LINEAR, _offset_arith),
     arith.Hint: _offset_same,
     shape.Arange: _offset_arange,
-    **dict.fromkeys(_MOVED, _offset_moved),
 }
 
 
-def _moved(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
-    return (yield Need(op.operands[0], _MOVED[type(op)](level, op, coords)))
+def _moved(level: Level, op: View, value: Value, coords: Coords) -> Rule:
+    return (yield Need(op.src, _source(level, op, value.index, coords)))
 
 
 def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) -> Rule:
@@ -485,10 +479,6 @@ def _choose(level: Level, c: Lanes, bound: int, upper: Lanes, lower: Lanes) -> L
         return Lanes(b.select(test, level.vector(upper), level.vector(lower)), None, depth)
 
 
-def _split(level: Level, op: shape.Split, value: Value, coords: Coords) -> Rule:
-    return (yield Need(op.src, (*coords, _HALVES[value.index])))
-
-
 def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
     """A coordinate clamped to 0 … last."""
     home = level.home((c,))
@@ -549,8 +539,6 @@ _RULES: dict[type[Any], Callable[..., Rule]] = {
     memory.Load: _load,
     shape.Arange: _arange,
     shape.Join: _join,
-    shape.Split: _split,
     shape.Cat: _cat,
     shape.Gather: _gather,
-    **dict.fromkeys(_MOVED, _moved),
 }

@@ -26,7 +26,7 @@ from tilewright.ir.core import Op, Region, Value
 from tilewright.ir.types import element_of, is_int, is_pointer, shape_of
 from tilewright.ops import debug, dot, memory, reduce, shape, sort
 from tilewright.targets.cpu.alias import Base, MemoryOrder, same_elements
-from tilewright.targets.cpu.lazy import COST_LIMIT, MOVES, is_lazy, is_tile, loads_in
+from tilewright.targets.cpu.lazy import COST_LIMIT, is_lazy, is_tile, loads_in, moves_elements
 from tilewright.targets.cpu.plan import Group, Plan, Step
 from tilewright.targets.cpu.points import Point, Points, identity
 
@@ -182,7 +182,7 @@ class _Keeper:
             return True
         # Ops that only move elements leave the decision to their operands. A buffer of addresses or
         # indices would hide from accesses that these are contiguous.
-        if isinstance(value.op, MOVES) or self._is_index(value):
+        if moves_elements(value.op) or self._is_index(value):
             return False
         return repeats * cost > COST_LIMIT
 

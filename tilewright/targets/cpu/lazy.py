@@ -13,19 +13,21 @@ from tilewright.analysis.affine import AffineForms
 from tilewright.ir.core import Op, Value
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, math, memory, reduce, shape
+from tilewright.ops.view import View
 
 MATH_COST = 20
 DIVIDE_COST = 6
 GATHER_COST = 10
 COST_LIMIT = 32  # costs saturate here, which bounds the time to compute one
 
-MOVES = (
-    shape.Splat, shape.ExpandDims, shape.Broadcast, shape.Reshape, shape.Permute, shape.Flip,
-    shape.Join, shape.Split, shape.Cat,
-)  # fmt: skip
-"""Ops that only move elements: a change of coordinates."""
+_LAZY = (View, shape.Join, shape.Cat, shape.Arange)
 
-_LAZY = (*MOVES, shape.Arange, shape.Gather)
+
+def moves_elements(op: Op | None) -> bool:
+    """Whether the op only moves elements, by a change of coordinates that depends on attributes."""
+    if isinstance(op, View):
+        return not op.elementwise and not isinstance(op, shape.Gather)
+    return isinstance(op, shape.Join | shape.Cat)
 
 
 def is_tile(value: Value) -> bool:
@@ -106,7 +108,9 @@ class Costs:
                 return 1 if isinstance(op, math.ROUNDINGS) else MATH_COST
             case arith.Div() | arith.IntDiv() | arith.Rem():
                 return DIVIDE_COST
-            case arith.Constant() | shape.Splat() | shape.ExpandDims() | shape.Broadcast():
+            case arith.Constant():
+                return 0
+            case View() if op.aligned and not isinstance(op, arith.Hint | shape.Permute):
                 return 0
             case memory.Load():
                 strides = self.forms.constant_strides(op.ptr)

@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from tilewright.ir.core import Value
+from tilewright.ir.index_map import Along, Fixed, Reversed
 from tilewright.ir.types import shape_of
 from tilewright.ops import shape
+from tilewright.ops.view import View
 
 Point = tuple[int, ...]
 
-_ZERO = -1
+_FIXED = -1, -2  # the coordinates 0 and 1
 _FIRST = 1000
 
 
@@ -31,7 +33,6 @@ class Points:
     def __init__(self) -> None:
         self._numbers: dict[Hashable, int] = {}
         self._flipped: dict[int, tuple[int, int]] = {}  # a flip's number: its extent and operand
-        self._halves = (self._number(0), self._number(1))
 
     def _number(self, expression: Hashable) -> int:
         return self._numbers.setdefault(expression, _FIRST + len(self._numbers))
@@ -45,26 +46,8 @@ class Points:
         op = value.op
         assert op is not None
         match op:
-            case shape.Splat(src):
-                return [(src, ())]
-            case shape.ExpandDims(src, axis):
-                return [(src, point[:axis] + point[axis + 1 :])]
-            case shape.Broadcast(src, sizes):
-                fixed = [n == 1 and m != 1 for n, m in zip(shape_of(src.type), sizes, strict=True)]
-                return [(src, tuple(_ZERO if f else c for c, f in zip(point, fixed, strict=True)))]
-            case shape.Permute(src, order):
-                source = [_ZERO] * len(point)
-                for i, axis in enumerate(order):
-                    source[axis] = point[i]
-                return [(src, tuple(source))]
-            case shape.Flip(src, axis):
-                return [(src, _with(point, axis, self._flip(op, point[axis])))]
-            case shape.Reshape(src, _):
-                return [(src, self._reshape(op, point))]
-            case shape.Split(src):
-                return [(src, (*point, self._halves[value.index]))]
             case shape.Join(lhs, rhs):
-                sides = [v for v, c in zip((lhs, rhs), self._halves, strict=True) if c == point[-1]]
+                sides = [v for v, c in zip((lhs, rhs), _FIXED, strict=True) if c == point[-1]]
                 return [(v, point[:-1]) for v in sides or (lhs, rhs)]
             case shape.Cat(lhs, rhs, axis):
                 ends = [self._number(("cat", op.axis, v, point[axis])) for v in (lhs, rhs)]
@@ -72,25 +55,36 @@ class Points:
             case shape.Gather(src, index, axis):
                 place = self._number(("gather", index, point, shape_of(src.type)[axis]))
                 return [(index, point), (src, _with(point, axis, place))]
+            case View(src) if not op.elementwise:
+                return [(src, self._source(op, value.index, point))]
             case _:
                 return [(v, point) for v in op.operands]
 
-    def _flip(self, op: shape.Flip, coordinate: int) -> int:
-        extent = shape_of(op.src.type)[op.axis]
+    def _source(self, op: View, result: int, point: Point) -> Point:
+        """The point of `src` whose element a result has at a point."""
+        found = op.index_maps(result)[0]
+        assert found is not None
+        axes: list[int] = []
+        for term in found.axes:
+            match term:
+                case Along(axis):
+                    axes.append(point[axis])
+                case Fixed(index):
+                    axes.append(_FIXED[index])
+                case Reversed(axis):
+                    axes.append(self._reversed(found.target[axis], point[axis]))
+                case _:
+                    key = "reshape", found.source, found.target, point
+                    return self.apart(key, len(found.source))
+        return tuple(axes)
+
+    def _reversed(self, extent: int, coordinate: int) -> int:
         size, inner = self._flipped.get(coordinate, (0, 0))
         if size == extent:
             return inner
         found = self._number(("flip", extent, coordinate))
         self._flipped[found] = extent, coordinate
         return found
-
-    def _reshape(self, op: shape.Reshape, point: Point) -> Point:
-        source, target = shape_of(op.src.type), shape_of(op.result.type)
-        kept = [(n, c) for n, c in zip(target, point, strict=True) if n != 1]
-        if [n for n, _ in kept] == [n for n in source if n != 1]:
-            remaining = iter(c for _, c in kept)
-            return tuple(_ZERO if n == 1 else next(remaining) for n in source)
-        return self.apart(("reshape", source, target, point), len(source))
 
 
 def _with(point: Point, axis: int, coordinate: int) -> Point:
