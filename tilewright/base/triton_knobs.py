@@ -1,8 +1,9 @@
-"""Settings that programs written for Triton name, and that change nothing here.
+"""Triton's settings that have no effect here.
 
-`ACCEPTED` are paths of tools that are not used, and choices inside another compiler: a program may
-set them as it likes. `ABSENT` ask for something that would show: a program may look at them, but
-setting one is an error. Loaded when a name is asked for that `knobs.py` does not have.
+`ACCEPTED` are paths of unused tools and options of Triton's compiler: programs may read and set
+them. `ABSENT` are settings with an observable effect that is not implemented: programs may read
+them, but setting one is an error. Loaded on the first access to a name that `knobs.py` does not
+have.
 """
 
 from __future__ import annotations
@@ -95,14 +96,14 @@ def group(name: str) -> knobs.Group:
 
 
 TOOLS: Final[dict[tuple[str, str], Callable[[], Any]]] = {}
-"""Programs by group and name, which are looked for when they are read; `compat` adds them."""
+"""Tools by group and name, which are searched for when they are read; `compat` adds them."""
 
 
 def default(group: str, name: str) -> Any:
-    """The value of a name that nobody has set.
+    """The default of a setting.
 
     Raises:
-        KeyError: the name is not known.
+        KeyError: the setting is unknown.
     """
     if (group, name) in TOOLS:
         return TOOLS[group, name]()
@@ -113,10 +114,10 @@ def default(group: str, name: str) -> Any:
 
 
 def may_be_set(group: str, name: str, value: Any) -> bool:
-    """Whether the name is one of these.
+    """Whether the setting is one of Triton's.
 
     Raises:
-        ValueError: what the value asks for is not there.
+        ValueError: the value is not supported.
     """
     absent = ABSENT.get(group, {})
     if name in absent and value != absent[name]:
@@ -130,9 +131,9 @@ def render() -> list[str]:
     """Lines of docs/knobs.md."""
     lines = [
         "",
-        "## Names of Triton's",
+        "## Triton's settings without effect",
         "",
-        "Programs written for Triton may read and set these; they change nothing.",
+        "Programs may read and set these; they have no effect.",
         "",
         "| group | names |",
         "|---|---|",
@@ -140,7 +141,7 @@ def render() -> list[str]:
     lines += [f"| `{g}` | {', '.join(f'`{n}`' for n in names)} |" for g, names in ACCEPTED.items()]
     lines += [
         "",
-        "These may be read. Setting one is an error, as what it asks for is not there.",
+        "These may be read. Setting one is an error, because they are not implemented.",
         "",
         "| group | names |",
         "|---|---|",

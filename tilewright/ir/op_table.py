@@ -1,4 +1,4 @@
-"""Tables of functions by op class: the form of rules, demands and emitters, one for each class.
+"""Tables of functions by op class, such as rules of analyses, layout demands and emitters.
 
     RULES: OpTable[Rule] = OpTable("rules of padding")
 
@@ -7,7 +7,7 @@
 
     rule = RULES.get(type(op))
 
-Subclasses of an op class do not inherit its function. What may also differ between targets is a
+Subclasses of an op class do not inherit its function. Functions that targets may override are in a
 `TargetTable` (`lowering/registry.py`).
 """
 
@@ -26,7 +26,7 @@ class OpTable(dict[type[Op], Entry], Generic[Entry]):
     """At most one function for each op class.
 
     Args:
-        contents: what the functions are, for messages: ``"rules of padding"``.
+        contents: a description of the functions for messages, such as ``"rules of padding"``.
     """
 
     def __init__(self, contents: str) -> None:
@@ -34,10 +34,10 @@ class OpTable(dict[type[Op], Entry], Generic[Entry]):
         self.contents = contents
 
     def of(self, *classes: type[Op]) -> Callable[[Given], Given]:
-        """A decorator that enters a function for these classes.
+        """A decorator that registers a function for these classes.
 
         Raises:
-            ValueError: a class already has a function, or is no class of ops.
+            ValueError: a class already has a function, or is not a class of ops.
         """
 
         def enter(function: Given) -> Given:

@@ -49,8 +49,9 @@ TRITON_MAX_TENSOR_NUMEL = 1048576
 
 
 class _AnyType(type):
-    """Makes `dtype` what programs take it for: the class of all types of values in memory, with the
-    attributes of element types, called with the name of one.
+    """The metaclass of `dtype`, for compatibility with Triton: all element, pointer and tile types
+    are instances of `dtype`, it has the attributes of element types, and a call with a name
+    returns the element type.
     """
 
     def __call__(cls, name: str) -> DType:

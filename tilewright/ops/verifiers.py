@@ -1,4 +1,4 @@
-"""Checks that the verifiers of several ops share. Each raises `IRError` with its code."""
+"""Checks shared by the verifiers of several ops. Each raises `IRError` with its code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.ir.types import Scalar, dtype_of, element_of, is_int, text_of
 
 
 def verify_same_type(op: Op, lhs: Value, rhs: Value) -> None:
-    """Two operands have one type."""
+    """Check that two operands have the same type."""
     require(
         lhs.type == rhs.type,
         op,
@@ -20,19 +20,19 @@ def verify_same_type(op: Op, lhs: Value, rhs: Value) -> None:
 
 
 def verify_number(op: Op, element: Scalar) -> None:
-    """The elements are integers or floats, not pointers."""
+    """Check that the elements are integers or floats, not pointers."""
     numbers = element.is_floating() or element.is_int()
     require(numbers, op, "element-type", "does not take {t}", t=text_of(element))
 
 
 def verify_float(op: Op, value: Value) -> None:
-    """The elements of a value are floats."""
+    """Check that the elements of a value are floats."""
     element = element_of(value.type)
     require(element.is_floating(), op, "element-type", "takes floats, not {t}", t=text_of(element))
 
 
 def verify_integer_tile(op: Op, value: Value, shape: tuple[int, ...]) -> None:
-    """A value of this shape is a tile of integers of 8 bits or more."""
+    """Check that a value of this shape is a tile of integers of 8 bits or more."""
     require(len(shape) > 0, op, "operand-types", "takes a tile")
     require(
         is_int(value.type) and not dtype_of(value.type).is_bool(),
@@ -44,7 +44,7 @@ def verify_integer_tile(op: Op, value: Value, shape: tuple[int, ...]) -> None:
 
 
 def verify_axis(op: Op, axis: int, rank: int) -> None:
-    """The axis is one of a tile of this rank."""
+    """Check that the axis is in [0, rank)."""
     require(
         0 <= axis < rank,
         op,

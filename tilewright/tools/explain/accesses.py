@@ -17,7 +17,7 @@ from tilewright.tools.explain.sources import SourceMap
 
 
 @dataclass(frozen=True)
-class Touched:
+class AccessSummary:
     """The description of an access.
 
     Attributes:
@@ -25,7 +25,7 @@ class Touched:
             with the reason.
         axes: a line for each axis of the block, its offset and its conditions.
         refused: the code of the reason why the access is not a block; "" if it is one.
-        lines: as `Said.lines`.
+        lines: as `LocatedRemark.lines`.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Touched:
     lines: tuple[int, ...]
 
 
-def accesses_of(fn: Function, sources: SourceMap) -> list[Touched]:
+def accesses_of(fn: Function, sources: SourceMap) -> list[AccessSummary]:
     """Descriptions of the accesses of a kernel after the tile passes, without duplicates."""
     finder = BlockFinder()
     describer = _Describer(fn, finder)
@@ -49,7 +49,7 @@ class _Describer:
         self.finder = finder
         self.reasons = Reasons(fn, AxisMap())
 
-    def touched(self, found: Block | Refusal, sources: SourceMap) -> Touched:
+    def touched(self, found: Block | Refusal, sources: SourceMap) -> AccessSummary:
         op = found.op
         plain = "loads" if isinstance(op, memory.Load) else "updates"
         verb = "stores" if isinstance(op, memory.Store) else plain
@@ -57,9 +57,11 @@ class _Describer:
         many = f"{verb} {count} element{'s' * (count != '1')}"
         lines = sources.of(op.loc)
         if isinstance(found, Refusal):
-            return Touched(f"{many}, not a block: {found.words}", (), found.reason.value, lines)
+            return AccessSummary(
+                f"{many}, not a block: {found.words}", (), found.reason.value, lines
+            )
         text = f"{many} of {self.reasons.name(found.base)}"
-        return Touched(text, tuple(self._lines(found)), "", lines)
+        return AccessSummary(text, tuple(self._lines(found)), "", lines)
 
     def _lines(self, block: Block) -> list[str]:
         lines = [self._axis(block, axis) for axis in block.axes]

@@ -21,12 +21,12 @@ from tilewright.targets.protocol import (
     Target,
     options_dict,
 )
-from tilewright.tools.explain.accesses import Touched, accesses_of
+from tilewright.tools.explain.accesses import AccessSummary, accesses_of
 from tilewright.tools.explain.cost import Cost, cost_of
 from tilewright.tools.explain.launch import Launch, described_arguments
 from tilewright.tools.explain.layouts import layouts_of
 from tilewright.tools.explain.listings import Listing, code_listing, tile_listing
-from tilewright.tools.explain.report import PassRun, Report, Said, Taken
+from tilewright.tools.explain.report import LocatedRemark, PassRun, Report, ResourceUse
 from tilewright.tools.explain.roofline import roofline_of
 from tilewright.tools.explain.sources import SourceMap, note_calls, source_map
 
@@ -44,7 +44,7 @@ class _Watcher:
         self.ctx = ctx
         self.listings = [tile_listing("front", "As written", module, sources)]
         self.passes: list[PassRun] = []
-        self.accesses: list[Touched] = []
+        self.accesses: list[AccessSummary] = []
         self._counts: Counter[str] = Counter()
 
     def before(self, step: Step, module: Module) -> None:
@@ -99,9 +99,9 @@ def gather(
         origin=launch.origin,
         sources=sources.blocks,
         listings=listings,
-        remarks=_said(ctx.remarks, sources),
+        remarks=_located(ctx.remarks, sources),
         accesses=watcher.accesses,
-        resources=_taken(target, stages, lowered.metadata),
+        resources=_resource_uses(target, stages, lowered.metadata),
         layouts=layouts,
         passes=_in_order(steps, watcher.passes, target),
         cost=cost,
@@ -170,10 +170,10 @@ def _unusual(target: Target, options: Any) -> dict[str, Any]:
     }
 
 
-def _said(remarks: Sequence[Remark], sources: SourceMap) -> list[Said]:
+def _located(remarks: Sequence[Remark], sources: SourceMap) -> list[LocatedRemark]:
     """The remarks without duplicates, missed optimisations first. Code that is compiled twice, such
     as a loop body and its peeled copy, yields the same remark twice."""
-    found: dict[tuple[Any, ...], Said] = {}
+    found: dict[tuple[Any, ...], LocatedRemark] = {}
     for remark in remarks:
         lines = sources.of(remark.loc)
         place = ""
@@ -181,15 +181,17 @@ def _said(remarks: Sequence[Remark], sources: SourceMap) -> list[Said]:
             block, line = sources.place(lines[0])
             place = f"{block.file}:{line}"
         key = remark.by, place, remark.text.split(":")[0]
-        found.setdefault(key, Said(remark.by, remark.text, remark.missed, lines, place))
-    return sorted(found.values(), key=lambda said: (not said.missed, said.lines[-1:]))
+        found.setdefault(key, LocatedRemark(remark.by, remark.text, remark.missed, lines, place))
+    return sorted(found.values(), key=lambda remark: (not remark.missed, remark.lines[-1:]))
 
 
-def _taken(target: Target, stages: dict[str, Stage], metadata: dict[str, Any]) -> list[Taken]:
+def _resource_uses(
+    target: Target, stages: dict[str, Stage], metadata: dict[str, Any]
+) -> list[ResourceUse]:
     if not isinstance(target, ReportsResources):
         return []
     return [
-        Taken(r.name, r.used, r.limit, r.unit, r.note, r.missed)
+        ResourceUse(r.name, r.used, r.limit, r.unit, r.note, r.missed)
         for r in target.resources(stages, metadata)
     ]
 

@@ -62,7 +62,7 @@ class _Call(NamedTuple):
     grid: Any
 
 
-class _Seen(BaseException):
+class _Intercepted(BaseException):
     """Ends a script at its first launch. A BaseException, so that the script's own
     `except Exception` does not catch it."""
 
@@ -120,14 +120,14 @@ def _first_call(path: Path, name: str) -> tuple[_Call | None, str]:
             return
         if name in ("", kernel.__name__):
             seen.append(_Call(kernel, given, named, grid))
-            raise _Seen
+            raise _Intercepted
 
     print(f"running {path} up to its first launch of {name or 'a kernel'} …", file=sys.stderr)
     failure = ""
     with watching_launches(watch), _as_main(path):
         try:
             runpy.run_path(str(path), run_name="__main__")
-        except _Seen:
+        except _Intercepted:
             pass
         except SystemExit as error:
             failure = f" (it exited with {error.code})" if error.code else ""

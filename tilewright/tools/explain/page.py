@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tilewright.layout.draw import corner, whole
 from tilewright.layout.linear import OFFSET, WARP, LinearLayout
-from tilewright.tools.explain.accesses import Touched
+from tilewright.tools.explain.accesses import AccessSummary
 from tilewright.tools.explain.formatting import amount, duration, number, plural, scaled, short
 from tilewright.tools.explain.layouts import LayoutUse
-from tilewright.tools.explain.report import Report, Said, Taken
+from tilewright.tools.explain.report import LocatedRemark, Report, ResourceUse
 from tilewright.tools.explain.roofline import MEMORY
 from tilewright.tools.explain.roofline_picture import roofline_picture
 
@@ -102,16 +102,16 @@ def _overview(report: Report) -> str:
 <div class="glance{alone}" style="margin-top:1rem"><dl class="tiles">{tiles}</dl>{picture}</div>"""
 
 
-def _tile(taken: Taken) -> str:
+def _tile(use: ResourceUse) -> str:
     of = meter = ""
-    if taken.limit:
+    if use.limit:
         # "of 100 %" would be redundant.
-        of = "" if taken.unit == "%" else f" <small>of {amount(taken.limit, taken.unit)}</small>"
-        share = min(100.0, 100 * taken.used / taken.limit)
+        of = "" if use.unit == "%" else f" <small>of {amount(use.limit, use.unit)}</small>"
+        share = min(100.0, 100 * use.used / use.limit)
         meter = f'<div class="meter"><i style="width:{share:.1f}%"></i></div>'
-    note = f'<div class="note">{escape(taken.note)}</div>' if taken.note else ""
+    note = f'<div class="note">{escape(use.note)}</div>' if use.note else ""
     return _plain_tile(
-        taken.name, amount(taken.used, taken.unit) + of, meter + note, "bad" if taken.missed else ""
+        use.name, amount(use.used, use.unit) + of, meter + note, "bad" if use.missed else ""
     )
 
 
@@ -157,29 +157,31 @@ def _speed(report: Report) -> Iterator[str]:
 
 
 def _remarks(report: Report) -> str:
-    missed = [said for said in report.remarks if said.missed]
-    done = [said for said in report.remarks if not said.missed]
-    parts = _said(report, "Missed optimisations", missed, "missed")
-    parts += _said(report, "Applied optimisations", done, "")
+    missed = [remark for remark in report.remarks if remark.missed]
+    done = [remark for remark in report.remarks if not remark.missed]
+    parts = _remark_list(report, "Missed optimisations", missed, "missed")
+    parts += _remark_list(report, "Applied optimisations", done, "")
     kind = "" if missed and done else " good"
     return f"""<h2>Remarks of the compiler</h2>
 <p class="lede">On loads and stores, loops and matrix products, by source line.</p>
 <div class="remarks{kind}">{parts or '<p class="none">None.</p>'}</div>"""
 
 
-def _said(report: Report, title: str, remarks: Sequence[Said], kind: str) -> str:
-    items = "".join(f"<li>{_remark(report, said)}</li>" for said in remarks)
+def _remark_list(report: Report, title: str, remarks: Sequence[LocatedRemark], kind: str) -> str:
+    items = "".join(f"<li>{_remark(report, remark)}</li>" for remark in remarks)
     return f'<div class="{kind}"><h3>{title}</h3><ol>{items}</ol></div>' if items else ""
 
 
-def _remark(report: Report, said: Said) -> str:
-    line = said.place.rpartition(":")[2]
-    jump = f' data-line="{said.lines[0]}"' if said.lines else ""
-    code = f"<code>{escape(_source(report, said.lines))}</code>" if said.lines else "<span></span>"
+def _remark(report: Report, remark: LocatedRemark) -> str:
+    line = remark.place.rpartition(":")[2]
+    jump = f' data-line="{remark.lines[0]}"' if remark.lines else ""
+    code = (
+        f"<code>{escape(_source(report, remark.lines))}</code>" if remark.lines else "<span></span>"
+    )
     return (
-        f'<button type="button" class="remark"{jump} title="{escape(said.by)}">'
+        f'<button type="button" class="remark"{jump} title="{escape(remark.by)}">'
         f'<span class="line">{escape(line)}</span>{code}'
-        f'<span class="says">{_ticked(said.text)}</span></button>'
+        f'<span class="says">{_ticked(remark.text)}</span></button>'
     )
 
 
@@ -315,7 +317,7 @@ def _accesses(report: Report) -> str:
 <div class="remarks good"><div><ol>{items}</ol></div></div>"""
 
 
-def _access(report: Report, touched: Touched) -> str:
+def _access(report: Report, touched: AccessSummary) -> str:
     line = _place(report, touched.lines).rpartition(":")[2] if touched.lines else ""
     jump = f' data-line="{touched.lines[0]}"' if touched.lines else ""
     words = "<br>".join(_ticked(text) for text in (touched.text, *touched.axes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tilewright.tools.explain.accesses import Touched
+from tilewright.tools.explain.accesses import AccessSummary
 from tilewright.tools.explain.cost import Cost
 from tilewright.tools.explain.layouts import LayoutUse
 from tilewright.tools.explain.listings import Listing
@@ -16,7 +16,7 @@ VERSION = 1  # of the JSON schema
 
 
 @dataclass(frozen=True)
-class Said:
+class LocatedRemark:
     """A remark of the compiler with its source lines.
 
     Attributes:
@@ -33,7 +33,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ResourceUse:
     """A resource of the device that the kernel uses; see `targets.protocol.Resource`."""
 
     name: str
@@ -84,9 +84,9 @@ class Report:
     origin: str
     sources: list[Block]
     listings: list[Listing]
-    remarks: list[Said]
-    accesses: list[Touched]
-    resources: list[Taken]
+    remarks: list[LocatedRemark]
+    accesses: list[AccessSummary]
+    resources: list[ResourceUse]
     layouts: list[LayoutUse]
     passes: list[PassRun]
     cost: Cost | None = None

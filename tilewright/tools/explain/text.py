@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from os.path import basename
 
 from tilewright.tools.explain.formatting import amount, duration, plural, scaled
-from tilewright.tools.explain.report import Report, Said
+from tilewright.tools.explain.report import LocatedRemark, Report
 from tilewright.tools.explain.roofline import MEMORY
 
 MAX_COSTS = 12
@@ -54,13 +54,13 @@ def _head(report: Report) -> str:
 def _resources(report: Report) -> Iterator[str]:
     rows = [
         (
-            "!" if taken.missed else " ",
-            taken.name,
-            amount(taken.used, taken.unit),
-            f"of {amount(taken.limit, taken.unit)}" if taken.limit is not None else "",
-            taken.note,
+            "!" if use.missed else " ",
+            use.name,
+            amount(use.used, use.unit),
+            f"of {amount(use.limit, use.unit)}" if use.limit is not None else "",
+            use.note,
         )
-        for taken in report.resources
+        for use in report.resources
     ]
     yield from _table(rows)
 
@@ -111,15 +111,15 @@ def _source(report: Report, lines: Sequence[int]) -> str:
 
 
 def _remarks(report: Report, *, missed: bool) -> Iterator[str]:
-    for said in report.remarks:
-        if said.missed == missed:
-            yield from _remark(report, said)
+    for remark in report.remarks:
+        if remark.missed == missed:
+            yield from _remark(report, remark)
 
 
-def _remark(report: Report, said: Said) -> Iterator[str]:
-    where = _place(report, said.lines) if said.lines else "the kernel"
-    yield f"{where}  {_source(report, said.lines) if said.lines else ''}".rstrip()
-    yield f"    {said.text}  [{said.by}]"
+def _remark(report: Report, remark: LocatedRemark) -> Iterator[str]:
+    where = _place(report, remark.lines) if remark.lines else "the kernel"
+    yield f"{where}  {_source(report, remark.lines) if remark.lines else ''}".rstrip()
+    yield f"    {remark.text}  [{remark.by}]"
 
 
 def _accesses(report: Report) -> Iterator[str]:
