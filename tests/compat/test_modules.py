@@ -160,8 +160,7 @@ def test_names_of_nvidia() -> None:
 
 
 def test_folder_of_the_gpu_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
-    monkeypatch.setattr(nvidia_driver, "FOLDERS", ())
+    monkeypatch.setattr(nvidia_driver, "FOLDERS", (str(tmp_path),))
     with pytest.raises(AssertionError, match=r"libcuda\.so\.1 was not found"):
         nvidia_driver.libcuda_dirs()
     (tmp_path / "libcuda.so.1").touch()

@@ -22,9 +22,9 @@ def get_iterable_path(iterable: Any, path: Sequence[int]) -> Any:
     return reduce(lambda found, index: found[index], path, iterable)
 
 
-def set_iterable_path(iterable: Any, path: Sequence[int], value: Any) -> None:
+def set_iterable_path(iterable: Any, path: Sequence[int], val: Any) -> None:
     """Assign the element at a path of indices; the innermost container must be a list."""
-    get_iterable_path(iterable, path[:-1])[path[-1]] = value
+    get_iterable_path(iterable, path[:-1])[path[-1]] = val
 
 
 def find_paths_if(iterable: Any, pred: Callable[[Path, Any], bool]) -> list[Path]:

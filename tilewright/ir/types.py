@@ -174,8 +174,8 @@ class DType(_Predicates):
         return -(1 << (self.primitive_bitwidth - 1)) if self.is_int_signed() else 0
 
     @staticmethod
-    def is_dtype(name: str) -> bool:
-        return name in BY_NAME
+    def is_dtype(type_str: str) -> bool:
+        return type_str in BY_NAME
 
     def __repr__(self) -> str:
         return f"triton.language.{self.python_name}"

@@ -143,6 +143,7 @@ def cumprod(
     return reduce.cumprod(_semantic, input, axis, reverse, dtype)
 
 
+@tensor_method
 @builtin
 def sort(x: Any, dim: Any = None, descending: Any = False, *, _semantic: Any = None) -> tensor:
     """Sort along `dim`, which must be the last axis, in ascending order.

@@ -115,24 +115,24 @@ def described(text: str) -> GPUTarget:
     return GPUTarget(backend, int(arch) if arch.isdigit() else arch, int(lanes or 1))
 
 
-def target(which: str | GPUTarget | Target | None = None) -> Target:
+def target(target: str | GPUTarget | Target | None = None) -> Target:
     """The target for a name, a `GPUTarget`, or a target itself; None for the default one.
 
     Raises:
         ValueError: the name is not registered.
     """
-    if which is None:
-        which = DEFAULT
-    if isinstance(which, str):
-        which = described(which)
-    if not isinstance(which, GPUTarget):
-        return which
-    key = which.backend, which.arch
+    if target is None:
+        target = DEFAULT
+    if isinstance(target, str):
+        target = described(target)
+    if not isinstance(target, GPUTarget):
+        return target
+    key = target.backend, target.arch
     found = _INSTANCES.get(key)
     if found is None:
         # Created outside the lock, as importing a target may itself request another one.
-        factory = _factory(which.backend)
-        made = factory(which.arch) if which.arch != "" else factory()
+        factory = _factory(target.backend)
+        made = factory(target.arch) if target.arch != "" else factory()
         with _LOCK:
             found = _INSTANCES.setdefault(key, made)
     return found

@@ -1,10 +1,10 @@
 """Block access through a tensor descriptor to slices of an array (ragged tensors), whose offsets
 and lengths are run-time values of the kernel.
 
-    desc = create_ragged_descriptor(x, [32, 64])        # on the host: rows are grouped in slices
+    TMA = create_ragged_descriptor(x, [32, 64])        # on the host: rows are grouped in slices
 
-    tile = load_ragged(desc, begin, length, [i, j])     # in the kernel: zero after the slice
-    store_ragged(desc, begin, length, [i, j], tile)     # not stored after the slice
+    tile = load_ragged(TMA, begin, length, [i, j])     # in the kernel: zero after the slice
+    store_ragged(TMA, begin, length, [i, j], tile)     # not stored after the slice
 
 Elements of a block after the end of its slice must be out of bounds, although the next slice is
 stored there. Therefore the descriptor has an axis of `END` elements, in which a slice is shifted so
@@ -70,28 +70,26 @@ def _indices(slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any) -> A
 
 
 @jit
-def load_ragged(
-    desc: Any, slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any = 0
-) -> Any:
+def load_ragged(TMA: Any, slice_off: Any, slice_size: Any, coords: Any, ragged_dim: Any = 0) -> Any:
     """Load the block at `coords` of the slice with `slice_size` rows that starts at row
     `slice_off`; elements after the slice are zero."""
-    tile = desc.load(_indices(slice_off, slice_size, coords, ragged_dim))
-    return tile.reshape(desc.block_shape[2:])
+    tile = TMA.load(_indices(slice_off, slice_size, coords, ragged_dim))
+    return tile.reshape(TMA.block_shape[2:])
 
 
 @jit
 def store_ragged(
-    desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
+    TMA: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
 ) -> Any:
     """Store a block, addressed as in `load_ragged`; elements after the slice are not stored."""
-    tile = data.reshape(desc.block_shape)
-    desc.store(_indices(slice_off, slice_size, coords, ragged_dim), tile)
+    tile = data.reshape(TMA.block_shape)
+    TMA.store(_indices(slice_off, slice_size, coords, ragged_dim), tile)
 
 
 @jit
 def atomic_add_ragged(
-    desc: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
+    TMA: Any, slice_off: Any, slice_size: Any, coords: Any, data: Any, ragged_dim: Any = 0
 ) -> Any:
     """Add a block to memory, atomically per element; addressed as in `load_ragged`."""
-    tile = data.reshape(desc.block_shape)
-    desc.atomic_add(_indices(slice_off, slice_size, coords, ragged_dim), tile)
+    tile = data.reshape(TMA.block_shape)
+    TMA.atomic_add(_indices(slice_off, slice_size, coords, ragged_dim), tile)

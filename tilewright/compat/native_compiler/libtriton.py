@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from tilewright.compat.compiling import (
@@ -11,21 +10,9 @@ from tilewright.compat.compiling import (
 from tilewright.compat.compiling import native_specialize_impl as native_specialize_impl
 from tilewright.compat.missing import missing_names
 
-
-def getenv(name: str) -> str | None:
-    """An environment variable; None for an empty or missing one."""
-    return os.environ.get(name) or None
-
-
-def getenv_bool(name: str, default: bool) -> bool:
-    """An environment variable as a bool."""
-    text = os.environ.get(name, "").lower()
-    return text in ("1", "true", "y", "yes", "on") if text else default
-
-
 _MISSING = missing_names(
     "triton._C.libtriton",
-    "amd gluon_ir interpreter ir linear_layout llvm nvidia passes proton",
+    "amd getenv getenv_bool gluon_ir interpreter ir linear_layout llvm nvidia passes proton",
     "it is Triton's compiler in C++. `tilewright.compile` compiles kernels, and "
     "`python -m tilewright opt` runs passes",
 )

@@ -34,8 +34,7 @@ def libcuda_dirs() -> list[str]:
     chosen = knobs.nvidia.libcuda_path
     if chosen:
         return [chosen]
-    paths = [*os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), *FOLDERS]
-    found = [p for p in dict.fromkeys(paths) if p and os.path.exists(f"{p}/libcuda.so.1")]
+    found = [folder for folder in FOLDERS if os.path.exists(f"{folder}/libcuda.so.1")]
     assert found, "libcuda.so.1 was not found. Set TRITON_LIBCUDA_PATH to its folder."
     return found
 
