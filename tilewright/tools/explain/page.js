@@ -1,6 +1,6 @@
 "use strict";
-// The report is in the page as JSON; panes of code are made from it here. A source line is known by
-// its number; each line of a listing has the numbers of the source lines that it comes from.
+// Renders the panes of code from the report, which the page embeds as JSON. Source lines are
+// identified by numbers; each line of a listing has the numbers of its source lines.
 const report = JSON.parse(document.getElementById("report").textContent);
 const $ = (selector, within = document) => within.querySelector(selector);
 const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
@@ -82,7 +82,7 @@ function sourceMarkup() {
 function listingMarkup(listing) {
   const rows = listing.lines.map(([text, sources], i) =>
     `<div class="ln"${sources.length ? ` data-s="${sources.join(" ")}"` : ""} data-i="${i}"><span class="no">${i + 1}</span><span class="tx">${coloured(text, listing.language)}</span></div>`);
-  const cut = listing.left_out ? `<div class="cut">${listing.left_out} lines more are left out. All of it: python -m tilewright show … --stage ${escaped(listing.key)}</div>` : "";
+  const cut = listing.left_out ? `<div class="cut">${listing.left_out} more lines are omitted. Full text: python -m tilewright show … --stage ${escaped(listing.key)}</div>` : "";
   return rows.join("") + cut;
 }
 
@@ -133,7 +133,7 @@ class Pane {
     this.reveal();
   }
 
-  // Rows that come from a source line get a class; those that had it lose it.
+  // Move a class to the rows of a source line.
   light(name, number) {
     for (const row of $$(`.ln.${name}`, this.body)) row.classList.remove(name);
     const indices = number === null ? [] : this.listing.at.get(number) || [];
@@ -161,7 +161,7 @@ class Pane {
   }
 }
 
-// -- what is chosen -------------------------------------------------------------------------------
+// -- selection ------------------------------------------------------------------------------------
 
 let pinned = null;
 const source = $("#source");
@@ -260,7 +260,7 @@ for (const picture of $$(".picture")) {
   picture.addEventListener("mouseleave", () => same(""));
 }
 
-// A link such as page.html#L25 chooses a line of the kernel's file; without one the first remark does.
+// A link such as page.html#L25 selects a line of the kernel's file; default: that of the first remark.
 function linked() {
   const match = /^#L(\d+)$/.exec(location.hash);
   const number = match ? lines.findIndex(({ block, line }) => line === Number(match[1]) && block.file === lines[0].block.file) : -1;
