@@ -293,12 +293,12 @@ def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -
     count = len(program)
     code = np.zeros(count, np.int64)
     for low, high in axes:
-        begins, place = np.unique(low, return_inverse=True)
+        begins, place = _ranked(low)
         ends = np.full(len(begins), np.iinfo(np.int64).min)
         np.maximum.at(ends, place, high)
         if np.any(ends[:-1] > begins[1:]):
             raise _NotProven("tiles of different programs or iterations overlap in part")
-        _, code = np.unique(code * len(begins) + place, return_inverse=True)
+        _, code = _ranked(code * len(begins) + place)
     if int(code.max(initial=0)) + 1 == count:
         return True
     first = np.full(count, np.iinfo(np.int64).max)
@@ -306,3 +306,13 @@ def _have_different_boxes(axes: Sequence[tuple[Array, Array]], program: Array) -
     if np.any(first[code] != program):
         raise _NotProven("several programs have the same elements")
     return False
+
+
+def _ranked(numbers: Array) -> tuple[Array, Array]:
+    """The different numbers in order, and the place of each number among them."""
+    steps = np.diff(numbers)
+    if np.any(steps < 0):
+        return np.unique(numbers, return_inverse=True)
+    # They often rise with the number of the program: then there is nothing to sort.
+    is_new = np.concatenate([np.ones(min(1, len(numbers)), bool), steps > 0])
+    return numbers[is_new], np.cumsum(is_new) - 1

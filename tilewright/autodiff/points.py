@@ -11,6 +11,7 @@ exactly what the kernel computes. A scalar that depends on memory is not known.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from tilewright.ops.control import For, If, NumPrograms, ProgramId
 
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Grid = tuple[int, int, int]
-MAX_POINTS = 1 << 21
+MAX_POINTS = 1 << 23
 MAX_NUMBER = 1 << 62  # beyond, sums of 64 bits might wrap
 
 
@@ -169,18 +170,17 @@ class Points:
             UnknownNumber: one of its unknowns is, or the number is too large.
         """
         total = np.zeros(self.count, np.int64)
-        size = np.zeros(self.count)
+        size = 0
         for term in polynomial.terms:
-            product = np.full(self.count, term.coefficient, np.int64)
-            magnitude = np.full(self.count, abs(float(term.coefficient)))
-            for atom in term.factors:
-                number = self._atom(atom)
-                product = product * number
-                magnitude = magnitude * np.abs(number.astype(float))
-            total = total + product
-            size = size + magnitude
-        if self.count and float(size.max()) >= MAX_NUMBER:
-            raise UnknownNumber("it does not fit into 62 bits")
+            numbers = [self._atom(atom) for atom in term.factors]
+            bounds = [max(abs(int(n.max())), abs(int(n.min()))) for n in numbers if len(n)]
+            size += abs(term.coefficient) * prod(bounds)
+            if size >= MAX_NUMBER:
+                raise UnknownNumber("it does not fit into 62 bits")
+            product: Array | int = term.coefficient
+            for number in numbers:
+                product = number * product
+            total += product
         return total
 
     def _atom(self, atom: Value | Iteration) -> Array:
