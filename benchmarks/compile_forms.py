@@ -32,8 +32,9 @@ from tilewright.targets.nvidia import codegen as nvidia_codegen
 from tilewright.targets.nvidia import emit as nvidia_emit
 from tilewright.targets.nvidia.assemble import find_assembler
 from tilewright.targets.nvidia.best_cubin import Attempts, best_cubin
+from tilewright.targets.nvidia.compilation import assembly_request
 from tilewright.targets.nvidia.features import WARP_SIZE
-from tilewright.targets.nvidia.target import NvidiaTarget, assembly_request
+from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.targets.protocol import Target
 
 PARTS = ("front end", "passes", "code generation", "LLVM", "assembler")

@@ -10,6 +10,10 @@ shows nowhere. Here
 - a copy arrives at the barrier behind the wait that counts it; until then its place holds poison;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
+- a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
+- a warp with a role knows of the other roles what barriers have told it. So it is an error to read
+  a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
+  all reads are complete;
 - other warps may be anywhere between the same two barriers. So it is an error to start a copy to a
   place that something has read since the last barrier, or that a product in flight reads, and to
   read a place to which a copy is under way.
@@ -17,6 +21,7 @@ shows nowhere. Here
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -25,12 +30,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewright.ir.core import Op
+from tilewright.ir.turns import Turns
 from tilewright.ir.types import Shared, numpy_of, shape_of
+from tilewright.ops import roles
 from tilewright.ops.control import Barrier
 from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, WaitCopies
 from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
-from tilewright.ops.nvidia import Wgmma, WgmmaWait
+from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
+from tilewright.ops.roles import Arrive, Roles, WaitBarrier
 
 POISON = 0xC5  # each byte of what is not there yet
 
@@ -64,10 +72,34 @@ def _poison(array: Array) -> None:
     array[...] = np.full((*array.shape, array.itemsize), POISON, np.uint8).view(array.dtype)[..., 0]
 
 
-class AsyncMachine:
-    """While the context is entered, the ops that are asynchronous behave as above. One program."""
+class _TensorCopy(NamedTuple):
+    place: Array
+    value: Array
+    barrier: Array
 
-    def __init__(self) -> None:
+
+class AsyncMachine:
+    """While the context is entered, the ops that are asynchronous behave as above. One program.
+
+    Args:
+        seed: of the moments at which tensor copies arrive; None for as late as possible.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        self.random = None if seed is None else random.Random(seed)
+        self.blocks: list[_TensorCopy] = []  # tensor copies under way
+        # Completed reads of the computing warps are numbered. Of each slot the last one; of each
+        # barrier the last one before an arrival; and the last one that the copying warp knows of.
+        self.reads = 0
+        self.last_read: dict[int, int] = {}
+        self.told: dict[int, int] = {}
+        self.known_reads = 0
+        # Of each slot the barrier of its copy; of each barrier the slots whose copies have arrived;
+        # and the slots whose present content the computing warps know to be there.
+        self.arrived_at: dict[int, set[int]] = {}
+        self.known_slots: set[int] = set()
+        self.slots: set[int] = set()  # that tensor copies fill
+        self.copying = False  # whether the copying warp has the turn
         self.stretch = 0  # how many barriers there were
         self.read: dict[int, int] = {}  # place -> the last stretch in which it was read
         self.started: list[_Copy] = []  # in no group yet
@@ -89,6 +121,10 @@ class AsyncMachine:
             (Share, "execute", self._share),
             (Wgmma, "execute", self._product),
             (WgmmaWait, "execute", self._wait_products),
+            (Roles, "execute", self._roles),
+            (LoadBlock, "execute", self._load_block),
+            (Arrive, "execute", self._arrive),
+            (WaitBarrier, "execute", self._wait_barrier),
         ):
             self._replace(cls, name, meaning)
         return self
@@ -115,7 +151,7 @@ class AsyncMachine:
 
     def check_idle(self) -> None:
         """Nothing may be under way when a program ends."""
-        copies = [*self.started, *(c for group in self.groups for c in group)]
+        copies = [*self.started, *(c for group in self.groups for c in group), *self.blocks]
         if copies or self.products:
             raise Race(f"{len(copies)} copies and {len(self.products)} products are not waited for")
 
@@ -155,17 +191,94 @@ class AsyncMachine:
         self.stretch += 1
         return ()
 
+    # -- roles ----------------------------------------------------------------------------------
+
+    def _roles(self, op: Roles, state: Any) -> tuple[()]:
+        state.turns = Turns(self._deliver)
+
+        def copy() -> None:
+            self.copying = True
+            state.run(op.copy, [])
+
+        def compute() -> None:
+            self.copying = False
+            state.run(op.compute, [])
+
+        state.turns.run([copy, compute])
+        state.turns = None
+        return ()
+
+    def _load_block(self, op: LoadBlock, state: Any, *args: Array) -> tuple[()]:
+        *rest, place, barriers, index = args
+        address = _address(place)
+        if address in self._under_way() or any(address == _address(c.place) for c in self.blocks):
+            raise Race("a block is copied to a slot to which another is under way")
+        if any(address in product.places for product in self.products):
+            raise Race("a block is copied to a slot that a product in flight reads")
+        if self.last_read.get(address, 0) > self.known_reads:
+            raise Race("a block is copied to a slot that is not known to be free")
+        barrier = barriers[int(index) : int(index) + 1].reshape(())
+        value, unused = np.empty_like(place), np.array([barrier], np.int64)
+        roles.arrive(unused[0:1].reshape(()), expected=value.nbytes)
+        LOAD_BLOCK(op, state, *rest, value, unused, np.array(0))
+        self.blocks.append(_TensorCopy(place, value, barrier))
+        self.slots.add(address)
+        self.known_slots.discard(address)
+        _poison(place)
+        return ()
+
+    def _deliver(self) -> bool:
+        """A tensor copy arrives, the oldest or any; whether there was one."""
+        if not self.blocks:
+            return False
+        number = self.random.randrange(len(self.blocks)) if self.random else 0
+        place, value, barrier = self.blocks.pop(number)
+        place[...] = value
+        self.arrived_at.setdefault(_address(barrier), set()).add(_address(place))
+        roles.arrive(barrier, arrived=value.nbytes)
+        return True
+
+    def _arrive(
+        self, op: Arrive, state: Any, barriers: Array, index: Array, condition: Any = True
+    ) -> tuple[()]:
+        if condition:
+            place = barriers[int(index) : int(index) + 1]
+            self.told[_address(place)] = self.reads
+        return op.evaluate(barriers, index, condition)
+
+    def _wait_barrier(
+        self, op: WaitBarrier, state: Any, barriers: Array, index: Array, parity: Array
+    ) -> tuple[()]:
+        copying = self.copying
+        while self.random and self.random.random() < 0.5 and self._deliver():
+            pass
+        WAIT_BARRIER(op, state, barriers, index, parity)
+        self.copying = copying  # another role may have had the turn meanwhile
+        address = _address(barriers[int(index) : int(index) + 1])
+        if copying:
+            self.known_reads = max(self.known_reads, self.told.get(address, 0))
+        else:
+            self.known_slots |= self.arrived_at.pop(address, set())
+        return ()
+
     # -- buffers --------------------------------------------------------------------------------
 
     def _require_there(self, place: Array) -> int:
         address = _address(place)
         if address in self._under_way():
             raise Race("something reads a place to which a copy is under way")
+        if address in self.slots and address not in self.known_slots:
+            raise Race("something reads a slot whose copy it has not waited for")
         return address
 
     def _fetch(self, op: Fetch, state: Any, place: Array) -> Array:
-        self.read[self._require_there(place)] = self.stretch
+        self._has_read(self._require_there(place))
         return place.copy()
+
+    def _has_read(self, address: int) -> None:
+        self.read[address] = self.stretch
+        self.reads += 1
+        self.last_read[address] = self.reads
 
     def _share(self, op: Share, state: Any, tile: Array) -> Array:
         """The buffer of an op is always the same memory, so no product may be reading it."""
@@ -188,8 +301,12 @@ class AsyncMachine:
         while len(self.products) > op.pending:
             product = self.products.popleft()
             product.result[...] = product.op.evaluate(*product.operands)
-            self.read |= dict.fromkeys(product.places, self.stretch)
+            for place in product.places:
+                self._has_read(place)
         return tuple(v.copy() for v in values)
+
+
+LOAD_BLOCK, WAIT_BARRIER = LoadBlock.execute, WaitBarrier.execute
 
 
 def _allocate(op: Allocate) -> Array:

@@ -1,7 +1,7 @@
 """Kernels for the tests of blocks: families, each at several shapes.
 
 `expected` has a word an access, in the order of the ops: "block" for one that its bounds describe
-alone, "wrap", "residual", or the reason for which there is none.
+alone, "wrap", "limit", "residual", or the reason for which there is none.
 """
 
 from __future__ import annotations
@@ -74,12 +74,18 @@ LINES = {
     "remainder with a mask": ("x + off % n", "off < s", "wrap"),
     "remainder with a stride": ("x + (off % n) * s", "None", "wrap"),
     "remainder of a constant": ("x + off % 7", "None", "wrap"),
+    "up to a limit": ("x + tl.where(off < n, off, 0)", "None", "limit"),
+    "up to a limit and further": ("x + tl.where(off < n, off, s)", "off < n + 3", "limit"),
+    "up to a limit with a stride": ("x + tl.where(off < n, off, 5) * s", "None", "limit"),
+    "up to a limit of another index": ("x + tl.where(off + 1 < n, off, 0)", "None", "chosen"),
+    "up to no one limit": ("x + tl.where(off < off * s, off, 0)", "None", "chosen"),
+    "chosen of two": ("x + tl.where(off < n, off, off + s)", "None", "chosen"),
     "masked by a remainder": ("x + off", "off % 7 < 3", "residual"),
     "quotient": ("x + off // 3", "off < n", "divided"),
     "remainder of twice": ("x + (off * 2) % n", "None", "divided"),
     "squared": ("x + off * off", "off < n", "computed"),
     "bits": ("x + (off ^ 5)", "off < n", "computed"),
-    "chosen": ("x + tl.where(off < n, off, 0)", "None", "chosen"),
+    "chosen": ("x + tl.where(off > n, off, 0)", "None", "chosen"),
     "clamped": ("x + tl.minimum(off, n - 1)", "None", "chosen"),
     "by a float": ("x + (off * 0.5).to(tl.int32)", "off < n", "float"),
     "flipped": ("x + tl.flip(off)", "off < n", "block"),
@@ -129,12 +135,14 @@ PLANES = {
     "split": ("x + tl.arange(0, M * N).reshape(M, N) + pid * (M * N)", "col < n", "block"),
     "split, another order": ("x + tl.arange(0, M * N).reshape(N, M).T * s", "col < n", "block"),
     "wrapped rows": ("x + (row % m) * s + col", "col < n", "wrap"),
+    "limited rows": ("x + tl.where(row < m, row, 0) * s + col", "col < n", "limit"),
+    "limited and wrapped": ("x + tl.where(row < m, row, 1) * s + (col % n) * t", "None", "wrap"),
     "wrapped columns": ("x + row * s + (col % n)", "row < m", "wrap"),
     "wrapped both": ("x + (row % m) * s + (col % n) * t", "None", "wrap"),
     "wrapped and moved": ("x + (row % m) * s + row * t + col", "None", "divided"),
     "wrapped over both": ("x + (row * N + col) % m", "None", "divided"),
     "product": ("x + row * col", "(row < m) & (col < n)", "computed"),
-    "rows chosen": ("x + tl.where(row < m, row, 0) * s + col", "col < n", "chosen"),
+    "rows chosen": ("x + tl.where(row > m, row, 0) * s + col", "col < n", "chosen"),
     "by halves": ("x + row * s + col + tl.where(pid > 0, s, t)", "col < n", "block"),
     "batch": ("x + pid * t + row * s + col", "(row < m) & (col < n)", "block"),
     "batch and head": ("x + pid // 2 * t + pid % 2 * s * m + row * s + col", "row < m", "block"),

@@ -171,9 +171,9 @@ def test_remainder_keeps_what_is_divided() -> None:
     assert piece.is_remainder
     assert piece.axes == (0,)
     assert piece.divisor is not None
-    assert piece.dividend is not None
+    assert piece.index is not None
     assert piece.divisor.text(names(pointer)) == "n"
-    assert [s.constant for s in piece.dividend.strides] == [1]
+    assert [s.constant for s in piece.index.strides] == [1]
 
 
 def test_ranges_prove_that_narrow_numbers_do_not_wrap() -> None:

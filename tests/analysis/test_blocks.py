@@ -34,6 +34,9 @@ def described(block: Block, moment: Moment) -> tuple[Array, Array]:
             by = number(axis.wrap)
             wrapped = [(abs(i) % abs(by)) * (1 if i >= 0 else -1) if by else 0 for i in index]
             index = np.array(wrapped, object)
+        if axis.limit is not None:
+            assert axis.other is not None
+            index = np.where(index < number(axis.limit), index, number(axis.other))
         total = total + (index * number(axis.stride)).reshape(along)
         touched &= inside.reshape(along)
     for condition in block.conditions:
@@ -72,6 +75,8 @@ def kind_of(found: Block | Refusal) -> str:
         return found.reason.value
     if any(axis.wrap is not None for axis in found.axes):
         return "wrap"
+    if any(axis.limit is not None for axis in found.axes):
+        return "limit"
     return "residual" if found.residual else "block"
 
 

@@ -88,7 +88,7 @@ def needed_wraps(module: Module) -> tuple[BlockFinder, dict[Load, list[bool]]]:
         if isinstance(op, Load):
             block = finder.of(op)
             assert isinstance(block, Block)
-            wrapped = [axis for axis in block.axes if axis.wrap is not None]
+            wrapped = [axis for axis in block.axes if axis.end is not None]
             found[op] = [wrap_is_needed(finder, block, axis) for axis in wrapped]
     return finder, found
 
@@ -102,8 +102,8 @@ def shows(module: Module, finder: BlockFinder, grid: tuple[int, ...], args: list
         assert isinstance(block, Block)
         loaded = loaded.copy()
         for axis in block.axes:
-            if axis.wrap is not None and axis.tile_axis is not None:
-                limit = axis.wrap - axis.begin
+            if axis.end is not None and axis.tile_axis is not None:
+                limit = axis.end - axis.begin
                 first = limit.value({a: moment.number(a) for a in limit.atoms()})
                 places = np.arange(axis.extent) >= first
                 loaded[(slice(None),) * axis.tile_axis + (places,)] += 3
@@ -123,7 +123,17 @@ def shows(module: Module, finder: BlockFinder, grid: tuple[int, ...], args: list
 @pytest.mark.parametrize("name", BODIES)
 def test_wrap_is_needed_where_it_shows(name: str) -> None:
     body, needed = BODIES[name]
-    module = kernel_ir(COPY.format(body=body), "*fp32, *fp32, i32, i32, i32")
+    check_copy(COPY.format(body=body), needed)
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_limit_is_needed_where_it_shows(name: str) -> None:
+    body, needed = BODIES[name]
+    check_copy(COPY.format(body=body).replace("rows % m", "tl.where(rows < m, rows, 0)"), needed)
+
+
+def check_copy(text: str, needed: bool) -> None:
+    module = kernel_ir(text, "*fp32, *fp32, i32, i32, i32")
     finder, found = needed_wraps(module)
     assert {answer for answers in found.values() for answer in answers} == {needed}
     arguments = [[1 << 40, 1 << 42, m, n, 16] for m, n in ((11, 40), (5, 9), (16, 40))]

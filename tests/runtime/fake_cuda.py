@@ -322,6 +322,23 @@ class FakeCuda:
         launch.arguments = [ctypes.string_at(pointer or 0, width) for pointer, width in pairs]
         self.launches.append(launch)
 
+    def do_cuTensorMapEncodeTiled(
+        self, to: int, kind: int, rank: int, base: int, extents: int, strides: int, box: int,
+        steps: int, interleave: int, swizzle: int, promotion: int, fill: int,
+    ) -> int:  # fmt: skip
+        """The numbers one after the other, in place of the hardware's form."""
+        long, short = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+        sizes = list(long.from_address(extents))
+        gaps = list((ctypes.c_uint64 * (rank - 1)).from_address(strides))
+        boxes, ones = list(short.from_address(box)), list(short.from_address(steps))
+        if to % 64 or (base or 0) % 16 or ones != [1] * rank or any(g % 16 for g in gaps):
+            return INVALID_VALUE
+        if not all(0 < n <= 1 << 32 for n in sizes) or any(not 0 < n <= 256 for n in boxes):
+            return INVALID_VALUE
+        words = [kind, rank, base or 0, *sizes, *gaps, *boxes, interleave, swizzle, promotion, fill]
+        ctypes.memmove(to, (ctypes.c_uint64 * 16)(*words), 128)
+        return 0
+
     # -- memory ----------------------------------------------------------------------------------
 
     def do_cuMemAllocAsync(self, out: int, size: int, stream: int | None) -> None:

@@ -19,8 +19,9 @@ from tilewright.frontend.source import KernelParam
 from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
 from tilewright.runtime.launch import extents_of
+from tilewright.runtime.launchers import tensor_maps
 from tilewright.runtime.native.launcher import Launcher
-from tilewright.runtime.native.layout import TORCH_CUDA, TORCH_OFFSETS
+from tilewright.runtime.native.layout import MAP_SETS, TORCH_CUDA, TORCH_OFFSETS
 from tilewright.runtime.specialize import make_binder
 
 TORCH_FP32 = 6  # c10::ScalarType::Float
@@ -382,3 +383,66 @@ def test_forked_child_is_told(kernel: Kernel) -> None:
         finally:
             os._exit(0 if told else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+# -- tensor maps ----------------------------------------------------------------------------------
+
+ROWS = {
+    "base": 0,
+    "offset": ((8, ()),),
+    "extents": (((64, ()),), ((1, (2,)),)),
+    "strides": (((1, ()),), ((64, ()),)),
+    "box": (32, 8),
+    "element_bytes": 4,
+    "swizzle": 128,
+}
+"""A tensor of fp32 at 32 bytes behind the first argument: n rows of 64."""
+
+
+@pytest.fixture
+def mapped(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    fake.widths["k"] = [*WIDTHS, 128]
+    monkeypatch.setattr(tensor_maps, "_ZEROS", {})
+    return Kernel(tensor_maps=[ROWS], launch_warps=5)
+
+
+def map_of(launch: Launch) -> list[int]:
+    """Type, rank, address, extents, strides, box and the rest of the launch's tensor map."""
+    return list((ctypes.c_uint64 * 16).from_buffer_copy(launch.arguments[-1]))
+
+
+def test_tensor_maps_are_made_once_and_found_by_their_arguments(
+    fake: FakeCuda, mapped: Kernel
+) -> None:
+    x, out, _, factor = arguments()
+    for n in (32, 33, 2**31 - 1):
+        for natively in (False, True):
+            mapped((4,), x, out, n, factor)
+            assert mapped.natively == natively
+            launch = fake.launches[-1]
+            assert map_of(launch)[:8] == [2, 2, 0x10020, 64, n, 256, 32, 8]
+            assert launch.block == (5 * 32, 1, 1)
+    assert fake.calls.count("cuTensorMapEncodeTiled") == 3
+
+
+def test_tensor_without_elements_is_a_zero(fake: FakeCuda, mapped: Kernel) -> None:
+    x, out, _, factor = arguments()
+    mapped((4,), x, out, 0, factor)
+    kind, rank, base, *extents = map_of(fake.launches[-1])[:5]
+    assert (kind, rank, extents) == (2, 2, [1, 1])
+    assert base in fake.allocated
+
+
+def test_many_tensors_are_found_or_made_anew(fake: FakeCuda, mapped: Kernel) -> None:
+    x, out, _, factor = arguments()
+    for _ in range(2):
+        for n in range(2, 3 * MAP_SETS, 2):
+            mapped((4,), x, out, n, factor)
+            assert map_of(fake.launches[-1])[4] == n
+
+
+def test_tensor_that_no_map_describes(fake: FakeCuda, mapped: Kernel) -> None:
+    """There is no source to compile the kernel without tensor copies from."""
+    _, out, n, factor = arguments()
+    with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):
+        mapped((4,), OnGpu(0x10004, "cuda:0"), out, n, factor)

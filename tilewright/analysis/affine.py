@@ -381,8 +381,27 @@ def _quotient_or_remainder(forms: AffineForms, op: arith.Rem | arith.IntDiv) -> 
     if not divisor.is_uniform or not opaque.pieces:
         return opaque
     ((one, piece),) = opaque.pieces
-    dividend = forms.exactly(op.lhs)
-    dividend = replace(dividend, assumed=(*dividend.assumed, *divisor.assumed))
-    return replace(
-        opaque, pieces=((one, replace(piece, dividend=dividend, divisor=divisor.start)),)
-    )
+    index = _assuming(forms.exactly(op.lhs), divisor)
+    return replace(opaque, pieces=((one, replace(piece, index=index, divisor=divisor.start)),))
+
+
+def _assuming(form: Affine, *others: Affine) -> Affine:
+    """The form, with what other forms assume, too."""
+    return replace(form, assumed=tuple(a for f in (form, *others) for a in f.assumed))
+
+
+@_rule(arith.Select)
+def _limited(forms: AffineForms, op: arith.Select) -> Affine | None:
+    """A piece that keeps the limit of ``select(i < limit, i, other)``."""
+    opaque, compared = forms.opaque(op.result), op.condition.op
+    if not opaque.pieces or not isinstance(compared, arith.Cmp) or compared.predicate != "lt":
+        return opaque
+    if compared.lhs is not op.on_true or not element_of(op.on_true.type).is_int_signed():
+        return opaque
+    limit, other = forms.exactly(compared.rhs), forms.exactly(op.on_false)
+    if not limit.is_uniform or not other.is_uniform:
+        return opaque
+    ((one, piece),) = opaque.pieces
+    index = _assuming(forms.exactly(op.on_true), limit, other)
+    known = replace(piece, index=index, limit=limit.start, other=other.start)
+    return replace(opaque, pieces=((one, known),))

@@ -27,20 +27,22 @@ class Piece:
         value: the tile whose elements are the values of the term.
         axes: for each axis of `value`, the corresponding axis of the tile that the form describes;
             None if the elements of `value` are equal along it.
-        dividend: if the value is `dividend % divisor` or `dividend // divisor` (rounded toward 0,
-            as in C) with a uniform divisor: the exact form of the dividend, over the axes of
-            `value`, under its `assumed`. Otherwise None.
-        divisor: the divisor, likewise.
+        index: if the value is `index % divisor`, `index // divisor` (rounded toward 0, as in C) or
+            ``select(index < limit, index, other)`` with uniform `divisor`, `limit` and `other`: the
+            exact form of the index, over the axes of `value`, under its `assumed`. Otherwise None.
+        divisor, limit, other: likewise.
     """
 
     value: Value
     axes: Axes
-    dividend: Affine | None = field(default=None, compare=False)
+    index: Affine | None = field(default=None, compare=False)
     divisor: Polynomial | None = field(default=None, compare=False)
+    limit: Polynomial | None = field(default=None, compare=False)
+    other: Polynomial | None = field(default=None, compare=False)
 
     @property
     def is_remainder(self) -> bool:
-        return self.dividend is not None and isinstance(self.value.op, arith.Rem)
+        return self.index is not None and isinstance(self.value.op, arith.Rem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,10 @@ for which all `conditions` are true, each index is within the `bounds` of its ax
 
     base + offset + sum of stride[d] * index[d]            in elements
 
-with `index % wrap` in place of the index if the axis has a wrap. The first axes of a block are
-those of the tile, in its order. They are followed by axes of extent 1, one for each product of an
-argument with an index (`batch * stride_b`), so that a block may have any rank.
+with `index % wrap` in place of the index if the axis has a `wrap`, and `other` in place of an index
+that is not below `limit` if it has those. The first axes of a block are those of the tile, in its
+order. They are followed by axes of extent 1, one for each product of an argument with an index
+(`batch * stride_b`), so that a block may have any rank.
 
 Begins, strides and bounds are polynomials over scalars: arguments, program ids, loaded values,
 quotients, and the iteration numbers of loops. `axis.step(loop)` is the distance by which an
@@ -81,6 +82,7 @@ class BlockAxis:
         lower: inclusive lower bounds of the index of accessed elements.
         upper: exclusive upper bounds of the index of accessed elements.
         wrap: the number modulo which (C's `%`) the index is taken, after the bounds.
+        limit, other: an index that is not below `limit` is replaced by `other`, after the bounds.
         tile_axis: the axis of the tile; None for an additional axis of extent 1.
     """
 
@@ -90,7 +92,14 @@ class BlockAxis:
     lower: tuple[Polynomial, ...] = ()
     upper: tuple[Polynomial, ...] = ()
     wrap: Polynomial | None = None
+    limit: Polynomial | None = None
+    other: Polynomial | None = None
     tile_axis: int | None = None
+
+    @property
+    def end(self) -> Polynomial | None:
+        """The first index, from 0 on, that is replaced by another one; None where none is."""
+        return self.limit if self.wrap is None else self.wrap
 
     def step(self, loop: control.For) -> Polynomial | None:
         """The difference of the begins of consecutive iterations; None if it is not constant."""
@@ -135,8 +144,9 @@ class Block:
 
     @property
     def is_rectangle(self) -> bool:
-        """Whether bounds and conditions determine the accessed elements, and no axis has a wrap."""
-        return not self.residual and all(axis.wrap is None for axis in self.axes)
+        """Whether bounds and conditions determine the accessed elements, and no index is
+        replaced."""
+        return not self.residual and all(axis.end is None for axis in self.axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,25 +182,27 @@ class BlockFinder:
     def of(self, op: Access) -> Block | Refusal:
         """The block of an access, or why it is not one."""
         form = self.forms.of(op.ptr)
-        wraps = _wraps_of(form)
-        irregular = next((p for _, p in form.pieces if p not in wraps.values()), None)
+        replaced = _replaced_indices(form)
+        irregular = next((p for _, p in form.pieces if p not in replaced.values()), None)
         if form.base is None or irregular is not None:
             return _refusal(op, irregular.value if irregular else op.ptr)
         lengths = shape_of(op.ptr.type)
         mask = bounds_of(self.forms, op.mask, len(lengths))
-        return self._block(op, form, wraps, mask)
+        return self._block(op, form, replaced, mask)
 
-    def _block(self, op: Access, form: Affine, wraps: dict[int, Piece], mask: MaskBounds) -> Block:
+    def _block(
+        self, op: Access, form: Affine, replaced: dict[int, Piece], mask: MaskBounds
+    ) -> Block:
         assert form.base is not None
         lengths = shape_of(op.ptr.type)
         strides, begins = list(form.strides), dict[int, Polynomial]()
         assumed = (*form.assumed, *mask.assumed)
         for coefficient, piece in form.pieces:
             (axis,) = {a for a in piece.axes if a is not None}
-            assert piece.dividend is not None
+            assert piece.index is not None
             strides[axis] = coefficient
-            begins[axis] = piece.dividend.start
-            assumed += piece.dividend.assumed
+            begins[axis] = piece.index.start
+            assumed += piece.index.assumed
         split = split_start(form.start, strides, mask, begins)
         axes = [
             BlockAxis(
@@ -199,7 +211,9 @@ class BlockFinder:
                 strides[d],
                 tuple(bound + split.begins[d] for bound in mask.lower[d]),
                 tuple(bound + split.begins[d] for bound in mask.upper[d]),
-                wraps[d].divisor if d in wraps else None,
+                replaced[d].divisor if d in replaced else None,
+                replaced[d].limit if d in replaced else None,
+                replaced[d].other if d in replaced else None,
                 d,
             )
             for d in range(len(lengths))
@@ -211,19 +225,20 @@ class BlockFinder:
         )  # fmt: skip
 
 
-def _wraps_of(form: Affine) -> dict[int, Piece]:
-    """The pieces that are wraps: remainders of consecutive integers along one axis, along which
-    nothing else varies; by axis."""
+def _replaced_indices(form: Affine) -> dict[int, Piece]:
+    """The pieces that replace some of consecutive integers along one axis, along which nothing else
+    varies: remainders, and indices with a limit; by axis."""
     found: dict[int, Piece] = {}
     for _, piece in form.pieces:
         axes = [(own, axis) for own, axis in enumerate(piece.axes) if axis is not None]
-        dividend = piece.dividend
-        if len(axes) != 1 or not piece.is_remainder or dividend is None:
+        index = piece.index
+        known = piece.is_remainder or piece.limit is not None
+        if len(axes) != 1 or not known or index is None:
             continue
         ((own, axis),) = axes
         others = [p for _, p in form.pieces if p is not piece and axis in p.axes]
-        only = not others and not form.strides[axis] and not dividend.pieces
-        if only and dividend.strides[own].constant == 1:
+        only = not others and not form.strides[axis] and not index.pieces
+        if only and index.strides[own].constant == 1:
             found[axis] = piece
     return found
 

@@ -60,8 +60,9 @@ def _are_apart(a: Block, b: Block) -> bool:
 
 
 def _first(block: Block) -> Polynomial | None:
-    """The offset of the first element of the box from the base, in elements; None with wraps."""
-    if any(axis.wrap is not None for axis in block.axes):
+    """The offset of the first element of the box from the base, in elements; None if an index is
+    replaced."""
+    if any(axis.end is not None for axis in block.axes):
         return None
     total = block.offset
     for axis in block.axes:

@@ -1,9 +1,9 @@
-"""Whether the wrapped elements of a load, those with an index modulo a length, are dead.
+"""Whether the replaced elements of a load, such as those with an index modulo a length, are dead.
 
 A matrix product may load the rows `(pid * 64 + i) % M`, which are all in bounds, and store only the
 rows below M. The results of the wrapped rows are dead, so that it does not matter which memory they
 are loaded from, or whether they are loaded. The wrap may then be dropped, and the rows from M on be
-filled with any values.
+filled with any values. The same holds for the limit of ``where(rows < M, rows, 0)``.
 
     finder = BlockFinder()
     block = finder.of(load)
@@ -29,18 +29,18 @@ Place = tuple[Value, int]  # a tile, and its axis along which the elements are f
 
 
 def wrap_is_needed(finder: BlockFinder, block: Block, axis: BlockAxis) -> bool:
-    """Whether elements with an index of `axis.wrap` or above are live.
+    """Whether elements with an index of `axis.end` or above are live.
 
     Args:
         finder: for the blocks of stores.
         block: the block of a load.
-        axis: an axis of the block that has a wrap.
+        axis: an axis of the block that has a wrap or a limit.
     """
-    assert axis.wrap is not None
+    assert axis.end is not None
     assert axis.tile_axis is not None
     if not isinstance(block.op, memory.Load):
         return True
-    limit = axis.wrap - axis.begin  # the first wrapped index within the tile
+    limit = axis.end - axis.begin  # the first replaced index within the tile
     work: list[Place] = [(block.op.result, axis.tile_axis)]
     seen = set(work)
     while work:
@@ -74,7 +74,8 @@ def _follow(
         return [] if ends else None
     if isinstance(op, control.For | control.Yield):
         return _through_control(op, position, axis, limit)
-    if not op.pure or op.no_index_maps:
+    stays_within = op.pure or (not op.regions and (op.local or not op.writes_memory))
+    if op.no_index_maps or not stays_within:
         return None
     places: list[Place] = []
     for result in op.results:

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from tilewright.autodiff.registry import Structural, Zero, declare, no_derivative
-from tilewright.ops import asm, atomic, control, debug, gpu, histogram, map, memory, nvidia, sort
+from tilewright.ops import (
+    asm,
+    atomic,
+    control,
+    debug,
+    gpu,
+    histogram,
+    map,
+    memory,
+    nvidia,
+    roles,
+    sort,
+)
 
 declare(Structural("the derivative is in memory, too"), memory.Load, memory.Store)
 declare(Structural("its regions are differentiated"), control.For, control.While, control.If)
@@ -27,5 +39,6 @@ no_derivative(
     "it is made for a GPU, after derivatives",
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
-    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait,
+    nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.LoadBlock, roles.Roles,
+    roles.InitBarriers, roles.ExpectBytes, roles.Arrive, roles.WaitBarrier,
 )  # fmt: skip

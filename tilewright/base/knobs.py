@@ -512,6 +512,12 @@ class Nvidia(Group):
     disable_ptxas_opt: Knob[bool] = Knob(
         False, ("DISABLE_PTXAS_OPT",), _parse_bool, "The same as `opt_level` 0.", keyed=True
     )
+    tensor_copies = _switch(
+        "TENSOR_COPIES",
+        "Let a warp of its own copy operands of products as blocks of tensors (TMA), where a "
+        "kernel does not say otherwise by the option of that name.",
+        default=True,
+    )
     strict_products = _switch(
         "STRICT_PRODUCTS",
         "Reject a kernel if the assembler serialises its asynchronous products (`wgmma`); "

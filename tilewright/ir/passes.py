@@ -48,6 +48,8 @@ class PassContext:
             instructions keep their source lines.
         replaced: overriding stages by name; see `replacement`.
         taken: the names of the overriding stages that were used.
+        before: the function as it was before a pass whose result the target may reject, by the name
+            of the pass.
     """
 
     features: frozenset[str] = frozenset()
@@ -59,6 +61,7 @@ class PassContext:
     machine: GpuMachine | None = None
     replaced: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     taken: set[str] = field(default_factory=set[str])
+    before: dict[str, Function] = field(default_factory=lambda: dict[str, Function]())
 
     @property
     def gpu(self) -> GpuMachine:

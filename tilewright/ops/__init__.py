@@ -14,6 +14,7 @@ from tilewright.ops import (
     memory,
     nvidia,
     reduce,
+    roles,
     shape,
     sort,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "memory",
     "nvidia",
     "reduce",
+    "roles",
     "shape",
     "sort",
 ]

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
 from tilewright.ir.core import Value
-from tilewright.ir.define import Op, attr, require, variadic
+from tilewright.ir.define import Op, attr, operand, require, variadic
 from tilewright.ir.index_map import IndexMap, identity
-from tilewright.ir.traits import IN_FLIGHT, LOCAL, WRITES
-from tilewright.ir.types import Shared, Tile, Type, shape_of
+from tilewright.ir.traits import IN_FLIGHT, LOCAL, READS, WRITES
+from tilewright.ir.types import Shared, Tile, Type, dtype_of, is_int, is_pointer, shape_of, text_of
 from tilewright.ops.dot import Dot
+from tilewright.ops.memory import pointee_of
 from tilewright.ops.numeric import Array
+from tilewright.ops.roles import arrive, require_barrier
+
+MAX_MAP_RANK = 5  # dimensions of a tensor map (PTX ISA, "Tensors")
+
+Sum = tuple[tuple[int, tuple[int, ...]], ...]
+"""A sum of products: of each its coefficient, and the numbers of the arguments that are factors."""
+
+
+def value_of(terms: Sum, args: Sequence[int]) -> int:
+    """A sum of products for these arguments: ``value_of(((2, (0, 1)), (5, ())), [3, 4]) == 29``."""
+    return sum(coefficient * prod(args[i] for i in factors) for coefficient, factors in terms)
 
 
 class Mma(Dot, name="nvidia.mma"):
@@ -71,3 +89,100 @@ class WgmmaWait(Op, name="nvidia.wgmma_wait", traits=WRITES | LOCAL):
 
     def evaluate(self, *values: Array) -> tuple[Array, ...]:
         return values
+
+
+class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
+    """Starts to copy a block of a tensor into a buffer; its bytes arrive at a barrier.
+
+    The tensor is at `base` plus `offset` elements. Dimension d has `extents[d]` elements,
+    `strides[d]` elements apart; that of dimension 0 is 1. All three are sums of products of `args`,
+    which are arguments of the kernel, so that the launch can describe the tensor (a *tensor map*).
+    Axis a of the buffer runs along dimension `axes[a]`. `coords` are where the block begins in
+    each dimension; what lies outside of the tensor, also below 0, gives 0.
+
+    With `within`, no coordinate that is named there may be negative: the copy faults if one is.
+
+        nvidia.load_block %0, [%1, %2], [%3, %4], %5, %6, %7, offset=(),
+          extents=(((1, (0,),),), ((64, (),),),), strides=(((1, (),),), ((1, (1,),),),),
+          axes=(1, 0,), within=()
+          : (ptr<fp16>, i32, i32, i32, i32, shared<8x64xfp16>, shared<2xi64>, i32) -> ()
+    """
+
+    base: Value = operand()
+    args: list[Value] = variadic()
+    coords: list[Value] = variadic()
+    buffer: Value = operand()
+    barriers: Value = operand()
+    index: Value = operand()
+    offset: Sum = attr()
+    extents: tuple[Sum, ...] = attr()
+    strides: tuple[Sum, ...] = attr()
+    axes: tuple[int, ...] = attr()
+    within: tuple[int, ...] = attr()
+
+    def result_types(self) -> tuple[Type, ...]:
+        return ()
+
+    def verify(self) -> None:
+        require_barrier(self, self.barriers, self.index)
+        buffer, base = self.buffer.type, self.base.type
+        require(
+            isinstance(buffer, Shared)
+            and is_pointer(base)
+            and not shape_of(base)
+            and pointee_of(base) == dtype_of(buffer),
+            self,
+            "operand-types",
+            "can't copy from {p} into {b}",
+            p=text_of(base),
+            b=text_of(buffer),
+        )
+        rank = len(self.coords)
+        require(
+            0 < rank <= MAX_MAP_RANK and rank == len(self.extents) == len(self.strides),
+            self,
+            "rank",
+            "{n} coordinates of a tensor of {m} dimensions; there are 1 to {most}",
+            n=rank,
+            m=len(self.extents),
+            most=MAX_MAP_RANK,
+        )
+        require(
+            all(is_int(v.type) and not shape_of(v.type) for v in (*self.args, *self.coords)),
+            self,
+            "operand-types",
+            "arguments and coordinates are integers",
+        )
+        dims = {*self.axes, *self.within}
+        require(
+            len(self.axes) == len(shape_of(buffer)) == len(set(self.axes))
+            and dims <= set(range(rank)),
+            self,
+            "axes",
+            "{axes} does not name a dimension for each axis of {b}",
+            axes=self.axes,
+            b=text_of(buffer),
+        )
+
+    no_evaluate = "it reads memory; see execute"
+    no_index_maps = "it has no result"
+
+    def execute(self, state: Any, base: Array, *rest: Array) -> tuple[()]:
+        count, rank = len(self.args), len(self.coords)
+        args = [int(v) for v in rest[:count]]
+        coords = [int(v) for v in rest[count : count + rank]]
+        buffer, barriers, index = rest[count + rank :]
+        if any(coords[d] < 0 for d in self.within):
+            raise IndexError(f"the block begins at {coords}, before the tensor")
+        grid = np.indices(buffer.shape).astype(np.int64)
+        place = np.full(buffer.shape, value_of(self.offset, args), np.int64)
+        inside = np.ones(buffer.shape, bool)
+        for d in range(rank):
+            along = coords[d] + (grid[self.axes.index(d)] if d in self.axes else 0)
+            inside &= (along >= 0) & (along < value_of(self.extents[d], args))
+            place = place + along * value_of(self.strides[d], args)
+        size = pointee_of(self.base.type).nbytes_in_memory
+        ptr = base + place.astype(np.uint64) * np.uint64(size)
+        buffer[...] = state.memory.load(self, ptr, inside, None)
+        arrive(barriers[int(index) : int(index) + 1].reshape(()), arrived=buffer.nbytes)
+        return ()

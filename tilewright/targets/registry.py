@@ -48,6 +48,9 @@ BUILT_IN: dict[str, Callable[[], Factory]] = {
     "interpreter": lambda: interpreter_target.InterpreterTarget,
 }
 
+# Compile options of kernels that are exported: what their launch from C cannot provide is off.
+EXPORT_OPTIONS: dict[str, dict[str, Any]] = {"cuda": {"tensor_copies": False}}
+
 # Functions that return the function that exports a compiled kernel to files for C programs.
 EXPORTERS: dict[str, Callable[[], Exporter]] = {
     "cpu": lambda: cpu_export.export,

@@ -94,7 +94,9 @@ def export_kernel(
             f"kernels for {device.backend} cannot be called from C; those for "
             f"{', '.join(registry.EXPORTERS)} can"
         )
-    parsed = compiler.parse_options(options or {})
+    parsed = compiler.parse_options(
+        {**registry.EXPORT_OPTIONS.get(device.backend, {}), **(options or {})}
+    )
     base = base or source.name
     parameters = _parameters(typed)
     stem = _stem(typed, parameters, str(sorted(options_dict(parsed).items())), compiler.key())

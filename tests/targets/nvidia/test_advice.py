@@ -17,7 +17,7 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
 from tilewright.ir.passes import run
-from tilewright.targets.nvidia import best_cubin, emit, target
+from tilewright.targets.nvidia import best_cubin, compilation, emit
 from tilewright.targets.nvidia.advice import Advice, advice_in, serialises_products
 from tilewright.targets.nvidia.assemble import (
     Assembler,
@@ -110,7 +110,7 @@ class Advising(Assembler):
 def advising(monkeypatch: pytest.MonkeyPatch) -> None:
     used = Resources(32, 0, shared_bytes=0, constant_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
-    monkeypatch.setattr(target, "find_assembler", Advising)
+    monkeypatch.setattr(compilation, "find_assembler", Advising)
 
 
 def product() -> Module:

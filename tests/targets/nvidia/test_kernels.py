@@ -148,7 +148,8 @@ def test_kernel_as_it_is_meant_to_run_spills_nothing(name: str) -> None:
 
 # Kernels in which ptxas waits for a product earlier than the code does (13.0.88). Products that are
 # serialised fail every test that compiles them: see `tests/conftest.py`.
-WAITS = {"attention keys": {"C7517"}, "attention queries": {"C7517"}}
+# C7508: it needs so few registers that it leaves them as they are.
+WAITS = {"attention keys": {"C7517"}, "attention queries": {"C7508"}}
 
 
 @pytest.mark.parametrize("name", [n for n in BENCHMARKS if "matmul" in n or "attention" in n])
@@ -183,7 +184,10 @@ class Expected(NamedTuple):
 
 
 VECTORS = r"ld\.global[.\w:]*\.v4\.b32", r"st\.global[.\w:]*\.v4\.b32"
-COPIES = r"cp\.async\.cg\.shared\.global \[%r\d+\], \[%rd\d+\], 16", r"cp\.async\.wait_group"
+COPIES = (
+    r"cp\.async\.bulk\.tensor\.[23]d\.shared::cluster\.global\.tile",
+    r"mbarrier\.try_wait\.parity",
+)
 SCALAR_LOADS = r"ld\.global[.\w:]*\.b(8|16)\b"
 
 EXPECTED = (
@@ -246,7 +250,8 @@ def test_slots_of_a_pipelined_product(stages: int) -> None:
     """Two operands of 128 x 64 halves in each slot. Without stages ahead nothing is copied."""
     kernel = matmul("fp16", (128, 128, 64), 4, stages)
     assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2
-    assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2
+    barriers = 2 * 8 * stages
+    assert kernel.metadata.shared <= max(stages, 2) * 2 * 128 * 64 * 2 + barriers
     assert ("cp.async" in kernel.asm["ptx"]) == (stages > 1)
     # If at all for one more CTA, before which it had more registers.
     assert kernel.n_spills <= FEW_SPILLS * kernel.n_regs / (1 - MOST_TO_SAVE)

@@ -33,9 +33,12 @@ TARGET = NvidiaTarget(90)
 TILE = 64, 64, 32
 
 
-def lowered(program: Program, warps: int, stages: int) -> tuple[Module, Counter[str]]:
+def lowered(
+    program: Program, warps: int, stages: int, tensor_copies: bool = False
+) -> tuple[Module, Counter[str]]:
     """The program's IR after all passes, and what they have done."""
-    options = TARGET.parse_options({"num_warps": warps, "num_stages": stages})
+    given = {"num_warps": warps, "num_stages": stages, "tensor_copies": tensor_copies}
+    options = TARGET.parse_options(given)
     source, _ = source_of(program)
     module = source.make_ir(TARGET.frontend_options(options))
     ctx = context_for(TARGET, options)
@@ -43,9 +46,9 @@ def lowered(program: Program, warps: int, stages: int) -> tuple[Module, Counter[
     return module, ctx.counts
 
 
-def check(program: Program, module: Module) -> None:
+def check(program: Program, module: Module, seed: int | None = None) -> None:
     """Interpret late; memory must be as the program says, or as the interpreter leaves it."""
-    with AsyncMachine() as machine:
+    with AsyncMachine(seed) as machine:
         ours = interpreted(program, module)
     machine.check_idle()
     assert program.expected is not None

@@ -21,7 +21,7 @@ from tilewright.ir.core import Module
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import FP8E5, FP16, FP32, FP64, I8
-from tilewright.targets.nvidia import emit, target
+from tilewright.targets.nvidia import compilation, emit, target
 from tilewright.targets.nvidia.assemble import PTXASError, find_assembler
 from tilewright.targets.nvidia.codegen import Generated
 from tilewright.targets.nvidia.disassemble import find_disassembler
@@ -50,7 +50,7 @@ def lower(
 ) -> Lowered:
     """What the target makes when code generation gives `generated`."""
     made = generated or Generated(
-        scaled_add(emit.kernel_attributes(128)), "scaled_add", "laid out", 2048, 64
+        scaled_add(emit.kernel_attributes(128)), "scaled_add", "laid out", 2048, 64, warps=4
     )
 
     def generate(
@@ -60,7 +60,7 @@ def lower(
         assert features == hopper.features()
         return made
 
-    monkeypatch.setattr(target.codegen, "generate", generate)
+    monkeypatch.setattr(compilation, "generate", generate)
     return hopper.compile(parse_module(MODULE), ctx or PassContext(), options)
 
 
@@ -126,6 +126,7 @@ def test_options_have_the_language_s_defaults(hopper: NvidiaTarget) -> None:
         "supported_fp8_dtypes": FP8_TYPES,
         "deprecated_fp8_dot_operand_dtypes": ("fp8e4b15",),
         "extern_libs": (),
+        "tensor_copies": True,
         "ptx_version": None,
         "ptx_options": None,
         "arch": "sm90",
@@ -229,7 +230,7 @@ def test_code_generation_may_change_what_a_launch_is_told(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = scaled_add(emit.kernel_attributes(256))
-    generated = Generated(text, "scaled_add", "", metadata={"num_warps": 8, "more": [1]})
+    generated = Generated(text, "scaled_add", "", warps=8, metadata={"num_warps": 8, "more": [1]})
     lowered = lower(hopper, monkeypatch, hopper.parse_options({}), generated)
     assert (lowered.metadata["num_warps"], lowered.metadata["more"]) == (8, [1])
 
@@ -237,7 +238,7 @@ def test_code_generation_may_change_what_a_launch_is_told(
 def test_without_an_assembler_ptx_is_the_last_stage(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "find_assembler", lambda: None)
+    monkeypatch.setattr(compilation, "find_assembler", lambda: None)
     ctx = PassContext()
     lowered = lower(hopper, monkeypatch, hopper.parse_options({}), ctx=ctx)
     assert list(lowered.stages) == ["ttgir", "llir", "ptx"]
@@ -253,13 +254,13 @@ def test_without_an_assembler_ptx_is_the_last_stage(
 def test_options_of_the_assembler(hopper: NvidiaTarget) -> None:
     options = hopper.parse_options({"ptx_options": "--a  --b=1", "enable_fp_fusion": False})
     chip = hopper.processor
-    request = target.assembly_request(options, chip)
+    request = compilation.assembly_request(options, chip)
     assert (request.processor, request.fp_fusion, request.opt_level) == ("sm_90a", False, 3)
     assert request.extra == ("--a", "--b=1")
     with knobs.nvidia.scope():
         knobs.nvidia.ptxas_options = "--c"
         knobs.nvidia.opt_level = 1
-        assert target.assembly_request(options, chip) == replace(
+        assert compilation.assembly_request(options, chip) == replace(
             request, extra=("--c", "--a", "--b=1"), opt_level=1
         )
         with pytest.raises(ValueError, match="expected 0 to 3"):
@@ -286,14 +287,14 @@ def test_refused_ptx_is_the_kernel_s_error(
         ret void
     }"""
     with pytest.raises(PTXASError, match=r"Not a name of any known instruction: 'frobnicate'"):
-        lower(hopper, monkeypatch, hopper.parse_options({}), Generated(text, "f", ""))
+        lower(hopper, monkeypatch, hopper.parse_options({}), Generated(text, "f", "", warps=4))
 
 
 def test_equal_modules_give_equal_stages(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = many_values(emit.kernel_attributes(128, maxnreg=32), 40)
-    generated = Generated(text, "many_values", "")
+    generated = Generated(text, "many_values", "", warps=4)
     first, second = (
         lower(hopper, monkeypatch, hopper.parse_options({}), generated) for _ in range(2)
     )

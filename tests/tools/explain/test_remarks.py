@@ -9,8 +9,7 @@ from tilewright.base import knobs
 from tilewright.compiler.build import context_for, lower
 from tilewright.compiler.pipeline import pipeline
 from tilewright.targets import registry
-from tilewright.targets.nvidia import best_cubin, disassemble
-from tilewright.targets.nvidia import target as nvidia
+from tilewright.targets.nvidia import best_cubin, compilation, disassemble
 from tilewright.targets.nvidia.assemble import Assembler, Cubin, Refusal, Request
 from tilewright.targets.nvidia.cubin import Resources
 from tilewright.tools.explain.launch import launch_of
@@ -113,8 +112,13 @@ def test_address_that_the_loop_loads(explain: Explain) -> None:
     assert "an address depends on memory that the loop reads" in texts
 
 
-def test_loads_that_are_copied_ahead(explain: Explain) -> None:
+def test_loads_that_a_warp_copies(explain: Explain) -> None:
     texts = {r.text for r in explain("product", HOPPER).remarks}
+    assert "a warp of its own copies this up to 3 iterations ahead, as blocks of a tensor" in texts
+
+
+def test_loads_that_are_copied_ahead(explain: Explain) -> None:
+    texts = {r.text for r in explain("product", HOPPER, "-o", "tensor_copies=False").remarks}
     assert (
         "starts 2 iterations ahead, by asynchronous copies of 16 bytes into 3 buffers of 4 KiB in "
         "shared memory"
@@ -171,11 +175,11 @@ def test_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
 
     used = Resources(32, 0, shared_bytes=0, constant_bytes=0)
     monkeypatch.setattr(best_cubin, "resources", lambda cubin, name: used)
-    monkeypatch.setattr(nvidia, "find_assembler", Advising)
+    monkeypatch.setattr(compilation, "find_assembler", Advising)
     monkeypatch.setattr(disassemble, "find_disassembler", lambda: None)
     with knobs.nvidia.scope():
         knobs.nvidia.strict_products = False
-        report, _ = report_of(arguments("product", HOPPER))
+        report, _ = report_of(arguments("product", HOPPER, "-o", "tensor_copies=False"))
     (remark,) = [r for r in report.remarks if r.by == "assemble"]
     assert (remark.missed, remark.text) == (True, "Products are serialized (ptxas, C7510)")
     assert "tl.dot" in line_of(remark.place)

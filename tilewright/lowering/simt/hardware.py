@@ -79,6 +79,18 @@ class Hardware(Protocol):
         """Wait for all threads of the team; their earlier writes are visible afterwards."""
         ...
 
+    def take_registers(self, b: Builder, count: int) -> None:
+        """Wait until each thread of the warp group can have so many registers."""
+        ...
+
+    def release_registers(self, b: Builder, count: int) -> None:
+        """Leave each thread of the warp group so many registers."""
+        ...
+
+    def elect(self, b: Builder) -> V:
+        """Whether this is the one lane of its warp that runs what one thread has to run."""
+        ...
+
     def publish(self, b: Builder) -> None:
         """Make this thread's writes to shared memory visible to matrix instructions.
 

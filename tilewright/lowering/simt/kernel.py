@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir import types as ir
@@ -46,6 +46,28 @@ def emits(*classes: type[Op], target: str = ALL) -> Callable[[Emitter], Emitter]
     return EMITTERS.of(*classes, target=target)
 
 
+class Provided(NamedTuple):
+    """What a launch hands to the kernel behind its arguments, by its address.
+
+    Attributes:
+        what: describes it to the launch; equal ones are one parameter.
+        attributes: of the parameter, in LLVM's words.
+    """
+
+    what: Hashable
+    attributes: str
+
+
+PROVIDED: dict[type[Op], Callable[[Any], Provided]] = {}
+"""What the launch provides for an op of a class."""
+
+
+def _provided(fn: Function) -> list[Provided]:
+    """What the launch provides for a function, each once."""
+    found = [PROVIDED[type(op)](op) for op in fn.walk() if type(op) in PROVIDED]
+    return list(dict.fromkeys(found))
+
+
 def emitter_of(cls: type[Op], target: str) -> Emitter | None:
     """The emitter of the target, or else the common one, or else None."""
     return EMITTERS.find(cls, target)
@@ -63,6 +85,7 @@ class Kernel:
         infos: axis information of the function.
         shared: the allocation of shared memory, and the ops that require a barrier.
         team: the warps that execute the code emitted now; all of the program's, outside of roles.
+        provided: the addresses of further parameters that the launch provides, in their order.
     """
 
     def __init__(
@@ -84,7 +107,9 @@ class Kernel:
         self.infos: AxisMap = axis_info(fn)
         self.shared = SharedMemory(fn)
         self.module = Module(fn.name)
+        provided = _provided(fn)
         params = [(self._param_type(a.type), "") for a in fn.args]
+        params += [(PTR, p.attributes) for p in provided]
         self.function = self.module.function(
             fn.name, VOID, params, attributes=attributes, linkage=calling
         )
@@ -97,6 +122,8 @@ class Kernel:
         self.entry = self.b.current
         self.team = make_team(self.b, hw.thread(self.b), hw.lanes, warps)
         self.shared.declare(self.module, hw.shared_space)
+        more = self.function.params[len(fn.args) :]
+        self.provided: dict[Provided, V] = dict(zip(provided, more, strict=True))
 
     @staticmethod
     def _param_type(type: ir.Type) -> LType:
@@ -107,7 +134,7 @@ class Kernel:
     def emit(self) -> str:
         """Emit the function, and return the module as text."""
         body = self.b.block("body")
-        for arg, param in zip(self.fn.args, self.function.params, strict=True):
+        for arg, param in zip(self.fn.args, self.function.params, strict=False):
             self.env[arg] = [self._argument(arg, param)]
         self.b.at(body)
         self.region(self.fn.body)

@@ -335,17 +335,30 @@ def _number(region: Region, moments: dict[Op, tuple[int, int]], count: int) -> i
 def _last_use(value: Value, owner: Op, moments: dict[Op, tuple[int, int]]) -> int:
     """The end of the live range of a buffer.
 
-    That is the end of the last op, in the region of the owner, that contains a use of the buffer or
-    of a view of it. For an op in flight, the uses of its result count.
+    That is the end of the last op that contains a use of the buffer or of a view of it: of control
+    flow, as a loop may come back. For an op in flight, the uses of its result count. Of regions
+    that run concurrently, the uses in the first count: it waits for all that the others write (see
+    `Roles`).
     """
     last = moments[owner][1]
     for user in value.users:
         if isinstance(user, VIEWS) or user.in_flight:
             last = max(last, _last_use(user.results[0], owner, moments))
-        holder = user
-        while holder.parent is not owner.parent:
-            outer = holder.parent_op()
-            assert outer is not None
-            holder = outer
-        last = max(last, moments[holder][1])
+        holder = _last_holder(user, owner)
+        if holder is not None:
+            last = max(last, moments[holder][1])
     return last
+
+
+def _last_holder(op: Op, owner: Op) -> Op | None:
+    """The op to whose end a use lasts; None for one that does not count."""
+    holder = op
+    while op.parent is not owner.parent:
+        outer = op.parent_op()
+        assert outer is not None
+        if outer.concurrent and op.parent is not outer.regions[0]:
+            return None
+        if not outer.concurrent:
+            holder = outer
+        op = outer
+    return holder

@@ -63,6 +63,20 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuEventElapsedTime": (_WORD, _WORD, _WORD),
     "cuEventDestroy_v2": (_WORD,),
     "cuPointerGetAttribute": (_WORD, _INT, _WORD),
+    "cuTensorMapEncodeTiled": (
+        _WORD,
+        _INT,
+        _UNSIGNED,
+        _WORD,
+        _WORD,
+        _WORD,
+        _WORD,
+        _WORD,
+        _INT,
+        _INT,
+        _INT,
+        _INT,
+    ),
 }
 """Parameter types of the driver's functions; each returns a CUresult, 0 for success."""
 

@@ -149,7 +149,7 @@ class Function:
         _require(shape.shared, limits.max_shared_mem, "shared memory")
         _require(shape.threads, limits.max_threads, "threads")
         self._attributes = _launch_attributes(shape)
-        with device.current(), _capture_allowed(device):
+        with device.current(), capture_allowed(device):
             self._module = _load_module(device, image, name)
             try:
                 self._prepare()
@@ -172,7 +172,7 @@ class Function:
         # At exit the driver unloads it; a forked child must not call the driver.
         if self._module and self.device.api.usable and not sys.is_finalizing():
             # Unloading fails after a sticky error; a finalizer cannot report that.
-            with suppress(DeviceError), self.device.current(), _capture_allowed(self.device):
+            with suppress(DeviceError), self.device.current(), capture_allowed(self.device):
                 self._unload()
 
     def _unload(self) -> None:
@@ -297,7 +297,7 @@ def _require(required: int, limit: int, name: str) -> None:
 
 
 @contextmanager
-def _capture_allowed(device: Device) -> Generator[None]:
+def capture_allowed(device: Device) -> Generator[None]:
     """Permit module loading and unloading in this thread during a stream capture.
 
     Neither becomes part of the graph, but the driver reports an error for such calls during a

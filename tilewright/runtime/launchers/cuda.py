@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel, Metadata
+from tilewright.compiler.driver import compile as compile_kernel
+from tilewright.compiler.driver import find_target
 from tilewright.runtime._allocation import chosen_allocator
 from tilewright.runtime.devices.cuda import current_index, device
 from tilewright.runtime.devices.cuda_function import Function, Shape
@@ -23,9 +27,10 @@ from tilewright.runtime.devices.cuda_torch import (
     scratch,
     stream_function,
 )
-from tilewright.runtime.launch import Grid
+from tilewright.runtime.launch import Grid, at_path
 from tilewright.runtime.launchers.packing import make_packer
-from tilewright.runtime.native.layout import CUDA
+from tilewright.runtime.launchers.tensor_maps import TensorMaps
+from tilewright.runtime.native.layout import CUDA, MAX_SLOTS
 
 if TYPE_CHECKING:
     from tilewright.runtime.native import launcher  # not for the first launch of a process
@@ -40,22 +45,31 @@ SLOT_BYTES = 8
 class _Block:
     """Memory for the arguments of one launch, and the array of pointers that the driver reads.
 
+    Args:
+        count: of arguments.
+        maps: of tensor maps, which are parameters behind the arguments.
+
     Attributes:
         slots: the arguments' bytes, which must be assigned as a whole.
         scratch: the slot after the arguments, with the address of scratch memory.
         parameters: address of the array of pointers to the slots.
     """
 
-    __slots__ = ("_pointers", "_room", "parameters", "scratch", "slots")
+    __slots__ = ("_count", "_pointers", "_room", "parameters", "scratch", "slots")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, maps: int = 0) -> None:
+        self._count = count
         self._room = bytearray(SLOT_BYTES * (count + 1))
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._room))
         addresses = range(start, start + SLOT_BYTES * (count + 1), SLOT_BYTES)
-        self._pointers = (ctypes.c_void_p * (count + 1))(*addresses)
+        self._pointers = (ctypes.c_void_p * (count + 1 + maps))(*addresses)
         self.slots = memoryview(self._room)[: SLOT_BYTES * count]
         self.scratch = ctypes.c_uint64.from_buffer(self._room, SLOT_BYTES * count)
         self.parameters = ctypes.addressof(self._pointers)
+
+    def put_maps(self, addresses: Sequence[int]) -> None:
+        """Pass tensor maps, by their addresses, behind the arguments."""
+        self._pointers[self._count : self._count + len(addresses)] = addresses
 
 
 class CudaLaunch:
@@ -70,6 +84,7 @@ class CudaLaunch:
         _, _, index = kernel.device.partition(":")
         gpu = device(int(index) if index else current_index())
         kernel.device = gpu.name
+        self._kernel = kernel
         self._function = Function(gpu, kernel.kernel, kernel.name, _shape(metadata))
         self.n_regs = self._function.n_regs
         self.n_spills = self._function.n_spills
@@ -81,6 +96,10 @@ class CudaLaunch:
         self._count = len(metadata.arguments)
         self._scratch_bytes: int = metadata.get("global_scratch_size", 0)
         self._scratch_align: int = metadata.get("global_scratch_align", 1)
+        maps = metadata.get("tensor_maps")
+        self._maps = TensorMaps(gpu, maps) if maps else None
+        self._map_count = len(maps or ())
+        self._without_maps: CudaLaunch | None = None
         # A free list of blocks. Concurrent launches, and one in a signal handler that interrupts
         # another, each pop their own; pop and append of a list are atomic.
         self._blocks: list[_Block] = []
@@ -96,17 +115,44 @@ class CudaLaunch:
         return self._function.module
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
+        maps: Sequence[int] | None = ()
+        if self._maps is not None:
+            maps = self._maps.addresses([at_path(slots, path) for path, _ in self._arguments])
+            if maps is None:
+                self._plain().start(grid, values, slots)
+                return
         stream = current_stream(self._index)
         try:
             block = self._blocks.pop()
         except IndexError:
-            block = _Block(self._count)
+            block = _Block(self._count, self._map_count)
         block.slots[:] = self._pack(slots)
+        if maps:
+            block.put_maps(maps)
         if self._scratch_bytes:
             self._start_with_scratch(grid, stream, block)
         else:
             self._function.launch(grid, stream, block.parameters)
         self._blocks.append(block)
+
+    def _plain(self) -> CudaLaunch:
+        """The kernel compiled without tensor copies, for tensors that these can't describe: with
+        strides of 0 or less, or more than 2**32 elements along an axis."""
+        if self._without_maps is None:
+            kernel = self._kernel
+            if kernel.src is None:
+                raise DeviceError(
+                    f"{kernel.name} copies blocks of tensors, which these arguments do not allow "
+                    "(strides must be positive multiples of 16 bytes), and was unpickled without "
+                    "its source: compile it with tensor_copies=False"
+                )
+            target = kernel.metadata.target
+            known = fields(find_target(target).parse_options({}))
+            options = {f.name: kernel.metadata[f.name] for f in known}
+            plain = compile_kernel(kernel.src, target, options | {"tensor_copies": False})
+            plain.device = kernel.device
+            self._without_maps = CudaLaunch(plain)
+        return self._without_maps
 
     def _start_with_scratch(self, grid: Grid, stream: int, block: _Block) -> None:
         x, y, z = grid
@@ -125,7 +171,10 @@ class CudaLaunch:
     def native_start(self, runtime: Runtime) -> Start | None:
         """The record with which native code performs `start`; None if it cannot."""
         slots = launcher.slots_of(self._arguments, self._types)
-        if slots is None or self._scratch_bytes:
+        maps = self._maps.native_fields() if self._maps is not None else {}
+        if slots is None or self._scratch_bytes or maps is None:
+            return None
+        if len(slots) + self._map_count > MAX_SLOTS:
             return None
         runtime.use_cuda()
         function = self._function
@@ -139,13 +188,15 @@ class CudaLaunch:
             "device_number": self._index,
             "work_stream": checked_stream_function(runtime.torch_stream, self._index),
             **function.native_fields(),
+            **maps,
         }
         return launcher.Start(fields, objects, slots)
 
 
 def _shape(metadata: Metadata) -> Shape:
     return Shape(
-        threads=metadata.num_warps * metadata.get("warp_size", metadata.target.warp_size),
+        threads=metadata.get("launch_warps", metadata.num_warps)
+        * metadata.get("warp_size", metadata.target.warp_size),
         shared=metadata.shared,
         ctas=metadata.num_ctas,
         cooperative=metadata.get("launch_cooperative_grid", False),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -82,13 +82,13 @@ class Start:
     """How native code starts a loaded kernel: the contents of its structure Record.
 
     Attributes:
-        fields: values of fields by name.
+        fields: values of fields by name; several of an array.
         objects: values of the fields that are Python objects, by name.
         slots: for each of the kernel's arguments, in order, the index of its slot, and TO_FP32 if
             it must be rounded.
     """
 
-    fields: dict[str, int]
+    fields: Mapping[str, int | Sequence[int]]
     objects: dict[str, Any]
     slots: list[int]
 
@@ -99,7 +99,8 @@ class Start:
         addresses = {name: id(value) for name, value in self.objects.items()}
         common = {"kernel": id(kernel), "count": len(self.slots)}
         for name, value in {**self.fields, **addresses, **common}.items():
-            words[fields[name].offset // WORD] = value
+            at, values = fields[name].offset // WORD, [value] if isinstance(value, int) else value
+            words[at : at + len(values)] = values
         return struct.pack(f"={len(words) + len(self.slots)}Q", *words, *self.slots)
 
 

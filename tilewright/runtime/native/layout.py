@@ -6,6 +6,7 @@ structure. The structures of CPython, NumPy and CUDA are listed with the offsets
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from tilewright.runtime.kinds import KINDS, MAX_KINDS, Kind, category
@@ -20,6 +21,12 @@ part of its descriptors. A slot's index must be below TO_FP32, see Record.slots.
 GRIDS: Final = 4
 GRID_NAMES: Final = 6
 """The most grid functions per kernel whose names are cached, and the most names of each."""
+
+MAP_BYTES: Final = 128
+MAX_MAP_WORDS: Final = 16
+MAP_SETS: Final = 256
+"""Of tensor maps: the size of one, how many arguments a kernel's may depend on, and for how many
+different arguments they are found by native code."""
 
 MAX_WORDS: Final = 512
 MAX_HELD: Final = 64
@@ -156,12 +163,15 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         (f"Recent*{RECENTS}", "recents"),
         (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in the dict `names`, by parameter
     ),
+    "MapSet": ((f"i64*{MAX_MAP_WORDS}", "words"), ("ptr", "maps")),
     "Record": (  # one per compiled variant
         ("i64", "kind count threads all_threads scratch"),
         ("ptr", "kernel function"),
         ("i64", "shared ctas attribute_count device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),
-        ("ptr", "last_kernel name refuse"),
+        ("ptr", "last_kernel name refuse map_sets"),
+        ("i64", "map_count map_word_count"),
+        (f"i64*{MAX_MAP_WORDS}", "map_arguments"),
         (f"i64*{MAX_SLOTS}", "slots"),
     ),
     "Frame": (  # one per call, on the stack
@@ -268,6 +278,15 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 HASH_FACTOR: Final = 0x9E3779B97F4A7C15  # 2**64 / golden ratio (Fibonacci hashing, Knuth 6.4)
 HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
+
+
+def map_set_of(words: Iterable[int]) -> int:
+    """The index of the set of tensor maps made of these words."""
+    hashed = 0
+    for word in words:
+        hashed = (hashed ^ word) * HASH_FACTOR % (1 << 64)
+    return hashed >> 64 - MAP_SETS.bit_length() + 1
+
 
 # Words of a key: the lowest byte is one of these tags, the bits above it are what the variant
 # depends on (element type, facts, device). So equal keys imply equal specialisations.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 from tilewright.base import knobs
@@ -22,6 +23,7 @@ from tilewright.lowering.simt import launches as _launches
 from tilewright.lowering.simt import map as _map
 from tilewright.lowering.simt import memory as _memory
 from tilewright.lowering.simt import reduce as _reduce
+from tilewright.lowering.simt import roles as _roles
 from tilewright.lowering.simt import scan as _scan
 from tilewright.lowering.simt import shape as _shape
 from tilewright.lowering.simt import sort as _sort
@@ -31,7 +33,7 @@ from tilewright.lowering.simt.kernel import Kernel
 # Importing these modules registers their emitters; a target imports its own in addition.
 REGISTERED = (
     *(_arith, _asm, _atomic, _buffers, _control, _convert, _debug, _dot, _gather, _histogram, _map),
-    *(_launches, _memory, _reduce, _scan, _shape, _sort),
+    *(_launches, _memory, _reduce, _roles, _scan, _shape, _sort),
 )
 
 
@@ -43,12 +45,14 @@ class Emitted(NamedTuple):
         name: the kernel's symbol.
         laid_out: the tile IR it was generated from, as text.
         shared_bytes: dynamic shared memory of a program, which the launch must provide.
+        provided: `Provided.what` of each further parameter that the launch must provide.
     """
 
     llvm: str
     name: str
     laid_out: str
     shared_bytes: int
+    provided: tuple[Hashable, ...]
 
 
 def emit_kernel(
@@ -81,4 +85,5 @@ def emit_kernel(
         ctx=ctx,
     )
     text = kernel.emit()
-    return Emitted(text, module.entry.name, print_module(module), kernel.shared.bytes)
+    provided = tuple(p.what for p in kernel.provided)
+    return Emitted(text, module.entry.name, print_module(module), kernel.shared.bytes, provided)

@@ -25,6 +25,7 @@ def steps(
     *,
     first: Sequence[Step] = (),
     choose_instructions: Sequence[Step] = (),
+    pipeline: Sequence[Step] = (),
     overlap: Sequence[Step] = (),
     schedule: Sequence[Step] = (),
 ) -> tuple[Step, ...]:
@@ -33,6 +34,7 @@ def steps(
     Args:
         first: run before all others.
         choose_instructions: replace each `tile.dot` that a matrix instruction can compute.
+        pipeline: pipeline loads of operands in ways of the target's own, before `pipeline_loads`.
         overlap: overlap products with the loads of the next iteration; run on pipelined loops.
         schedule: sink waits for products to the uses of their results.
     """
@@ -47,6 +49,7 @@ def steps(
         Step(remove_dead_code),
         Step(merge_equal_values),
         Step(limit_stages, when="async_copy"),
+        *pipeline,
         Step(pipeline_loads, when="async_copy"),
         *overlap,
         Step(prefetch_loads),

@@ -230,6 +230,11 @@ def export(
         ExportError: the kernel needs global scratch memory, which the driver does not allocate, or
             more shared memory than the architecture has.
     """
+    if metadata["tensor_maps"]:
+        raise ExportError(
+            f"{request.kernel} copies blocks of tensors, which C programs cannot describe to it: "
+            "compile it with tensor_copies=False"
+        )
     if metadata["global_scratch_size"]:
         raise ExportError(
             f"{request.kernel} needs global scratch memory, which a launch from C does not have"

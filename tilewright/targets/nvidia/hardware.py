@@ -85,6 +85,20 @@ class NvidiaHardware:
         args = [const(I32, team.barrier), const(I32, team.threads)]
         b.call("llvm.nvvm.barrier.cta.sync.aligned.count", VOID, args)
 
+    def take_registers(self, b: Builder, count: int) -> None:
+        self._set_registers(b, "inc", count)
+
+    def release_registers(self, b: Builder, count: int) -> None:
+        self._set_registers(b, "dec", count)
+
+    def _set_registers(self, b: Builder, how: str, count: int) -> None:
+        b.inline_asm(f"setmaxnreg.{how}.sync.aligned.u32 {count};", "", VOID, [], True, True)
+
+    def elect(self, b: Builder) -> V:
+        code = "{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.b32 $0, 1, 0, p; }"
+        chosen = b.inline_asm(code, "=r", I32, [], True, True)
+        return b.icmp("ne", chosen, 0)
+
     def publish(self, b: Builder) -> None:
         b.inline_asm("fence.proxy.async.shared::cta;", "~{memory}", VOID, [], True)
 

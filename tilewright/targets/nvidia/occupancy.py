@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tilewright.targets.nvidia.features import REGISTERS, WARP_SIZE, Processor
 
+PARTITIONS = 4  # of a multiprocessor, each with a quarter of the registers and of the warps
 REGISTER_UNIT = 8  # the granularity of register allocation, in registers of a thread
 MAX_CTAS = 32
 RESERVED_SHARED = 1024  # bytes of shared memory that the system reserves for each CTA
@@ -35,7 +36,17 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
     given = -(-registers // REGISTER_UNIT) * REGISTER_UNIT
     # A multiprocessor has the most that one CTA may use, plus the reservation for that CTA.
     memory = (chip.shared_limit + RESERVED_SHARED) // (shared + RESERVED_SHARED)
-    return min(REGISTERS // (given * threads), chip.max_threads // threads, memory, MAX_CTAS)
+    warps = -(-threads // WARP_SIZE)
+    # Warps do not share registers across partitions: with 176 registers each partition holds two
+    # warps, so that a second CTA of five warps does not fit, although 2 * 160 * 176 < 65536.
+    resident = PARTITIONS * (REGISTERS // PARTITIONS // (given * WARP_SIZE))
+    return min(resident // warps, chip.max_threads // threads, memory, MAX_CTAS)
+
+
+def registers_for(ctas: int, threads: int) -> int:
+    """The most registers of a thread with which so many CTAs are resident."""
+    warps = -(-ctas * -(-threads // WARP_SIZE) // PARTITIONS)
+    return REGISTERS // PARTITIONS // (warps * WARP_SIZE) // REGISTER_UNIT * REGISTER_UNIT
 
 
 def ctas_with_room(threads: int) -> int:
@@ -48,7 +59,7 @@ def ctas_if_one_more(chip: Processor, threads: int, registers: int, shared: int)
     threads = max(threads, WARP_SIZE)
     ctas = resident_ctas(chip, threads, registers, shared)
     goal = ctas + 1
-    limit = REGISTERS // (goal * threads) // REGISTER_UNIT * REGISTER_UNIT
+    limit = registers_for(goal, threads)
     if ctas > FEW_CTAS or limit < ROOMY_REGISTERS or registers - limit > MOST_TO_SAVE * registers:
         return 0
     return goal if resident_ctas(chip, threads, limit, shared) >= goal else 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import I32
+from tilewright.ops.arith import Cmp, Constant
 from tilewright.ops.control import Barrier, For
 from tilewright.ops.gpu import CommitCopies, PermuteBuffer, Share, Slot
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
+from tilewright.ops.roles import Arrive
+from tilewright.rewrites.control import set_yields, take_region
 
 
 @compiler_pass("overlap_products")
@@ -18,7 +22,8 @@ def overlap_products(fn: Function, ctx: PassContext) -> bool:
 
     The copies into the slot of the previous product's operands are moved after the wait for that
     product and a barrier, as other warps may not have completed theirs. The product of the current
-    iteration executes meanwhile.
+    iteration executes meanwhile. All arrivals by which the loop releases slots to a copying warp
+    are delayed by one iteration, too: a late arrival is harmless with two slots or more.
     """
     changed = False
     for op in list(fn.walk()):
@@ -48,7 +53,10 @@ def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
         and list(result.users.items()) == [(end, 1)]
         and end.operands[acc.index - 1] is result
     )
-    return (product, wait) if carried and _operands_stay(product, loop) else None
+    # Of slots that are freed within nested control flow, it is not known who reads them.
+    nested = any(isinstance(op, Arrive) and op.parent is not loop.body for op in loop.body.walk())
+    stay = carried and not nested and _operands_stay(product, loop)
+    return (product, wait) if stay else None
 
 
 def _operands_stay(product: Wgmma, loop: For) -> bool:
@@ -69,6 +77,7 @@ def _unpermuted(buffer: Value) -> Value:
 
 
 def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
+    arrivals = [op for op in loop.body if isinstance(op, Arrive)]
     result = _carry_in_flight(loop, product, wait)
     previous = WgmmaWait([], 1)
     previous.loc = product.loc
@@ -80,6 +89,53 @@ def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
     loop.parent.insert_after(last, loop)
     result.replace_with(last.results[0])
     last.set_operand(0, result)
+    if arrivals:
+        _delay(loop, arrivals, previous)
+
+
+def _delay(loop: For, arrivals: list[Arrive], wait: Op) -> None:
+    """Move arrivals to the next iteration, behind a wait there, and the last ones behind the loop.
+
+    The loop carries the number of the barrier; -1 stands for none.
+    """
+    parent = loop.parent
+    assert parent is not None
+    none = Constant(-1, I32)
+    none.loc = loop.loc
+    parent.insert_before(none, loop)
+    numbers = [arrival.index for arrival in arrivals]
+    before = [loop.body.add_arg(I32) for _ in arrivals]
+    for arrival, number in zip(arrivals, before, strict=True):
+        arrival.remove()
+        _insert_arrival(loop.body, wait, arrival, number)
+    set_yields(loop.body, [*loop.body.terminator.operands, *numbers])
+    count = len(loop.inits)
+    inits = [*loop.inits, *[none.results[0]] * len(arrivals)]
+    body = take_region(loop, 0)
+    new = For(
+        loop.start, loop.stop, loop.step, inits, loop.num_stages, loop.unroll, loop.hints, body
+    )
+    new.loc = loop.loc
+    parent.insert_before(new, loop)
+    for old, result in zip(loop.results, new.results, strict=False):
+        result.layout = old.layout
+        old.replace_with(result)
+    last = loop.next  # the wait for the last product
+    assert isinstance(last, WgmmaWait)
+    loop.erase()
+    for arrival, number in zip(arrivals, new.results[count:], strict=True):
+        _insert_arrival(parent, last, arrival, number)
+        arrival.erase()
+
+
+def _insert_arrival(region: Region, place: Op, like: Arrive, number: Value) -> None:
+    """Arrive behind `place` as an op did, at a barrier of this number if it is not negative."""
+    zero = Constant(0, I32)
+    known = Cmp(number, zero.results[0], "ge")
+    arrival = Arrive(like.barriers, number, known.results[0], like.warps)
+    for op in (arrival, known, zero):  # the last first, each right behind `place`
+        op.loc = like.loc
+        region.insert_after(op, place)
 
 
 def _carry_in_flight(loop: For, product: Wgmma, wait: WgmmaWait) -> Value:

@@ -7,6 +7,7 @@ from tilewright.ir.passes import PassContext, compiler_pass
 from tilewright.ops.gpu import Fetch
 from tilewright.ops.memory import Load
 from tilewright.ops.nvidia import Wgmma, WgmmaWait
+from tilewright.ops.roles import Arrive
 
 
 @compiler_pass("schedule_products")
@@ -49,20 +50,34 @@ def _is_fence(op: Op) -> bool:
 
 
 def _sink(wait: WgmmaWait) -> bool:
-    """Move a wait down to the first use of its results."""
-    place: Op = wait
+    """Move a wait down to the first use of its results, with the arrivals that directly follow it,
+    which release the operands of the product."""
+    moved = [wait, *_arrivals(wait)]
+    place = start = moved[-1]
     while place.next is not None:
         following = place.next
         if following.terminator or _is_fence(following) or _uses(following, set(wait.results)):
             break
         place = following
-    if place is wait:
+    if place is start:
         return False
     region = wait.parent
     assert region is not None
-    wait.remove()
-    region.insert_after(wait, place)
+    for op in moved:
+        op.remove()
+        region.insert_after(op, place)
+        place = op
     return True
+
+
+def _arrivals(wait: WgmmaWait) -> list[Op]:
+    """The arrivals directly behind a wait."""
+    found: list[Op] = []
+    op = wait.next
+    while isinstance(op, Arrive):
+        found.append(op)
+        op = op.next
+    return found
 
 
 def _uses(op: Op, values: set[Value]) -> bool:
@@ -77,7 +92,7 @@ def _fill(wait: WgmmaWait) -> int:
     assert region is not None
     held = set(wait.results)  # values available only after the wait
     moved = 0
-    op = wait.next
+    op = [wait, *_arrivals(wait)][-1].next
     while op is not None and not op.terminator and not _is_fence(op):
         following = op.next
         if not _may_move(op) or _uses(op, held):

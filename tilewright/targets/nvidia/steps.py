@@ -8,6 +8,7 @@ from tilewright.targets.nvidia import codegen as _codegen
 from tilewright.targets.nvidia.choose_mma import choose_mma
 from tilewright.targets.nvidia.overlap_products import overlap_products
 from tilewright.targets.nvidia.schedule_products import schedule_products
+from tilewright.targets.nvidia.specialize_warps import specialize_warps
 from tilewright.targets.nvidia.wait_for_launches import wait_for_launches
 
 _ = _codegen  # registers the target's own emitters, which `check_kernel` looks up
@@ -15,6 +16,7 @@ _ = _codegen  # registers the target's own emitters, which `check_kernel` looks 
 STEPS = common_steps(
     first=[Step(wait_for_launches, when="dependent_launch")],
     choose_instructions=[Step(choose_mma)],
+    pipeline=[Step(specialize_warps, when="tma")],
     overlap=[Step(overlap_products, when="wgmma")],
     schedule=[Step(schedule_products, when="wgmma")],
 )
@@ -22,3 +24,9 @@ STEPS = common_steps(
 
 def steps() -> tuple[Step, ...]:
     return STEPS
+
+
+def steps_after(name: str) -> tuple[Step, ...]:
+    """The steps after the pass of this name."""
+    names = [step.pass_.name for step in STEPS]
+    return STEPS[names.index(name) + 1 :]

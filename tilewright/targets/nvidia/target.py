@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
-from tilewright.base.diagnostics import OutOfResources, PTXASError
+from tilewright.base.diagnostics import OutOfResources
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.llvm_version import llvm_version
 from tilewright.frontend.defaults import DOT_PRECISIONS, FP8_TYPES
 from tilewright.targets.gpu.target import GpuTarget
-from tilewright.targets.nvidia.assemble import NO_ASSEMBLER, Ptxas, Request, find_assembler
+from tilewright.targets.nvidia.assemble import Ptxas, find_assembler
 from tilewright.targets.nvidia.features import (
     DEFAULT_ARCH,
     MAX_REGISTERS,
@@ -28,36 +28,20 @@ from tilewright.targets.nvidia.toolkit import find_program
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
 if TYPE_CHECKING:  # a kernel loaded from the disk cache needs only the key
-    from tilewright.base.diagnostics import Loc
     from tilewright.base.findings import Finding
     from tilewright.frontend import options as frontend_options
     from tilewright.frontend.options import FrontendOptions
-    from tilewright.ir import machine, parser
+    from tilewright.ir import machine
     from tilewright.ir.core import Module
     from tilewright.ir.machine import GpuMachine
     from tilewright.ir.passes import PassContext, Step
     from tilewright.ir.types import DType
-    from tilewright.targets.nvidia import advice as ptxas_advice
-    from tilewright.targets.nvidia import (
-        best_cubin,
-        codegen,
-        disassemble,
-        doctor,
-        emit,
-        resources,
-        steps,
-    )
-    from tilewright.targets.nvidia.best_cubin import Assembled
-    from tilewright.targets.nvidia.codegen import Generated
+    from tilewright.targets.nvidia import compilation, disassemble, doctor, resources, steps
 else:
     frontend_options = lazy_import("tilewright.frontend.options")
     steps = lazy_import("tilewright.targets.nvidia.steps")
     machine = lazy_import("tilewright.ir.machine")
-    codegen = lazy_import("tilewright.targets.nvidia.codegen")
-    emit = lazy_import("tilewright.targets.nvidia.emit")
-    parser = lazy_import("tilewright.ir.parser")
-    best_cubin = lazy_import("tilewright.targets.nvidia.best_cubin")
-    ptxas_advice = lazy_import("tilewright.targets.nvidia.advice")
+    compilation = lazy_import("tilewright.targets.nvidia.compilation")
     resources = lazy_import("tilewright.targets.nvidia.resources")
     disassemble = lazy_import("tilewright.targets.nvidia.disassemble")
     doctor = lazy_import("tilewright.targets.nvidia.doctor")
@@ -65,7 +49,6 @@ else:
 
 MAX_WARPS = 32  # 1024 threads, on every architecture
 MAX_CLUSTER = 16
-SCRATCH_ALIGN = 128  # bytes, of a program's global scratch memory; sufficient for a tensor map
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
@@ -86,6 +69,8 @@ class CudaOptions:
         max_num_imprecise_acc_default, supported_fp8_dtypes, deprecated_fp8_dot_operand_dtypes:
             see `FrontendOptions`; they follow from the architecture.
         extern_libs: bitcode to link; not supported, must be empty.
+        tensor_copies: whether a specialized warp may load operands of products by tensor copies
+            (TMA).
         ptx_version: the PTX version as major * 10 + minor; None for the oldest sufficient one.
         ptx_options: further options of the assembler, separated by blanks.
         arch: the architecture, such as ``sm90``; must be the target's.
@@ -106,6 +91,7 @@ class CudaOptions:
     supported_fp8_dtypes: tuple[str, ...] = ()
     deprecated_fp8_dot_operand_dtypes: tuple[str, ...] = ()
     extern_libs: tuple[Any, ...] = ()
+    tensor_copies: bool = True
     ptx_version: int | None = None
     ptx_options: str | None = None
     arch: str = f"sm{DEFAULT_ARCH}"
@@ -159,6 +145,7 @@ class NvidiaTarget(GpuTarget):
         chip = self.processor
         of_chip: dict[str, Any] = {
             "arch": f"sm{chip.capability}",
+            "tensor_copies": knobs.nvidia.tensor_copies,
             "supported_fp8_dtypes": self._fp8_types(),
             "deprecated_fp8_dot_operand_dtypes": chip.deprecated_fp8_operands,
             "max_num_imprecise_acc_default": chip.imprecise_accumulation,
@@ -200,42 +187,7 @@ class NvidiaTarget(GpuTarget):
         return steps.steps()
 
     def compile(self, module: Module, ctx: PassContext, options: CudaOptions) -> Lowered:
-        chip = self.processor
-        laid_out = ctx.replaced_text("ttgir")
-        if laid_out is not None:
-            module = parser.parse_module(laid_out, "ttgir")
-        generated = codegen.generate(module, options, chip.features, ctx)
-        ptx_version = options.ptx_version or max(chip.ptx_version, generated.ptx_version)
-        llvm = ctx.replaced_text("llir") or generated.llvm
-        llir, ptx = emit.compile_text(llvm, chip.llvm_cpu, ptx_version)
-        own_ptx = ctx.replaced_text("ptx")
-        ptx = own_ptx or ptx
-        stages: dict[str, Stage] = {"ttgir": generated.laid_out, "llir": llir, "ptx": ptx}
-        metadata = launch_facts(generated, options) | {"ptx_version": ptx_version}
-        made = ctx.replacement("cubin")
-        if made is not None:
-            return Lowered({**stages, "cubin": made}, metadata | {"assembler": "replaced"})
-        assembler = find_assembler()
-        if assembler is None:
-            ctx.missed("assemble", NO_ASSEMBLER, module.entry.loc)
-            return Lowered(stages, metadata | {"assembler": "driver"})
-        attempts = best_cubin.Attempts(assembler, assembly_request(options, chip), generated.name)
-        # Roles share out the registers that the launch gives, so their number is no one else's.
-        if options.maxnreg is not None or own_ptx is not None or generated.has_roles:
-            best = attempts.plain(ptx)
-        else:
-            threads = options.num_warps * WARP_SIZE
-            best = best_cubin.best_cubin(
-                attempts, ptx, chip, threads, generated.shared_bytes, generated.carried
-            )
-        _report_advice(best, ctx, module.entry.loc, debug=options.debug)
-        stages["ptx"], cubin, used = best.ptx, best.cubin, best.used
-        metadata |= {
-            "assembler": f"{assembler.name} {assembler.version()}",
-            "n_regs": used.registers,
-            "n_spills": used.spilled_registers,
-        }
-        return Lowered({**stages, "cubin": cubin}, metadata)
+        return compilation.compile_module(module, self.processor, ctx, options)
 
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         cubin = stages.get("cubin")
@@ -259,48 +211,6 @@ class NvidiaTarget(GpuTarget):
         self, stages: Mapping[str, Stage], metadata: Mapping[str, Any]
     ) -> Sequence[Resource]:
         return resources.resources_of(self.processor, metadata)
-
-
-def _report_advice(made: Assembled, ctx: PassContext, kernel: Loc | None, *, debug: bool) -> None:
-    """Report the assembler's diagnostics on a kernel as remarks.
-
-    In a debug build, failed assertions call a function, and any call serialises products; that is
-    an accepted cost of the checks.
-
-    Raises:
-        PTXASError: products are serialised, other than by the calls of a debug build, and the
-            setting `nvidia.strict_products` makes that an error.
-    """
-    for advice in ptxas_advice.advice_in(made.log, made.ptx):
-        ctx.missed("assemble", str(advice), advice.loc or kernel)
-        if not knobs.nvidia.strict_products or (debug and advice.serialises_for_a_call):
-            continue
-        if advice.serialises:
-            raise PTXASError(f"{advice.loc or kernel}: {advice}", made.log)
-
-
-def launch_facts(generated: Generated, options: CudaOptions) -> dict[str, Any]:
-    """The launch metadata of a kernel; that of code generation takes precedence."""
-    return {
-        "name": generated.name,
-        "shared": generated.shared_bytes,
-        "num_warps": options.num_warps,
-        "num_ctas": options.num_ctas,
-        "warp_size": WARP_SIZE,
-        "tmem_size": 0,
-        "global_scratch_size": generated.scratch_bytes,
-        "global_scratch_align": SCRATCH_ALIGN,
-        "profile_scratch_size": 0,
-        "profile_scratch_align": 1,
-        **generated.metadata,
-    }
-
-
-def assembly_request(options: CudaOptions, chip: Processor) -> Request:
-    """The assembler's options for a kernel."""
-    extra = f"{knobs.nvidia.ptxas_options or ''} {options.ptx_options or ''}"
-    level = 0 if knobs.nvidia.disable_ptxas_opt else knobs.nvidia.opt_level
-    return Request(chip.llvm_cpu, options.enable_fp_fusion, level, tuple(extra.split()))
 
 
 def min_dot_size(lhs: DType, rhs: DType) -> tuple[int, int, int]:

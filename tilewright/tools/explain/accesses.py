@@ -82,10 +82,12 @@ class _Describer:
         parts = [f"axis {axis.tile_axis}: from {begin}", f"stride {stride}"]
         parts += [f"at least {self._text(bound)}" for bound in axis.lower]
         parts += [f"below {self._text(bound)}" for bound in axis.upper]
-        if axis.wrap is not None:
+        if axis.end is not None:
             needed = wrap_is_needed(self.finder, block, axis)
             dropped = "" if needed else " (redundant)"
-            parts.append(f"modulo {self._text(axis.wrap)}{dropped}")
+            what = "from" if axis.wrap is None else "modulo"
+            other = "" if axis.other is None else f" on at {self._text(axis.other)}"
+            parts.append(f"{what} {self._text(axis.end)}{other}{dropped}")
         return ", ".join(parts)
 
     def _text(self, polynomial: Polynomial) -> str:

@@ -1,0 +1,211 @@
+"""Warps with roles, interpreted by a machine on which tensor copies and products end late.
+
+Each op of the protocol is removed or changed once: the machine must find that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tests.gpu import products
+from tests.gpu.programs import Program, interpreted
+from tests.targets.nvidia.test_products import check, count, lowered, square, used
+from tilewright.base.diagnostics import InterpreterError
+from tilewright.ir.core import Module, Op
+from tilewright.ir.types import I32
+from tilewright.ops.arith import Constant, Xor
+from tilewright.ops.nvidia import LoadBlock, WgmmaWait
+from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 5])
+@pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
+def test_matmul(orders: str, stages: int) -> None:
+    for steps in range(stages + 3):
+        program = square(steps, orders)
+        module, counts = lowered(program, 4, stages, tensor_copies=True)
+        assert counts["rings"] == counts["overlapped"] == 1
+        assert not counts["pipelined"]
+        check(program, module)
+        check(program, module, seed=steps)
+
+
+def test_plain_interpreter_runs_roles() -> None:
+    program = square(5)
+    module, _ = lowered(program, 4, 3, tensor_copies=True)
+    assert count(module, Roles) == 1
+    interpreted(program, module)
+
+
+@pytest.mark.parametrize("type", ["bf16", "fp8e5", "fp32"])
+@pytest.mark.parametrize("warps", [4, 8])
+def test_matmul_of_other_types(type: str, warps: int) -> None:
+    program = products.matmul(type, "fp32", "nt", (128, 64, 160), (128, 64, 32))
+    module, counts = lowered(program, warps, 3, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("warps", "stages"), [(4, 2), (4, 3), (8, 4)])
+def test_attention(causal: bool, warps: int, stages: int) -> None:
+    """Keys and values become free at different times; two loops share a ring."""
+    program = products.attention(64, 128, 128, (128, 32), causal, heads=1)
+    module, counts = lowered(program, warps, stages, tensor_copies=True)
+    assert counts["rings"] == 1
+    assert count(module, LoadBlock) == (4 if causal else 2)
+    check(program, module)
+    check(program, module, seed=warps)
+
+
+@tw.jit
+def tiles_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+):
+    """One program for all tiles; rows and columns beyond the matrices are replaced by the first."""
+    columns = tl.cdiv(N, BN)
+    for tile in range(tl.cdiv(M, BM) * columns):
+        row, column = tile // columns, tile % columns
+        m, n = row * BM + tl.arange(0, BM), column * BN + tl.arange(0, BN)
+        a_rows, b_columns = tl.where(m < M, m, 0), tl.where(n < N, n, 0)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for step in range(tl.cdiv(K, BK)):
+            k = step * BK + tl.arange(0, BK)
+            a = tl.load(a_ptr + a_rows[:, None] * K + k, mask=k < K, other=0.0)
+            b = tl.load(b_ptr + k[:, None] * N + b_columns, mask=k[:, None] < K, other=0.0)
+            acc = tl.dot(a, b, acc)
+        tl.store(c_ptr + m[:, None] * N + n, acc, mask=(m[:, None] < M) & (n < N))
+
+
+def tiles(m: int, n: int, k: int) -> Program:
+    a, b = products.matrix("fp16", m, k), products.matrix("fp16", k, n)
+    exact = a.astype(np.float32) @ b.astype(np.float32)
+    args = [a, b, np.zeros((m, n), np.float32), m, n, k]
+    constants = {"BM": 64, "BN": 64, "BK": 32}
+    return Program(tiles_kernel, args, constants, (1,), 1e-3, [a, b, exact])
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (80, 144, 96), (192, 64, 160), (64, 128, 48)])
+def test_loop_in_a_loop(stages: int, shape: tuple[int, int, int]) -> None:
+    """The copying warp goes on to the next tile while the others store."""
+    program = tiles(*shape)
+    module, counts = lowered(program, 4, stages, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+    check(program, module, seed=stages)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("steps", [2, 5])
+def test_descriptors(stages: int, steps: int) -> None:
+    program = products.persistent(3, steps, 64, 64, programs=1, transposed=True)
+    module, counts = lowered(program, 4, stages, tensor_copies=True)
+    assert counts["rings"] == 1
+    check(program, module)
+
+
+def test_product_that_is_needed_at_once() -> None:
+    program = used(6, 1.0, 0.5)
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert (counts["rings"], counts["overlapped"]) == (1, 0)
+    check(program, module)
+
+
+# -- the machine finds what is wrong --------------------------------------------------------------
+
+
+def _others(module: Module, cls: type[Op]) -> Iterator[Op]:
+    yield from [op for op in module.walk() if isinstance(op, cls)]
+
+
+def _without(cls: type[Op], which: int) -> Callable[[Module], None]:
+    def spoil(module: Module) -> None:
+        list(_others(module, cls))[which].erase()
+
+    return spoil
+
+
+def _other_parity(which: int) -> Callable[[Module], None]:
+    def spoil(module: Module) -> None:
+        op = list(_others(module, WaitBarrier))[which]
+        assert isinstance(op, WaitBarrier)
+        one = Constant(1, I32)
+        other = Xor(op.parity, one.results[0])
+        assert op.parent is not None
+        for made in (one, other):
+            op.parent.insert_before(made, op)
+        op.set_operand(2, other.results[0])
+
+    return spoil
+
+
+def _fewer_products(module: Module) -> None:
+    for op in _others(module, WgmmaWait):
+        assert isinstance(op, WgmmaWait)
+        op.pending += 1
+
+
+def _early_arrival(module: Module) -> None:
+    """Arrive in front of the wait for the product that reads the slot."""
+    arrival = next(_others(module, Arrive))
+    wait = arrival.prev
+    while not isinstance(wait, WgmmaWait):
+        assert wait is not None
+        wait = wait.prev
+    assert arrival.parent is not None
+    wait.remove()
+    arrival.parent.insert_after(wait, arrival)
+
+
+def _other_bytes(by: int) -> Callable[[Module], None]:
+    def spoil(module: Module) -> None:
+        op = next(_others(module, ExpectBytes))
+        assert isinstance(op, ExpectBytes)
+        op.bytes += by
+
+    return spoil
+
+
+def _other_arrivals(by: int) -> Callable[[Module], None]:
+    def spoil(module: Module) -> None:
+        op = next(_others(module, InitBarriers))
+        assert isinstance(op, InitBarriers)
+        op.arrivals = tuple(n + by if n > 1 else n for n in op.arrivals)
+
+    return spoil
+
+
+MUTANTS = {
+    "no wait for full slots": _without(WaitBarrier, 0),
+    "no wait for empty slots": _without(WaitBarrier, 1),
+    "no expected bytes": _without(ExpectBytes, 0),
+    "no copy": _without(LoadBlock, 0),
+    "no other copy": _without(LoadBlock, 1),
+    "no arrival": _without(Arrive, 0),
+    "full of the other parity": _other_parity(0),
+    "empty of the other parity": _other_parity(1),
+    "arrival before the product is complete": _early_arrival,
+    "products are waited for too late": _fewer_products,
+    "fewer bytes": _other_bytes(-64),
+    "more bytes": _other_bytes(64),
+    "fewer arrivals": _other_arrivals(-1),
+    "more arrivals": _other_arrivals(1),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("overlapped", [True, False])
+def test_mutants_are_found(name: str, overlapped: bool) -> None:
+    program = square(7) if overlapped else used(7, 1.0, 0.5)
+    module, counts = lowered(program, 4, 3, tensor_copies=True)
+    assert counts["overlapped"] == overlapped
+    check(program, module)
+    MUTANTS[name](module)
+    with pytest.raises((InterpreterError, AssertionError)):
+        check(program, module)

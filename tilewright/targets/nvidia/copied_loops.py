@@ -1,0 +1,308 @@
+"""Which loops can have their operands copied by a warp of its own, and by which rings.
+
+See `specialize_warps.py`, which does it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.analysis.pointers import may_overlap
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.passes import PassContext
+from tilewright.ir.types import Shared, Tile
+from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH
+from tilewright.ops.atomic import Writing
+from tilewright.ops.control import For, If, While
+from tilewright.ops.gpu import PermuteBuffer, Share, StartDependents, WaitLaunches
+from tilewright.ops.memory import Load, Store
+from tilewright.ops.nvidia import Wgmma
+from tilewright.targets.nvidia.tensor_copies import Refused, TensorCopy, tensor_copy
+
+NAME = "specialize_warps"
+BARRIER_BYTES = 8
+
+
+class Copied(NamedTuple):
+    """An operand that is copied."""
+
+    share: Share
+    copy: TensorCopy
+
+
+@dataclass(eq=False, slots=True)
+class Ring:
+    """The slots of loops that copy the same kinds of operands: one loop after the other uses them.
+
+    Attributes:
+        buffers: of each operand, the memory of all slots.
+        base: the number of the first barrier. Each part has a `full` and an `empty` row of them.
+    """
+
+    slots: int
+    buffers: list[Value] = field(default_factory=list[Value])
+    base: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class CopiedLoop:
+    """A loop of which operands are copied.
+
+    Attributes:
+        copies: all of them, in the order in which they are first read.
+        parts: operands that become free at the same time, as indices of `copies`: they share
+            barriers.
+        ends: of each part, the op of the body behind which nothing reads it.
+    """
+
+    loop: For
+    slots: int
+    copies: list[Copied]
+    parts: list[list[int]]
+    ends: list[Op]
+    ring: Ring = field(default_factory=lambda: Ring(0))
+
+    def kind(self) -> object:
+        """Equal for loops that can use the same ring."""
+        operands = [(c.share.result.type, c.share.result.layout) for c in self.copies]
+        return self.slots, tuple(operands), tuple(map(tuple, self.parts))
+
+
+def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
+    stages: int = ctx.options.get("num_stages", 1)
+    finder = BlockFinder()
+    scalars = Scalars(fn)
+    found: list[CopiedLoop] = []
+    for op in list(fn.walk()):
+        if not isinstance(op, For) or (op.num_stages or stages) <= 1:
+            continue
+        if not any(isinstance(inner, Wgmma) for inner in op.body):
+            continue
+        try:
+            found.append(_copied_loop(fn, op, op.num_stages or stages, finder, scalars))
+        except _RefusedAt as refused:
+            ctx.missed(NAME, str(refused), (refused.op or op).loc)
+    return _with_rings(fn, found, ctx)
+
+
+def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
+    """Give loops their rings, of as many slots as there is memory for; none where it is too little
+    for two."""
+    most = max((loop.slots for loop in loops), default=0)
+    for slots in range(most, 1, -1):
+        rings: dict[object, Ring] = {}
+        size = 0
+        for loop in loops:
+            loop.slots = min(loop.slots, slots)
+            kind = loop.kind()
+            if kind not in rings:
+                rings[kind] = Ring(loop.slots)
+                size += loop.slots * sum(bytes_of(copied.share) for copied in loop.copies)
+            loop.ring = rings[kind]
+        if size + _other_bytes(fn, loops) <= ctx.gpu.shared_bytes:
+            return loops
+    for loop in loops:
+        ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
+    return []
+
+
+def _other_bytes(fn: Function, loops: list[CopiedLoop]) -> int:
+    """A bound of the shared memory that is in use beside the rings: buffers of other operands, and
+    scratch of what runs before the rings are done with."""
+    copied = [c.share for loop in loops for c in loop.copies]
+    shares = [op for op in fn.walk() if isinstance(op, Share) and op not in copied]
+    scratch = [
+        SCRATCH[type(op)](op)
+        for loop in loops
+        for op in _outermost(loop.loop).walk()
+        if type(op) in SCRATCH
+    ]
+    barriers = sum(BARRIER_BYTES * 2 * loop.slots * len(loop.parts) for loop in loops)
+    return sum(map(bytes_of, shares)) + max(scratch, default=0) + barriers + ALIGN
+
+
+def bytes_of(share: Share) -> int:
+    """Bytes of a shared operand."""
+    kind = share.result.type
+    assert isinstance(kind, Shared)
+    return kind.nbytes
+
+
+class _RefusedAt(Exception):
+    def __init__(self, why: str, op: Op | None = None) -> None:
+        super().__init__(why)
+        self.op = op
+
+
+def _copied_loop(
+    fn: Function, loop: For, slots: int, finder: BlockFinder, scalars: Scalars
+) -> CopiedLoop:
+    """What is to become of a loop. Raises `_RefusedAt` where it has to stay as it is."""
+    shares = [op for op in loop.body if isinstance(op, Share) and op.src.region is loop.body]
+    if not shares:
+        raise _RefusedAt("no operand of the products is loaded in the loop")
+    copies: list[Copied] = []
+    places = {op: i for i, op in enumerate(loop.body)}
+    spans: list[tuple[int, int]] = []  # the first and the last op that need the operand
+    for share in shares:
+        copy = _copy_of(fn, loop, share, finder)
+        _require_scalars(loop, copy, scalars, share)
+        copies.append(Copied(share, copy))
+        needed = [places[within(op, loop.body)] for op in readers(share.result)]
+        spans.append((min(needed), max(needed)))
+    order = sorted(range(len(copies)), key=lambda i: spans[i])
+    copies, spans = [copies[i] for i in order], [spans[i] for i in order]
+    parts: dict[int, list[int]] = {}
+    for i, (_, last) in enumerate(spans):
+        parts.setdefault(last, []).append(i)
+    ops = list(places)
+    return CopiedLoop(loop, slots, copies, list(parts.values()), [ops[last] for last in parts])
+
+
+def _copy_of(fn: Function, loop: For, share: Share, finder: BlockFinder) -> TensorCopy:
+    load = share.src.op
+    if not isinstance(load, Load):
+        raise _RefusedAt("an operand is computed, not loaded, in the loop", share)
+    if len(share.src.users) != 1:
+        raise _RefusedAt("the loaded tile has other uses too", load)
+    if not all(_leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
+        raise _RefusedAt("the kernel writes what may be the same memory", load)
+    assert share.result.layout is not None
+    try:
+        return tensor_copy(fn, finder, load, share.result.layout)
+    except Refused as refused:
+        raise _RefusedAt(str(refused), load) from None
+
+
+def _up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
+    """The ops that may run before a copy of the loop: those before it and within it, and within the
+    loops around it."""
+    *_, last = _outermost(loop).walk()
+    for op in fn.walk():
+        yield op
+        if op is last:
+            return
+
+
+def _outermost(loop: For) -> Op:
+    """The outermost loop around a loop, or itself."""
+    loops = [op for op in (loop, *holders_of(loop)) if isinstance(op, For | While)]
+    return loops[-1]
+
+
+def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
+    """Whether an op surely does not write what a load reads."""
+    if isinstance(op, Store | Writing):
+        return not may_overlap(fn, load.ptr, op.ptr)
+    order_only = op.local or isinstance(op, WaitLaunches | StartDependents)
+    return order_only or not op.writes_memory
+
+
+def readers(buffer: Value) -> list[Op]:
+    """The ops behind which a buffer has been read: of a product, those that wait for it."""
+    found: list[Op] = []
+    for user in buffer.users:
+        if isinstance(user, PermuteBuffer) or user.in_flight:
+            found += readers(user.results[0])
+        found.append(user)
+    return found
+
+
+def within(op: Op, body: Region) -> Op:
+    """The op of a region that an op is, or is nested in."""
+    while op.parent is not body:
+        around = op.parent_op()
+        assert around is not None
+        op = around
+    return op
+
+
+def holders_of(loop: For) -> list[Op]:
+    """The control flow around a loop, the innermost first."""
+    found: list[Op] = []
+    op = loop.parent_op()
+    while op is not None:
+        found.append(op)
+        op = op.parent_op()
+    return found
+
+
+def _require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
+    """Raise `_RefusedAt` unless the copying warp can compute bounds, conditions, coordinates."""
+    around = [loop, *holders_of(loop)]
+    needed: list[Value] = []
+    for op in around:
+        match op:
+            case For():
+                needed += [op.start, op.stop, op.step]
+            case If():
+                needed.append(op.condition)
+            case _:
+                raise _RefusedAt(f"the loop is in a {op.name}")
+    for begin in copy.begins:
+        for atom in begin.atoms():
+            if isinstance(atom, Value):
+                needed.append(atom)
+            elif atom.loop not in around:
+                raise _RefusedAt("a coordinate counts the iterations of another loop", share)
+    if any(value in scalars.other for value in needed):
+        raise _RefusedAt("bounds or coordinates depend on tiles, or on memory that is written")
+
+
+class Scalars:
+    """The values of a function that the copying warp can't compute: `other`.
+
+    What it can are scalars that are made of arguments, program ids and scalars loaded from memory
+    that the kernel does not write, also through loops and branches.
+    """
+
+    def __init__(self, fn: Function) -> None:
+        self.fn = fn
+        self.other: set[Value] = set()
+        before = -1
+        while len(self.other) > before:
+            before = len(self.other)
+            self._visit(fn.body)
+
+    def _visit(self, region: Region) -> None:
+        for op in region:
+            match op:
+                case For():
+                    self._visit_for(op)
+                case If():
+                    self._visit_if(op)
+                case _:
+                    if not self.can_clone(op):
+                        self.other.update(op.results)
+
+    def _visit_for(self, op: For) -> None:
+        self.other.update(v for v in op.body.args if isinstance(v.type, Tile | Shared))
+        if any(v in self.other for v in (op.start, op.stop, op.step)):
+            self.other.update(op.body.args)
+        yields = op.body.terminator.operands
+        carried = zip(op.inits, yields, op.body.args[1:], op.results, strict=True)
+        for init, yielded, arg, result in carried:
+            if any(v in self.other for v in (init, yielded, arg)):
+                self.other.update((arg, result))
+        self._visit(op.body)
+
+    def _visit_if(self, op: If) -> None:
+        self._visit(op.then)
+        self._visit(op.otherwise)
+        yields = zip(op.then.terminator.operands, op.otherwise.terminator.operands, strict=True)
+        for (a, b), result in zip(yields, op.results, strict=True):
+            if any(v in self.other for v in (op.condition, a, b)):
+                self.other.add(result)
+
+    def can_clone(self, op: Op) -> bool:
+        """Whether a copy of an op without regions can stand in the copying warp's code."""
+        if op.regions or not op.results or any(v in self.other for v in op.operands):
+            return False
+        if any(isinstance(v.type, Tile | Shared) for v in op.results):
+            return False
+        if isinstance(op, Load):
+            return not op.volatile and all(_leaves_alone(self.fn, op, o) for o in self.fn.walk())
+        return op.pure

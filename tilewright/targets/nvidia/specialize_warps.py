@@ -1,0 +1,432 @@
+"""Loops of products whose operands one further warp copies, by tensor copies, ahead of the others.
+
+    for k in range(0, K, BK):                   the copying warp        the computing warps
+        a = load(...)                           wait empty[slot]        wait full[slot]
+        b = load(...)                 becomes   expect full[slot]       acc += product of the slots
+        acc += a @ b                            copy a, b               arrive empty[slot]
+
+The copying warp runs the loops around the copies, and what their bounds and coordinates depend on.
+It needs no other limit on how far it runs ahead than that the ring of slots is full: into the next
+iterations of a loop around, too, while the computing warps store their results. Nobody else has
+addresses to compute, and no barrier of all warps is left in the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tilewright.analysis.polynomial import Iteration, Polynomial
+from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.machine import GpuMachine
+from tilewright.ir.passes import PassContext, compiler_pass
+from tilewright.ir.types import I32, I64, Shared
+from tilewright.ops.arith import Add, Cast, Cmp, Constant, Mul, Select, Xor
+from tilewright.ops.control import Barrier, For, If, While, Yield
+from tilewright.ops.gpu import Allocate, Slot, WaitLaunches
+from tilewright.ops.nvidia import LoadBlock
+from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, Roles, WaitBarrier
+from tilewright.rewrites.control import rebuilt_if, set_yields, take_region
+from tilewright.targets.nvidia.copied_loops import (
+    NAME,
+    Copied,
+    CopiedLoop,
+    Ring,
+    Scalars,
+    bytes_of,
+    find_loops,
+    holders_of,
+    readers,
+    within,
+)
+
+MAX_THREADS = 1024
+WARP_GROUP = 4  # warps, which hand registers to others together
+COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coordinates by division
+
+
+@compiler_pass(NAME)
+def specialize_warps(fn: Function, ctx: PassContext) -> bool:
+    """Give the loads of products' operands to a warp of their own, as tensor copies.
+
+    Needs: layouts; `gpu.share`s of loads in the loops.  Leaves: `gpu.roles` around the whole body
+    of the function, or the function as it is. A loop is converted as a whole or not at all; what
+    is not is left to `pipeline_loads`.
+    """
+    if not ctx.options.get("tensor_copies", True):
+        return False
+    copy_warps, registers = _copying_warps(ctx.gpu)
+    if ctx.gpu.threads + copy_warps * ctx.gpu.lanes > MAX_THREADS:
+        return False
+    loops = find_loops(fn, ctx)
+    if not loops:
+        return False
+    for loop in loops:
+        for copy in loop.copies:
+            ctx.did(
+                NAME,
+                f"a warp of its own copies this up to {loop.slots} iterations ahead, as blocks of "
+                "a tensor",
+                copy.share.src.op.loc if copy.share.src.op else None,
+            )
+    ctx.before[NAME] = fn.clone()
+    ctx.count("rings", len({loop.ring for loop in loops}))
+    _Rewrite(fn, loops, ctx.gpu.warps).run(copy_warps, registers)
+    return True
+
+
+def _copying_warps(gpu: GpuMachine) -> tuple[int, tuple[int, ...]]:
+    """How many warps there are for the copying one, and the registers that each role gets.
+
+    A multiprocessor has four partitions, of which each has a quarter of the warps and registers.
+    Beside four warps, one more leaves each thread all registers that it can have. Beside eight, the
+    third warp of a partition would leave 168. A whole group can hand its registers to the others.
+    """
+    if gpu.warps <= WARP_GROUP:
+        return 1, ()
+    partition = gpu.registers // WARP_GROUP // gpu.lanes
+    groups = gpu.warps // WARP_GROUP
+    launched = partition // (groups + 1) // 8 * 8
+    rest = launched * (groups + 1) - COPY_REGISTERS
+    return WARP_GROUP, (min(rest // groups // 8 * 8, 240), COPY_REGISTERS)
+
+
+class _Code:
+    """Appends ops to a region."""
+
+    def __init__(self, region: Region, loc: Op) -> None:
+        self.region = region
+        self.loc = loc.loc
+        self.before: Op | None = None  # where to insert, instead of at the end
+
+    def add(self, op: Op) -> Op:
+        op.loc = op.loc or self.loc
+        if self.before is None:
+            self.region.append(op)
+        else:
+            self.region.insert_before(op, self.before)
+        return op
+
+    def value(self, op: Op) -> Value:
+        return self.add(op).results[0]
+
+    def number(self, value: int) -> Value:
+        return self.value(Constant(value, I32))
+
+    def plus(self, value: Value, number: int) -> Value:
+        return self.value(Add(value, self.number(number))) if number else value
+
+
+class Place(NamedTuple):
+    """Where a warp is in a ring: the slot, and how often it has been around, modulo 2."""
+
+    slot: Value
+    turn: Value
+
+    def following(self, code: _Code, slots: int) -> Place:
+        after = code.plus(self.slot, 1)
+        over = code.value(Cmp(after, code.number(slots), "eq"))
+        slot = code.value(Select(over, code.number(0), after))
+        turned = code.value(Xor(self.turn, code.number(1)))
+        return Place(slot, code.value(Select(over, turned, self.turn)))
+
+
+Places = dict[Ring, Place]
+
+
+def _values(places: Places) -> list[Value]:
+    return [value for place in places.values() for value in place]
+
+
+def _places(rings: Sequence[Ring], values: Sequence[Value]) -> Places:
+    return {ring: Place(*values[2 * i : 2 * i + 2]) for i, ring in enumerate(rings)}
+
+
+class _Rewrite:
+    """The rewrite of a function."""
+
+    def __init__(self, fn: Function, loops: list[CopiedLoop], warps: int) -> None:
+        self.fn = fn
+        self.loops = {loop.loop: loop for loop in loops}
+        self.rings = list(dict.fromkeys(loop.ring for loop in loops))
+        self.warps = warps
+        self.scalars = Scalars(fn)
+        # What holds a loop, and so has to hand on where its warps are in the rings.
+        self.holders: set[Op] = set()
+        for loop in loops:
+            self.holders.update((loop.loop, *holders_of(loop.loop)))
+
+    def run(self, copy_warps: int, registers: tuple[int, ...]) -> None:
+        fn = self.fn
+        end = fn.body.terminator
+        first = next(iter(self.loops))
+        setup = _Code(fn.body, first)
+        body = [op for op in fn.body if not isinstance(op, WaitLaunches) and op is not end]
+        setup.before = body[0]
+        barriers = self._set_up(setup)
+        compute, copy = Region(), Region()
+        copier = _Copier(self, barriers)
+        copier.region(fn.body, copy, copier.start(_Code(copy, first)), set(body))
+        copy.append(Yield([]))
+        for op in body:
+            op.remove()
+            compute.append(op)
+        compute.append(Yield([]))
+        _Computer(self, barriers).run(compute)
+        setup.before = end
+        setup.add(Roles(copy_warps, registers, compute, copy))
+
+    def _set_up(self, code: _Code) -> Value:
+        """Allocate rings and barriers; gives the barriers."""
+        arrivals: list[int] = []
+        for ring in self.rings:
+            loop = next(loop for loop in self.loops.values() if loop.ring is ring)
+            ring.base = len(arrivals)
+            for _ in loop.parts:
+                arrivals += [1] * ring.slots + [self.warps] * ring.slots
+            for copied in loop.copies:
+                kind = copied.share.result.type
+                assert isinstance(kind, Shared)
+                type = Shared((ring.slots, *kind.shape), kind.element)
+                ring.buffers.append(code.value(Allocate(type)))
+        barriers = code.value(Allocate(Shared((len(arrivals),), I64)))
+        code.add(InitBarriers(barriers, tuple(arrivals)))
+        code.add(Barrier())
+        return barriers
+
+    @staticmethod
+    def full(ring: Ring, part: int) -> int:
+        """The number of the barrier that completes when slot 0 of a part is full."""
+        return ring.base + 2 * part * ring.slots
+
+    @staticmethod
+    def empty(ring: Ring, part: int) -> int:
+        return ring.base + (2 * part + 1) * ring.slots
+
+
+class _Copier:
+    """Writes the code of the copying warp."""
+
+    def __init__(self, rewrite: _Rewrite, barriers: Value) -> None:
+        self.rewrite = rewrite
+        self.barriers = barriers
+        self.mapping: dict[Value, Value] = {}
+        self.turns: dict[For, Value] = {}  # the number of the present iteration
+
+    def start(self, code: _Code) -> Places:
+        zero = code.number(0)
+        return {ring: Place(zero, zero) for ring in self.rewrite.rings}
+
+    def region(
+        self, old: Region, new: Region, places: Places, only: set[Op] | None = None
+    ) -> Places:
+        """Copy what is needed of a region; gives where the warp is in the rings at its end."""
+        for op in old:
+            if op.terminator or (only is not None and op not in only):
+                continue
+            if op in self.rewrite.holders:
+                places = (
+                    self._for(op, new, places) if isinstance(op, For) else self._if(op, new, places)
+                )
+            elif self._can_clone(op):
+                new.append(op.clone(self.mapping))
+        return places
+
+    def _can_clone(self, op: Op) -> bool:
+        other = self.rewrite.scalars.other
+        if not isinstance(op, For | If):
+            return self.rewrite.scalars.can_clone(op)
+        inside = [inner for region in op.regions for inner in region.walk()]
+        clear = all(inner.terminator or not isinstance(inner, While) for inner in inside)
+        values = [v for inner in (op, *inside) for v in (*inner.operands, *inner.results)]
+        return op.pure and clear and bool(op.results) and not any(v in other for v in values)
+
+    def _mapped(self, value: Value) -> Value:
+        return self.mapping.get(value, value)
+
+    def _for(self, op: For, new: Region, places: Places) -> Places:
+        code = _Code(new, op)
+        other = self.rewrite.scalars.other
+        kept = [i for i, arg in enumerate(op.body.args[1:]) if arg not in other]
+        inits = [self._mapped(op.inits[i]) for i in kept]
+        inits += [code.number(0), *_values(places)]
+        body = Region([op.body.args[0].type, *(v.type for v in inits)])
+        self.mapping[op.body.args[0]] = body.args[0]
+        for i, arg in zip(kept, body.args[1:], strict=False):
+            self.mapping[op.body.args[i + 1]] = arg
+        turn, *state = body.args[1 + len(kept) :]
+        self.turns[op] = turn
+        inner = self.region(op.body, body, _places(self.rewrite.rings, state))
+        code_within = _Code(body, op)
+        if op in self.rewrite.loops:
+            inner = self._copies(self.rewrite.loops[op], code_within, inner)
+        following = code_within.plus(turn, 1)
+        yielded = [self._mapped(op.body.terminator.operands[i]) for i in kept]
+        body.append(Yield([*yielded, following, *_values(inner)]))
+        start, stop, step = (self._mapped(v) for v in (op.start, op.stop, op.step))
+        made = code.add(For(start, stop, step, inits, 1, 0, (), body))
+        for i, result in zip(kept, made.results, strict=False):
+            self.mapping[op.results[i]] = result
+        return _places(self.rewrite.rings, made.results[len(kept) + 1 :])
+
+    def _if(self, op: Op, new: Region, places: Places) -> Places:
+        assert isinstance(op, If)
+        other = self.rewrite.scalars.other
+        kept = [i for i, result in enumerate(op.results) if result not in other]
+        branches: list[Region] = []
+        for old in (op.then, op.otherwise):
+            branch = Region()
+            inner = self.region(old, branch, places)
+            yielded = [self._mapped(old.terminator.operands[i]) for i in kept]
+            branch.append(Yield([*yielded, *_values(inner)]))
+            branches.append(branch)
+        made = _Code(new, op).add(If(self._mapped(op.condition), *branches))
+        for i, result in zip(kept, made.results, strict=False):
+            self.mapping[op.results[i]] = result
+        return _places(self.rewrite.rings, made.results[len(kept) :])
+
+    def _copies(self, loop: CopiedLoop, code: _Code, places: Places) -> Places:
+        """The copies of an iteration."""
+        ring = loop.ring
+        place = places[ring]
+        empty_turn = code.value(Xor(place.turn, code.number(1)))
+        for number, part in enumerate(loop.parts):
+            free = code.plus(place.slot, self.rewrite.empty(ring, number))
+            code.add(WaitBarrier(self.barriers, free, empty_turn))
+            full = code.plus(place.slot, self.rewrite.full(ring, number))
+            size = sum(bytes_of(loop.copies[i].share) for i in part)
+            code.add(ExpectBytes(self.barriers, full, size))
+            for i in part:
+                self._copy(loop.copies[i], ring.buffers[i], place.slot, full, code)
+        return {**places, ring: place.following(code, ring.slots)}
+
+    def _copy(self, copied: Copied, buffer: Value, slot: Value, full: Value, code: _Code) -> None:
+        share, copy = copied
+        view = code.value(Slot(buffer, slot))
+        view.layout = share.result.layout
+        made = LoadBlock(
+            copy.base,
+            list(copy.args),
+            [self._coordinate(begin, code) for begin in copy.begins],
+            view,
+            self.barriers,
+            full,
+            copy.offset,
+            copy.extents,
+            copy.strides,
+            copy.axes,
+            copy.within,
+        )
+        assert share.src.op is not None
+        code.add(made).loc = share.src.op.loc
+
+    def _coordinate(self, begin: Polynomial, code: _Code) -> Value:
+        """A coordinate, in 32 bits: it is within a tensor's extent."""
+        total: Value | None = None
+        for coefficient, factors in begin.terms:
+            product: Value | None = None
+            for factor in factors:
+                value = self._factor(factor, code)
+                product = value if product is None else code.value(Mul(product, value))
+            if product is None:
+                product = code.number(coefficient)
+            elif coefficient != 1:
+                product = code.value(Mul(product, code.number(coefficient)))
+            total = product if total is None else code.value(Add(total, product))
+        return code.number(0) if total is None else total
+
+    def _factor(self, factor: Value | Iteration, code: _Code) -> Value:
+        if isinstance(factor, Iteration):
+            return self.turns[factor.loop]
+        value = self._mapped(factor)
+        return value if value.type == I32 else code.value(Cast(value, I32, "rtne"))
+
+
+class _Computer:
+    """Changes the code of the computing warps: they read slots in place of what they loaded."""
+
+    def __init__(self, rewrite: _Rewrite, barriers: Value) -> None:
+        self.rewrite = rewrite
+        self.barriers = barriers
+
+    def run(self, body: Region) -> None:
+        first = next(iter(self.rewrite.loops))
+        code = _Code(body, first)
+        code.before = body.first
+        zero = code.number(0)
+        self._region(body, {ring: Place(zero, zero) for ring in self.rewrite.rings})
+
+    def _region(self, region: Region, places: Places) -> Places:
+        for op in region:
+            if op in self.rewrite.holders:
+                places = self._for(op, places) if isinstance(op, For) else self._if(op, places)
+        return places
+
+    def _for(self, op: For, places: Places) -> Places:
+        carried, count = _values(places), len(op.inits)
+        assert op.parent is not None
+        loop = self.rewrite.loops.get(op)
+        state = [op.body.add_arg(v.type) for v in carried]
+        inner = self._region(op.body, _places(self.rewrite.rings, state))
+        if loop is not None:
+            inner = self._take_slots(loop, inner)
+        set_yields(op.body, [*op.body.terminator.operands, *_values(inner)])
+        body = take_region(op, 0)
+        new = For(
+            op.start, op.stop, op.step, [*op.inits, *carried], op.num_stages, op.unroll, op.hints,
+            body,
+        )  # fmt: skip
+        self._replace(op, new)
+        return _places(self.rewrite.rings, new.results[count:])
+
+    def _if(self, op: Op, places: Places) -> Places:
+        assert isinstance(op, If)
+        count = len(op.results)
+        for region in op.regions:
+            inner = self._region(region, places)
+            set_yields(region, [*region.terminator.operands, *_values(inner)])
+        new = rebuilt_if(op)
+        self._replace(op, new)
+        return _places(self.rewrite.rings, new.results[count:])
+
+    @staticmethod
+    def _replace(old: Op, new: Op) -> None:
+        assert old.parent is not None
+        new.loc = old.loc
+        old.parent.insert_before(new, old)
+        for before, after in zip(old.results, new.results, strict=False):
+            after.layout = before.layout
+            before.replace_with(after)
+        old.erase()
+
+    def _take_slots(self, loop: CopiedLoop, places: Places) -> Places:
+        """Read slots in an iteration, and give them back; gives the place in the ring after it."""
+        ring, body = loop.ring, loop.loop.body
+        place = places[ring]
+        code = _Code(body, loop.loop)
+        for number, (part, last) in enumerate(zip(loop.parts, loop.ends, strict=True)):
+            needed = [r for i in part for r in readers(loop.copies[i].share.result)]
+            code.before = _first(body, [within(r, body) for r in needed])
+            full = code.plus(place.slot, self.rewrite.full(ring, number))
+            empty = code.plus(place.slot, self.rewrite.empty(ring, number))
+            code.add(WaitBarrier(self.barriers, full, place.turn))
+            code.before = last.next  # directly behind: who moves one moves the other
+            code.add(Arrive(self.barriers, empty, None, self.rewrite.warps))
+        for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
+            share = copied.share
+            code.before = share
+            view = code.value(Slot(buffer, place.slot))
+            view.layout = share.result.layout
+            share.result.replace_with(view)
+            load = share.src.op
+            share.erase()
+            assert load is not None
+            load.erase()
+        code.before = body.terminator
+        return {**places, ring: place.following(code, ring.slots)}
+
+
+def _first(region: Region, ops: Sequence[Op]) -> Op:
+    """The first of some ops of a region."""
+    found = set(ops)
+    return next(op for op in region if op in found)

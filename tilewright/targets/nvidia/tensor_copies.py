@@ -1,0 +1,225 @@
+"""Which loads a tensor copy (TMA) can do, and what the launch must know of the tensor.
+
+A tensor copy moves a box of a tensor to shared memory: one thread starts it, and the hardware
+computes the addresses and fills with zeros what lies outside of the tensor. What the tensor is must
+be known when the kernel is launched (`LoadBlock`). So a load qualifies that touches a block whose
+strides and bounds are sums of products of the kernel's arguments, and whose mask says no more than
+that. What the hardware demands of alignment is proven here, or the load does not qualify.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from tilewright.analysis.blocks import Block, BlockAxis, BlockFinder
+from tilewright.analysis.polynomial import Atom, Iteration, Polynomial
+from tilewright.analysis.ranges import value_range
+from tilewright.analysis.wraps import wrap_is_needed
+from tilewright.ir.core import Function, Value
+from tilewright.ir.types import dtype_of, is_int
+from tilewright.layout.families import shared_hopper
+from tilewright.layout.linear import LinearLayout
+from tilewright.ops import arith
+from tilewright.ops.memory import Load
+from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
+
+# PTX ISA, "Tensors", and cuTensorMapEncodeTiled.
+ALIGNMENT = 16  # bytes, of the address and of strides
+UNBOUNDED = (1 << 31) - 1  # extent of a dimension of which the kernel gives none
+SWIZZLES = (128, 64, 32)  # bytes of a row of a box
+MAX_DEPTH = 16  # ops behind a coordinate that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCopy:
+    """A load as a tensor copy. The fields are those of `LoadBlock`, but for `begins`: the
+    coordinates, as polynomials."""
+
+    base: Value
+    args: tuple[Value, ...]
+    offset: Sum
+    extents: tuple[Sum, ...]
+    strides: tuple[Sum, ...]
+    axes: tuple[int, ...]
+    within: tuple[int, ...]
+    begins: tuple[Polynomial, ...]
+
+
+class Refused(Exception):
+    """Why a load is no tensor copy; the text is for a remark."""
+
+
+def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLayout) -> TensorCopy:
+    """The tensor copy that does what a load does.
+
+    Args:
+        buffer: the layout of the buffer in shared memory that gets the tile.
+
+    Raises:
+        Refused: a tensor copy can't do it.
+    """
+    block = finder.of(load)
+    if not isinstance(block, Block):
+        raise Refused(block.words)
+    if block.never or block.conditions or block.residual or block.other is not None:
+        raise Refused("the mask is not made of bounds of indices alone, or gives other than 0")
+    if load.volatile:
+        raise Refused("the load is volatile")
+    return _Description(fn, finder, block).copy(_contiguous_axis(load, buffer))
+
+
+def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
+    """The axis of adjacent elements in shared memory, which has one of the hardware's swizzles."""
+    shape = buffer.shape
+    bits = dtype_of(load.result.type).primitive_bitwidth
+    if len(shape) == 2 and shape[0] * shape[1] * bits % (8 * 1024) == 0:
+        for axis in (1, 0):
+            if swizzle_of(shape, bits, axis, buffer):
+                return axis
+    raise Refused("the buffer has none of the layouts that a tensor copy writes")
+
+
+def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
+    """The bytes after which a buffer's rows are swizzled; 0 if it has no layout of the hardware."""
+    if shape[1 - contiguous] < 8:
+        return 0
+    for swizzle in SWIZZLES:
+        fits = shape[contiguous] * bits >= swizzle * 8
+        if fits and shared_hopper(shape, bits, swizzle, contiguous == 0) == buffer:
+            return swizzle
+    return 0
+
+
+class _Description:
+    """What a tensor is, in the arguments of the kernel."""
+
+    def __init__(self, fn: Function, finder: BlockFinder, block: Block) -> None:
+        self.fn = fn
+        self.finder = finder
+        self.block = block
+        self.size = block.element_bytes
+        self.args: list[Value] = []
+
+    def copy(self, contiguous: int) -> TensorCopy:
+        block = self.block
+        if block.base.owner is not self.fn.body:
+            raise Refused("the tensor's address is not an argument of the kernel")
+        if self._divisibility(block.base) % ALIGNMENT:
+            raise Refused(f"the address is not known to be a multiple of {ALIGNMENT} bytes")
+        order = self._order(contiguous)
+        if len(order) > MAX_MAP_RANK:
+            raise Refused(f"the tensor has {len(order)} dimensions")
+        bounds = [self._bounds(axis) for axis in order]
+        strides = tuple(self._stride(axis) for axis in order)
+        extents = tuple(self._sum(upper, "a bound") for upper, _ in bounds)
+        offset = self._sum(block.offset, "the address")
+        self._require_aligned(block.offset)
+        positive = self._positive(extents)
+        return TensorCopy(
+            block.base,
+            tuple(self.args),
+            offset,
+            extents,
+            strides,
+            tuple(order.index(axis) for axis in block.axes if axis.tile_axis is not None),
+            tuple(
+                d
+                for d, (axis, (_, from_zero)) in enumerate(zip(order, bounds, strict=True))
+                if not from_zero and not _never_negative(axis.begin, positive)
+            ),
+            tuple(axis.begin for axis in order),
+        )
+
+    def _order(self, contiguous: int) -> list[BlockAxis]:
+        """The dimensions, that of adjacent elements first."""
+        first = next(a for a in self.block.axes if a.tile_axis == contiguous)
+        if first.stride.constant != 1:
+            raise Refused("elements that are adjacent in shared memory are not in global memory")
+        others = [a for a in reversed(self.block.axes) if a is not first]
+        tile = [a for a in others if a.tile_axis is not None]
+        return [first, *tile, *(a for a in others if a.tile_axis is None)]
+
+    def _bounds(self, axis: BlockAxis) -> tuple[Polynomial, bool]:
+        """The extent of a dimension, and whether indices below 0 are masked off."""
+        upper = list(dict.fromkeys(axis.upper))
+        if axis.end is not None:
+            if wrap_is_needed(self.finder, self.block, axis):
+                raise Refused("rows that a remainder (%) or a limit brings in are needed")
+            upper = [axis.end]
+        if len(upper) > 1 or any(low.constant != 0 for low in axis.lower):
+            raise Refused("an index has other bounds than 0 and one extent")
+        return (upper[0] if upper else Polynomial.of(UNBOUNDED)), bool(axis.lower)
+
+    def _stride(self, axis: BlockAxis) -> Sum:
+        if axis.stride.constant != 1:
+            self._require_aligned(axis.stride)
+        return self._sum(axis.stride, "a stride")
+
+    def _sum(self, polynomial: Polynomial, what: str) -> Sum:
+        """A polynomial over arguments of the kernel."""
+        found: list[tuple[int, tuple[int, ...]]] = []
+        for coefficient, factors in polynomial.terms:
+            if not all(isinstance(f, Value) and f.owner is self.fn.body for f in factors):
+                raise Refused(f"{what} is not known when the kernel is launched")
+            found.append((coefficient, tuple(self._number(f) for f in factors)))
+        return tuple(found)
+
+    def _number(self, atom: Atom) -> int:
+        assert isinstance(atom, Value)
+        if atom not in self.args:
+            self.args.append(atom)
+        return self.args.index(atom)
+
+    def _divisibility(self, arg: Atom) -> int:
+        if not isinstance(arg, Value) or arg.owner is not self.fn.body:
+            return 1
+        return self.fn.arg_attrs[arg.index].get("divisibility", 1)
+
+    def _require_aligned(self, elements: Polynomial) -> None:
+        """Raise `Refused` unless so many elements are a multiple of 16 bytes."""
+        for coefficient, factors in elements.terms:
+            known = coefficient * self.size
+            for factor in factors:
+                known *= self._divisibility(factor)
+            if gcd(known, ALIGNMENT) != ALIGNMENT:
+                raise Refused(f"rows are not known to begin at multiples of {ALIGNMENT} bytes")
+
+    def _positive(self, extents: tuple[Sum, ...]) -> frozenset[Value]:
+        """Arguments that are extents: the launch takes another way where one is not positive."""
+        alone = [terms[0] for terms in extents if len(terms) == 1]
+        return frozenset(self.args[f[0]] for c, f in alone if c == 1 and len(f) == 1)
+
+
+# -- signs ----------------------------------------------------------------------------------------
+
+
+def _never_negative(polynomial: Polynomial, positive: frozenset[Value]) -> bool:
+    return all(
+        c > 0 and all(isinstance(f, Iteration) or _is_natural(f, positive, MAX_DEPTH) for f in fs)
+        for c, fs in polynomial.terms
+    )
+
+
+def _is_natural(value: Value, positive: frozenset[Value], depth: int) -> bool:
+    """Whether an integer is surely not negative, taking sums and products not to wrap."""
+    if value in positive or value_range(value)[0] >= 0:
+        return True
+    op = value.op
+    if op is None or depth == 0:
+        return False
+    signs = [is_int(v.type) and _is_natural(v, positive, depth - 1) for v in op.operands]
+    match op:
+        case arith.Add() | arith.Mul() | arith.IntDiv() | arith.Min():
+            return all(signs)
+        case arith.Rem():
+            return signs[0]  # has the sign of what is divided
+        case arith.Max() | arith.And():
+            return any(signs)
+        case arith.Select():
+            return all(signs[1:])
+        case arith.Cast():
+            source, result = dtype_of(op.operands[0].type), dtype_of(value.type)
+            return signs[0] and result.primitive_bitwidth >= source.primitive_bitwidth
+        case _:
+            return False

@@ -1,0 +1,183 @@
+"""Barriers in shared memory (`mbarrier`) and tensor copies (TMA)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple
+
+from tilewright.ir import types as ir
+from tilewright.ir.core import Value
+from tilewright.layout.linear import OFFSET
+from tilewright.lowering.emit import I32, PTR, VOID, Builder, V, const
+from tilewright.lowering.simt.buffers import layout_of
+from tilewright.lowering.simt.kernel import PROVIDED, Kernel, Provided, emits
+from tilewright.ops.nvidia import LoadBlock, Sum
+from tilewright.ops.roles import Arrive, ExpectBytes, InitBarriers, WaitBarrier
+from tilewright.targets.nvidia.tensor_copies import swizzle_of
+
+BARRIER_BYTES = 8
+MAX_BOX = 256  # elements of a box along a dimension (cuTensorMapEncodeTiled)
+MAP_BYTES = 128  # of a tensor map, which is passed by value
+
+
+class TensorMap(NamedTuple):
+    """What the launch must describe to the hardware. Numbers in sums are those of arguments.
+
+    Attributes:
+        base: the argument that is the tensor's address, `offset` elements before its begin.
+        extents, strides: by dimension, in elements; that of adjacent elements first.
+        box: elements of a copy by dimension.
+        element_bytes: 1, 2, 4 or 8.
+        swizzle: bytes of a row of the box, within which chunks of 16 are permuted.
+    """
+
+    base: int
+    offset: Sum
+    extents: tuple[Sum, ...]
+    strides: tuple[Sum, ...]
+    box: tuple[int, ...]
+    element_bytes: int
+    swizzle: int
+
+
+def facts_of(what: Hashable) -> dict[str, Any]:
+    """A tensor map as metadata of a kernel."""
+    assert isinstance(what, TensorMap)
+    return what._asdict()
+
+
+def _geometry(op: LoadBlock) -> tuple[int, int, tuple[int, ...]]:
+    """The axis of the buffer that is contiguous, its swizzle, and the box of one copy."""
+    shape, layout = ir.shape_of(op.buffer.type), layout_of(op.buffer)
+    size = ir.dtype_of(op.buffer.type).nbytes_in_memory
+    contiguous = op.axes.index(0)
+    swizzle = swizzle_of(shape, size * 8, contiguous, layout)
+    assert swizzle, "a tensor copy writes one of the hardware's layouts"
+    box = [1] * len(op.coords)
+    for axis, dimension in enumerate(op.axes):
+        box[dimension] = swizzle // size if axis == contiguous else min(shape[axis], MAX_BOX)
+    return contiguous, swizzle, tuple(box)
+
+
+def _tensor_map(op: LoadBlock) -> TensorMap:
+    def numbered(terms: Sum) -> Sum:
+        return tuple((c, tuple(op.args[i].index for i in factors)) for c, factors in terms)
+
+    _, swizzle, box = _geometry(op)
+    return TensorMap(
+        op.base.index,
+        numbered(op.offset),
+        tuple(map(numbered, op.extents)),
+        tuple(map(numbered, op.strides)),
+        box,
+        ir.dtype_of(op.buffer.type).nbytes_in_memory,
+        swizzle,
+    )
+
+
+def _provided(op: LoadBlock) -> Provided:
+    attributes = f'byval([{MAP_BYTES} x i8]) align 64 "nvvm.grid_constant"'
+    return Provided(_tensor_map(op), attributes)
+
+
+PROVIDED[LoadBlock] = _provided
+
+
+def _place(kernel: Kernel, barriers: Value, index: V | int) -> V:
+    """The address of a barrier in shared memory, as PTX takes it."""
+    b = kernel.b
+    base = b.ptrtoint(kernel.scalar(barriers), I32)
+    offset = index if isinstance(index, V) else const(I32, index)
+    return b.add(base, b.mul(offset, const(I32, BARRIER_BYTES)))
+
+
+def _run(b: Builder, code: str, constraints: str, args: Sequence[V]) -> None:
+    b.inline_asm(code, f"{constraints},~{{memory}}", VOID, args, True)
+
+
+@emits(InitBarriers, target="cuda")
+def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
+    b = kernel.b
+    with kernel.only_if(b.icmp("eq", kernel.thread, 0)):
+        for i, count in enumerate(op.arrivals):
+            place = _place(kernel, op.barriers, i)
+            _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])
+        # The unit that copies tensors sees them only behind this.
+        b.inline_asm("fence.mbarrier_init.release.cluster;", "~{memory}", VOID, [], True)
+
+
+@emits(ExpectBytes, target="cuda")
+def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
+    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    code = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {op.bytes};"
+    _run(kernel.b, code, "r", [place])
+
+
+@emits(Arrive, target="cuda")
+def emit_arrive(kernel: Kernel, op: Arrive) -> None:
+    """One lane of each warp arrives; what the other lanes have read is complete as well, for the
+    instruction that completed it was the whole warp's."""
+    b = kernel.b
+    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    runs = b.icmp("eq", kernel.lane, 0)
+    if op.condition is not None:
+        runs = b.and_(runs, kernel.scalar(op.condition))
+    code = "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];"
+    _run(b, code, "r,b", [place, runs])
+
+
+@emits(WaitBarrier, target="cuda")
+def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
+    place = _place(kernel, op.barriers, kernel.scalar(op.index))
+    code = (
+        "{ .reg .pred complete; "
+        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 complete, [$0], $1; "
+        "@!complete bra WAIT; }"
+    )
+    kernel.b.inline_asm(code, "r,r,~{memory}", VOID, [place, kernel.scalar(op.parity)], True, True)
+
+
+@emits(LoadBlock, target="cuda")
+def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
+    """One copy for each row of the swizzle along the contiguous axis, and for each box along the
+    other: that is how they lie in the buffer."""
+    b = kernel.b
+    contiguous, swizzle, _ = _geometry(op)
+    size = ir.dtype_of(op.buffer.type).nbytes_in_memory
+    shape = ir.shape_of(op.buffer.type)
+    places = layout_of(op.buffer).invert()
+    tensor = _guarded(kernel, op, kernel.provided[_provided(op)])
+    barrier = _place(kernel, op.barriers, kernel.scalar(op.index))
+    buffer = b.ptrtoint(kernel.scalar(op.buffer), I32)
+    coords = [kernel.scalar(v) for v in op.coords]
+    other = 1 - contiguous
+    for inner in range(0, shape[contiguous], swizzle // size):
+        for outer in range(0, shape[other], MAX_BOX):
+            start = {f"dim{contiguous}": inner, f"dim{other}": outer}
+            offset = places.apply(start)[OFFSET] * size
+            at = list(coords)
+            at[0] = b.add(at[0], const(I32, inner))
+            at[op.axes[other]] = b.add(at[op.axes[other]], const(I32, outer))
+            _copy(b, b.add(buffer, const(I32, offset)), tensor, at, barrier)
+
+
+def _copy(b: Builder, to: V, tensor: V, coords: Sequence[V], barrier: V) -> None:
+    rank = len(coords)
+    listed = ", ".join(f"${3 + i}" for i in range(rank))
+    code = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+        f"[$0], [$1, {{{listed}}}], [$2];"
+    )
+    _run(b, code, ",".join(["r", "l", "r"] + ["r"] * rank), [to, tensor, barrier, *coords])
+
+
+def _guarded(kernel: Kernel, op: LoadBlock, tensor: V) -> V:
+    """The map, or null, on which the copy faults, where a coordinate is negative that must not be:
+    zeros would be a wrong result."""
+    b = kernel.b
+    if not op.within:
+        return tensor
+    signs = kernel.scalar(op.coords[op.within[0]])
+    for d in op.within[1:]:
+        signs = b.or_(signs, kernel.scalar(op.coords[d]))
+    return b.select(b.icmp("slt", signs, 0), const(PTR, 0), tensor)
