@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.base import knobs
+from tilewright.base import knobs, plug_ins
 from tilewright.targets import registry
 from tilewright.targets.interpreter.target import InterpreterOptions, InterpreterTarget
 from tilewright.targets.protocol import GPUTarget, options_from
@@ -69,8 +69,8 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
         asked.append(group)
         return [EntryPoint()]
 
-    monkeypatch.setattr(registry.metadata, "entry_points", entry_points)
-    registry._plug_ins.cache_clear()
+    monkeypatch.setattr(plug_ins.metadata, "entry_points", entry_points)
+    plug_ins.plug_ins.cache_clear()
     try:
         assert isinstance(registry.target("plug"), InterpreterTarget)
         assert "plug" in registry.names()
@@ -79,7 +79,7 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
         ):
             registry.target("plog")
     finally:
-        registry._plug_ins.cache_clear()
+        plug_ins.plug_ins.cache_clear()
     assert asked == ["tilewright.targets"]
 
 

@@ -19,7 +19,7 @@ import sys
 import numpy as np
 import tilewright as tw
 import tilewright.language as tl
-import toygpu.launch, toygpu.driver
+import toygpu.driver
 
 toygpu.driver.activate()
 
@@ -85,13 +85,13 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "toygpu" / "__init__.py").write_text("")
     for file, code in files:
         (folder / file).write_text(code)
-    entry = re.search(r"`(toygpu = \"toygpu\.\w+:\w+\")`", PAGE.read_text("utf-8"))
-    assert entry is not None
     installed = folder / "toygpu-1.0.dist-info"  # what pip writes
     installed.mkdir()
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: toygpu\nVersion: 1.0\n")
-    lines = f"[tilewright.targets]\n{entry[1].replace(chr(34), '')}\n"
-    (installed / "entry_points.txt").write_text(lines)
+    groups = re.findall(r"^\[project\.entry-points\.(.+)\]\n(toygpu = .+)$", PAGE.read_text(), re.M)
+    assert len(groups) == 2
+    lines = [f"[{group}]\n{entry}\n".replace('"', "") for group, entry in groups]
+    (installed / "entry_points.txt").write_text("".join(lines))
     return folder
 
 
@@ -117,3 +117,10 @@ def test_command_of_the_page(package: Path) -> None:
     text = run(package, *arguments)
     assert "lane[" in text
     assert "toygpu.mma" in text
+
+
+def test_doctor_lists_the_plug_in(package: Path) -> None:
+    program = "from tilewright.tools import doctor; print(*doctor.CHECKS['plug-ins'](), sep='\\n')"
+    found = run(package, "-c", program).splitlines()
+    assert len(found) == 2
+    assert "tilewright.launchers: toygpu = toygpu.launch:ToyLaunch, of toygpu 1.0" in found[1]

@@ -50,10 +50,11 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Any]]:
     assert entry is not None
     factory = getattr(modules[entry[1]], entry[2])
     registry.register("plain", factory)
+    monkeypatch.setitem(LOADERS, "plain", modules["launch"].PlainLaunch)
     modules["driver"].activate()
     yield factory
     driver.reset_active()
-    del LOADERS["plain"], registry._REGISTERED["plain"]
+    del registry._REGISTERED["plain"]
 
 
 @pytest.mark.usefixtures("target")

@@ -21,6 +21,8 @@ import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
+from tilewright.base.plug_ins import DRIVERS as DRIVER_PLUG_INS
+from tilewright.base.plug_ins import load_plug_in, plug_ins
 from tilewright.language.target_info import install_host_target
 from tilewright.targets.protocol import GPUTarget
 
@@ -253,14 +255,26 @@ DRIVERS: dict[str, Callable[[], Callable[[], Any]]] = {
 """Functions that return the class of the driver of a device type, which is loaded lazily."""
 
 
+def _exists(device_type: str) -> bool:
+    """Whether a driver is built in or a plug-in."""
+    return device_type in DRIVERS or device_type in plug_ins(DRIVER_PLUG_INS)
+
+
+def names() -> list[str]:
+    """The device types that there are drivers for."""
+    return sorted({*DRIVERS, *plug_ins(DRIVER_PLUG_INS)})
+
+
 @cache
 def _made(device_type: str) -> Any:
-    if device_type not in DRIVERS:
+    if device_type in DRIVERS:
+        return DRIVERS[device_type]()()
+    if not _exists(device_type):
         raise ValueError(
             f"there is no driver for devices of type {device_type!r}; there are drivers for "
-            f"{', '.join(sorted(DRIVERS))}"
+            f"{', '.join(names())}"
         )
-    return DRIVERS[device_type]()()
+    return load_plug_in(DRIVER_PLUG_INS, device_type)()
 
 
 # -- the active driver ----------------------------------------------------------------------------
@@ -283,10 +297,8 @@ def __getattr__(name: str) -> Any:
 
 def _default() -> Driver:
     name = knobs.runtime.default_backend or _preferred()
-    if name not in DRIVERS:
-        raise RuntimeError(
-            f"Unknown backend device {name!r}. Available backends: {sorted(DRIVERS)}"
-        )
+    if not _exists(name):
+        raise RuntimeError(f"Unknown backend device {name!r}. Available backends: {names()}")
     if not _made(name).is_active():
         raise RuntimeError(f"Backend device {name!r} is not active.")
     return _made(name)
@@ -331,7 +343,7 @@ install_host_target(_active_target)
 
 def has_driver(device_type: str) -> bool:
     """Whether there is a driver for a device type."""
-    return device_type in DRIVERS or _is_chosen(device_type)
+    return _is_chosen(device_type) or _exists(device_type)
 
 
 def driver_of(device_type: str) -> Driver:

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.base import knobs
 from tilewright.base.fact_cache import install_fact_store
 from tilewright.base.lazy_import import lazy_import
+from tilewright.base.plug_ins import LAUNCHERS, load_plug_in, plug_ins
 from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
@@ -164,6 +165,8 @@ def load(kernel: CompiledKernel) -> Launch:
     """
     backend = kernel.metadata.target.backend
     loader = LOADERS.get(backend)
+    if loader is None and backend in plug_ins(LAUNCHERS):
+        loader = LOADERS[backend] = load_plug_in(LAUNCHERS, backend)
     if loader is None:
         raise RuntimeError(
             f"{kernel.name} is compiled for {backend!r}, whose kernels cannot be launched here; "

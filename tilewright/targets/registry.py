@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
+from tilewright.base.plug_ins import TARGETS, load_plug_in, plug_ins
 from tilewright.targets.protocol import GPUTarget, Target
 
 if TYPE_CHECKING:
-    from importlib import metadata
-
     from tilewright.targets.cpu import export as cpu_export
     from tilewright.targets.cpu import target as cpu_target
     from tilewright.targets.export import Exporter
@@ -28,14 +26,12 @@ if TYPE_CHECKING:
     from tilewright.targets.nvidia import export as nvidia_export
     from tilewright.targets.nvidia import target as nvidia_target
 else:
-    metadata = lazy_import("importlib.metadata")
     cpu_export = lazy_import("tilewright.targets.cpu.export")
     cpu_target = lazy_import("tilewright.targets.cpu.target")
     interpreter_target = lazy_import("tilewright.targets.interpreter.target")
     nvidia_export = lazy_import("tilewright.targets.nvidia.export")
     nvidia_target = lazy_import("tilewright.targets.nvidia.target")
 
-GROUP = "tilewright.targets"
 DEFAULT = "cpu"
 
 Factory = Callable[..., Target]
@@ -74,14 +70,6 @@ def register(name: str, factory: Factory) -> None:
             del _INSTANCES[key]
 
 
-@cache
-def _plug_ins() -> dict[str, Any]:
-    """Entry points of the group by name."""
-    # Reading the installed distributions takes longer than importing this whole package (28 ms
-    # measured), so it is done, and its module loaded, only for names that are not built in.
-    return {point.name: point for point in metadata.entry_points(group=GROUP)}
-
-
 def is_built_in(name: str) -> bool:
     """Whether the name denotes a built-in target that is not overridden in this process."""
     return name in BUILT_IN and name not in _REGISTERED
@@ -89,7 +77,7 @@ def is_built_in(name: str) -> bool:
 
 def names() -> list[str]:
     """The names of all available targets."""
-    return sorted({*BUILT_IN, *_REGISTERED, *_plug_ins()})
+    return sorted({*BUILT_IN, *_REGISTERED, *plug_ins(TARGETS)})
 
 
 def _factory(name: str) -> Factory:
@@ -97,8 +85,8 @@ def _factory(name: str) -> Factory:
         return _REGISTERED[name]
     if name in BUILT_IN:
         return BUILT_IN[name]()
-    if name in _plug_ins():
-        return _plug_ins()[name].load()
+    if name in plug_ins(TARGETS):
+        return load_plug_in(TARGETS, name)
     raise ValueError(f"there is no target {name!r}; there are {', '.join(names())}")
 
 

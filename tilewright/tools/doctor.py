@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
-from tilewright.base import knobs
+from tilewright.base import knobs, plug_ins
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
 from tilewright.runtime.cache import InvalidEntry, decode, digest, disk_cache, read_entry
@@ -40,6 +40,7 @@ _BOOT = (
     "import sys; sys.path[:] = {path!r}; from tilewright.tools.probe import main; main({what!r})"
 )
 _LITTLE_SPACE = 256 << 20
+_PLUG_IN = "Update or uninstall the plug-in; everything else works without it."
 _REINSTALL = "Run `pip install --force-reinstall llvmlite` to reinstall LLVM for this system."
 
 
@@ -88,7 +89,21 @@ def _compilers() -> Iterator[Finding]:
             yield from findings
         except Exception as error:
             says = f"cannot be used: {type(error).__name__}: {error}"
-            yield Finding(PROBLEM, f"target {name}", says, _REINSTALL)
+            advice = _REINSTALL if registry.is_built_in(name) else _PLUG_IN
+            yield Finding(PROBLEM, f"target {name}", says, advice)
+
+
+def _plug_ins() -> Iterator[Finding]:
+    points = [point for group in plug_ins.GROUPS for point in plug_ins.plug_ins(group).values()]
+    if not points:
+        yield Finding(OK, "plug-ins", "none")
+    for point in points:
+        try:
+            plug_ins.load_plug_in(point.group, point.name)
+        except plug_ins.PlugInError as error:
+            yield Finding(PROBLEM, point.name, str(error), _PLUG_IN)
+        else:
+            yield Finding(OK, point.name, plug_ins.describe(point))
 
 
 # -- devices --------------------------------------------------------------------------------------
@@ -277,6 +292,7 @@ CHECKS: dict[str, Check] = {
     "installed": _installed,
     "settings": _settings,
     "compilers": _compilers,
+    "plug-ins": _plug_ins,
     "CPU": _processor,
     "GPUs": _gpus,
     "cache": _cache,

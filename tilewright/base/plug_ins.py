@@ -1,0 +1,61 @@
+"""Plug-ins: what other distributions provide for this package, as entry points.
+
+| group | an entry point is |
+|---|---|
+| ``tilewright.targets`` | a factory of a target, by its name |
+| ``tilewright.drivers`` | a class of drivers, by the type of its devices |
+| ``tilewright.launchers`` | a class of loaded kernels, by the name of the target |
+
+Reading the installed distributions takes longer than importing this whole package (28 ms measured),
+so it is done only for names that are not built in, and once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from tilewright.base.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    from importlib import metadata
+else:
+    metadata = lazy_import("importlib.metadata")
+
+TARGETS, DRIVERS, LAUNCHERS = GROUPS = (
+    "tilewright.targets",
+    "tilewright.drivers",
+    "tilewright.launchers",
+)
+
+
+class PlugInError(RuntimeError):
+    """A plug-in cannot be loaded. The message names it, its distribution and the cause."""
+
+
+@cache
+def plug_ins(group: str) -> dict[str, Any]:
+    """The entry points of a group by name; none is loaded."""
+    return {point.name: point for point in metadata.entry_points(group=group)}
+
+
+def load_plug_in(group: str, name: str) -> Any:
+    """The object of an entry point, which must exist.
+
+    Raises:
+        PlugInError: importing it fails.
+    """
+    point = plug_ins(group)[name]
+    try:
+        return point.load()
+    except Exception as error:
+        raise PlugInError(
+            f"the plug-in {describe(point)} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def describe(point: Any) -> str:
+    """An entry point in words: ``tilewright.targets: npu = npu.compiler:Target, of npu 1.0``."""
+    dist = point.dist
+    of = f", of {dist.name} {dist.version}" if dist is not None else ""
+    return f"{point.group}: {point.name} = {point.value}{of}"
