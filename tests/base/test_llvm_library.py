@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 
+import llvmlite.binding as llvm
 import pytest
 
-from tilewright.base.llvm_library import parsed
+from tilewright.base.llvm_library import option, parsed
 
 ONE = "define i32 @one() {\n  ret i32 1\n}\n"
 TWO = "declare i32 @one()\ndefine i32 @two() {\n  %x = call i32 @one()\n  ret i32 %x\n}\n"
@@ -85,3 +87,20 @@ def test_a_refused_module_does_not_end_the_process() -> None:
         check=False,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "alive\n", "")
+
+
+def test_an_option_is_unseen_by_other_threads() -> None:
+    """Others that use llvmlite wait, as options are the whole process's."""
+    called = threading.Event()
+
+    def call() -> None:
+        llvm.get_default_triple()
+        called.set()
+
+    with option("disable-lsr", "true", "false"):
+        thread = threading.Thread(target=call)
+        thread.start()
+        llvm.get_default_triple()  # this thread does not wait
+        assert not called.wait(0.2)
+    assert called.wait(60)
+    thread.join()

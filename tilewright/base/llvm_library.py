@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import llvmlite.binding as llvm
 
+from tilewright.base.locks import llvmlite_lock
+
 
 def version() -> str:
     """The version of LLVM: ``22.1.0``."""
@@ -52,13 +54,15 @@ def option(name: str, value: str, default: str) -> Generator[None]:
         with option("disable-lsr", "true", "false"):
             code = machine.emit_object(module)
 
-    Options are global to the process: hold the lock `locks.LLVM`.
+    Options are global to the process: hold the lock `locks.LLVM`. llvmlite's own lock is held too,
+    so that no other user of llvmlite compiles with the option in another thread.
 
     Args:
         default: LLVM's own value, which the option has afterwards.
     """
-    llvm.set_option("tilewright", f"-{name}={value}")
-    try:
-        yield
-    finally:
-        llvm.set_option("tilewright", f"-{name}={default}")
+    with llvmlite_lock():
+        llvm.set_option("tilewright", f"-{name}={value}")
+        try:
+            yield
+        finally:
+            llvm.set_option("tilewright", f"-{name}={default}")

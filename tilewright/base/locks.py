@@ -55,7 +55,7 @@ LLVM = Lock()
 passes."""
 
 
-def _llvmlite_lock() -> Any:
+def llvmlite_lock() -> Any:
     """The lock that llvmlite holds during each call into LLVM, including finalisers; None if
     llvmlite is not loaded."""
     loaded = sys.modules.get("llvmlite.binding.ffi")
@@ -67,7 +67,7 @@ _held: list[Any] = []
 
 
 def _hold_llvm() -> None:
-    for lock in (LLVM, _llvmlite_lock()):
+    for lock in (LLVM, llvmlite_lock()):
         if lock is not None:
             lock.__enter__()
             _held.append(lock)
