@@ -11,7 +11,7 @@ grid, so these are part of the variant's key: a launch with a known key costs no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import Parameter, Signature
 from math import prod
@@ -199,7 +199,7 @@ class _Derivative:
             places = self._integers[key] = derivation.integer_paths(self.kernel, launch)
         variant = (
             key, wrt, outputs, launch.grid, accumulate, in_place, knobs.runtime.debug,
-            tuple([at_path(slots, path) for path in places]),
+            tuple([_argument(slots, path, {}) for path in places]),
             tuple(sorted(map(repr, options.items()))) if options else (),
         )  # fmt: skip
         if self.kernel.used_global_vals:
@@ -401,14 +401,26 @@ def _start(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None
             filled = plan.covered[name] == _size(of_wrt[name])
             sums[name] = partial_sums(of_wrt[name], workers, filled)
             found["partial", name], found["span", name] = sums[name].buffer, sums[name].span
-    values = [found[a] if a in found else at_path(launch.values, a) for a in plan.arguments]
-    slots = [slot_of(found[a]) if a in found else at_path(launch.slots, a) for a in plan.arguments]
+    values = [_argument(launch.values, a, found) for a in plan.arguments]
+    slots = [_argument(launch.slots, a, found, slot_of) for a in plan.arguments]
     if knobs.launch_hooks:
         start_with_hooks(plan.kernel, grid, values, slots)
     else:
         plan.kernel.run.start(grid, values, slots)
     for name, partials in sums.items():
         add_up(partials, of_wrt[name], accumulate)
+
+
+def _argument(
+    given: Sequence[Any], argument: tuple[Any, ...], found: Mapping[Any, Any],
+    convert: Callable[[Any], Any] | None = None,
+) -> Any:  # fmt: skip
+    """An argument of the derived kernel: one of those of the launch, or one that was made."""
+    first = argument[0]
+    if type(first) is int:
+        return given[first] if len(argument) == 1 else at_path(given, argument)
+    made = found[argument]
+    return made if convert is None else convert(made)
 
 
 def _coarse(grid: Grid, axes: Sequence[int], workers: int) -> Grid:
