@@ -10,6 +10,7 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tilewright.backends import backends
 from tilewright.base import knobs
 from tilewright.base.findings import OK, PROBLEM
 from tilewright.base.plug_ins import DRIVERS, PlugInError, load_plug_in, plug_ins
@@ -66,6 +67,10 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     plug_ins.cache_clear()
     driver._made.cache_clear()
     launch.LOADERS.pop("odd", None)
+    for name in ("odd", "broken"):
+        backends.pop(name, None)
+    for key in [key for key in registry._INSTANCES if key[0] == "odd"]:
+        del registry._INSTANCES[key]
     sys.modules.pop("odd_chip", None)
 
 
@@ -83,10 +88,20 @@ def test_driver_and_launcher_are_loaded_by_name() -> None:
     assert launch.load(compiled).handle == 7
 
 
-def test_default_backend_may_be_a_plug_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_backend_may_be_a_plug_in() -> None:
     with knobs.runtime.scope():
         knobs.runtime.default_backend = "odd"
         assert driver.active.get_current_target().backend == "odd"
+
+
+def test_backend_of_a_plug_in() -> None:
+    assert backends["odd"].compiler.name == "odd"
+    assert backends["odd"].driver().get_current_target().backend == "odd"
+    assert "od" not in backends
+    with pytest.raises(KeyError):
+        backends["od"]
+    with pytest.raises(PlugInError, match="odd-chip 2"):
+        _ = backends["broken"].driver
 
 
 def test_broken_plug_in_is_named_with_its_distribution_and_cause() -> None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.runtime.driver import DRIVERS
+from tilewright.runtime import driver
+from tilewright.targets import registry
 from tilewright.targets.base_backend import BaseBackend
-from tilewright.targets.registry import BUILT_IN
 
 __all__ = ["Backend", "BaseBackend", "backends"]
 
@@ -27,13 +27,13 @@ class Backend:
     @property
     def compiler(self) -> Any:
         """The compiler class; its constructor takes an architecture."""
-        return BUILT_IN[self._name]()
+        return registry.factory_of(self._name)
 
     @property
     def driver(self) -> Any:
         """The driver class, whose constructor takes no arguments; see
         `runtime.driver.set_active`."""
-        return DRIVERS[self._name]()
+        return driver.driver_class(self._name)
 
     def __repr__(self) -> str:
         return f"Backend({self._name!r})"
@@ -42,4 +42,14 @@ class Backend:
 OTHER_NAMES = {"cuda": "nvidia"}
 """Targets that libraries look up by the vendor's name."""
 
-backends = {OTHER_NAMES.get(name, name): Backend(name) for name in DRIVERS}
+
+class _Backends(dict[str, Backend]):
+    """The built-in backends, and plug-ins once they are looked up by name."""
+
+    def __missing__(self, name: str) -> Backend:
+        if name not in driver.names():
+            raise KeyError(name)
+        return self.setdefault(name, Backend(name))
+
+
+backends = _Backends({OTHER_NAMES.get(name, name): Backend(name) for name in driver.DRIVERS})

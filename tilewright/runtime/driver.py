@@ -265,16 +265,26 @@ def names() -> list[str]:
     return sorted({*DRIVERS, *plug_ins(DRIVER_PLUG_INS)})
 
 
-@cache
-def _made(device_type: str) -> Any:
+def driver_class(device_type: str) -> Callable[[], Any]:
+    """The class of the drivers for a device type.
+
+    Raises:
+        ValueError: there is none.
+        PlugInError: it is a plug-in that cannot be loaded.
+    """
     if device_type in DRIVERS:
-        return DRIVERS[device_type]()()
+        return DRIVERS[device_type]()
     if not _exists(device_type):
         raise ValueError(
             f"there is no driver for devices of type {device_type!r}; there are drivers for "
             f"{', '.join(names())}"
         )
-    return load_plug_in(DRIVER_PLUG_INS, device_type)()
+    return load_plug_in(DRIVER_PLUG_INS, device_type)
+
+
+@cache
+def _made(device_type: str) -> Any:
+    return driver_class(device_type)()
 
 
 # -- the active driver ----------------------------------------------------------------------------

@@ -80,7 +80,13 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *_REGISTERED, *plug_ins(TARGETS)})
 
 
-def _factory(name: str) -> Factory:
+def factory_of(name: str) -> Factory:
+    """The factory of a target.
+
+    Raises:
+        ValueError: the name is not registered.
+        PlugInError: it is a plug-in that cannot be loaded.
+    """
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name in BUILT_IN:
@@ -122,7 +128,7 @@ def target(target: str | GPUTarget | Target | None = None) -> Target:
     found = _INSTANCES.get(key)
     if found is None:
         # Created outside the lock, as importing a target may itself request another one.
-        factory = _factory(target.backend)
+        factory = factory_of(target.backend)
         made = factory(target.arch) if target.arch != "" else factory()
         with _LOCK:
             found = _INSTANCES.setdefault(key, made)
