@@ -191,11 +191,9 @@ def test_ptx_is_embedded_where_there_is_no_assembler(
     assert image.endswith(b"\0")
 
 
-STAGES = ("--num-stages", "4")
-
 WRONG = {
     "shared memory": (
-        ["{k}::matmul", "-s", "*fp16:16, *fp16:16, *fp32:16, i32:16, 1, 128", "-tcuda:90", *STAGES],
+        ["{k}::matmul", "-s", "*fp32:16, *fp32:16, *fp32:16, i32:16, 1, 128", "-tcuda:86"],
         "out of resource: shared memory",
     ),
     "no kernel of that name": (["{k}::sub", "-s", "i32"], "the kernels there: add, matmul"),
