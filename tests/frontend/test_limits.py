@@ -8,8 +8,8 @@ from tests.frontend.kernels import build, fails, kernel_from
 from tilewright.frontend.ast_to_ir import stmt
 
 ENDLESS = [
-    ("for i in tl.static_range(10**12):\n        x += i", "runs more than 200000 statements"),
-    ("for i in (1,) * 10**6:\n        x += i", "runs more than 200000 statements"),
+    ("for i in tl.static_range(10**12):\n        x += i", "more than 200000 statements"),
+    ("for i in (1,) * 10**6:\n        x += i", "more than 200000 statements"),
     ("forever(x, 0)", "calls are nested more than 40 deep"),
     ("again(x)", "again calls itself with the same compile-time values and types"),
     (

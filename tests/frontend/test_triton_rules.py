@@ -145,7 +145,7 @@ def test_dtype_is_the_class_of_all_types_in_memory_and_takes_a_name() -> None:
     assert tl.dtype("uint8") is tl.uint8
     assert tl.dtype("fp16") is tl.float16
     assert tl.dtype.SINT_TYPES == ["int8", "int16", "int32", "int64"]
-    with pytest.raises(ValueError, match="'half' is no element type; there are int1, int8"):
+    with pytest.raises(ValueError, match="'half' is not an element type; they are int1, int8"):
         tl.dtype("half")
     assert tl.float32.codegen_name() == "float32"
     assert tl.float32.with_element_ty(tl.int8) is tl.int8

@@ -121,9 +121,7 @@ def may_be_set(group: str, name: str, value: Any) -> bool:
     """
     absent = ABSENT.get(group, {})
     if name in absent and value != absent[name]:
-        raise ValueError(
-            f"the setting {group}.{name} can't be {value!r}: there is no such thing here"
-        )
+        raise ValueError(f"the setting {group}.{name} can't be {value!r}: it is not supported")
     return name in absent or name in ACCEPTED.get(group, ())
 
 

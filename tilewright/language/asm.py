@@ -124,7 +124,7 @@ def extern_elementwise(
         function = device_function(symbol)
         if function is None:
             raise ValueError(
-                f"there is no function {symbol!r}; extern_elementwise has those of the device "
+                f"unknown function {symbol!r}; extern_elementwise supports those of the device "
                 "library, `__nv_…`, and links no other library"
             )
         found: tensor = function(*given, _semantic=_semantic)

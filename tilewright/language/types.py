@@ -56,7 +56,7 @@ class _AnyType(type):
 
     def __call__(cls, name: str) -> DType:
         if name not in BY_NAME:
-            raise ValueError(f"{name!r} is no element type; there are {', '.join(BY_NAME)}")
+            raise ValueError(f"{name!r} is not an element type; they are {', '.join(BY_NAME)}")
         return BY_NAME[name]
 
     def __instancecheck__(cls, instance: Any) -> bool:

@@ -167,7 +167,7 @@ def describe(value: Any) -> str:
 def print_values(values: str) -> str:
     """The suggestion for a string with run-time values."""
     return (
-        "a text holds no run-time values; print takes them after it: "
+        "strings cannot contain run-time values; pass them to print after the text: "
         f"`print({values + ' ='!r}, {values})`"
     )
 

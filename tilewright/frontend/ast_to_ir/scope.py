@@ -72,7 +72,7 @@ def may_be_global(value: Any) -> bool:
 def _global_message(name: str) -> str:
     return (
         f"Cannot access global variable {name} from within @jit'ed function. Kernels can only "
-        "read globals that are compile-time constants, for the compiled kernel would not see a "
+        "read globals that are compile-time constants, because the compiled kernel would not see a "
         f"later change. Either write `{name} = tl.constexpr(value)` (the annotation `{name}: "
         "tl.constexpr = value` alone is not enough), or pass it to the kernel as an argument. "
         "Setting TRITON_ALLOW_NON_CONSTEXPR_GLOBALS=1 switches the check off."

@@ -156,9 +156,9 @@ def check_statements(frame: Frame, node: ast.AST, more: int = 0) -> None:
     if frame.context.statements + more > MAX_STATEMENTS:
         raise frame.error(
             node,
-            f"compiling this kernel runs more than {MAX_STATEMENTS} statements, and would hardly "
-            "end: a loop is unrolled too often, or a function calls itself too often. A loop over "
-            "`range` is run by the program; `tl.static_range`, and loops over tuples, are unrolled",
+            f"this kernel has more than {MAX_STATEMENTS} statements after unrolling and inlining: "
+            "a loop has too many unrolled iterations, or a recursion is too deep. A loop over "
+            "`range` is executed at run time; `tl.static_range` and loops over tuples are unrolled",
         )
 
 

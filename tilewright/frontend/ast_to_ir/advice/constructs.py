@@ -90,11 +90,11 @@ _INSTEAD: dict[Code, str] = {
     "membership": "compare with each: `(x == a) | (x == b)`",
     "matmul-operator": "the product of two matrices is `tl.dot(a, b)`",
     "nested-comprehension": "write one comprehension within the other",
-    "other-without-mask": "`other` is what is read where `mask` is false: pass `mask=offsets < n`, "
-    "or leave `other` away",
-    "power-of-two": "take the next power of two, and mask what lies beyond the end: "
+    "other-without-mask": "`other` is the value where `mask` is false: pass `mask=offsets < n`, or "
+    "omit `other`",
+    "power-of-two": "use the next power of two, and mask elements after the end: "
     "`mask=offsets < n`",
-    "several-targets": "write one assignment a line",
+    "several-targets": "write one assignment per line",
     "tile-condition": "a branch is taken by the whole program: choose element by element with "
     "`tl.where`, or reduce the condition, as in `tl.max(condition.to(tl.int32)) != 0`",
     "too-many-elements": "make the tile smaller, and loop over the rest or start more programs",
@@ -162,9 +162,9 @@ def not_a_tensor(mistake: Mistake) -> str | None:
     """Another kind of value where a tensor or a number is required."""
     value = mistake.facts["value"]
     if isinstance(value, str):
-        return "write `name: tl.constexpr = …` for what is known at compile time and is no number"
+        return "write `name: tl.constexpr = …` for compile-time values that are not numbers"
     if isinstance(value, tl.range):
-        return "write `for i in range(n)`: a range is no value"
+        return "write `for i in range(n)`: a range is not a value in kernels"
     if isinstance(value, JITCallable):
         return "call a function by its own name, or annotate the new one: `name: tl.constexpr = …`"
     return None

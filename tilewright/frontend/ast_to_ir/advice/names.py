@@ -50,7 +50,7 @@ def unknown_name(mistake: Mistake) -> str | None:
     name, frame = mistake.facts["name"], mistake.frame
     line = _assigned_before(frame.definition, name, getattr(mistake.node, "lineno", 0))
     if line:
-        return f"`{name}` is assigned at line {line}, but not on every way to here"
+        return f"`{name}` is assigned at line {line}, but not on every path to here"
     if hasattr(tl, name) and not name.startswith("_"):
         return f"did you mean `tl.{name}`?"
     if name in _BUILTINS:

@@ -26,8 +26,8 @@ def broadcast(mistake: Mistake) -> str:
                 shape = _fitting((a.shape[0], 1), b.shape)
                 if shape is not None:
                     return (
-                        f"`{a.bracketed}[:, None]` has shape {[a.shape[0], 1]}; with "
-                        f"`{b.text}` it makes {list(shape)}"
+                        f"`{a.bracketed}[:, None]` has shape {[a.shape[0], 1]}, which "
+                        f"broadcasts with `{b.text}` to {list(shape)}"
                     )
     return "two shapes fit if, counted from the last axis, extents are equal or one of them is 1"
 
@@ -50,7 +50,7 @@ def _fitting(
 
 @suggests("added-pointers")
 def added_pointers(mistake: Mistake) -> str:
-    return f"to add what lies there, load it: `tl.load({mistake.pointers[0].text})`"
+    return f"to add the values, load them: `tl.load({mistake.pointers[0].text})`"
 
 
 @suggests("operand-types")
@@ -65,8 +65,8 @@ def operand_types(mistake: Mistake) -> str | None:
     )
     if moves and others:
         return (
-            f"an offset is an integer: `{others[0].bracketed}.to(tl.int64)`; or load what "
-            f"lies there first: `tl.load({pointers[0].text})`"
+            f"an offset is an integer: `{others[0].bracketed}.to(tl.int64)`; or load the "
+            f"value first: `tl.load({pointers[0].text})`"
         )
     if moves and len(mistake.tensors) == 1:
         return "an offset is an integer: it counts elements"
@@ -82,7 +82,7 @@ def _bits_of(operand: Operand) -> str:
 
 
 def _load(pointer: Operand) -> str:
-    return f"`{pointer.text}` is a pointer; what lies there is `tl.load({pointer.text})`"
+    return f"`{pointer.text}` is a pointer; to read the value, `tl.load({pointer.text})`"
 
 
 @suggests("wrong-element-type", "needs-float", "fp8-mix", "floor-division", "pointer-cast", "axis")
@@ -98,7 +98,7 @@ def value_as_pointer(mistake: Mistake) -> str | None:
     values = [o.text for o in mistake.tensors if not o.is_pointer]
     if not values:
         return None
-    return f"`{values[0]}` is no pointer: add it to one, as in `ptr + {values[0]}`"
+    return f"`{values[0]}` is not a pointer: add it to one, as in `ptr + {values[0]}`"
 
 
 @suggests("tensor-index")
@@ -225,12 +225,12 @@ def changed_type(mistake: Mistake) -> str:
     name, before, after = (mistake.facts[k] for k in ("name", "before", "after"))
     if not isinstance(before, DType | Pointer) or not isinstance(after, DType | Pointer):
         return (
-            f"`{name}` keeps one type in a loop, and one shape: begin with a value like the one "
-            f"that is assigned, {in_words(after)}, not {in_words(before)}"
+            f"the type and shape of `{name}` must not change in a loop: initialise it with a value "
+            f"like the one that is assigned, {in_words(after)}, not {in_words(before)}"
         )
     return (
-        f"`{name}` keeps one type in a loop: begin with a value of type {after}, or cast what is "
-        f"assigned to {before}"
+        f"the type of `{name}` must not change in a loop: initialise it with a value of type "
+        f"{after}, or cast the assigned value to {before}"
     )
 
 
