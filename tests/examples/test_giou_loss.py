@@ -84,6 +84,6 @@ def test_the_derived_gradient_is_that_of_eager_torch(samples: int, boxes: int) -
     leaves = predicted.requires_grad_(), target.requires_grad_()
     value, is_box = EXAMPLE.eager_giou(*leaves)
     expected = torch.autograd.grad((value * weights)[is_box].sum(), leaves, allow_unused=True)
-    for found, wanted in zip(gradients, expected, strict=True):
-        wanted = torch.where(is_box[..., None], wanted, 0.0)
-        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    for found, reference in zip(gradients, expected, strict=True):
+        reference = torch.where(is_box[..., None], reference, 0.0)
+        torch.testing.assert_close(found, reference, rtol=1e-4, atol=1e-5)

@@ -74,10 +74,10 @@ def test_layer_norm_is_that_of_torch(rows: int, n: int, dtype: Any) -> None:
     value = torch.nn.functional.layer_norm(leaves[0], (n,), leaves[1], leaves[2])
     expected = torch.autograd.grad(value, leaves, dy.double())
     tolerance = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}[dtype]
-    for once, again, wanted in zip(*runs, expected, strict=True):
+    for once, again, reference in zip(*runs, expected, strict=True):
         assert torch.equal(once, again)
-        scale = float(wanted.abs().max())
-        torch.testing.assert_close(once.double() / scale, wanted / scale, rtol=0, atol=tolerance)
+        scale = float(reference.abs().max())
+        torch.testing.assert_close(once.double() / scale, reference / scale, rtol=0, atol=tolerance)
 
 
 def test_an_operator_of_torch_on_a_gpu() -> None:
@@ -94,8 +94,8 @@ def test_an_operator_of_torch_on_a_gpu() -> None:
 
     compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
     expected = (torch.nn.functional.layer_norm(x, (500,), w, b) ** 2).sum()
-    wanted = torch.autograd.grad(expected, (x, w, b))
+    reference = torch.autograd.grad(expected, (x, w, b))
     for run in (loss, compiled):
         found = torch.autograd.grad(run(x, w, b), (x, w, b))
-        for one, other in zip(found, wanted, strict=True):
+        for one, other in zip(found, reference, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
