@@ -157,8 +157,9 @@ def check_statements(frame: Frame, node: ast.AST, more: int = 0) -> None:
         raise frame.error(
             node,
             f"this kernel has more than {MAX_STATEMENTS} statements after unrolling and inlining: "
-            "a loop has too many unrolled iterations, or a recursion is too deep. A loop over "
-            "`range` is executed at run time; `tl.static_range` and loops over tuples are unrolled",
+            "a loop has too many unrolled iterations, or a function calls itself too often. A loop "
+            "over `range` is executed at run time; `tl.static_range` and loops over tuples are "
+            "unrolled",
         )
 
 
