@@ -162,7 +162,7 @@ def cat(
     input: tensor, other: tensor, can_reorder: Any = False, dim: Any = 0, *, _semantic: Any = None
 ) -> tensor:
     """Concatenate `input` and `other` along `dim`, preserving order; other axes must be equal."""
-    shapes.warn_of_reordering("tl.cat with can_reorder=True", can_reorder)
+    shapes.warn_of_reordering(_semantic, "tl.cat with can_reorder=True", can_reorder)
     return shapes.cat(_semantic, input, other, dim)
 
 
@@ -233,7 +233,7 @@ tensor_method(_transposed, "T")
 @builtin
 def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = None) -> tensor:
     """Change the shape, preserving the row-major order of the elements; () gives a scalar."""
-    shapes.warn_of_reordering("tl.reshape with can_reorder=True", can_reorder)
+    shapes.warn_of_reordering(_semantic, "tl.reshape with can_reorder=True", can_reorder)
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
@@ -242,7 +242,7 @@ def reshape(input: Any, *shape: Any, can_reorder: Any = False, _semantic: Any = 
 @builtin
 def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
     """Like `reshape`; deprecated."""
-    shapes.warn_of_reordering("tl.view")
+    shapes.warn_of_reordering(_semantic, "tl.view")
     sizes = shapes.shape_argument(shape)
     return shapes.reshape(_semantic, _to_tensor(_semantic, input), sizes)
 
@@ -251,7 +251,7 @@ def view(input: Any, *shape: Any, _semantic: Any = None) -> tensor:
 @builtin
 def ravel(x: tensor, can_reorder: Any = False, *, _semantic: Any = None) -> tensor:
     """Flatten to a 1-D tile in row-major order."""
-    shapes.warn_of_reordering("tl.ravel with can_reorder=True", can_reorder)
+    shapes.warn_of_reordering(_semantic, "tl.ravel with can_reorder=True", can_reorder)
     return shapes.reshape(_semantic, x, (x.numel.value,))
 
 

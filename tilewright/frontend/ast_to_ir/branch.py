@@ -8,7 +8,6 @@ statements up to the label are guarded by a second `control.if` on the exit's fl
 from __future__ import annotations
 
 import ast
-import warnings
 from math import prod
 from typing import Any
 
@@ -59,9 +58,8 @@ def run_time_condition(frame: Frame, condition: tensor) -> tensor:
                 "tile-condition",
                 ValueError("Boolean value of Tensor with more than one value is ambiguous"),
             )
-        warnings.warn(
+        s.warn(
             "a condition is a tile of one element; use `.item()` to make it a scalar",
-            stacklevel=2,
         )
         condition = shape.reshape(s, condition, ())
     return convert.as_condition(s, condition)

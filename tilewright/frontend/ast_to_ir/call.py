@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
@@ -335,10 +334,9 @@ def _extremum(frame: Frame, fn: Any, args: list[Any]) -> Any:
         return constexpr(fn(*plain) if len(plain) > 1 else plain[0])
     if any(isinstance(v, tensor) and isinstance(v.type, Tile) for v in values):
         name = fn.__name__
-        warnings.warn(
+        frame.semantic.warn(
             f"Python's `{name}` is deprecated for tiles; use `tl.{name}imum`, or `tl.{name}` to "
             "reduce one",
-            stacklevel=2,
         )
     apply = arith.minimum if fn is min else arith.maximum
     result = values[0]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import operator
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -231,10 +230,9 @@ def _conjunction(frame: Frame, values: list[Any], is_and: bool) -> Any:
     result = dynamic[0]
     for value in dynamic[1:]:
         if isinstance(result.type, Tile) or isinstance(value.type, Tile):
-            warnings.warn(
+            frame.semantic.warn(
                 "Logical operators 'and' and 'or' are deprecated for non-scalar tensors; please "
                 "use '&' or '|' instead",
-                stacklevel=2,
             )
         join = arith.logical_and if is_and else arith.logical_or
         result = join(frame.semantic, result, value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -144,27 +143,26 @@ def bit_xor(s: Semantic, a: Any, b: Any) -> tensor:
     return s.emit(ops.Xor(x.handle, y.handle))
 
 
-def _check_shift_count(dtype: Any, count: Any) -> None:
+def _check_shift_count(s: Semantic, dtype: Any, count: Any) -> None:
     plain = count.value if isinstance(count, constexpr) else count
     if isinstance(plain, int) and not 0 <= plain < dtype.primitive_bitwidth:
-        warnings.warn(
+        s.warn(
             f"Value {plain} exceeds the maximum bitwidth ({dtype.primitive_bitwidth}) for type "
             f"'{dtype}'. This may result in undefined behavior.",
-            stacklevel=2,
         )
 
 
 def shl(s: Semantic, a: Any, b: Any) -> tensor:
     """``a << b``."""
     x, y = _bit_operands(s, a, b)
-    _check_shift_count(x.dtype, b)
+    _check_shift_count(s, x.dtype, b)
     return s.emit(ops.Shl(x.handle, y.handle))
 
 
 def shr(s: Semantic, a: Any, b: Any) -> tensor:
     """``a >> b``: arithmetic if the type of `a` is signed, else logical."""
     x, y = _bit_operands(s, a, b)
-    _check_shift_count(x.dtype, b)
+    _check_shift_count(s, x.dtype, b)
     promoted = x.dtype
     assert isinstance(promoted, DType)
     own = a.dtype if isinstance(a, tensor) else promoted
@@ -282,10 +280,9 @@ def where(s: Semantic, condition: Any, a: Any, b: Any) -> tensor:
     """`a` where the condition is true, `b` elsewhere; all three are broadcast."""
     test = to_tensor(s, condition)
     if element_of(test.type) is not I1:
-        warnings.warn(
+        s.warn(
             "tl.where with a non-boolean condition is deprecated and will error out in a future "
             f"triton release. Got {test.dtype}",
-            stacklevel=2,
         )
         test = convert.as_condition(s, test)
     if _is_pointer(a) or _is_pointer(b):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -94,6 +95,14 @@ class Semantic:
         self.builder = builder
         self.options = options
         self.inline = inline
+
+    def warn(self, message: str) -> None:
+        """Give a warning at the line of the kernel, or where Python calls if there is none."""
+        loc = self.builder.loc
+        if loc is None:
+            warnings.warn(message, stacklevel=3)
+        else:
+            warnings.warn_explicit(message, UserWarning, loc.file, loc.line)
 
     def emit(self, op: Op) -> tensor:
         """Insert an op and return its only result."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -50,10 +49,9 @@ def _upcast_fp8(s: Semantic, x: tensor) -> tensor:
     fp16."""
     deprecated = x.dtype.name in s.options.deprecated_fp8_dot_operand_dtypes
     if deprecated:
-        warnings.warn(
+        s.warn(
             f"{x.dtype} is deprecated as an operand of dot on this architecture and is upcast to "
             "fp16; it may become an error",
-            stacklevel=2,
         )
     return convert.cast(s, x, FP16) if deprecated or x.dtype is FP8E4B15 else x
 

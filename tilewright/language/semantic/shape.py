@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -112,13 +111,12 @@ def reshape(s: Semantic, x: tensor, shape: Any) -> tensor:
     return s.emit(ops.Reshape(x.handle, sizes))
 
 
-def warn_of_reordering(name: str, can_reorder: Any = True) -> None:
+def warn_of_reordering(s: Semantic, name: str, can_reorder: Any = True) -> None:
     """Warn that `can_reorder`, which permits any order of the elements, is deprecated."""
     if plain(can_reorder):
-        warnings.warn(
+        s.warn(
             f"{name} is deprecated, because it permits any order of the elements; the order is "
             "preserved, as by tl.reshape",
-            stacklevel=2,
         )
 
 
