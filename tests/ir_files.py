@@ -192,9 +192,9 @@ class IrItem(pytest.Item):
 
 def run_case(head: Head, case: Case, file: str, bless: bool = False) -> None:
     """Run one case; raises `CaseFailure` where it is not as expected."""
-    wanted_errors = _wanted_errors(case)
-    if wanted_errors:
-        _check_error(head, case, file, wanted_errors)
+    expected_errors = _expected_errors(case)
+    if expected_errors:
+        _check_error(head, case, file, expected_errors)
         return
     module = _parse(case, file)
     if head.check == "axis":
@@ -244,10 +244,10 @@ def _has_layouts(op: Op) -> bool:
 def _check_missed(ctx: PassContext, case: Case) -> None:
     """The remarks of the passes are those that the case expects, each on its line."""
     lines = enumerate(case.text.split("\n"), case.line)
-    wanted = [(n, reason.strip()) for n, line in lines for reason in _MISSED.findall(line)]
+    reference = [(n, reason.strip()) for n, line in lines for reason in _MISSED.findall(line)]
     found = [(loc.line if loc else 0, reason) for _, reason, loc, _ in ctx.missed_remarks]
-    if sorted(found) != wanted:
-        raise CaseFailure(f"expected the remarks {wanted}, got {sorted(found)}")
+    if sorted(found) != reference:
+        raise CaseFailure(f"expected the remarks {reference}, got {sorted(found)}")
 
 
 def _check_round_trip(module: Module) -> None:
@@ -257,14 +257,14 @@ def _check_round_trip(module: Module) -> None:
         raise CaseFailure(f"does not read back as it was printed:\n{text}\n{again}")
 
 
-def _wanted_errors(case: Case) -> list[tuple[int, str]]:
+def _expected_errors(case: Case) -> list[tuple[int, str]]:
     lines = enumerate(case.text.split("\n"), case.line)
     return [(n, code) for n, line in lines for code in _ERROR.findall(line)]
 
 
-def _check_error(head: Head, case: Case, file: str, wanted: list[tuple[int, str]]) -> None:
-    assert len(wanted) == 1, "the first error ends the work, so a case has one"
-    line, code = wanted[0]
+def _check_error(head: Head, case: Case, file: str, reference: list[tuple[int, str]]) -> None:
+    assert len(reference) == 1, "the first error ends the work, so a case has one"
+    line, code = reference[0]
     try:
         module = _parse(case, file)
         _run_passes(module, head)
@@ -293,15 +293,15 @@ def _check_plan(module: Module, case: Case, file: str, bless: bool) -> None:
     if bless:
         _bless(case, file, text)
     elif case.expected != text:
-        wanted = (case.expected or "").split("\n")
+        reference = (case.expected or "").split("\n")
         diff = difflib.unified_diff(
-            wanted, text.split("\n"), "expected", "actual", lineterm="", n=9
+            reference, text.split("\n"), "expected", "actual", lineterm="", n=9
         )
         raise CaseFailure("\n".join(diff))
 
 
-def _check_facts(actual: dict[str, Any], wanted: str, line: int, op: Op) -> None:
-    for name, number in re.findall(r"(\w+)=(\([^)]*\)|None|-?\d+)", wanted):
+def _check_facts(actual: dict[str, Any], reference: str, line: int, op: Op) -> None:
+    for name, number in re.findall(r"(\w+)=(\([^)]*\)|None|-?\d+)", reference):
         numbers = [int(n) for n in re.findall(r"-?\d+", number)]
         expected: Any = tuple(numbers)
         if name == "constant":
@@ -318,10 +318,10 @@ def _compare(before: Module, after: Module, case: Case, file: str, bless: bool) 
         _bless(case, file, None if actual == print_module(before) else actual)
         return
     expected = before if case.expected is None else parse_module(case.expected, file)
-    wanted = print_module(expected)
-    if actual != wanted:
+    reference = print_module(expected)
+    if actual != reference:
         diff = difflib.unified_diff(
-            wanted.split("\n"), actual.split("\n"), "expected", "actual", lineterm="", n=9
+            reference.split("\n"), actual.split("\n"), "expected", "actual", lineterm="", n=9
         )
         raise CaseFailure("\n".join(diff))
 

@@ -1,4 +1,4 @@
-"""Objects for the CPU, called from programs in C that link nothing but them and libm."""
+"""Objects for the CPU, called from C programs that link only them and libm."""
 
 import re
 import subprocess

@@ -1,6 +1,6 @@
-"""Sources for CUDA, in programs in C with a driver that only tells what it is called for.
+"""Sources for CUDA, in C programs with a fake driver that prints the calls it receives.
 
-That the cubins run is tested on a GPU, in tests/gpu.
+Whether the cubins run is tested on a GPU, in tests/gpu.
 """
 
 import os
@@ -34,7 +34,7 @@ int main(void) {
 """
 
 
-def told(folder: Path, header: Path, widths: str, body: str, *sources: Path) -> list[str]:
+def reported(folder: Path, header: Path, widths: str, body: str, *sources: Path) -> list[str]:
     """What a program does with the driver, by lines."""
     text = PROGRAM.replace("HEADER", header.name).replace("WIDTHS", widths).replace("BODY", body)
     return output(built(folder, text, STUB, *sources)).splitlines()
@@ -65,7 +65,7 @@ def test_launch_loads_the_cubin_once_in_each_context(
   context_now = 1;
   printf("%d\\n", {name}(stream, 0x1230, 0x28, 0x30, 16));
 """
-    assert told(tmp_path, header, "8, 8, 8, 4", body, source) == [
+    assert reported(tmp_path, header, "8, 8, 8, 4", body, source) == [
         "load 1 in 1: 7fELF",
         "function add of 1",
         "launch 100 on 4 1 1 x 256 1 1, shared 0, stream 7: 1230 20 30 3f0",
@@ -100,7 +100,7 @@ def test_shared_memory_and_what_a_launch_asks_for(
   printf("%d\\n", {name}(stream, 3, 2, 1, 16, 32, 48, 128, 1));
   printf("%d\\n", {name}(stream, 3, 2, 1, 16, 32, 48, 128, 2));
 """
-    load, function, shared, carveout, cooperative, dependent, launch, *rest = told(
+    load, function, shared, carveout, cooperative, dependent, launch, *rest = reported(
         tmp_path, header, "8, 8, 8, 4", body, source
     )
     assert (load, function) == ("load 1 in 1: 7fELF", "function matmul of 1")
@@ -126,7 +126,7 @@ def test_narrow_numbers_are_rounded_to_nearest_even(
         f"{symbol_of(files)}(stream, 0, -7, 3000000000u, 1.5f, 2.5, {x}, {x}, -1, 1);"
         for x in texts
     ]
-    lines = told(tmp_path, header, "8, 1, 4, 4, 8, 2, 2, 8, 1", "\n".join(calls), source)[2:]
+    lines = reported(tmp_path, header, "8, 1, 4, 4, 8, 2, 2, 8, 1", "\n".join(calls), source)[2:]
     found = [line.split(":")[1].split() for line in lines]
     assert all(row[:5] == ["0", "f9", "b2d05e00", "3fc00000", "4004000000000000"] for row in found)
     assert all(row[7:] == ["ffffffffffffffff", "1"] for row in found)
@@ -162,7 +162,7 @@ def test_linked_variants_are_chosen_by_their_hints(
   printf("%d\\n", my_add(stream, 0x10, 0, 0, 256, 1));
   printf("%d\\n", unload_my_add());
 """
-    lines = told(tmp_path, header, "8, 8, 8, 4", body, dispatch, *sources)
+    lines = reported(tmp_path, header, "8, 8, 8, 4", body, dispatch, *sources)
     assert [line.split(":")[0] for line in lines if line.startswith(("launch", "load"))] == [
         "load 1 in 1",
         "load 2 in 1",

@@ -1,7 +1,7 @@
-"""What a kernel's values are in each program, and which addresses it touches, found by running it.
+"""Records the values of a kernel in each program, and the addresses that it accesses.
 
-Nothing is read or written: a load gives small numbers that depend on the address, so that pointers
-may point anywhere, 64-bit offsets and offsets that wrap included.
+No memory is accessed: a load returns small numbers that depend on the address, so pointers may have
+any value, including 64-bit offsets and offsets that wrap.
 """
 
 from __future__ import annotations

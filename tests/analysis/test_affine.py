@@ -1,4 +1,4 @@
-"""The affine form of tiles, against the elements that the interpreter finds."""
+"""The affine form of tiles, against the elements that the interpreter computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of the analyses that no line of a `.ir` file shows."""
+"""Parts of the analyses that the `.ir` files do not cover."""
 
 import pytest
 

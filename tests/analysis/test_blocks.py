@@ -1,4 +1,4 @@
-"""Blocks of memory, against the addresses that kernels touch."""
+"""Blocks of memory, against the addresses that kernels access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that are the same, apart, or neither, against the bytes that they touch."""
+"""Overlap of blocks (equal, disjoint or unknown), against the bytes that they access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wraps that nothing needs: what their elements are loaded from never shows in what is stored."""
+"""Removable wraps: the elements that they redirect never affect a stored value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of this machine's processor without LLVM is what LLVM says."""
+"""The description of this machine's processor, cached without LLVM, equals LLVM's."""
 
 import json
 import os
@@ -37,10 +37,10 @@ host_facts = llvm_library.host_facts
 class CountingMemory(Memory):
     """Counts how often LLVM was asked, too."""
 
-    asked = 0
+    requested = 0
 
     def ask(self) -> list[str]:
-        self.asked += 1
+        self.requested += 1
         return host_facts()
 
 
@@ -64,17 +64,17 @@ def test_llvm_is_asked_once_for_a_processor(
 ) -> None:
     features = llvm.get_host_cpu_features().items()
     on, off = (
-        frozenset(name for name, has in features if has is wanted) for wanted in (True, False)
+        frozenset(name for name, has in features if has is reference) for reference in (True, False)
     )
     expected = Host(llvm.get_process_triple(), llvm.get_host_cpu_name(), on, off)
     assert _again() == _again() == expected
-    assert memory.asked == (1 if processor_identity() else 2)
+    assert memory.requested == (1 if processor_identity() else 2)
     monkeypatch.setattr(module, "processor_identity", lambda: [[1, 2, 3, 4]])
     assert _again() == _again() == expected
-    assert memory.asked == 2  # of a processor that it was not asked of
+    assert memory.requested == 2  # of a processor that it was not asked of
     monkeypatch.setattr(module, "library_state", lambda: ("other.so", 1, 2, 3))
     _again()
-    assert memory.asked == 3
+    assert memory.requested == 3
 
 
 def test_a_processor_that_tells_nothing_is_asked_for_each_time(
@@ -82,25 +82,25 @@ def test_a_processor_that_tells_nothing_is_asked_for_each_time(
 ) -> None:
     monkeypatch.setattr(module, "processor_identity", lambda: None)
     assert _again() == _again()
-    assert memory.asked == 2
+    assert memory.requested == 2
     assert memory.kept == {}
 
 
 def test_every_core_tells_the_same() -> None:
     """What differs from core to core, such as its number, would have LLVM asked again and again."""
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def ask(core: int) -> None:
         os.sched_setaffinity(0, {core})  # of this thread alone
-        told.append(processor_identity())
+        reported.append(processor_identity())
 
     for core in sorted(os.sched_getaffinity(0))[:16]:
         thread = threading.Thread(target=ask, args=(core,))
         thread.start()
         thread.join()
-    assert told
-    assert all(answer == told[0] for answer in told)
-    assert json.loads(json.dumps(told[0])) == told[0]
+    assert reported
+    assert all(answer == reported[0] for answer in reported)
+    assert json.loads(json.dumps(reported[0])) == reported[0]
 
 
 @pytest.mark.skipif(
@@ -108,9 +108,9 @@ def test_every_core_tells_the_same() -> None:
     reason="compares what x86-64 says with what Linux says",
 )
 def test_instruction_tells_what_linux_tells() -> None:
-    told = processor_identity()
-    assert told is not None
-    leaf0, leaf1 = told[:2]
+    reported = processor_identity()
+    assert reported is not None
+    leaf0, leaf1 = reported[:2]
     lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     facts = {k.strip(): v.strip() for k, _, v in (line.partition(":") for line in lines)}
     vendor = b"".join(leaf0[i].to_bytes(4, "little") for i in (1, 3, 2))
@@ -121,10 +121,10 @@ def test_instruction_tells_what_linux_tells() -> None:
     assert signature & 15 == int(facts["stepping"])
     flags = facts["flags"].split()
     assert bool(leaf1[2] >> 28 & 1) == ("avx" in flags)
-    assert bool(told[2][1] >> 16 & 1) == ("avx512f" in flags)
+    assert bool(reported[2][1] >> 16 & 1) == ("avx512f" in flags)
     assert leaf1[1] == 0  # the number of the core that was asked
     if "avx" in flags:
-        assert told[-1] & 0b110 == 0b110  # the system saves vector registers
+        assert reported[-1] & 0b110 == 0b110  # the system saves vector registers
 
 
 def test_lines_of_the_processor_file(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Settings: where their values come from, and how they are undone."""
+"""Settings: the sources of their values, and how overrides are reset."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Modules of LLVM IR: what they are made of, and when they go."""
+"""Modules of LLVM IR: parsing, and their lifetime."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark of compile time over length measures, makes its tables and draws its picture."""
+"""The benchmark of compile time over kernel length: measurements, tables and figure."""
 
 import math
 from typing import Any

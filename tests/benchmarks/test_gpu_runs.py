@@ -1,4 +1,4 @@
-"""A run of the GPU benchmarks: wrong results and failures are found, kept, and passed by."""
+"""A run of the GPU benchmarks detects, records and survives wrong results and failures."""
 
 from __future__ import annotations
 

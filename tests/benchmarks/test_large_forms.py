@@ -1,4 +1,4 @@
-"""The code of the large forms grows with what is unrolled, and no faster."""
+"""The code size of the large forms is linear in the unrolled length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run of liger-kernel's operators: errors and failures are found and kept, times are fair."""
+"""The run of liger-kernel's operators: errors and failures are recorded, and timing is fair."""
 
 from __future__ import annotations
 
@@ -106,15 +106,15 @@ class Fake(Contestant):
     """Answers what it was told; its times are so many microseconds."""
 
     def __init__(self, us: float, answer: dict[str, Any]) -> None:
-        self.us, self.answer, self.asked = us, answer, list[str]()
+        self.us, self.answer, self.requested = us, answer, list[str]()
 
     def send(self, do: str, **request: Any) -> None:
-        self.asked.append(do)
+        self.requested.append(do)
 
     def receive(self, patience: float) -> dict[str, Any]:
-        if self.asked[-1] == "samples":
+        if self.requested[-1] == "samples":
             return {"samples": {part: [self.us] * 3 for part in PARTS}}
-        return {} if self.asked[-1] == "drop" else self.answer
+        return {} if self.requested[-1] == "drop" else self.answer
 
 
 def _run(
@@ -131,7 +131,7 @@ def test_ratio_is_the_rivals_time_over_ours(tmp_path: Path) -> None:
     run = _run(tmp_path, ours := Fake(50, fine), Fake(100, fine), LARGE_STEP)
     (row,) = (row for row in run.results.rows.values() if row.done)
     assert [row.ratio(part) for part in PARTS] == [2, 2, 2]
-    assert ours.asked == ["prepare", *["samples"] * ROUNDS, "drop"]
+    assert ours.requested == ["prepare", *["samples"] * ROUNDS, "drop"]
     loaded = Results.load(tmp_path / "results.json")
     assert loaded.rows["relu_squared: LigerReLUSquaredFunction"] == row
     assert next(page.summary(loaded)).startswith("forward: 1 operators, geometric mean 2.000")
@@ -160,7 +160,7 @@ def test_what_is_done_is_not_done_again_and_nothing_begins_late(tmp_path: Path) 
     fine = {"error": 1e-3}
     check = Step("cpu", "float16")
     run = _run(tmp_path, ours := Fake(1, fine), theirs := Fake(1, fine), check, check)
-    assert (ours.asked, theirs.asked) == (["check"], [])  # Triton knows no CPU
+    assert (ours.requested, theirs.requested) == (["check"], [])  # Triton knows no CPU
     late = _run(tmp_path, Fake(1, fine), Fake(1, fine), check, until=0)
     assert late.missed == ["relu_squared: LigerReLUSquaredFunction, cpu float16"]
     assert not run.missed

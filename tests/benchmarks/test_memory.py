@@ -1,4 +1,4 @@
-"""Memory stays level over launches and compilations; `python -m benchmarks.memory` does many."""
+"""Launches and compilations do not leak memory; `python -m benchmarks.memory` runs many more."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The benchmark of tuning counts what was compiled and measured, and judges by the least time."""
+"""The benchmark of autotuning counts compilations and measurements, and uses the minimum time."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,6 @@
-"""A program that knows only `triton` and NumPy, where there is no Triton, no torch and no GPU.
+"""A program that imports only `triton` and NumPy, on a machine without Triton, torch and GPU.
 
-It runs in an environment of its own that has what tilewright depends on, and nothing else.
+It runs in a virtual environment with tilewright's dependencies and nothing else.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Names that libraries read from modules of `triton`, each with what it gives."""
+"""Names that libraries read from modules of `triton`, with their values."""
 
 import importlib
 import json

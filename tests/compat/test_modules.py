@@ -1,4 +1,4 @@
-"""Modules of Triton's that public programs import: what works, and what says that it does not."""
+"""Modules of Triton that public programs import: which work, and which raise a clear error."""
 
 import importlib
 import subprocess

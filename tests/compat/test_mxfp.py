@@ -1,4 +1,4 @@
-"""Tensors of the microscaling formats: what numbers become, and that packing keeps them."""
+"""Tensors of the microscaling formats: conversion of numbers, and lossless packing."""
 
 import numpy as np
 import pytest

@@ -76,11 +76,11 @@ def test_other_counts_are_refused(count: int) -> None:
 def test_run_by_its_long_convention() -> None:
     x, out = _data()
     kernel, seen = _compiled(), list[Any]()
-    told = kernel.launch_metadata((1, 1, 1), 0, x, out, N, 128)
-    assert told is None  # nobody listens
+    reported = kernel.launch_metadata((1, 1, 1), 0, x, out, N, 128)
+    assert reported is None  # nobody listens
     kernel.run(
         1, 1, 1, 0, kernel.function, kernel.packed_metadata, "told", seen.append,
-        lambda told: seen.append((told, out[1])), x, out, N, 128,
+        lambda reported: seen.append((reported, out[1])), x, out, N, 128,
     )  # fmt: skip
     assert seen == ["told", ("told", 3.0)]
     np.testing.assert_array_equal(out, 2 * x + 1)
@@ -90,14 +90,14 @@ def test_hooks_are_called_once_by_either_way(monkeypatch: pytest.MonkeyPatch) ->
     x, out = _data()
     kernel, seen = _compiled(), list[Any]()
     hooks = tw.knobs.runtime.launch_enter_hook, tw.knobs.runtime.launch_exit_hook
-    hook: Callable[[Any], None] = lambda told: seen.append(told.get()["name"])  # noqa: E731
+    hook: Callable[[Any], None] = lambda reported: seen.append(reported.get()["name"])  # noqa: E731
     hooks[0].add(hook)
     try:
         kernel[(1, 1, 1)](x, out, N)
-        told = kernel.launch_metadata((1, 1, 1), 0, x, out, N)
-        rest = (None, None, told, *hooks)
+        reported = kernel.launch_metadata((1, 1, 1), 0, x, out, N)
+        rest = (None, None, reported, *hooks)
         kernel.run(1, 1, 1, 0, *rest, x, out, N)
-        kernel.run(1, 1, 1, 0, None, None, told, None, None, x, out, N)
+        kernel.run(1, 1, 1, 0, None, None, reported, None, None, x, out, N)
     finally:
         hooks[0].remove(hook)
     assert seen == [kernel.name] * 2

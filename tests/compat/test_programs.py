@@ -1,6 +1,6 @@
-"""Programs that know only `triton` run on tilewright, and so do the processes that they start.
+"""Programs that import only `triton` run on tilewright, and so do their child processes.
 
-Each runs in an interpreter of its own, in a folder that says nothing of tilewright.
+Each runs in its own interpreter, in a folder without any reference to tilewright.
 """
 
 import os

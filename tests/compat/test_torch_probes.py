@@ -1,4 +1,4 @@
-"""What torch asks of `triton` before it uses it, and what it imports from it."""
+"""How torch detects `triton`, and what it imports from it."""
 
 import json
 import subprocess

@@ -138,7 +138,7 @@ class FakeLauncher:
     ) -> None:
         self.launches.append((grid, args))
 
-    def told(self, kernel: CompiledKernel, grid: Any, args: Any) -> None:
+    def launch_metadata(self, kernel: CompiledKernel, grid: Any, stream: Any, args: Any) -> None:
         return None
 
 

@@ -1,4 +1,4 @@
-"""Compiling: the store, its key, failures and their reproducers. The front end plays no part."""
+"""The compiler driver: the cache, its key, failures and reproducers; without the front end."""
 
 import re
 from collections.abc import Generator, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Stages of kernels are written to a folder, edited there, and taken back from it."""
+"""Stages of kernels are dumped to a folder, and edited files there override them."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The list of passes: sound by its own constraints, which are checked."""
+"""The list of passes satisfies its declared constraints, and violations are detected."""
 
 import pytest
 

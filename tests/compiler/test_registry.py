@@ -1,4 +1,4 @@
-"""Targets by name: built in, registered, from plug-ins; loaded late and made once."""
+"""Targets by name: built in, registered, from plug-ins; imported lazily and created once."""
 
 import subprocess
 import sys
@@ -63,10 +63,10 @@ class EntryPoint:
 def test_plug_ins_are_looked_up_when_no_other_has_the_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def entry_points(group: str) -> list[EntryPoint]:
-        asked.append(group)
+        requested.append(group)
         return [EntryPoint()]
 
     monkeypatch.setattr(plug_ins.metadata, "entry_points", entry_points)
@@ -80,7 +80,7 @@ def test_plug_ins_are_looked_up_when_no_other_has_the_name(
             registry.target("plog")
     finally:
         plug_ins.plug_ins.cache_clear()
-    assert asked == ["tilewright.targets"]
+    assert requested == ["tilewright.targets"]
 
 
 def test_interpreter_loads_no_compiler() -> None:

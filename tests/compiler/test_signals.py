@@ -1,4 +1,4 @@
-"""What a handler of signals raises passes through the compiler as it is."""
+"""Exceptions raised by signal handlers propagate through the compiler unchanged."""
 
 import contextlib
 import signal

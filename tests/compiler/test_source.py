@@ -1,4 +1,4 @@
-"""What a source says of a kernel, and what its hash sees."""
+"""Sources of kernels: their properties, and the inputs of their hash."""
 
 from pathlib import Path
 from typing import Any

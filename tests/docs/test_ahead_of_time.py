@@ -1,4 +1,4 @@
-"""The commands of docs/ahead-of-time.md, run as they stand, and what the page says of them."""
+"""The commands of docs/ahead-of-time.md run unchanged, with the results that the page states."""
 
 from __future__ import annotations
 

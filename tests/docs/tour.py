@@ -122,7 +122,7 @@ def plan() -> str:
     return print_plan(fn, plan_function(fn))
 
 
-def block_with(text: str, wanted: str) -> str:
+def block_with(text: str, expected: str) -> str:
     """The first loop of LLVM IR or assembly that holds `wanted`, from its label to its jump."""
     lines = text.splitlines()
     for i, line in enumerate(lines):
@@ -135,10 +135,10 @@ def block_with(text: str, wanted: str) -> str:
                 break
             if re.search(rf"\b(br i1 .*%{name}\b|j\w+\s+{name}$)", lines[j]):
                 body = "\n".join(lines[i : j + 1])
-                if wanted in body:
+                if expected in body:
                     return body + "\n"
                 break
-    raise AssertionError(f"no loop holds {wanted}")
+    raise AssertionError(f"no loop holds {expected}")
 
 
 DUMPS: dict[str, Callable[[], str]] = {

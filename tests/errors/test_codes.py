@@ -1,4 +1,4 @@
-"""What explains an error goes by the code that it carries, and each code is held by a case."""
+"""Explanations of errors are looked up by error code, and each code has a golden case."""
 
 from typing import get_args
 

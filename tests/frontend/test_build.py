@@ -241,13 +241,13 @@ def test_name_of_the_kernel_can_be_chosen() -> None:
 def test_ops_know_their_place() -> None:
     module = build(softmax, KERNELS[0][1], KERNELS[0][2])
     lines, start = inspect.getsourcelines(softmax.fn)
-    wanted = {"program.id": "tl.program_id(0)", "math.exp": "tl.exp", "mem.store": "tl.store("}
+    reference = {"program.id": "tl.program_id(0)", "math.exp": "tl.exp", "mem.store": "tl.store("}
     for op in module.walk():
         assert op.loc is not None
         assert (op.loc.file, op.loc.function) == (__file__, "softmax")
-        if op.name in wanted:
+        if op.name in reference:
             text = lines[op.loc.line - start]
-            assert text[op.loc.column - 1 :].startswith(wanted[op.name])
+            assert text[op.loc.column - 1 :].startswith(reference[op.name])
     assert module.entry.loc is not None
     assert module.entry.loc.line == start + 1
 

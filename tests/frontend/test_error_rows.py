@@ -1,4 +1,4 @@
-"""What the tests of users match on: one test a row of the reference of errors."""
+"""Parts of messages that users' tests may match: one test per row of the error reference."""
 
 import pickle
 import warnings

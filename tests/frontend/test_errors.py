@@ -1,4 +1,4 @@
-"""What a wrong kernel is told: the text, the place, the cause, the traceback."""
+"""Errors of invalid kernels: message, location, cause, traceback."""
 
 import math
 import pickle

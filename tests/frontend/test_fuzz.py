@@ -1,4 +1,4 @@
-"""Random functions of `if`, `for`, `while`, `return` and tuples do what Python makes of them."""
+"""Random functions of `if`, `for`, `while`, `return` and tuples behave as in Python."""
 
 import random
 

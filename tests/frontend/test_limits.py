@@ -1,4 +1,4 @@
-"""Kernels that would not end compiling stop with an error that says so."""
+"""Kernels whose compilation would not terminate raise an error."""
 
 import time
 

@@ -177,12 +177,12 @@ def work() -> None:
 # -- the summary ----------------------------------------------------------------------------------
 
 
-def _counts(summary: Summary, asked: int, seconds: float) -> Iterator[str]:
+def _counts(summary: Summary, requested: int, seconds: float) -> Iterator[str]:
     ran = sum(summary.ran.values())
     for name, count in sorted(summary.ran.items()):
         each = f", {count * VIEWS} views" if name == "views" else ""
         yield f"{name}: {count} programs{each}"
-    yield f"{ran} of {asked} programs in {seconds:.0f} s"
+    yield f"{ran} of {requested} programs in {seconds:.0f} s"
     differences, crashes = summary.count("Difference"), summary.count("Crash")
     refusals = summary.count(CompilationError.__name__)
     wrong = sum(map(len, summary.failures.values()))

@@ -1,4 +1,4 @@
-"""What the analyses claim of random kernels holds of the values that these compute."""
+"""The facts that analyses derive for random kernels hold for the values that these compute."""
 
 from typing import Any
 

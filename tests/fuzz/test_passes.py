@@ -30,12 +30,12 @@ def test_passes_in_random_order_keep_the_meaning(fuzz_seed: int) -> None:
     args = random_args(module, rng)
     # Elsewhere programs run in any order, so a generated kernel must not rely on one.
     interpret(module, GRID, copied(args), checks=Checks(races=True))
-    wanted = _outcome(module, args)
+    expected = _outcome(module, args)
     for name in rng.choice(TILE_PASSES, size=6):
         text = print_module(module)
         run(module, [Step(PASSES[name])], PassContext())
         verify_module(module)
-        for i, (x, y) in enumerate(zip(_outcome(module, args), wanted, strict=True)):
+        for i, (x, y) in enumerate(zip(_outcome(module, args), expected, strict=True)):
             assert same_bits(x, y), f"{name} changed what argument {i} holds, of:\n{text}"
 
 

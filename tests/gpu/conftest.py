@@ -1,4 +1,4 @@
-"""Processes that compile and interpret while this one runs kernels."""
+"""Worker processes that compile and interpret while this process runs kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tuning and measuring on a real GPU: the device's time, its memory put back, what does not fit."""
+"""Autotuning on a real GPU: timing on the device, restored memory, OutOfResources."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Block pointers, tensor descriptors and atomics on a GPU give what the interpreter gives."""
+"""Block pointers, tensor descriptors and atomics on a GPU, against the interpreter."""
 
 from __future__ import annotations
 

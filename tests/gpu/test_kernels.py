@@ -1,4 +1,4 @@
-"""Kernels on a GPU give what the interpreter gives, or a reference in fp64.
+"""Kernels on a GPU, against the interpreter or a reference in fp64.
 
 Each case is a job: a recipe of `recipes.py`, its parameters, and options. Other processes compile
 and interpret some way ahead, as that takes most of the time.

@@ -125,7 +125,7 @@ def test_bound_arguments_stay_where_they_are() -> None:
 def test_one_kernel_for_both_devices() -> None:
     """Each device loads it; for devices of one kind it is compiled once."""
     made: list[bool] = []
-    knobs.compilation.listener = lambda *, cache_hit, **told: made.append(cache_hit)
+    knobs.compilation.listener = lambda *, cache_hit, **reported: made.append(cache_hit)
     kernel = tw.jit(add)
     compiled = [kernel[grid](*vectors(where), N, BLOCK=128) for where in (ONE, OTHER, OTHER)]
     assert [each.device for each in compiled] == [ONE, OTHER, OTHER]
@@ -203,10 +203,10 @@ def test_without_tensors_the_current_device_counts() -> None:
 
 def test_scratch_memory_is_on_the_device_of_the_launch() -> None:
     out = torch.zeros(8, dtype=torch.int32, device=OTHER)
-    asked: list[int] = []
+    requested: list[int] = []
 
     def allocate(size: int, alignment: int, stream: int | None) -> Any:
-        asked.append(torch.cuda.current_device())
+        requested.append(torch.cuda.current_device())
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
     for allocator in (_allocation._NULL_ALLOCATOR, allocate):
@@ -219,7 +219,7 @@ def test_scratch_memory_is_on_the_device_of_the_launch() -> None:
         torch.cuda.synchronize(OTHER)
         assert out.tolist() == list(range(1000, 1008))
         out.zero_()
-    assert asked == [1]
+    assert requested == [1]
     assert torch.cuda.current_device() == 0
 
 
@@ -251,7 +251,7 @@ def test_addresses_of_a_peer() -> None:
 def test_tuning_where_the_tensors_are(workers: int) -> None:
     knobs.autotuning.workers = workers
     measured: list[bool] = []
-    knobs.autotuning.listener = lambda *, cache_hit, **told: measured.append(not cache_hit)
+    knobs.autotuning.listener = lambda *, cache_hit, **reported: measured.append(not cache_hit)
     configs = [Config({"BLOCK": b}, num_warps=w) for b in (32, 1024) for w in (1, 4)]
     tuned = tw.autotune(configs, ["n"])(tw.jit(increment))
     count = 1 << 20

@@ -1,4 +1,4 @@
-"""The harness of the `.ir` files finds what it is there to find."""
+"""The harness of the `.ir` files detects each kind of failure."""
 
 from pathlib import Path
 

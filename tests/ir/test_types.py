@@ -1,4 +1,4 @@
-"""What types answer about themselves."""
+"""Properties of types."""
 
 import inspect
 import pickle

@@ -69,12 +69,12 @@ def run(
 
 def same(found: np.ndarray, expected: Any, *args: Any) -> None:
     """Equal to the bit, with any NaN equal to any other; `args` are told where not."""
-    wanted = np.array(expected, found.dtype)
-    equal = (found == wanted) | ((found != found) & (wanted != wanted))
+    reference = np.array(expected, found.dtype)
+    equal = (found == reference) | ((found != found) & (reference != reference))
     if found.dtype.kind not in "iub":
-        equal &= (np.signbit(found) == np.signbit(wanted)) | (found != found)
+        equal &= (np.signbit(found) == np.signbit(reference)) | (found != found)
     bad = np.nonzero(~equal)[0]
     if bad.size:
         k = bad[0]
         at = ", ".join(repr(a[k]) for a in args)
-        pytest.fail(f"{bad.size} differ; of {at}: {found[k]!r}, not {wanted[k]!r}")
+        pytest.fail(f"{bad.size} differ; of {at}: {found[k]!r}, not {reference[k]!r}")

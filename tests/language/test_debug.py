@@ -1,4 +1,4 @@
-"""What `device_print` and `device_assert` emit and refuse."""
+"""`device_print` and `device_assert`: the emitted ops, and errors."""
 
 import pytest
 

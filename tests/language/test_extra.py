@@ -1,4 +1,4 @@
-"""What the extras of the targets have besides libdevice."""
+"""Functions of `tl.extra` other than libdevice."""
 
 from __future__ import annotations
 

@@ -57,11 +57,11 @@ def test_arguments_are_promoted_and_broadcast() -> None:
 
 def test_other_types_are_refused_with_what_is_expected() -> None:
     error = fails("def k(a):\n    tl.extra.libdevice.tanh(tl.load(a))\n", np.ones(1, np.float16))
-    wanted = (
+    reference = (
         "input arg type does not match.Expect one of (fp32), (fp64), got (fp16); cast the "
         "arguments first, with `.to`"
     )
-    assert str(error.__cause__) == wanted
+    assert str(error.__cause__) == reference
     error = fails("def k(a):\n    tl.extra.libdevice.pow(tl.load(a))\n", np.ones(1, np.float32))
     assert str(error.__cause__) == "pow takes 2 arguments, not 1"
     error = fails("def k(a):\n    tl.extra.libdevice.popc(tl.load(a))\n", np.ones(1, np.float32))

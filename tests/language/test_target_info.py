@@ -1,4 +1,4 @@
-"""What a kernel is told of its target, and what the host is."""
+"""Queries of the target in kernels, and the description of the host."""
 
 import pytest
 

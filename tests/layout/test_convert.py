@@ -1,4 +1,4 @@
-"""Every plan, carried out, leaves in each register the element that the destination has there."""
+"""Executing a conversion plan puts into each register the element of the destination layout."""
 
 from itertools import product
 

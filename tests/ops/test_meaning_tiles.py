@@ -155,11 +155,11 @@ def test_flip(short: str) -> None:
 @pytest.mark.parametrize("short", TYPES)
 def test_gather_clamps(short: str, index_type: str) -> None:
     t, value = tile_of(short, (3, 2))
-    wanted = [[0, 2], [1, 1], [2, 0], [INTEGERS[index_type].low, INTEGERS[index_type].high]]
-    index = np.array(wanted, numpy_of(scalar_type(index_type)))
+    reference = [[0, 2], [1, 1], [2, 0], [INTEGERS[index_type].low, INTEGERS[index_type].high]]
+    index = np.array(reference, numpy_of(scalar_type(index_type)))
     types = [t, Tile((4, 2), scalar_type(index_type))]
     (out,) = run_op(shape.Gather, types, [value, index], axis=0)
-    check_moves(value, out, (4, 2), lambda i: (min(max(wanted[i[0]][i[1]], 0), 2), i[1]))
+    check_moves(value, out, (4, 2), lambda i: (min(max(reference[i[0]][i[1]], 0), 2), i[1]))
 
 
 # -- reductions and scans --------------------------------------------------------------------------

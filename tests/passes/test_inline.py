@@ -1,4 +1,4 @@
-"""Where inlined ops say they come from."""
+"""Source locations of inlined ops."""
 
 from tilewright.base.diagnostics import Loc
 from tilewright.ir.parser import parse_module

@@ -207,8 +207,8 @@ def test_parts_on_an_emulated_gpu(name: str) -> None:
     module, args = case(TAKEN[name], FP32, disjoint=name in DISJOINT)
     want = outcome(module, args)
     run_emulated(module, (1, 1, 1), args, warps=WARPS, lanes=LANES)
-    for got, wanted in zip(args, want, strict=True):
-        assert not isinstance(got, np.ndarray) or same_bits(got, wanted)
+    for got, expected in zip(args, want, strict=True):
+        assert not isinstance(got, np.ndarray) or same_bits(got, expected)
 
 
 @pytest.mark.parametrize("name", LEFT)

@@ -418,20 +418,22 @@ def test_post_hook_sees_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_listener_hears_of_every_choice() -> None:
-    heard: list[dict[str, Any]] = []
-    knobs.autotuning.listener = lambda **told: heard.append(told)
+    received: list[dict[str, Any]] = []
+    knobs.autotuning.listener = lambda **event: received.append(event)
     kernel = tuned(increment, blocks(16, 32))
     x = np.zeros(SIZE, np.float32)
     kernel[grid](x, SIZE)
     kernel[grid](x, SIZE)
     again = tuned(increment, blocks(16, 32))
     again[grid](x, SIZE)
-    assert [told["cache_hit"] for told in heard] == [False, True]
-    assert heard[0]["fn"] is kernel.fn
-    assert heard[0]["key"] == (SIZE, "float32")
-    assert heard[0]["best_config"] == kernel.best_config == heard[1]["best_config"]
-    assert heard[0]["configs_timings"] == heard[1]["configs_timings"] == kernel.configs_timings
-    assert heard[0]["duration"] > 0
+    assert [event["cache_hit"] for event in received] == [False, True]
+    assert received[0]["fn"] is kernel.fn
+    assert received[0]["key"] == (SIZE, "float32")
+    assert received[0]["best_config"] == kernel.best_config == received[1]["best_config"]
+    assert (
+        received[0]["configs_timings"] == received[1]["configs_timings"] == kernel.configs_timings
+    )
+    assert received[0]["duration"] > 0
 
 
 # -- pruning --------------------------------------------------------------------------------------
@@ -489,11 +491,11 @@ def test_failing_configuration_is_left_out(capsys: pytest.CaptureFixture[str]) -
     kernel[grid](x, SIZE)
     assert x.tolist() == list(range(SIZE))
     assert kernel.best_config == Config({"BLOCK": 32})
-    told = capsys.readouterr().out
-    assert "Autotuning kernel only_small with config BLOCK: 64, num_warps: 4" in told
-    assert "Triton autotuning for function only_small,\nwith key as (100, 'int32'),\n" in told
-    assert "best config selected: BLOCK: 32, num_warps: 4" in told
-    lines = [line for line in told.splitlines() if "too large" in line]
+    output = capsys.readouterr().out
+    assert "Autotuning kernel only_small with config BLOCK: 64, num_warps: 4" in output
+    assert "Triton autotuning for function only_small,\nwith key as (100, 'int32'),\n" in output
+    assert "best config selected: BLOCK: 32, num_warps: 4" in output
+    lines = [line for line in output.splitlines() if "too large" in line]
     assert ["BLOCK: 64" in line or "BLOCK: 128" in line for line in lines] == [True, True]
 
 

@@ -84,8 +84,8 @@ def test_other_processes_measure_nothing() -> None:
     at_once = [
         subprocess.Popen(command, cwd=root, env=env, stdout=pipe, text=True) for _ in range(2)
     ]
-    told = sorted(process.communicate()[0].strip() for process in at_once)
-    assert told == ["[False]", "[True]"]  # the second one waited for the first
+    reported = sorted(process.communicate()[0].strip() for process in at_once)
+    assert reported == ["[False]", "[True]"]  # the second one waited for the first
     later = subprocess.run(command, cwd=root, env=env, stdout=pipe, text=True, check=True)
     assert later.stdout.strip() == "[True]"
 
@@ -243,8 +243,8 @@ def test_progress_is_for_terminals(is_terminal: bool, monkeypatch: pytest.Monkey
     progress = report.Progress("add", 4, out=out)
     progress.show("measured", 2, "0.5 ms (BLOCK: 16)")
     progress.clear()
-    told = "\rtuning add [##########..........] measured 2/4, best 0.5 ms (BLOCK: 16)"
-    assert out.getvalue() == (f"{told}\r{' ' * (len(told) - 1)}\r" if is_terminal else "")
+    reported = "\rtuning add [##########..........] measured 2/4, best 0.5 ms (BLOCK: 16)"
+    assert out.getvalue() == (f"{reported}\r{' ' * (len(reported) - 1)}\r" if is_terminal else "")
 
 
 def test_progress_is_silent_at_first() -> None:

@@ -1,4 +1,4 @@
-"""The disk cache: entries that can be believed, whatever happens to files and processes."""
+"""The disk cache: entries are valid or rejected, also with damaged files and killed processes."""
 
 import os
 import signal

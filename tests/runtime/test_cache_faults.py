@@ -1,5 +1,5 @@
-"""What may befall the disk cache, seen by programs: killed processes, disks that are full or may
-not be written, entries altered by hand, clocks that go backwards, many processes at once."""
+"""Faults of the disk cache as programs see them: killed processes, full or read-only disks,
+modified entries, clocks that go backwards, concurrent processes."""
 
 import errno
 import os
@@ -36,16 +36,16 @@ def double(x, out, BLOCK: tl.constexpr):
 
 def run() -> list[str]:
     """Launch a kernel that this process has not seen; gives "compiled" or "found"."""
-    heard: list[str] = []
+    received: list[str] = []
     kernel = tw.jit(double)
     x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
     with knobs.compilation.scope():
-        knobs.compilation.listener = lambda **told: heard.append(
-            "found" if told["cache_hit"] else "compiled"
+        knobs.compilation.listener = lambda **reported: received.append(
+            "found" if reported["cache_hit"] else "compiled"
         )
         kernel[(1,)](x, out, BLOCK=SIZE)
     assert (out == 2 * x).all()
-    return heard
+    return received
 
 
 @pytest.fixture
@@ -218,9 +218,9 @@ def test_no_space_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 assert run() == ["compiled"]
-            told = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
-            assert len(told) <= 1
-            assert all("No space left" in text for text in told)
+            reported = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+            assert len(reported) <= 1
+            assert all("No space left" in text for text in reported)
         for path in folder.rglob("*.twc"):
             path.unlink()
     assert list(folder.rglob("*.tmp")) == []
@@ -247,10 +247,10 @@ def test_a_home_that_may_not_be_written(mode: int, tmp_path: Path) -> None:
             assert str(disk_cache().root).startswith(str(home))
             assert run() == ["compiled"]
             assert run() == ["compiled"]
-        told = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
-        assert len(told) == 1, told
-        assert "Permission denied" in told[0]
-        assert "TILEWRIGHT_CACHE_DIR" in told[0]
+        reported = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
+        assert len(reported) == 1, reported
+        assert "Permission denied" in reported[0]
+        assert "TILEWRIGHT_CACHE_DIR" in reported[0]
 
     run()  # so that the child, which has no threads of its parent, finds the compiler loaded
     assert in_child(work, 65534 if os.geteuid() == 0 else None) == 0

@@ -91,12 +91,12 @@ def test_faults_have_their_reasons(cache: DiskCache) -> None:
     strange = cache.root / "ab" / "no-key.twc"  # pyright: ignore[reportOptionalOperand]
     strange.parent.mkdir(exist_ok=True)
     strange.write_bytes(paths["good"].read_bytes())
-    told = {entry.path: why for entry, why in faults(cache)}
-    assert set(told) == {strange, *(paths[n] for n in ("torn", "open", "renamed", "link"))}
-    assert "digest" in told[paths["torn"]]
-    assert "writable by other users" in told[paths["open"]]
-    assert digest("good") in told[paths["renamed"]]
-    assert "hexadecimal" in told[strange]
+    reported = {entry.path: why for entry, why in faults(cache)}
+    assert set(reported) == {strange, *(paths[n] for n in ("torn", "open", "renamed", "link"))}
+    assert "digest" in reported[paths["torn"]]
+    assert "writable by other users" in reported[paths["open"]]
+    assert digest("good") in reported[paths["renamed"]]
+    assert "hexadecimal" in reported[strange]
 
 
 # -- its size -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Configurations are compiled once each, by whoever is free, and measured as they come."""
+"""Configurations are compiled once each, in parallel, and measured as they become available."""
 
 import threading
 import time

@@ -178,14 +178,15 @@ def test_module_is_unloaded_with_its_kernel(fake: FakeCuda) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shared", "static", "asked"), [(48 << 10, 0, False), (48 << 10, 1, True), (200000, 0, True)]
+    ("shared", "static", "requested"),
+    [(48 << 10, 0, False), (48 << 10, 1, True), (200000, 0, True)],
 )
 def test_more_shared_memory_is_asked_for(
-    fake: FakeCuda, shared: int, static: int, asked: bool
+    fake: FakeCuda, shared: int, static: int, requested: bool
 ) -> None:
     fake.function_attributes[1] = static
     Function(device(0), ptx("k"), "k", Shape(32, shared))
-    assert fake.set_attributes == ([("k", 8, shared), ("k", 9, 100)] if asked else [])
+    assert fake.set_attributes == ([("k", 8, shared), ("k", 9, 100)] if requested else [])
 
 
 @pytest.mark.parametrize(

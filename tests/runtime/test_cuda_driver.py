@@ -48,7 +48,7 @@ class FakeTorch(SimpleNamespace):
                 current_stream=stream, current_device=lambda: 1, set_device=self.selected
             ),
             uint8="uint8",
-            asked=[],
+            requested=[],
             chosen=[],
         )
 
@@ -56,7 +56,7 @@ class FakeTorch(SimpleNamespace):
         self.chosen.append(index)
 
     def empty(self, size: int, dtype: Any, device: str) -> Any:
-        self.asked.append((size, dtype, device))
+        self.requested.append((size, dtype, device))
         return SimpleNamespace(data_ptr=lambda: 0x10040)
 
 
@@ -97,14 +97,14 @@ def test_scratch_of_the_driver(fake: FakeCuda) -> None:
 
 def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
     fake.widths["k"] = [4, 8]
-    asked: list[Any] = []
+    requested: list[Any] = []
 
     class Memory:
         def data_ptr(self) -> int:
             return 0x7000
 
     def allocate(size: int, alignment: int, stream: int | None) -> Memory:
-        asked.append((size, alignment, stream, current_index()))
+        requested.append((size, alignment, stream, current_index()))
         return Memory()
 
     kernel = compiled([((0,), "i32")], "cuda:1", global_scratch_size=100, global_scratch_align=128)
@@ -114,7 +114,7 @@ def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
         kernel.run.start((2, 3, 1), (5,), (5,))
     finally:
         _allocation._allocator.reset(token)
-    assert asked == [(600, 128, None, 1)]
+    assert requested == [(600, 128, None, 1)]
     assert fake.allocated == {}
     assert int.from_bytes(fake.launches[0].arguments[1], "little") == 0x7000
 
@@ -126,14 +126,14 @@ def test_compiled_kernels_tell_what_is_loaded(fake: FakeCuda) -> None:
     assert kernel.module
     assert kernel.packed_metadata == (kernel.metadata.num_warps, kernel.metadata.num_ctas, 0)
     assert kernel.launch_metadata((2,), 0x5000) is None  # nobody listens
-    hook: Callable[[Any], None] = lambda told: None  # noqa: E731
+    hook: Callable[[Any], None] = lambda reported: None  # noqa: E731
     tw.knobs.runtime.launch_enter_hook.add(hook)
     try:
-        told = kernel.launch_metadata((2,), 0x5000).get()
+        reported = kernel.launch_metadata((2,), 0x5000).get()
     finally:
         tw.knobs.runtime.launch_enter_hook.remove(hook)
-    assert (told["name"], told["stream"]) == ("k", 0x5000)
-    assert told["function"] == kernel.function
+    assert (reported["name"], reported["stream"]) == ("k", 0x5000)
+    assert reported["function"] == kernel.function
 
 
 def test_scratch_is_given_back_when_the_launch_fails(fake: FakeCuda) -> None:
@@ -148,7 +148,7 @@ def test_scratch_of_torch(fake: FakeCuda) -> None:
     fake.modules["torch"] = torch
     with scratch(device(1), 1000, 128, 0) as address:
         assert address == 0x10080
-    assert torch.asked == [(1127, "uint8", "cuda:1")]
+    assert torch.requested == [(1127, "uint8", "cuda:1")]
     assert fake.allocated == {}
 
 

@@ -142,16 +142,16 @@ def without_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The objects that LLVM was given to link."""
     found: list[bytes] = []
     by_llvm = device_code.llvm.link
 
-    def told(code: bytes, *rest: Any) -> Any:
+    def reported(code: bytes, *rest: Any) -> Any:
         found.append(code)
         return by_llvm(code, *rest)
 
-    monkeypatch.setattr(device_code.llvm, "link", told)
+    monkeypatch.setattr(device_code.llvm, "link", reported)
     return found
 
 
@@ -226,8 +226,8 @@ def test_bytes_of_a_reference(
 
 def test_every_kind_has_a_case() -> None:
     addresses = {("x86_64", 1), ("aarch64", 257)}  # which the image's words are
-    told = {(family, number) for family, number, *_ in CASES} | addresses
-    assert told == {(f, number) for f in FAMILIES for number in MACHINES[f].kinds}
+    reported = {(family, number) for family, number, *_ in CASES} | addresses
+    assert reported == {(f, number) for f in FAMILIES for number in MACHINES[f].kinds}
 
 
 @pytest.mark.parametrize(
@@ -283,25 +283,25 @@ BY_LLVM = {
 
 @pytest.mark.skipif(HERE != "x86_64", reason="LLVM's large code is of x86-64")
 @pytest.mark.parametrize("what", BY_LLVM)
-def test_what_is_not_known_is_linked_by_llvm(what: str, asked: list[bytes]) -> None:
+def test_what_is_not_known_is_linked_by_llvm(what: str, requested: list[bytes]) -> None:
     text, model = BY_LLVM[what]
     code = compiled(text, model=model)
     with pytest.raises(Unsupported):
         link(code, ["f"], lambda _: 0, HERE)
     loaded = LoadedCode(code, ["f"])
-    assert asked == [code]
+    assert requested == [code]
     assert called(loaded["f"], ctypes.c_int64) == 42
 
 
 def test_where_files_of_code_cannot_be_mapped_llvm_links(
-    asked: list[bytes], monkeypatch: pytest.MonkeyPatch
+    requested: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any) -> int:
         raise OSError(1, "no memory for machine code")
 
     monkeypatch.setattr(machine_code, "_map", refused)
     loaded = LoadedCode(compiled(returning(7)), ["f"])
-    assert len(asked) == 1
+    assert len(requested) == 1
     assert called(loaded["f"], ctypes.c_int64) == 7
 
 

@@ -1,4 +1,4 @@
-"""What programs may hear of and stop: hooks around launches and compilations, listeners, recorded
+"""Hooks around launches and compilations (which may cancel them), listeners, recorded
 variants, compiling in threads."""
 
 import gc
@@ -56,23 +56,27 @@ def array() -> Any:
 
 
 def test_launch_hooks_surround_each_launch() -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
     out = array()
     kernel = jit(fill)
     kernel[(1,)](out, 1.0, N=8)  # native code knows the variant before there are hooks
     kernel[(1,)](out, 2.0, N=8)
-    knobs.runtime.launch_enter_hook.add(lambda told: heard.append((told.get(), float(out[0]))))
-    knobs.runtime.launch_exit_hook.add(lambda told: heard.append((told.get(), float(out[0]))))
+    knobs.runtime.launch_enter_hook.add(
+        lambda reported: received.append((reported.get(), float(out[0])))
+    )
+    knobs.runtime.launch_exit_hook.add(
+        lambda reported: received.append((reported.get(), float(out[0])))
+    )
     compiled = kernel[(1,)](out, 3.0, N=8)
-    assert [value for _, value in heard] == [2.0, 3.0]
-    told = heard[0][0]
-    assert told == {"name": "fill", "function": compiled.function, "stream": 0}
+    assert [value for _, value in received] == [2.0, 3.0]
+    reported = received[0][0]
+    assert reported == {"name": "fill", "function": compiled.function, "stream": 0}
     compiled[(1, 1, 1)](out, 4.0, 8)
-    assert len(heard) == 4
+    assert len(received) == 4
     knobs.runtime.launch_enter_hook.clear()
     knobs.runtime.launch_exit_hook.clear()
     kernel[(1,)](out, 5.0, N=8)
-    assert len(heard) == 4
+    assert len(received) == 4
     assert out[0] == 5.0
     assert not knobs.launch_hooks
 
@@ -86,15 +90,15 @@ def test_exit_hooks_run_in_reverse_and_metadata_is_lazy() -> None:
 
     kernel = jit(launch_metadata=metadata)(fill)
     for name in "ab":
-        knobs.runtime.launch_enter_hook.add(lambda told, name=name: calls.append(f"+{name}"))
-        knobs.runtime.launch_exit_hook.add(lambda told, name=name: calls.append(f"-{name}"))
+        knobs.runtime.launch_enter_hook.add(lambda reported, name=name: calls.append(f"+{name}"))
+        knobs.runtime.launch_exit_hook.add(lambda reported, name=name: calls.append(f"-{name}"))
     kernel[(1,)](array(), 1.0, N=8)
     assert calls == ["+a", "+b", "-b", "-a"]
-    told: list[Any] = []
-    knobs.runtime.launch_enter_hook = lambda given: told.append(given.get())
+    reported: list[Any] = []
+    knobs.runtime.launch_enter_hook = lambda given: reported.append(given.get())
     kernel[(2,)](array(), 1.0, N=8)
-    assert told[0]["bytes"] == 64
-    assert told[0]["warps"] == 4
+    assert reported[0]["bytes"] == 64
+    assert reported[0]["warps"] == 4
 
 
 def test_scope_removes_what_was_added() -> None:
@@ -120,25 +124,25 @@ def test_chains_hold_a_function_once() -> None:
 
 
 def test_load_hooks_surround_loading() -> None:
-    heard: list[Any] = []
-    knobs.runtime.kernel_load_start_hook.add(lambda *told: heard.append(told))
-    knobs.runtime.kernel_load_end_hook.add(lambda *told: heard.append(told))
+    received: list[Any] = []
+    knobs.runtime.kernel_load_start_hook.add(lambda *reported: received.append(reported))
+    knobs.runtime.kernel_load_end_hook.add(lambda *reported: received.append(reported))
     kernel = jit(fill)
     compiled = kernel[(1,)](array(), 1.0, N=8)
     kernel[(1,)](array(), 2.0, N=8)
-    assert [(told[1], told[2], told[4]) for told in heard] == [
+    assert [(reported[1], reported[2], reported[4]) for reported in received] == [
         (None, "fill", compiled.hash),
         (compiled.function, "fill", compiled.hash),
     ]
 
 
 def test_load_hooks_name_the_file_of_the_kernel(tmp_path: Path) -> None:
-    heard: list[Any] = []
-    knobs.runtime.kernel_load_end_hook.add(lambda *told: heard.append(told))
+    received: list[Any] = []
+    knobs.runtime.kernel_load_end_hook.add(lambda *reported: received.append(reported))
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)
         compiled = jit(fill)[(1,)](array(), 1.0, N=8)
-        ((name, path),) = heard[0][3].items()
+        ((name, path),) = received[0][3].items()
         assert Path(path).is_relative_to(tmp_path)
         assert Path(path).name == name
         assert compiled.metadata_group == {name: path}
@@ -147,16 +151,16 @@ def test_load_hooks_name_the_file_of_the_kernel(tmp_path: Path) -> None:
 
 
 def test_unload_hooks_hear_of_kernels_that_go() -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
     kernel = jit(fill)
     kernel[(1,)](array(), 1.0, N=8)
-    knobs.runtime.kernel_unload_hook.add(lambda *told: heard.append(told[2]))
+    knobs.runtime.kernel_unload_hook.add(lambda *reported: received.append(reported[2]))
     other = jit(fill)
     other[(1,)](array(), 1.0, N=8)
-    assert heard == []
+    assert received == []
     del kernel, other
     gc.collect()
-    assert heard == ["fill"]
+    assert received == ["fill"]
 
 
 def test_pre_run_hooks_see_the_arguments() -> None:
@@ -173,29 +177,31 @@ def test_pre_run_hooks_see_the_arguments() -> None:
 def test_compilation_hooks_are_told_what_is_compiled() -> None:
     before: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
-    knobs.runtime.jit_cache_hook = lambda **told: before.append(told)
-    knobs.runtime.jit_post_compile_hook = lambda **told: after.append(told)
+    knobs.runtime.jit_cache_hook = lambda **reported: before.append(reported)
+    knobs.runtime.jit_post_compile_hook = lambda **reported: after.append(reported)
     kernel = jit(fill)
     kernel[(1,)](array(), 1.0, N=8, num_warps=2)
     kernel[(1,)](array(), 2.0, N=8, num_warps=2)
     assert len(before) == len(after) == 1
-    told = before[0]
-    assert told["fn"].jit_function is kernel
-    assert (told["fn"].module, told["fn"].name) == (fill.__module__, "fill")
-    assert told["repr"].startswith("fill[num_warps=2, num_ctas=1, num_stages=3, enable_fp_fusion=")
-    assert told["repr"].endswith("](out: *fp32, value: fp32, N: constexpr)")
-    assert told["compile"]["signature"] == {"out": "*fp32", "value": "fp32", "N": "constexpr"}
-    assert told["compile"]["constants"] == {(2,): 8}
-    assert told["compile"]["device"] == "cpu"
-    assert told["compile"]["num_warps"] == 2
-    assert told["key"] == told["compile"]["key"] == after[0]["key"]
-    assert (told["is_manual_warmup"], told["already_compiled"]) == (False, False)
+    reported = before[0]
+    assert reported["fn"].jit_function is kernel
+    assert (reported["fn"].module, reported["fn"].name) == (fill.__module__, "fill")
+    assert reported["repr"].startswith(
+        "fill[num_warps=2, num_ctas=1, num_stages=3, enable_fp_fusion="
+    )
+    assert reported["repr"].endswith("](out: *fp32, value: fp32, N: constexpr)")
+    assert reported["compile"]["signature"] == {"out": "*fp32", "value": "fp32", "N": "constexpr"}
+    assert reported["compile"]["constants"] == {(2,): 8}
+    assert reported["compile"]["device"] == "cpu"
+    assert reported["compile"]["num_warps"] == 2
+    assert reported["key"] == reported["compile"]["key"] == after[0]["key"]
+    assert (reported["is_manual_warmup"], reported["already_compiled"]) == (False, False)
     kernel.warmup(np.float32, 1.0, N=4, grid=(1,))
     assert before[1]["is_manual_warmup"]
 
 
 def test_cache_hook_stops_the_launch() -> None:
-    knobs.runtime.jit_cache_hook = lambda **told: True
+    knobs.runtime.jit_cache_hook = lambda **reported: True
     kernel, out = jit(fill), array()
     for _ in range(2):
         assert kernel[(1,)](out, 1.0, N=8) is None
@@ -206,13 +212,13 @@ def test_cache_hook_stops_the_launch() -> None:
 
 
 def test_compilation_listener_hears_times_and_hits() -> None:
-    heard: list[dict[str, Any]] = []
-    knobs.compilation.listener = lambda **told: heard.append(told)
+    received: list[dict[str, Any]] = []
+    knobs.compilation.listener = lambda **reported: received.append(reported)
     for _ in range(2):
         jit(fill)[(1,)](array(), 1.0, N=8)
-    assert [told["cache_hit"] for told in heard] == [False, True]
-    assert heard[0]["metadata"]["name"] == heard[1]["metadata"]["name"] == "fill"
-    times = heard[0]["times"]
+    assert [reported["cache_hit"] for reported in received] == [False, True]
+    assert received[0]["metadata"]["name"] == received[1]["metadata"]["name"] == "fill"
+    times = received[0]["times"]
     assert times.ir_initialization > 0
     assert times.total_lowering == sum(time for _, time in times.lowering_stages) > 0
     assert times.total >= times.total_lowering
@@ -223,13 +229,13 @@ def test_compilation_listener_hears_times_and_hits() -> None:
 
 def recorded(kernel: JITFunction, *args: Any, **kwargs: Any) -> str:
     """What hooks are told of the variant that a launch needs."""
-    told: list[str] = []
+    reported: list[str] = []
     with knobs.runtime.scope():
-        knobs.runtime.jit_cache_hook = lambda **given: told.append(
+        knobs.runtime.jit_cache_hook = lambda **given: reported.append(
             given["compile"]["specialization_data"]
         )
         kernel[(1,)](*args, **kwargs)
-    return told[0]
+    return reported[0]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +271,7 @@ def test_other_recordings_are_refused() -> None:
 
 def test_warmups_compile_in_the_executor() -> None:
     threads: set[str] = set()
-    knobs.compilation.listener = lambda **told: threads.add(threading.current_thread().name)
+    knobs.compilation.listener = lambda **reported: threads.add(threading.current_thread().name)
     kernel, out = jit(fill), array()
     with ThreadPoolExecutor(2, "compiling") as executor, AsyncCompileMode(executor):
         futures = [kernel.warmup(out, 1.0, N=n, grid=(1,)) for n in (2, 4, 4)]

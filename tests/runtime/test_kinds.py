@@ -1,4 +1,4 @@
-"""The table of kinds of arguments: a new row is known to Python's launches and to native ones."""
+"""The table of kinds of arguments: a new row works in launches by Python and in native ones."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -237,7 +237,7 @@ def test_threads_load_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[str] = []
     knobs_hook = knobs.runtime.kernel_load_start_hook
     with knobs.runtime.scope():
-        knobs_hook.add(lambda *told: loads.append(told[2]))
+        knobs_hook.add(lambda *reported: loads.append(reported[2]))
         for number in range(5):
             kernel = new_kernel(number)
             compiled = kernel.warmup(np.zeros(64, np.float32), 64, BLOCK=64, grid=(1,))

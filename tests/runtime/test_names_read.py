@@ -1,4 +1,4 @@
-"""What a grid function is seen to look at, by its code, and what it then is given."""
+"""Analysis of the arguments that a grid function reads, and the dict that it receives."""
 
 import sys
 from collections.abc import Callable

@@ -215,7 +215,7 @@ class StreamsOfTorch:
     """
 
     def __init__(self, fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.current, self.asked = 0x5000, 0
+        self.current, self.requested = 0x5000, 0
         self.lies: int | None = None
         self.status = 0
         fake.modules["torch"] = SimpleNamespace(
@@ -235,13 +235,13 @@ class StreamsOfTorch:
         self.current = before
 
     def ask(self, index: int) -> int:
-        self.asked += 1
+        self.requested += 1
         return self.current + index
 
     def tell(self, kind: int, index: int, out: int) -> int:
         assert kind == 2
-        told = self.current + index if self.lies is None else self.lies
-        ctypes.c_uint64.from_address(out).value = told
+        reported = self.current + index if self.lies is None else self.lies
+        ctypes.c_uint64.from_address(out).value = reported
         return self.status
 
 
@@ -252,17 +252,17 @@ def test_stream_is_told_by_torchs_c_function(
     fake.widths["k"] = WIDTHS
     kernel = Kernel()
     kernel((1,), *arguments())
-    asked = streams.asked
+    requested = streams.requested
     for handle in (0xFFFF_8000_0000_1000, 0):
         streams.current = handle
         kernel((1,), *arguments())
         assert kernel.natively
         assert fake.launches[-1].stream == handle
-    assert streams.asked == asked
+    assert streams.requested == requested
     streams.status, streams.current = -1, 0x7000
     kernel((1,), *arguments())
     assert kernel.natively
-    assert streams.asked == asked + 1
+    assert streams.requested == requested + 1
     assert fake.launches[-1].stream == 0x7000
 
 
@@ -375,13 +375,13 @@ def test_forked_child_is_told(kernel: Kernel) -> None:
     assert kernel.natively
     child = os.fork()
     if child == 0:
-        told = False
+        reported = False
         try:
             kernel((1,), *arguments())
         except DeviceError as error:
-            told = str(error) == cuda_api.FORKED
+            reported = str(error) == cuda_api.FORKED
         finally:
-            os._exit(0 if told else 1)
+            os._exit(0 if reported else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

@@ -242,11 +242,11 @@ def test_number_of_threads_is_read_on_each_launch(
     pool = cpu.native_pool()
     assert pool is not None
     with knobs.runtime.scope():
-        for wanted in (1, pool.workers + 2, pool.workers + 3):
-            knobs.runtime.cpu_threads = wanted
-            kernel[(2,)](out, wanted)
-            assert out[:2].tolist() == [wanted] * 2
-            assert pool.workers >= wanted - 1
+        for reference in (1, pool.workers + 2, pool.workers + 3):
+            knobs.runtime.cpu_threads = reference
+            kernel[(2,)](out, reference)
+            assert out[:2].tolist() == [reference] * 2
+            assert pool.workers >= reference - 1
     monkeypatch.setenv("TILEWRIGHT_CPU_THREADS", str(pool.workers + 2))
     before = pool.workers
     kernel[(2,)](out, 1)

@@ -1,4 +1,4 @@
-"""What a launch's arguments make of a kernel: specs, keys, alias classes, and wrong calls."""
+"""Specialisation by a launch's arguments: specs, keys, alias classes, and invalid calls."""
 
 import inspect
 import math

@@ -92,8 +92,8 @@ def test_report_measures_every_point(capsys: pytest.CaptureFixture[str]) -> None
     table = marked.run(print_data=True, return_df=True)
     assert list(table.columns) == ["n", "A (GB/s)", "B (GB/s)"]
     assert rows_of(table) == [[1, 2, 3], [10, 20, 21], [100, 200, 201]]
-    told = capsys.readouterr().out.splitlines()
-    assert told == [
+    output = capsys.readouterr().out.splitlines()
+    assert output == [
         "plot:",
         "  n  A (GB/s)  B (GB/s)",
         "  1         2         3",

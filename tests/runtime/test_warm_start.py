@@ -1,4 +1,4 @@
-"""A process whose kernels are all in the store loads no compiler, and LLVM least of all."""
+"""A process whose kernels are all in the disk cache loads neither the compiler nor LLVM."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The documents keep their word, and settings are read in one place."""
+"""The documentation is consistent with the package, and settings are read in one place."""
 
 import ast
 import re

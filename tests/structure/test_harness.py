@@ -1,4 +1,4 @@
-"""The settings of the suite do what they say, seen from a small suite that uses them."""
+"""The options of the test suite work, tested with a small suite that uses them."""
 
 import os
 import shutil

@@ -55,13 +55,13 @@ def test_list_names_the_kernels(folder: Path, capsys: pytest.CaptureFixture[str]
 
 def test_list_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "list", "--json", "scale") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["folder"] == str(folder)
-    assert told["bound"] == 2 << 30
-    assert [(e["kind"], e["name"], e["target"]) for e in told["entries"]] == [
+    output = json.loads(capsys.readouterr().out)
+    assert output["folder"] == str(folder)
+    assert output["bound"] == 2 << 30
+    assert [(e["kind"], e["name"], e["target"]) for e in output["entries"]] == [
         ("kernel", "scale", "cpu")
     ] * 2
-    assert all(e["size"] > 100 and time.time() - e["used"] < 600 for e in told["entries"])
+    assert all(e["size"] > 100 and time.time() - e["used"] < 600 for e in output["entries"])
 
 
 def test_a_key_may_be_shortened(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,9 +78,9 @@ def test_verify_tells_and_removes(folder: Path, capsys: pytest.CaptureFixture[st
     assert path is not None
     path.write_bytes(path.read_bytes().replace(b"tuned", b"tamed"))
     assert run(folder, "verify") == 1
-    told = capsys.readouterr().out
-    assert f"{path}: its contents do not match its digest" in told
-    assert "3 entries, 1 invalid" in told
+    output = capsys.readouterr().out
+    assert f"{path}: its contents do not match its digest" in output
+    assert "3 entries, 1 invalid" in output
     assert run(folder, "list") == 0
     assert " invalid " in capsys.readouterr().out
     assert run(folder, "verify", "--remove") == 0
@@ -109,13 +109,13 @@ def test_a_pack_saves_compiling(
     elsewhere = tmp_path / "elsewhere"
     assert run(elsewhere, "unpack", str(tmp_path / "kernels")) == 0
     assert "2 entries imported into" in capsys.readouterr().out
-    heard: list[bool] = []
+    received: list[bool] = []
     with knobs.cache.scope(), knobs.compilation.scope():
         knobs.cache.dir = str(elsewhere)
-        knobs.compilation.listener = lambda **told: heard.append(told["cache_hit"])
+        knobs.compilation.listener = lambda **output: received.append(output["cache_hit"])
         tw.compile(ASTSource(scale, {"x": "*fp32"}, {"FACTOR": 2}))
         tw.compile(ASTSource(scale, {"x": "*fp32"}, {"FACTOR": 4}))
-    assert heard == [True, False]
+    assert received == [True, False]
 
 
 def test_what_is_no_pack_is_refused(

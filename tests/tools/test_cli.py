@@ -1,4 +1,4 @@
-"""The command line: each verb on small files, and what it says of wrong ones."""
+"""The command line: each subcommand on small files, and errors for invalid ones."""
 
 import io
 import subprocess

@@ -1,4 +1,4 @@
-"""`python -m tilewright doctor`: what it finds here, and what it says where something is wrong."""
+"""`python -m tilewright doctor`: results on this machine, and reports of simulated problems."""
 
 import json
 import signal
@@ -24,15 +24,15 @@ def found(title: str) -> dict[str, Finding]:
     return {finding.what: finding for finding in CHECKS[title]()}
 
 
-def answers(told: dict[str, dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
-    return told.__getitem__
+def answers(output: dict[str, dict[str, Any]]) -> Callable[[str], dict[str, Any]]:
+    return output.__getitem__
 
 
 @pytest.fixture
 def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     """No processes are started: the CPU works, and there is no GPU."""
-    told = {"cpu": {"seconds": 1.0, "right": True}, "cuda": {"missing": "no such file"}}
-    monkeypatch.setattr(doctor, "ask", answers(told))
+    output = {"cpu": {"seconds": 1.0, "right": True}, "cuda": {"missing": "no such file"}}
+    monkeypatch.setattr(doctor, "ask", answers(output))
 
 
 def test_this_machine_is_well_without_optional_packages() -> None:
@@ -68,23 +68,23 @@ sys.exit(cli.main(["doctor", "--json"]))
     command = [sys.executable, "-c", program]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 1, run.stderr
-    told = json.loads(run.stdout)
-    assert not told["healthy"]
-    llvm = next(f for f in told["checks"]["compilers"] if f["what"] == "target cpu")
+    output = json.loads(run.stdout)
+    assert not output["healthy"]
+    llvm = next(f for f in output["checks"]["compilers"] if f["what"] == "target cpu")
     assert llvm["level"] == "problem"
     assert "wrong ELF class" in llvm["says"]
     assert "pip install" in llvm["advice"]
-    assert {f["level"] for f in told["checks"]["cache"]} == {"ok"}
+    assert {f["level"] for f in output["checks"]["cache"]} == {"ok"}
 
 
 @pytest.mark.usefixtures("no_trials")
 def test_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["doctor", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["healthy"] is True
-    assert told["compiler"].startswith("0.")
-    assert list(told["checks"]) == list(CHECKS)
-    for finding in [f for findings in told["checks"].values() for f in findings]:
+    output = json.loads(capsys.readouterr().out)
+    assert output["healthy"] is True
+    assert output["compiler"].startswith("0.")
+    assert list(output["checks"]) == list(CHECKS)
+    for finding in [f for findings in output["checks"].values() for f in findings]:
         assert set(finding) == {"level", "what", "says", "advice"}
         assert finding["level"] in (OK, NOTE)
 
@@ -98,9 +98,9 @@ def test_a_check_that_fails_is_told(
 
     monkeypatch.setitem(CHECKS, "cache", broken)
     assert cli.main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert " ! cache            the check failed: RuntimeError: out of order" in told
-    assert told.splitlines()[-1].startswith("1 problem, ")
+    output = capsys.readouterr().out
+    assert " ! cache            the check failed: RuntimeError: out of order" in output
+    assert output.splitlines()[-1].startswith("1 problem, ")
 
 
 # -- kernels on devices ---------------------------------------------------------------------------
@@ -171,9 +171,9 @@ def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = {"name": "H200", "capability": [9, 0], "memory": 141 << 30, "multiprocessors": 132}
-    told = {"driver": "CUDA 12.8", "gpus": [gpu]}
+    output = {"driver": "CUDA 12.8", "gpus": [gpu]}
     run = {"seconds": 2.0, "right": True}
-    monkeypatch.setattr(doctor, "ask", answers({"cuda": told, "cuda:0": run}))
+    monkeypatch.setattr(doctor, "ask", answers({"cuda": output, "cuda:0": run}))
     findings = found("GPUs")
     assert findings["CUDA driver"].says == "for CUDA 12.8"
     assert findings["cuda:0"].says == "H200, capability 9.0, 141.0 GiB, 132 multiprocessors"
@@ -190,19 +190,19 @@ def test_without_a_driver_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_probe_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe.ctypes, "CDLL", lambda name: None)
     FakeCuda([Gpu(), Gpu()]).install(monkeypatch)
-    told = probe.gpus()
-    assert told["driver"].startswith("CUDA ")
-    assert [gpu["capability"] for gpu in told["gpus"]] == [(9, 0), (9, 0)]
-    assert told["gpus"][0]["multiprocessors"] == 132
+    output = probe.gpus()
+    assert output["driver"].startswith("CUDA ")
+    assert [gpu["capability"] for gpu in output["gpus"]] == [(9, 0), (9, 0)]
+    assert output["gpus"][0]["multiprocessors"] == 132
 
 
 def test_arrays_go_to_a_gpu_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda([Gpu()]).install(monkeypatch)
     array = np.arange(7, dtype=np.float32)
     there = probe._OnGpu(0, array)
-    told = there.__cuda_array_interface__
-    assert told["shape"] == (7,)
-    assert told["typestr"] == "<f4"
+    output = there.__cuda_array_interface__
+    assert output["shape"] == (7,)
+    assert output["typestr"] == "<f4"
     assert there.fetch().tolist() == array.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Makes a random program wrong, mostly: some parts of it in the place of others."""
+"""Mutates a random program by replacing parts of it by others; most mutants are invalid."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     print(shrink(text, lambda t: outcome(t) == "Difference"))
 
-It knows nothing of the language. What it tries is often no valid program; then the failure is
-another one, and the try is dropped.
+It is independent of the language's rules: a candidate may be an invalid program, which fails in
+another way and is discarded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The emulated GPU runs kernels as hardware does, and finds what hardware does not forgive."""
+"""The emulated GPU executes kernels like hardware, and detects undefined behaviour."""
 
 from __future__ import annotations
 

@@ -38,6 +38,6 @@ def test_example(job: Job, warps: int, lanes: int) -> None:
     x, y, z = (*program.grid, 1, 1)[:3]
     run_emulated(module, (x, y, z), args, warps=warps, lanes=lanes)
     arrays = [a for a in args if isinstance(a, np.ndarray)]
-    for place, (array, wanted) in enumerate(zip(arrays, expected, strict=True)):
-        problem = difference(array, wanted, program.bound)
+    for place, (array, reference) in enumerate(zip(arrays, expected, strict=True)):
+        problem = difference(array, reference, program.bound)
         assert not problem, f"array {place} {problem}"

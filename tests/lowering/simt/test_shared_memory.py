@@ -1,4 +1,4 @@
-"""Where shared memory lies, and where barriers keep its users apart."""
+"""Allocation of shared memory, and placement of barriers between conflicting accesses."""
 
 import numpy as np
 

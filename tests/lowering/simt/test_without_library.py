@@ -87,10 +87,10 @@ def test_angles_of_every_size(op: Any, exact: Any) -> None:
     x[::2] *= -1
     found = results(op, ir.FP64, x)
     with np.errstate(invalid="ignore"):
-        wanted = exact(x.astype(np.longdouble))
-    finite = np.isfinite(wanted)
+        expected = exact(x.astype(np.longdouble))
+    finite = np.isfinite(expected)
     assert np.isnan(found[~finite]).all()
-    error = np.abs(found[finite] - wanted[finite]) / np.spacing(
-        np.abs(wanted[finite]).astype(float)
+    error = np.abs(found[finite] - expected[finite]) / np.spacing(
+        np.abs(expected[finite]).astype(float)
     )
     assert error.max() <= 1.0

@@ -1,4 +1,4 @@
-"""Code for a machine that is not this one: it is made and looked at, not run."""
+"""Cross-compilation: code for AArch64 is compiled and inspected, not run."""
 
 from __future__ import annotations
 

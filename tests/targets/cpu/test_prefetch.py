@@ -1,6 +1,6 @@
-"""What programs ask memory for: the next program's rows and their own results, while they compute.
+"""Prefetches: of the next program's rows and of a program's own results.
 
-The requests are seen by calling a function of Python in their place.
+The prefetch instructions are replaced by calls of a Python function that records them.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ def test_next_row_is_read_ahead_and_the_result_made_ready(columns: int) -> None:
     seen = requests(normalise, 4, [x, o, *sizes], B=block)
     reads = {a // 64 for a, write in seen if not write}
     writes = {a // 64 for a, write in seen if write}
-    wanted = set.union(*(lines_of(row[:columns]) for row in x[1:]))
-    assert wanted <= reads
-    assert len(reads) <= len(wanted) * 1.2 + 8  # what a mask leaves out may be asked for
+    expected = set.union(*(lines_of(row[:columns]) for row in x[1:]))
+    assert expected <= reads
+    assert len(reads) <= len(expected) * 1.2 + 8  # what a mask leaves out may be asked for
     assert lines_of(o) <= writes
 
 

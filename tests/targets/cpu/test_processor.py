@@ -36,9 +36,9 @@ def test_named_processor_has_its_own_features(cpu: str, features: str) -> None:
 @on_x86
 def test_levels_are_what_llvm_says() -> None:
     """The table that spares a process, against what the process would find."""
-    for level, asked in (("x86-64-v2", ()), ("x86-64-v3", ("avx", "f16c", "fma"))):
+    for level, requested in (("x86-64-v2", ()), ("x86-64-v3", ("avx", "f16c", "fma"))):
         other = {"x86-64-v2": "nehalem", "x86-64-v3": "haswell"}[level]
-        assert features_of(level, TRIPLE) - {"avx2"} == features_of(other, TRIPLE) == set(asked)
+        assert features_of(level, TRIPLE) - {"avx2"} == features_of(other, TRIPLE) == set(requested)
 
 
 @on_x86

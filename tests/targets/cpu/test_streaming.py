@@ -1,4 +1,4 @@
-"""Stores past the caches: where there are any, and that they store what ordinary ones do.
+"""Non-temporal stores: where they are used, and that they store the same values.
 
 A machine with a cache of one byte makes every launch a large one.
 """

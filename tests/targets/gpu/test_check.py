@@ -1,4 +1,4 @@
-"""What can't be compiled for a GPU is refused in words, and with the line that asks for it."""
+"""Kernels that can't be compiled for a GPU raise clear errors with the source line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ptxas says of kernels that it takes: remarks, and failures of these tests."""
+"""Warnings of ptxas: reported as remarks, and treated as failures in these tests."""
 
 from __future__ import annotations
 

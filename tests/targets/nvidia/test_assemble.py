@@ -1,4 +1,4 @@
-"""PTX → cubin: resources, equal bytes, errors, and who does it."""
+"""PTX → cubin: resources, reproducibility, errors, and the choice of the assembler."""
 
 from __future__ import annotations
 

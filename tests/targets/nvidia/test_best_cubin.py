@@ -35,7 +35,7 @@ SLOW = "ptxas info    : (C7510) Potential Performance Loss: instructions are ser
 PLAIN = 0  # stands for a cubin that holds no number of CTAs
 
 
-class Told(Assembler):
+class FixedReports(Assembler):
     """An assembler whose cubins use what they are told to; what it is not told of, it refuses.
 
     Args:
@@ -43,7 +43,7 @@ class Told(Assembler):
         slow: the numbers of CTAs with which products are serialised.
     """
 
-    name = "told"
+    name = "fixed reports"
 
     def __init__(self, registers: dict[int, tuple[int, int]], slow: Collection[int] = ()) -> None:
         self.registers = registers
@@ -94,7 +94,7 @@ def test_the_cubin_that_is_taken(
 
     monkeypatch.setattr(searched, "resources", resources)
     ptx = ".reqntid 256\n{\n" + "\n" * lines
-    best = best_cubin(Attempts(Told(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
+    best = best_cubin(Attempts(FixedReports(made), REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert (held(best.ptx), int(best.cubin)) == (taken, taken)
     assert best.used.registers == made[taken][0]
 
@@ -119,7 +119,7 @@ def test_how_often_the_assembler_runs(
         return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
-    assembler = Told(made)
+    assembler = FixedReports(made)
     ptx = ".reqntid 256\n{\n" + "\n" * lines
     best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0)
     assert sorted(assembler.runs) == runs
@@ -144,7 +144,7 @@ def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
         return Resources(registers, spilled * 4, shared_bytes=0, constant_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
-    assembler = Told(made)
+    assembler = FixedReports(made)
     ptx = ".reqntid 256\n{\n" + "\n" * LONG_PTX
     best = best_cubin(Attempts(assembler, REQUEST, "kernel"), ptx, HOPPER, 256, 0, carried)
     assert assembler.runs == runs
@@ -161,8 +161,8 @@ def test_one_more_cta_is_not_worth_serialised_products(
         return Resources(64 if int(cubin) else 74, 0, shared_bytes=0, constant_bytes=0)
 
     monkeypatch.setattr(searched, "resources", resources)
-    told = Told({PLAIN: (74, 0), 4: (64, 0)}, slow)
-    best = best_cubin(Attempts(told, REQUEST, "kernel"), ".reqntid 256\n{\n", HOPPER, 256, 0)
+    reported = FixedReports({PLAIN: (74, 0), 4: (64, 0)}, slow)
+    best = best_cubin(Attempts(reported, REQUEST, "kernel"), ".reqntid 256\n{\n", HOPPER, 256, 0)
     assert int(best.cubin) == taken
 
 

@@ -1,4 +1,4 @@
-"""What code generation tells the target besides the code, and that every op of the set has some."""
+"""Facts that code generation reports besides the code, and coverage of all ops."""
 
 from __future__ import annotations
 

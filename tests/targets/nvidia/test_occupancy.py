@@ -1,4 +1,4 @@
-"""How many CTAs a multiprocessor holds, and when one more is worth asking for."""
+"""CTAs per multiprocessor, and when fewer registers for one more CTA pay off."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_room_is_made_for_40_registers_and_not_much_more(threads: int) -> None:
 
 @pytest.mark.parametrize("threads", THREADS)
 def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
-    asked = {ctas_if_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
-    assert all(REGISTERS // (ctas * threads) >= ROOMY_REGISTERS for ctas in asked)
+    requested = {ctas_if_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
+    assert all(REGISTERS // (ctas * threads) >= ROOMY_REGISTERS for ctas in requested)
 
 
 @pytest.mark.parametrize(

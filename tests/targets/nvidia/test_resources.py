@@ -1,4 +1,4 @@
-"""What a kernel takes of a multiprocessor, in words."""
+"""The description of a kernel's use of a multiprocessor's resources."""
 
 from typing import Any
 

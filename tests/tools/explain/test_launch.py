@@ -1,4 +1,4 @@
-"""What a kernel is called with: seen, stated, or neither."""
+"""Arguments of the explained launch: recorded, given on the command line, or assumed."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the compiler says of single lines, and that saying it changes no code."""
+"""Remarks of the compiler on source lines, which do not change the code."""
 
 import re
 
