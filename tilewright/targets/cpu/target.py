@@ -16,6 +16,7 @@ from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.name import NAME
 from tilewright.targets.protocol import Lowered, Resource, Stage, options_from
 
+# Imported lazily: a kernel loaded from the disk cache needs only the target's key.
 if TYPE_CHECKING:
     from tilewright.base.findings import Finding
     from tilewright.frontend import options as frontend_options
@@ -30,8 +31,6 @@ else:
     debug = lazy_import("tilewright.targets.cpu.debug")
     doctor = lazy_import("tilewright.targets.cpu.doctor")
     resources = lazy_import("tilewright.targets.cpu.resources")
-
-# Imported lazily: a kernel loaded from the disk cache needs only the target's key.
 
 
 @dataclass(frozen=True)  # without slots: programs read its __dict__
