@@ -209,3 +209,17 @@ def test_mutants_are_found(name: str, overlapped: bool) -> None:
     MUTANTS[name](module)
     with pytest.raises((InterpreterError, AssertionError)):
         check(program, module)
+
+
+# -- rotated loops --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("keys", [32, 64, 96, 224])
+def test_rotated_attention(causal: bool, keys: int) -> None:
+    """One product runs on into the next iteration, for any number of iterations."""
+    program = products.attention(64, 128, keys, (128, 32), causal, heads=1)
+    module, counts = lowered(program, 8, 3, tensor_copies=True)
+    assert counts["rotated"] == (2 if causal else 1) or keys == 32
+    check(program, module)
+    check(program, module, seed=keys)

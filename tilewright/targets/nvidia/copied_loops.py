@@ -5,7 +5,7 @@ See `specialize_warps.py`, which does it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -94,22 +94,24 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
     most = max((loop.slots for loop in loops), default=0)
     for slots in range(most, 1, -1):
         rings: dict[object, Ring] = {}
-        size = 0
         for loop in loops:
             loop.slots = min(loop.slots, slots)
-            kind = loop.kind()
-            if kind not in rings:
-                rings[kind] = Ring(loop.slots)
-                size += loop.slots * sum(bytes_of(copied.share) for copied in loop.copies)
-            loop.ring = rings[kind]
-        if size + _other_bytes(fn, loops) <= ctx.gpu.shared_bytes:
+            loop.ring = rings.setdefault(loop.kind(), Ring(loop.slots))
+        if shared_bytes(fn, loops) <= ctx.gpu.shared_bytes:
             return loops
     for loop in loops:
         ctx.missed(NAME, "there is not enough shared memory for two slots", loop.loop.loc)
     return []
 
 
-def _other_bytes(fn: Function, loops: list[CopiedLoop]) -> int:
+def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
+    """A bound of the shared memory of a program with these rings."""
+    rings = {loop.ring: loop for loop in loops}
+    size = sum(l.slots * sum(bytes_of(c.share) for c in l.copies) for l in rings.values())
+    return size + _other_bytes(fn, loops)
+
+
+def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
     """A bound of the shared memory that is in use beside the rings: buffers of other operands, and
     scratch of what runs before the rings are done with."""
     copied = [c.share for loop in loops for c in loop.copies]

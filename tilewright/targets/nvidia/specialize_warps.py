@@ -37,8 +37,10 @@ from tilewright.targets.nvidia.copied_loops import (
     find_loops,
     holders_of,
     readers,
+    shared_bytes,
     within,
 )
+from tilewright.targets.nvidia.rotate_products import rotate_loops
 
 MAX_THREADS = 1024
 WARP_GROUP = 4  # warps, which hand registers to others together
@@ -61,6 +63,15 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
     loops = find_loops(fn, ctx)
     if not loops:
         return False
+    original = ctx.before[NAME] = fn.clone()
+    # Where two programs fit, one of them computes while the other waits for its products; rotation
+    # needs registers and memory that leave room for one alone.
+    alone = bool(registers) and 2 * shared_bytes(fn, loops) > ctx.gpu.shared_bytes
+    if alone and rotate_loops([loop.loop for loop in loops], ctx):
+        loops = find_loops(fn, ctx)
+        if not loops:
+            fn.body = original.clone().body
+            loops = find_loops(fn, ctx)
     for loop in loops:
         for copy in loop.copies:
             ctx.did(
@@ -69,7 +80,6 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
                 "a tensor",
                 copy.share.src.op.loc if copy.share.src.op else None,
             )
-    ctx.before[NAME] = fn.clone()
     ctx.count("rings", len({loop.ring for loop in loops}))
     _Rewrite(fn, loops, ctx.gpu.warps).run(copy_warps, registers)
     return True

@@ -1,0 +1,290 @@
+"""A loop's second product runs while the next iteration prepares its operand.
+
+    for i in range(n):                       if n > 0:
+        s = q @ k[i]                             p = f(q @ k[0])
+        p = f(s)              becomes            for i in range(1, n):
+        acc = acc + p @ v[i]                         s = q @ k[i]
+                                                     acc = acc + p @ v[i - 1]   # while f computes
+                                                     p = f(s)
+                                                 acc = acc + p @ v[n - 1]
+
+The tensor cores would be idle during `f` (the softmax of attention), as the product behind it needs
+its result. In the rotated loop there is a product that does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.passes import PassContext
+from tilewright.ir.types import Shared, Tile, dtype_of
+from tilewright.layout.linear import REGISTER
+from tilewright.ops.arith import Add, Cmp
+from tilewright.ops.control import For, If, Yield
+from tilewright.ops.gpu import Share
+from tilewright.ops.memory import Load
+from tilewright.ops.nvidia import Wgmma, WgmmaWait
+
+NAME = "rotate_products"
+MAX_CARRIED = 64  # 32-bit registers of a thread that rotation may add to what a loop carries
+
+
+def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
+    """Rotate the loops in which a product needs a value that is computed from another one's result.
+
+    Needs: layouts; products that are waited for at once; operands in shared memory that stay until
+    later iterations, or no gain comes of it; no writes in the loops.
+    Leaves: the same values. The first iteration's computations before the second product stand
+    before the loop, the last one's from that product on behind it; all of it under the condition
+    that there is an iteration.
+    """
+    changed = False
+    for loop in loops:
+        _hoist_shares(loop)
+        parts = _parts(loop)
+        if isinstance(parts, str):
+            if parts:
+                ctx.missed(NAME, parts, loop.loc)
+            continue
+        ctx.did(NAME, "runs while the next iteration computes its operand", parts.second.loc)
+        ctx.count("rotated")
+        _Rotation(loop, parts).rewrite()
+        changed = True
+    return changed
+
+
+def _hoist_shares(loop: For) -> None:
+    """Share operands from outside of a loop before it, as otherwise each copy of its body would."""
+    assert loop.parent is not None
+    for op in loop.body:
+        if isinstance(op, Share) and op.src.region is not loop.body:
+            op.remove()
+            loop.parent.insert_before(op, loop)
+
+
+class _Parts(NamedTuple):
+    """How the ops of a loop's body are shared out.
+
+    Attributes:
+        first: the product that needs nothing of the iteration before, with what it needs.
+        rest: what else the second product waits for.
+        late: the second product, what depends on it, and what nothing else needs.
+        second: the second product.
+        crossing: values of the first two parts that the late one uses.
+    """
+
+    first: list[Op]
+    rest: list[Op]
+    late: list[Op]
+    second: Wgmma
+    crossing: list[Value]
+
+
+def _parts(loop: For) -> _Parts | str:
+    """The parts of a loop's body; else why it is not rotated, "" if nothing is to be gained."""
+    body = loop.body
+    products = [op for op in body if isinstance(op, Wgmma)]
+    if len(products) != 2 or not all(isinstance(p.next, WgmmaWait) for p in products):
+        return ""
+    ops = [op for op in body if not op.terminator]
+    if any(op.regions and not op.pure for op in ops):
+        return "control flow between the products has effects"
+    if any(op.writes() and not isinstance(op, Wgmma | WgmmaWait) for op in ops):
+        return "the loop writes memory"
+    if any(op.reads_memory and not isinstance(op, Load) for op in ops):
+        return "the loop reads shared memory between the products"
+    first, second = products
+    ahead = _closure(first.operands, body)
+    if any(v.owner is body and v.index for op in ahead for v in op.operands):
+        return "the first product needs what the loop carries"
+    from_first = _dependent(first, ops)
+    if second not in from_first:
+        return ""
+    behind = _dependent(second, ops)
+    carried_or_first = from_first | _dependent_on_carried(body, ops)
+    late = behind | set[Op]([second])
+    for op in reversed(ops):
+        users = [u for r in op.results for u in r.users]
+        if op in late or op in carried_or_first or op in ahead or not users:
+            continue
+        if all(_within(user, body) in late for user in users):
+            late.add(op)
+    head = [*[op for op in ops if op in ahead], first]
+    wait = first.next
+    assert wait is not None
+    rest = [op for op in ops if op not in late and op not in head and op is not wait]
+    # Addresses that both parts use are computed by both.
+    operands = [v for op in late for inner in op.walk() for v in inner.operands]
+    both = _closure(operands, body, carried_or_first)
+    late |= {op for op in both if op.pure and not isinstance(op, Share)}
+    parts_late = [op for op in ops if op in late]
+    crossing = _crossing(parts_late, body, late)
+    if _registers(crossing) > _registers(_replaced(loop, late)) + MAX_CARRIED:
+        return "the values between the products are too many for registers"
+    if any(isinstance(v.type, Shared) for v in crossing):
+        return "the second product's operand in shared memory is used before it, too"
+    return _Parts([*head, wait], rest, parts_late, second, crossing)
+
+
+def _within(op: Op, body: Region) -> Op:
+    """The op of a region that an op is, or is nested in."""
+    while op.parent is not body:
+        around = op.parent_op()
+        assert around is not None
+        op = around
+    return op
+
+
+def _closure(
+    roots: Sequence[Value], body: Region, without: AbstractSet[Op] = frozenset()
+) -> set[Op]:
+    """The ops of the body that compute values, up to some of them."""
+    found: set[Op] = set()
+    pending = list(roots)
+    while pending:
+        op = pending.pop().op
+        if op is not None and op.parent is body and op not in found and op not in without:
+            found.add(op)
+            for inner in op.walk():
+                pending += inner.operands
+    return found
+
+
+def _dependent(root: Op, ops: Sequence[Op]) -> set[Op]:
+    """The ops that depend on an op's results."""
+    return _users({*root.results}, ops)
+
+
+def _dependent_on_carried(body: Region, ops: Sequence[Op]) -> set[Op]:
+    return _users({*body.args[1:]}, ops)
+
+
+def _users(values: set[Value], ops: Sequence[Op]) -> set[Op]:
+    """The ops that use values, or what is computed of them."""
+    found: set[Op] = set()
+    for op in ops:
+        if any(v in values for inner in op.walk() for v in inner.operands):
+            found.add(op)
+            values.update(op.results)
+    return found
+
+
+def _crossing(late: Sequence[Op], body: Region, inside: set[Op]) -> list[Value]:
+    """What the late ops use of the rest of their iteration, but for its index."""
+    used = [v for op in late for inner in op.walk() for v in inner.operands]
+    yields = list(body.terminator.operands)
+    found = [
+        v
+        for v in (*used, *yields)
+        if (v.owner is body and v.index > 0 and v in used)
+        or (v.op is not None and v.op.parent is body and v.op not in inside and v in used)
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _replaced(loop: For, late: set[Op]) -> list[Value]:
+    """The carried values that the late ops give, which the rotated loop does not carry."""
+    yields = loop.body.terminator.operands
+    return [arg for arg, v in zip(loop.body.args[1:], yields, strict=True) if v.op in late]
+
+
+def _registers(values: Sequence[Value]) -> int:
+    """32-bit registers of a thread that hold values."""
+    total = 0
+    for value in values:
+        if isinstance(value.type, Tile) and value.layout is not None:
+            bits = dtype_of(value.type).primitive_bitwidth
+            total += value.layout.in_size(REGISTER) * bits // 32
+        else:
+            total += 1
+    return total
+
+
+class _Rotation:
+    """The rewrite of one loop."""
+
+    def __init__(self, loop: For, parts: _Parts) -> None:
+        self.loop = loop
+        self.parts = parts
+        self.body = loop.body
+        self.yields = list(loop.body.terminator.operands)
+        late = set(parts.late)
+        self.is_late = [v.op is not None and v.op in late for v in self.yields]
+
+    def rewrite(self) -> None:
+        loop, parent = self.loop, self.loop.parent
+        assert parent is not None
+        runs = Cmp(loop.start, loop.stop, "lt")
+        then, otherwise = Region(), Region()
+        results = self._rotated(then)
+        self._end(then, results)
+        self._end(otherwise, loop.inits)
+        choice = If(runs.results[0], then, otherwise)
+        for op in (runs, choice):
+            op.loc = loop.loc
+            parent.insert_before(op, loop)
+        for old, new in zip(loop.results, choice.results, strict=True):
+            new.layout = old.layout
+            old.replace_with(new)
+        loop.erase()
+
+    @staticmethod
+    def _end(region: Region, values: Sequence[Value]) -> None:
+        region.append(Yield(list(values)))
+
+    def _clone(self, ops: Sequence[Op], region: Region, mapping: dict[Value, Value]) -> None:
+        for op in ops:
+            region.append(op.clone(mapping))
+
+    def _rotated(self, region: Region) -> list[Value]:
+        """The loop and what stands around it; gives what the old loop's results were."""
+        loop, args = self.loop, self.body.args
+        mapping = {args[0]: loop.start, **dict(zip(args[1:], loop.inits, strict=True))}
+        self._clone([*self.parts.first, *self.parts.rest], region, mapping)
+        early = [k for k, late in enumerate(self.is_late) if not late]
+        carried = [mapping.get(self.yields[k], self.yields[k]) for k in early]
+        carried += [mapping.get(v, v) for v in self.parts.crossing]
+        inner = self._loop(region, [*carried, loop.start], early)
+        *now, last = inner.results
+        behind: dict[Value, Value] = {args[0]: last}
+        behind.update(zip(self.parts.crossing, now[len(early) :], strict=True))
+        self._clone(self.parts.late, region, behind)
+        found = dict(zip(early, now, strict=False))
+        return [found[k] if k in found else behind[v] for k, v in enumerate(self.yields)]
+
+    def _loop(self, region: Region, inits: Sequence[Value], early: Sequence[int]) -> For:
+        loop, args = self.loop, self.body.args
+        body = Region([args[0].type, *(v.type for v in inits)])
+        layouts = [self.yields[k].layout for k in early]
+        layouts += [v.layout for v in self.parts.crossing]
+        index, *now = body.args
+        before = now.pop()  # the index of the iteration before
+        for arg, layout in zip(now, layouts, strict=True):
+            arg.layout = layout
+        mapping = {args[0]: index}
+        mapping.update((args[k + 1], now[i]) for i, k in enumerate(early))
+        self._clone(self.parts.first, body, mapping)
+        behind: dict[Value, Value] = {args[0]: before}
+        behind.update(zip(self.parts.crossing, now[len(early) :], strict=True))
+        self._clone(self.parts.late, body, behind)
+        for k, value in enumerate(self.yields):
+            if self.is_late[k]:
+                mapping[args[k + 1]] = behind[value]
+        self._clone(self.parts.rest, body, mapping)
+        yielded = [mapping.get(self.yields[k], self.yields[k]) for k in early]
+        yielded += [mapping.get(v, v) for v in self.parts.crossing]
+        body.append(Yield([*yielded, index]))
+        second = Add(loop.start, loop.step)
+        inner = For(
+            second.results[0], loop.stop, loop.step, list(inits), loop.num_stages, loop.unroll,
+            loop.hints, body,
+        )  # fmt: skip
+        for op in (second, inner):
+            op.loc = loop.loc
+            region.append(op)
+        for result, layout in zip(inner.results, layouts, strict=False):
+            result.layout = layout
+        return inner
