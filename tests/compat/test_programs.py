@@ -130,8 +130,8 @@ def test_run_of_a_module_keeps_the_interpreters_options(program: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "which script?"),
-        (("absent.py",), "there is no file absent.py"),
+        ((), "give a script"),
+        (("absent.py",), "no such file: absent.py"),
     ],
 )
 def test_run_of_nothing_says_so(words: tuple[str, ...], message: str) -> None:
@@ -144,7 +144,7 @@ def test_run_under_isolation_says_why_it_cannot(program: Path) -> None:
     code = f"import sys; sys.path.append({str(ROOT)!r}); from tilewright.tools.cli import main; "
     run = _python(program, "-I", "-c", code + "sys.exit(main(['run', 'kernels.py']))")
     assert run.returncode == 2
-    assert "-E and -I hide PYTHONPATH" in run.stderr
+    assert "options -E and -I ignore" in run.stderr
 
 
 def test_folder_on_pythonpath(program: Path) -> None:

@@ -208,6 +208,16 @@ class EmulatedHardware:
         state = AT_BARRIER if team.whole else AT_TEAM_BARRIER + team.barrier
         self._call(b, "wait", VOID, [const(I32, state)])
 
+    def take_registers(self, b: Builder, count: int) -> None:
+        """All threads have all registers."""
+
+    def release_registers(self, b: Builder, count: int) -> None:
+        """All threads have all registers."""
+
+    def elect(self, b: Builder) -> V:
+        lane = b.and_(self.thread(b), self.lanes - 1)
+        return b.icmp("eq", lane, 0)
+
     def publish(self, b: Builder) -> None:
         """Writes are seen at once."""
 

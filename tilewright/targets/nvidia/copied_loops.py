@@ -14,7 +14,7 @@ from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.passes import PassContext
 from tilewright.ir.types import Shared, Tile
-from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH
+from tilewright.lowering.simt.shared_memory import ALIGN, SCRATCH, allocated_bytes
 from tilewright.ops.atomic import Writing
 from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import PermuteBuffer, Share, StartDependents, WaitLaunches
@@ -107,8 +107,9 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
 def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
     """A bound of the shared memory of a program with these rings."""
     rings = {loop.ring: loop for loop in loops}
-    size = sum(l.slots * sum(bytes_of(c.share) for c in l.copies) for l in rings.values())
-    return size + _other_bytes(fn, loops)
+    size = sum(loop.slots * sum(bytes_of(c.share) for c in loop.copies) for loop in rings.values())
+    # The rings are live from the start on; two bounds of what lies beside them.
+    return size + min(_other_bytes(fn, loops), allocated_bytes(fn) + ALIGN)
 
 
 def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
