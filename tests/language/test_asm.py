@@ -106,7 +106,7 @@ def test_dispatch_calls_with_the_symbol() -> None:
 
 @pytest.mark.parametrize(("function", "dtype", "message"), [
     (my_exp, np.int32, "input arg type does not match.Expect one of"),
-    (unknown, np.float32, "there is no function 'my_function'"),
+    (unknown, np.float32, "unknown function 'my_function'"),
 ])  # fmt: skip
 def test_library_refuses(function: Any, dtype: Any, message: str) -> None:
     with pytest.raises(CompilationError, match=message):

@@ -228,7 +228,7 @@ def test_product_is_copied_ahead_by_vectors() -> None:
     attrs |= {(i, n): [["tt.divisibility", 16]] for i in range(3) for n in (1, 2)}
     ptx = ptx_of(build_module(kernel, types, {}, attrs), num_warps=4, num_stages=3)
     assert "wgmma.mma_async" in ptx
-    assert "cp.async.cg.shared.global" in ptx
+    assert "cp.async.bulk.tensor.2d.shared::cluster.global" in ptx
     assert "st.global.v4.b32" in ptx
     assert "ld.global" not in ptx
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import llvmlite.binding as llvm
 
@@ -66,3 +66,10 @@ def option(name: str, value: str, default: str) -> Generator[None]:
             yield
         finally:
             llvm.set_option("tilewright", f"-{name}={default}")
+
+
+def without_phi_of_ops() -> AbstractContextManager[None]:
+    """Run LLVM's NewGVN without one of its optimisations, which replaces operations on phis by phis
+    of operations. With it LLVM 22 may not settle on value numbers, and ends the process in an
+    assertion (one of 50,000 random programs). The code of examples and benchmarks is the same."""
+    return option("enable-phi-of-ops", "false", "true")

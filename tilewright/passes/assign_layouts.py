@@ -19,7 +19,7 @@ checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tilewright.analysis.axis_info import AxisMap, axis_info
@@ -99,6 +99,8 @@ class _Assignment:
         self.infos: AxisMap = axis_info(fn)
         self.assigned: dict[Value, Assigned] = {}
         self.copies: dict[tuple[Value, LinearLayout], Value] = {}
+        # The op that was copied last, while its operands are not in their layout, and this layout.
+        self._copied: tuple[Op, LinearLayout | None] | None = None
         self.vectors = self._vectors()
 
     def run(self) -> None:
@@ -329,9 +331,22 @@ class _Assignment:
                 )
 
     def _set_operands(self, op: Op, layouts: Sequence[LinearLayout | None]) -> None:
-        for i, (value, layout) in enumerate(zip(list(op.operands), layouts, strict=True)):
-            if layout is not None and is_tile(value):
-                op.set_operand(i, self._in_layout(value, layout))
+        """Give an op its operands in these layouts, and each op that is copied for it its own.
+
+        Without recursion, as chains of ops are as long as kernels.
+        """
+        pending = [_requirements(op, layouts)]
+        while pending:
+            required = next(pending[-1], None)
+            if required is None:
+                pending.pop()
+                continue
+            user, i, value, layout = required
+            user.set_operand(i, self._in_layout(value, layout))
+            if self._copied is not None:
+                copy, layout = self._copied
+                self._copied = None
+                pending.append(_requirements(copy, [layout] * len(copy.operands)))
 
     def _set_results(self, op: Op, layouts: Sequence[LinearLayout | None]) -> None:
         for result, layout in zip(op.results, layouts, strict=True):
@@ -361,7 +376,7 @@ class _Assignment:
         assert op.parent is not None
         op.parent.insert_after(copy, op)
         if any(is_tile(v) for v in copy.operands):
-            self._set_operands(copy, [operand_layout(op, layout)] * len(copy.operands))
+            self._copied = copy, operand_layout(op, layout)
         self._set_results(copy, [layout])
         self.ctx.count("rematerialised")
         return copy.results[0]
@@ -379,3 +394,12 @@ class _Assignment:
         conversion.result.layout = layout
         self.ctx.count("converted")
         return conversion.result
+
+
+def _requirements(
+    op: Op, layouts: Sequence[LinearLayout | None]
+) -> Iterator[tuple[Op, int, Value, LinearLayout]]:
+    """The tiles that an op takes, with their places and the layouts that it takes them in."""
+    for i, (value, layout) in enumerate(zip(list(op.operands), layouts, strict=True)):
+        if layout is not None and is_tile(value):
+            yield op, i, value, layout

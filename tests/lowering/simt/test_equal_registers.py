@@ -99,7 +99,7 @@ def test_what_is_computed_once(name: str) -> None:
     module = laid_out(kernel_of(NUMBERS[name]), warps=1, lanes=1)
     infos = axis_info(module.entry)
     found = [
-        equal_registers(op.results[0], infos)
+        equal_registers(op.results[0], infos, {})
         for op in module.walk()
         if isinstance(op, Cmp | IntDiv | Rem | Shr) and op.results[0].layout is not None
     ]
@@ -109,3 +109,18 @@ def test_what_is_computed_once(name: str) -> None:
     else:
         assert registers is not None
         assert len(set(registers)) == ONCE[name], registers
+
+
+def test_long_chain_of_integers() -> None:
+    """The code of a chain of a thousand ops is found without recursion."""
+    lines = "".join(f"    x = (x ^ {i}) + {i + 1}\n" for i in range(500))
+    text = f"""def kernel(out, n):
+    x = tl.arange(0, 32) // 16 + n
+{lines}    tl.store(out + tl.arange(0, 32), x)
+"""
+    built = build(kernel_from(text), {"out": "*i32", "n": "i32"})
+    module = laid_out(built, warps=1, lanes=1)
+    expected, found = np.zeros(32, np.int32), np.zeros(32, np.int32)
+    interpret(module, (1, 1, 1), [expected, 7])
+    run_emulated(module, (1, 1, 1), [found, 7], warps=1, lanes=1)
+    assert same_bits(found, expected)

@@ -15,8 +15,11 @@ from tilewright.ops import arith
 from tilewright.ops.memory import Load
 
 
-def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
+def equal_registers(value: Value, infos: AxisMap, known: dict[Value, bool]) -> list[int] | None:
     """For each register of a tile, the first that holds the same integer; None if all may differ.
+
+    Args:
+        known: what was found of values before; one dictionary for a function.
 
     Axis information assumes that dividends are not negative. That is sufficient for the addresses
     and masks of accesses, but not for values in general, so constancy that depends on this
@@ -25,7 +28,7 @@ def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
     if value.layout is None or not element_of(value.type).is_int():
         return None
     runs = infos[value].constancy
-    if max(runs) == 1 or not _is_sure(value, {}):
+    if max(runs) == 1 or not _is_sure(value, known):
         return None
     first: dict[tuple[int, ...], int] = {}
     found: list[int] = []
@@ -39,20 +42,30 @@ def equal_registers(value: Value, infos: AxisMap) -> list[int] | None:
 
 
 def _is_sure(value: Value, known: dict[Value, bool]) -> bool:
-    """Whether the constancy of a value holds for operands of either sign. Memoised in `known`."""
-    if not isinstance(value.type, Tile):
-        return True
-    if value not in known:
-        known[value] = _found(value, known)
+    """Whether the constancy of a value holds for operands of either sign.
+
+    Memoised in `known`, and without recursion, as kernels have long chains of ops.
+    """
+    pending = [value]
+    while pending:
+        operands = _operands(pending[-1])
+        missing = [v for v in operands or () if v not in known]
+        if missing:
+            pending += missing
+        else:
+            known[pending.pop()] = operands is not None and all(known[v] for v in operands)
     return known[value]
 
 
-def _found(value: Value, known: dict[Value, bool]) -> bool:
+def _operands(value: Value) -> list[Value] | None:
+    """The values on whose constancy that of a value depends; None if it does not hold."""
+    if not isinstance(value.type, Tile):
+        return []
     op = value.op
     if op is None or isinstance(op, Load):
-        return False  # carried by a loop; or loads, whose memory may change between two accesses
+        return None  # carried by a loop; or loads, whose memory may change between two accesses
     if not element_of(value.type).is_int():
-        return False  # axis information does not describe floats, nor integers cast from them
+        return None  # axis information does not describe floats, nor integers cast from them
     if isinstance(op, arith.IntDiv | arith.Rem) and value_range(op.operands[0])[0] < 0:
-        return False
-    return all(_is_sure(v, known) for v in op.operands)
+        return None
+    return op.operands

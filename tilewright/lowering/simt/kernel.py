@@ -105,6 +105,7 @@ class Kernel:
         self.hw = hw
         self.env: dict[Value, Registers] = {}
         self.infos: AxisMap = axis_info(fn)
+        self._sure: dict[Value, bool] = {}  # see `equal_registers`
         self.shared = SharedMemory(fn)
         self.module = Module(fn.name)
         provided = _provided(fn)
@@ -174,7 +175,7 @@ class Kernel:
         count = register_count(op.results[0])
         if not operands:
             return [lower(self.b, op)] * count
-        first = equal_registers(op.results[0], self.infos) or list(range(count))
+        first = equal_registers(op.results[0], self.infos, self._sure) or list(range(count))
         chosen = sorted(set(first))
         made = each_once(
             lambda *values: lower(self.b, op, *values), [[o[r] for r in chosen] for o in operands]

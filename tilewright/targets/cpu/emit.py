@@ -8,7 +8,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import option, parsed
+from tilewright.base.llvm_library import option, parsed, without_phi_of_ops
 from tilewright.base.locks import LLVM
 from tilewright.targets.cpu.machine import Machine
 from tilewright.targets.cpu.repairs import repair
@@ -75,7 +75,8 @@ def compile_text(text: str, machine: Machine) -> tuple[str, bytes]:
             module.triple = machine.triple
             module.data_layout = str(tm.target_data)
             module.verify()
-            _passes().run(module, _builder(machine))
+            with without_phi_of_ops():
+                _passes().run(module, _builder(machine))
             text = str(module)
             repaired = repair(text, machine)
             if repaired == text:

@@ -22,7 +22,7 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from tilewright.base.llvm_library import option, parsed
+from tilewright.base.llvm_library import option, parsed, without_phi_of_ops
 from tilewright.base.locks import LLVM
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -109,7 +109,8 @@ def compile_text(text: str, cpu: str, ptx_version: int) -> tuple[str, str]:
         module.triple = TRIPLE
         module.data_layout = str(machine.target_data)
         module.verify()
-        _passes(long).run(module, _builder(cpu, ptx_version))
+        with without_phi_of_ops():
+            _passes(long).run(module, _builder(cpu, ptx_version))
         optimised = str(module)
         return optimised, _wrapping(_assembly(module, optimised, machine))
 
