@@ -92,7 +92,7 @@ class AsyncMachine:
         # barrier the last one before an arrival; and the last one that the copying warp knows of.
         self.reads = 0
         self.last_read: dict[int, int] = {}
-        self.told: dict[int, int] = {}
+        self.released_reads: dict[int, int] = {}
         self.known_reads = 0
         # Of each slot the barrier of its copy; of each barrier the slots whose copies have arrived;
         # and the slots whose present content the computing warps know to be there.
@@ -243,7 +243,7 @@ class AsyncMachine:
     ) -> tuple[()]:
         if condition:
             place = barriers[int(index) : int(index) + 1]
-            self.told[_address(place)] = self.reads
+            self.released_reads[_address(place)] = self.reads
         return op.evaluate(barriers, index, condition)
 
     def _wait_barrier(
@@ -256,7 +256,7 @@ class AsyncMachine:
         self.copying = copying  # another role may have had the turn meanwhile
         address = _address(barriers[int(index) : int(index) + 1])
         if copying:
-            self.known_reads = max(self.known_reads, self.told.get(address, 0))
+            self.known_reads = max(self.known_reads, self.released_reads.get(address, 0))
         else:
             self.known_slots |= self.arrived_at.pop(address, set())
         return ()
