@@ -69,8 +69,7 @@ def launch(
             raise _too_many(name, total, why) from None
         raise
     finally:
-        gate.set()
-        _wait(name, started)
+        _wait(name, started, gate)
 
 
 def _too_many(name: str, total: int, why: str) -> DeviceError:
@@ -80,19 +79,39 @@ def _too_many(name: str, total: int, why: str) -> DeviceError:
     )
 
 
-def _wait(name: str, threads: list[threading.Thread]) -> None:
-    """Join all threads, even after Ctrl-C: the programs use memory of the caller."""
+def _wait(name: str, threads: list[threading.Thread], gate: threading.Event) -> None:
+    """Open the gate and join all threads, even after Ctrl-C: the programs use memory of the caller.
+
+    The gate is opened where interrupts are caught: once it is open, programs run.
+    """
     interrupts: list[BaseException] = []
-    for thread in threads:
-        while thread.is_alive():
-            try:
-                thread.join(_SLICE_SECONDS)
-            except BaseException as error:
-                interrupts.append(error)
-                if len(interrupts) > 1:
-                    report(name)
+
+    def note(error: BaseException) -> None:
+        interrupts.append(error)
+        if len(interrupts) > 1:
+            report(name)
+
+    joined = False
+    while not joined:
+        # An interrupt may come at any bytecode, also while another one is noted: twice.
+        try:
+            while not joined:
+                try:
+                    gate.set()
+                    _join(threads)
+                    joined = True
+                except BaseException as error:
+                    note(error)
+        except BaseException as error:
+            note(error)
     if interrupts:
         raise interrupts[0]
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(_SLICE_SECONDS)
 
 
 def report(name: str) -> None:
