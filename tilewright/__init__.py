@@ -11,9 +11,12 @@ def scale(x, n, BLOCK: tl.constexpr):
 scale[(tilewright.cdiv(n, 128),)](x, n, BLOCK=128)
 """
 
+from typing import TYPE_CHECKING
+
 from tilewright import backends, compiler, errors, language, runtime, testing
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compat import install_as_triton
 from tilewright.compiler.driver import compile
 from tilewright.compiler.version import VERSION as __version__
@@ -40,6 +43,12 @@ from tilewright.runtime.jit import (
     next_power_of_2,
 )
 from tilewright.runtime.wrappers import MockTensor, TensorWrapper, reinterpret
+
+# Not in `__all__`: `from tilewright import *` must not replace the program's `torch`.
+if TYPE_CHECKING:
+    from tilewright import torch as torch
+else:
+    torch = lazy_import("tilewright.torch")
 
 __all__ = [
     "AsyncCompileMode",

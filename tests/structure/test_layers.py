@@ -58,7 +58,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "targets/*/emit.py",
         "runtime/devices/llvm.py",
     ),
-    "torch": ("interop/torch_gradients.py",),
+    "torch": ("interop/torch_*.py",),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
 }

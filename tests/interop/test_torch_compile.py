@@ -1,0 +1,134 @@
+"""`tilewright.torch.enable`, which sets up torch.compile, in fresh processes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+START = "import sys, torch, tilewright\n"
+
+
+def _run(code: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program in a fresh process.
+
+    Args:
+        path: a folder with packages that take precedence over the installed ones.
+    """
+    folders = [*([str(path)] if path else []), str(ROOT)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+
+
+def _output(code: str) -> str:
+    run = _run(code)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def _error(code: str, path: Path | None = None) -> str:
+    run = _run(code, path)
+    assert run.returncode != 0
+    return run.stderr.strip().splitlines()[-1]
+
+
+def _package(folder: Path, name: str, text: str) -> Path:
+    (folder / name).mkdir()
+    (folder / name / "__init__.py").write_text(text)
+    return folder
+
+
+ENABLE_AND_DISABLE = (
+    START
+    + """
+from torch._inductor import config
+import torch._dynamo.utils as dynamo
+for cpu in (True, True, False):
+    tilewright.torch.enable(cpu=cpu)
+    print(config.cpu_backend)
+import triton
+from torch._inductor.runtime import triton_compat
+print(triton.jit is tilewright.jit, triton_compat.JITFunction is tilewright.JITFunction)
+print(triton.language.dtype in dynamo.common_constant_types)
+for _ in range(2):
+    tilewright.torch.disable()
+    print(config.cpu_backend)
+tilewright.torch.enable(cpu=False)
+print(config.cpu_backend)
+"""
+)
+
+
+def test_enable_is_idempotent_and_disable_restores_the_setting() -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    expected = "triton triton triton True True True cpp cpp cpp"
+    assert _output(ENABLE_AND_DISABLE).split() == expected.split()
+
+
+OPTION = (
+    START
+    + """
+tilewright.torch.enable(cpu=False)
+from torch._inductor import config
+config.compile_threads = 1
+config.triton.autotune_pointwise = False
+launches = []
+tilewright.knobs.runtime.launch_enter_hook.add(lambda data: launches.append(data.get()["name"]))
+f = torch.compile(lambda x, y: torch.relu(x + y), options={"cpu_backend": "triton"})
+x, y = torch.randn(2, 1000)
+print(torch.equal(f(x, y), torch.relu(x + y)), launches)
+"""
+)
+
+
+def test_option_of_one_function() -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    assert _output(OPTION) == "True ['triton_poi_fused_add_relu_0']"
+
+
+MISSING = """
+import importlib.util
+find_spec = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: name != "torch" and find_spec(name, *rest) or None
+import tilewright
+tilewright.torch.enable()
+"""
+
+
+def test_torch_is_missing() -> None:
+    assert _error(MISSING).startswith("ImportError: torch is not installed")
+
+
+def test_torch_is_too_old(tmp_path: Path) -> None:
+    path = _package(tmp_path, "torch", "__version__ = '2.8.1'")
+    text = _error("import tilewright; tilewright.torch.enable()", path)
+    assert text.startswith("ImportError: torch 2.8.1 is installed;")
+    assert "needs 2.9 or newer" in text
+
+
+def test_torch_is_too_new(tmp_path: Path) -> None:
+    path = _package(tmp_path, "torch", "__version__ = '4.0'")
+    text = _error("import tilewright; tilewright.torch.enable()", path)
+    assert text == (
+        "RuntimeError: torch 4.0 has no torch._inductor, which "
+        "tilewright.torch.enable() uses; it is tested with torch 2.13. Install that, or a newer "
+        "tilewright"
+    )
+
+
+def test_another_triton_was_imported_first(tmp_path: Path) -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    path = _package(tmp_path, "triton", "__version__ = '3.5.0'")
+    text = _error("import triton, tilewright; tilewright.torch.enable()", path)
+    assert text.startswith("RuntimeError: 'triton' has already been imported, from")
+
+
+def test_torch_has_looked_for_triton_before() -> None:
+    pytest.importorskip("torch", minversion="2.9")
+    late = "import torch._inductor.runtime.triton_compat\ntilewright.torch.enable()"
+    text = _error(START + "sys.modules['triton'] = None\n" + late)
+    assert text.startswith("RuntimeError: torch.compile has already been used")

@@ -1,0 +1,145 @@
+"""`enable`: torch.compile generates tile kernels that tilewright compiles.
+
+Inductor, the default back end of torch.compile, imports the package `triton` when it is first used
+and writes kernels for it. So tilewright is installed under that name, and Inductor's setting
+`cpu_backend` selects such kernels for the CPU, where the default is C++.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from tilewright.compat import install_as_triton
+from tilewright.language.types import dtype
+
+OLDEST = (2, 9)
+"""The first release of torch whose interface to Triton is that of `compat.names.VERSION`."""
+
+TESTED = "2.13"
+"""The release of torch that the tests use."""
+
+IMPORTS_TRITON = "torch._inductor.runtime.triton_compat"
+"""The module of torch that imports `triton` for the others, once."""
+
+BACKEND = "triton"
+
+_previous: list[Any] = []
+"""The value of `cpu_backend` before `enable`; empty if it is not enabled."""
+
+
+def enable(*, cpu: bool = True) -> None:
+    """Have torch.compile generate its kernels with tilewright, on the CPU and on NVIDIA GPUs.
+
+        import tilewright, torch
+        tilewright.torch.enable()
+
+        @torch.compile
+        def f(x, y):
+            return torch.relu(x + y)
+
+    Kernels for GPUs use tilewright from then on, since Inductor always writes them for `triton`.
+    For the CPU, the setting ``torch._inductor.config.cpu_backend`` becomes ``"triton"``.
+
+    Call it before the first use of torch.compile in the process. Further calls have no effect.
+    `install_as_triton` is part of it, which also reaches the processes that compile kernels.
+
+    Args:
+        cpu: whether functions on CPU tensors use tilewright by default; if false, those do that
+            are compiled with ``options={"cpu_backend": "triton"}``.
+
+    Raises:
+        ImportError: torch is not installed, or is older than 2.9.
+        RuntimeError: another Triton has been imported, torch.compile has already been used
+            without tilewright, or this release of torch lacks an interface that is required.
+    """
+    _require_torch()
+    _require_unused()
+    install_as_triton()
+    _repair()
+    config = _settings()
+    if cpu and not _previous:
+        _previous.append(config.cpu_backend)
+        config.cpu_backend = BACKEND
+
+
+def disable() -> None:
+    """Undo `enable`: functions that are compiled from now on use the C++ back end on the CPU.
+
+    Functions that are already compiled keep their kernels, and tilewright remains installed as
+    `triton`, since modules that imported it refer to it. Without a preceding `enable`, it has no
+    effect.
+    """
+    if _previous:
+        _settings().cpu_backend = _previous.pop()
+
+
+def _require_torch() -> None:
+    if "torch" not in sys.modules and find_spec("torch") is None:
+        raise ImportError(
+            "torch is not installed, which tilewright.torch.enable() sets up: `pip install torch`",
+            name="torch",
+        )
+    version = _version()
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found and tuple(map(int, found.groups())) < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(
+            f"torch {version} is installed; tilewright.torch.enable() needs {oldest} or newer, "
+            "whose interface to Triton it implements: `pip install -U torch`",
+            name="torch",
+        )
+
+
+def _version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def _require_unused() -> None:
+    """Raise an error if Inductor has found no Triton: its classes are defined without one."""
+    module = sys.modules.get(IMPORTS_TRITON)
+    if module is not None and not getattr(module, "HAS_TRITON", True):
+        raise RuntimeError(
+            "torch.compile has already been used, and torch looks for Triton only once. Call "
+            "tilewright.torch.enable() at the start of the program, before torch.compile and "
+            "before imports of torch._inductor"
+        )
+
+
+def _repair() -> None:
+    """Complete modules of torch that were imported without Triton and only list its types."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.common_constant_types.add(dtype)
+
+
+def _settings() -> Any:
+    """The settings of Inductor, after a check that it has the interfaces that are required: its
+    modules are private and change between releases."""
+    try:
+        from torch._inductor import config
+        from torch._inductor.runtime import triton_compat, triton_helpers, triton_heuristics
+    except ImportError as error:
+        raise _unsuitable(str(error.name)) from error
+    used: dict[Any, tuple[str, ...]] = {
+        config: ("cpu_backend",),
+        triton_compat: ("ASTSource", "CompiledKernel"),
+        triton_helpers: ("set_driver_to_cpu",),
+        triton_heuristics: ("CachingAutotuner", "TritonCompileResult"),
+    }
+    for module, names in used.items():
+        for name in names:
+            if not hasattr(module, name):
+                raise _unsuitable(f"{module.__name__}.{name}")
+    return config
+
+
+def _unsuitable(missing: str) -> RuntimeError:
+    return RuntimeError(
+        f"torch {_version()} has no {missing}, which tilewright.torch.enable() uses; it is tested "
+        f"with torch {TESTED}. Install that, or a newer tilewright"
+    )
