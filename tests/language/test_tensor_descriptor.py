@@ -10,8 +10,11 @@ from tests.frontend.kernels import build, fails, kernel_from
 from tests.ir_values import random_array
 from tests.language.all_targets import run_everywhere
 from tests.targets.nvidia.lowered import ptx_of
+from tilewright.base import knobs
 from tilewright.frontend.build import build_module
+from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.interpret import interpret
+from tilewright.ir.printer import print_module
 from tilewright.ir.types import SCALARS, Tile, text_of
 from tilewright.language.types import str_to_ty
 
@@ -103,6 +106,45 @@ def test_blocks_are_combined_atomically(kind: str, element: str) -> None:
     want = fold(x, values[:3])
     run_everywhere(text, x, values)
     np.testing.assert_array_equal(x, want)
+
+
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+def test_extrema_of_narrow_floats(element: str) -> None:
+    """Of a number and a NaN, the number; -0.0 is less than 0.0."""
+    text = """
+    def kernel(x, y, values):
+        e = tl.make_tensor_descriptor(values, [4, 8], [8, 1], [4, 8])
+        d = tl.make_tensor_descriptor(x, [3, 8], [8, 1], [4, 8])
+        d.atomic_min([0, 0], e.load([0, 0]))
+        d = tl.make_tensor_descriptor(y, [3, 8], [8, 1], [4, 8])
+        d.atomic_max([0, 0], e.load([0, 0]))
+    """
+    dtype = next(t for t in SCALARS if t.short == element).numpy
+    rng = np.random.default_rng(7)
+    special = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 2.0, -3.0, 1e-7])
+    x, y, values = (aligned(rng.choice(special, (n, 8)).astype(dtype)) for n in (3, 3, 4))
+    want = [
+        np.array(
+            [pick(a, b) for a, b in zip(before.flat, values[:3].flat, strict=True)], dtype
+        ).reshape(3, 8)
+        for pick, before in ((_least, x), (_greatest, y))
+    ]
+    run_everywhere(text, x, y, values)
+    for found, expected in zip((x, y), want, strict=True):
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(np.signbit(found), np.signbit(expected))
+
+
+def _least(a: float, b: float) -> float:
+    if np.isnan(a) or np.isnan(b):
+        return b if np.isnan(a) else a
+    return min(a, b, key=lambda v: (float(v), not np.signbit(v)))
+
+
+def _greatest(a: float, b: float) -> float:
+    if np.isnan(a) or np.isnan(b):
+        return b if np.isnan(a) else a
+    return max(a, b, key=lambda v: (float(v), not np.signbit(v)))
 
 
 @pytest.mark.parametrize("index", ["i16", "i32"])
@@ -297,7 +339,10 @@ def test_what_does_not_fit_is_refused(expression: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["min", "max"])
-def test_narrow_floats_have_no_extremum_in_memory(kind: str) -> None:
+def test_strictly_extrema_of_narrow_floats_require_tensor_copies(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(knobs.language, "strict_triton", True)
     text = f"""
     def k(x):
         d = tl.make_tensor_descriptor(x, [8], [1], [8])
@@ -305,6 +350,9 @@ def test_narrow_floats_have_no_extremum_in_memory(kind: str) -> None:
     """
     error = fails(text, np.ones(8, np.float16))
     assert str(error.__cause__) == "16-bit float types require native tma support"
+    native = FrontendOptions(native_descriptors=True)
+    module = build(kernel_from(text), {"x": "*fp16"}, options=native)
+    assert f'kind="{kind}"' in print_module(module)
 
 
 def test_a_plain_load_of_a_descriptor_is_told_of_its_method() -> None:

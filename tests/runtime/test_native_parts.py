@@ -113,7 +113,8 @@ FOREIGN: list[Any] = [
 DESCRIBED: list[Any] = [
     *(descriptor(BASE, 16), descriptor(BASE, 32), descriptor(BASE[:512], 16)),
     *(descriptor(MATRIX, 4, 8), descriptor(MATRIX[4:12], 4, 8), descriptor(MATRIX, 8, 4)),
-    *(descriptor(BASE, 16, padding="nan"), descriptor(torch.zeros(32, 16), 16, 16)),
+    *(descriptor(BASE, 16, padding="nan"), descriptor(BASE, 16, round_f32_to_tf32=True)),
+    descriptor(torch.zeros(32, 16), 16, 16),
     descriptor(torch.zeros(4, 4, 4, 4, 8, dtype=torch.bfloat16), 1, 1, 2, 2, 8),
     descriptor(np.zeros((4, 16), ml_dtypes.bfloat16), 4, 8),
     TensorDescriptor(BASE, np.array([8]), [1], [8]),  # pyright: ignore[reportArgumentType]

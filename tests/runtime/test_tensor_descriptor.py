@@ -8,6 +8,7 @@ import pytest
 import tilewright as tw
 import tilewright.language as tl
 from tests.arrays import aligned
+from tilewright.base import knobs
 from tilewright.compiler import ASTSource
 from tilewright.runtime import _allocation
 from tilewright.tools.tensor_descriptor import TensorDescriptor
@@ -41,6 +42,10 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda x: TensorDescriptor(x, [1] * 6, [1] * 6, [1] * 6), "rank cannot be more than 5"),
     (lambda x: TensorDescriptor(x[0, 1:], [7], [1], [4]), "base must be 16-byte aligned"),
     (lambda x: TensorDescriptor(x, [4, 8], [6, 1], [4, 8]), "strides must be 16-byte aligned"),
+    (
+        lambda x: TensorDescriptor.from_tensor(x.astype(np.float16), [2, 8], "zero", True),
+        "round_f32_to_tf32 is for fp32 tensors, not fp16",
+    ),
     (lambda x: TensorDescriptor(x, [4, 4], [8, 2], [4, 4]), "Last dimension must be contiguous"),
     (lambda x: TensorDescriptor.from_tensor(x, [4, 8], "one"), "Illegal value for padding"),
     (lambda x: TensorDescriptor.from_tensor(x.view(np.int32), [4, 8], "nan"),
@@ -92,6 +97,35 @@ def test_kernels_take_descriptors() -> None:
             want[:rows, :4] = x[:rows, 12:] * 2
             np.testing.assert_array_equal(y, want)
     assert len(shifted.device_caches["cpu"].kernel_cache) == 4
+
+
+@tw.jit
+def copied(source, result):
+    tl.store(result + tl.arange(0, 16), source.load([0]))
+
+
+@pytest.mark.parametrize("mode", ["compiled", "interpreted"])
+def test_loads_round_to_tf32(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To 10 mantissa bits, to nearest even; NaNs and infinities are unchanged."""
+    monkeypatch.setattr(knobs.runtime, "interpret", mode == "interpreted")
+    unit = 2.0**-11
+    x = aligned(np.array(
+        [1, 1 + unit, 1 + 3 * unit, 1 + unit + 2**-23, -1 - unit * 0.99, 2 - 2**-23, 3.4028235e38,
+         -np.inf, np.inf, np.nan, 0.0, -0.0, 1e-45, 2.0**-137, 1e-39, 7.5], np.float32
+    ))  # fmt: skip
+    x.view(np.uint32)[9] = 0x7FFFFFFF  # rounding would carry into the sign
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        step = 2.0 ** (np.maximum(np.frexp(wide)[1] - 1, -126) - 10)
+        want = (np.rint(wide / step) * step).astype(np.float32)
+    result = np.zeros(16, np.float32)
+    for _ in range(3):  # also by the native launch
+        copied[(1,)](TensorDescriptor.from_tensor(x, [16], round_f32_to_tf32=True), result)
+        np.testing.assert_array_equal(result, want)
+        assert result.view(np.uint32)[9] == 0x7FFFFFFF
+        assert (result[1], result[2]) == (1, 1 + 4 * unit)
+        copied[(1,)](TensorDescriptor.from_tensor(x, [16]), result)
+        np.testing.assert_array_equal(result.view(np.uint32), x.view(np.uint32))
 
 
 def test_compiled_kernel_takes_descriptors() -> None:

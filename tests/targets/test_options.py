@@ -16,6 +16,8 @@ GIVEN = {
     "ir_override": None, "launch_pdl": True, "launch_cooperative_grid": False, "num_cpu_threads": 2,
     "vec_lib": "libsleef", "schedule_hint": "none", "maxnreg": None, "ptx_version": None,
     "extern_libs": (), "num_ctas": 1, "enable_fp_fusion": True, "sanitize_overflow": True,
+    "default_dot_input_precision": "ieee", "max_num_imprecise_acc_default": 0,
+    "allowed_dot_input_precisions": ("ieee",), "supported_fp8_dtypes": ("fp8e5",),
 }  # fmt: skip
 
 

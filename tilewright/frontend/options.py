@@ -21,6 +21,8 @@ class FrontendOptions:
         max_num_imprecise_acc_default: of fp8 dots, see `tl.dot`.
         min_dot_size: minimum (M, N, K) of `dot`, or a function from the operands' dtypes to it.
         assembly: the language of `inline_asm_elementwise`; "" if unsupported.
+        native_descriptors: whether hardware implements accesses of tensor descriptors, which
+            `strict_triton` requires of some.
         debug: whether assertions in kernels are checked.
         sanitize_overflow: whether `debug` also checks integer arithmetic for overflow.
         strict_triton: whether extensions to Triton are errors; default: the setting
@@ -36,6 +38,7 @@ class FrontendOptions:
     max_num_imprecise_acc_default: int = 0
     min_dot_size: MinDotSize = (1, 1, 1)
     assembly: str = ""
+    native_descriptors: bool = False
     debug: bool = False
     sanitize_overflow: bool = True
     strict_triton: bool = field(default_factory=lambda: knobs.language.strict_triton)

@@ -70,12 +70,13 @@ class tensor_descriptor(composite):
         block_shape: the extents of the blocks, a tuple of compile-time integers.
         dtype: the element type.
         padding: the value of out-of-bounds elements, "zero" or "nan".
+        round_to_tf32: whether loads round fp32 to tf32, to nearest even.
 
     Its methods are `load`, `store`, `gather`, `scatter` and `atomic_add`, `_min`, `_max`, `_and`,
     `_or`, `_xor`.
     """
 
-    __slots__ = ("block_type", "padding")
+    __slots__ = ("block_type", "padding", "round_to_tf32")
 
     if TYPE_CHECKING:
         # Installed by `tensor_descriptor.py`; declared here for type checkers.
@@ -93,16 +94,27 @@ class tensor_descriptor(composite):
         # fmt: on
 
     def __init__(
-        self, base: tensor, shape: tuple, strides: tuple, block_type: Tile, padding: str
+        self,
+        base: tensor,
+        shape: tuple,
+        strides: tuple,
+        block_type: Tile,
+        padding: str,
+        round_to_tf32: bool = False,
     ) -> None:
         self.values = [base, shape, strides]
         self.block_type = block_type
         self.padding = padding
+        self.round_to_tf32 = round_to_tf32
 
     @property
     def type(self) -> tensor_descriptor_type:
         return tensor_descriptor_type(
-            self.block_type, self.shape.type, self.strides.type, self.padding
+            self.block_type,
+            self.shape.type,
+            self.strides.type,
+            self.padding,
+            self.round_to_tf32,
         )
 
     @property
@@ -131,7 +143,9 @@ class tensor_descriptor(composite):
 
 def _descriptor_of(type: tensor_descriptor_type, parts: list[Any]) -> tensor_descriptor:
     base, shape, strides = parts
-    return tensor_descriptor(base, shape, strides, type.block_type, type.padding)
+    return tensor_descriptor(
+        base, shape, strides, type.block_type, type.padding, type.round_to_tf32
+    )
 
 
 assembles(block_pointer_type)(block_pointer)

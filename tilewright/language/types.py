@@ -374,24 +374,33 @@ class tensor_descriptor_type(composite_type):
         block_type: the tile type of the blocks.
         shape_type, strides_type: the types of the extents and the strides.
         padding: the value of out-of-bounds elements, "zero" or "nan".
+        round_to_tf32: whether loads round fp32 to tf32.
     """
 
-    __slots__ = ("block_type", "padding")
+    __slots__ = ("block_type", "padding", "round_to_tf32")
 
     def __init__(
-        self, block_type: Tile, shape_type: Any, strides_type: Any, padding: str = "zero"
+        self,
+        block_type: Tile,
+        shape_type: Any,
+        strides_type: Any,
+        padding: str = "zero",
+        round_to_tf32: bool = False,
     ) -> None:
         self.types = (Pointer(block_type.element), shape_type, strides_type)
         self.block_type = block_type
         self.padding = padding
+        self.round_to_tf32 = round_to_tf32
 
     @staticmethod
-    def of(block_type: Tile, padding: str = "zero") -> tensor_descriptor_type:
+    def of(
+        block_type: Tile, padding: str = "zero", round_to_tf32: bool = False
+    ) -> tensor_descriptor_type:
         """The type of descriptors with such blocks, with run-time extents and strides."""
         rank = block_type.rank
         extents = tuple_type([int32] * rank)
         strides = tuple_type([*[int64] * (rank - 1), constexpr_type(1)])
-        return tensor_descriptor_type(block_type, extents, strides, padding)
+        return tensor_descriptor_type(block_type, extents, strides, padding, round_to_tf32)
 
     def leaves(self) -> list[DescriptorLeaf]:
         """The run-time parts that are passed to a kernel."""
@@ -405,7 +414,9 @@ class tensor_descriptor_type(composite_type):
 
     def with_types(self, types: Sequence[Any]) -> tensor_descriptor_type:
         _, shape, strides = types or (None, None, None)
-        return tensor_descriptor_type(self.block_type, shape, strides, self.padding)
+        return tensor_descriptor_type(
+            self.block_type, shape, strides, self.padding, self.round_to_tf32
+        )
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -413,14 +424,16 @@ class tensor_descriptor_type(composite_type):
             and self.types == other.types
             and self.block_type == other.block_type
             and self.padding == other.padding
+            and self.round_to_tf32 == other.round_to_tf32
         )
 
     def __hash__(self) -> int:
-        return hash((self.types, self.block_type, self.padding))
+        return hash((self.types, self.block_type, self.padding, self.round_to_tf32))
 
     def __str__(self) -> str:
         padding = "" if self.padding == "zero" else f", padding={self.padding}"
-        return f"tensor_descriptor<{self.block_type}{padding}>"
+        rounding = ", round_f32_to_tf32" if self.round_to_tf32 else ""
+        return f"tensor_descriptor<{self.block_type}{padding}{rounding}>"
 
     __repr__ = __str__
 
@@ -453,7 +466,7 @@ def _descriptor_type(name: str) -> tensor_descriptor_type:
     validate_block_shape(sizes)
     block = Tile(sizes, _element_type(element))
     padding = "nan" if "padding=nan" in rest.replace(" ", "") else "zero"
-    return tensor_descriptor_type.of(block, padding)
+    return tensor_descriptor_type.of(block, padding, "round_f32_to_tf32" in rest)
 
 
 def _element_type(name: str) -> DType:

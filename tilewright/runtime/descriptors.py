@@ -1,6 +1,7 @@
 """Tensor descriptors as launch arguments.
 
-A descriptor is any object with `base`, `shape`, `strides`, `block_shape` and optionally `padding`,
+A descriptor is any object with `base`, `shape`, `strides`, `block_shape` and optionally `padding`
+and `round_f32_to_tf32`,
 such as `tilewright.tools.tensor_descriptor.TensorDescriptor`. It is passed to the kernel in parts:
 the base pointer, the extents (int32) and the strides (int64).
 """
@@ -30,7 +31,8 @@ def descriptor_type(value: Any, element: str) -> str:
     """The type string, such as ``tensordesc<fp16[64, 64]>``."""
     padding = getattr(value, "padding", "zero")
     shown = "" if padding == "zero" else f",padding={padding}"
-    return f"tensordesc<{element}{[int(n) for n in value.block_shape]}{shown}>"
+    rounded = ",round_f32_to_tf32" if getattr(value, "round_f32_to_tf32", False) else ""
+    return f"tensordesc<{element}{[int(n) for n in value.block_shape]}{shown}{rounded}>"
 
 
 def check_descriptor(value: Any, address: int, element_bytes: int) -> None:

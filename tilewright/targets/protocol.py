@@ -168,10 +168,12 @@ class UnknownOptionError(KeyError):
 
 
 OPTIONS_OF_OTHER_TARGETS = frozenset({
-    "allow_flush_denorm", "assume_in_bounds", "clc", "enable_fast_math", "enable_reflect_ftz",
-    "extern_libs", "instrumentation_mode", "ir_override", "kpack", "launch_pdl",
-    "matrix_instr_nonkdim", "min_shared_mem", "num_cpu_threads", "ptx_options", "ptx_version",
-    "sched4reg", "schedule_hint", "ukernels", "vec_lib", "waves_per_eu",
+    "allow_flush_denorm", "allowed_dot_input_precisions", "arch", "assume_in_bounds",
+    "backend_name", "clc", "default_dot_input_precision", "deprecated_fp8_dot_operand_dtypes",
+    "enable_fast_math", "enable_reflect_ftz", "extern_libs", "instrumentation_mode", "ir_override",
+    "kpack", "launch_pdl", "matrix_instr_nonkdim", "max_num_imprecise_acc_default",
+    "min_shared_mem", "num_cpu_threads", "ptx_options", "ptx_version", "sched4reg",
+    "schedule_hint", "supported_fp8_dtypes", "ukernels", "vec_lib", "warp_size", "waves_per_eu",
 })  # fmt: skip
 """Options of Triton's back ends. A target without one of them ignores it, so that a list of
 configurations for several devices works on each."""

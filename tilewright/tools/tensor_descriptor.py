@@ -26,7 +26,7 @@ class TensorDescriptor:
         strides: in elements; the last is 1, the others are multiples of 16 bytes.
         block_shape: extents of the blocks; may be changed before each launch.
         padding: value of elements out of bounds: "zero", or "nan" for floats.
-        round_f32_to_tf32: accepted for compatibility and ignored.
+        round_f32_to_tf32: loads of an fp32 tensor round it to tf32, to nearest even.
 
     Raises:
         AssertionError: invalid arguments.
@@ -55,6 +55,10 @@ class TensorDescriptor:
         _require(
             self.padding == "zero" or element.is_floating(),
             "Padding option `nan` is only supported for floating point tensors",
+        )
+        _require(
+            not self.round_f32_to_tf32 or short == "fp32",
+            f"round_f32_to_tf32 is for fp32 tensors, not {element}",
         )
 
     def _lengths(self) -> str:

@@ -21,7 +21,7 @@ from tilewright.ir.types import (
     shape_of,
 )
 from tilewright.language.block_values import tensor_descriptor
-from tilewright.language.semantic import blocks, convert
+from tilewright.language.semantic import arith, blocks, convert
 from tilewright.language.semantic.blocks import Axis, listed, plain
 from tilewright.language.semantic.context import Semantic
 from tilewright.language.semantic.shape import check_shape
@@ -34,9 +34,11 @@ from tilewright.ops.memory import Load, Store
 MAX_RANK = 5
 ALIGNMENT = DESCRIPTOR_ALIGNMENT  # in bytes; also the minimum size of a block's rows
 MIN_GATHER_ROWS = 8
+TF32_CUT = 13  # mantissa bits of fp32 that tf32 lacks
 
 _INTEGERS = frozenset({U32, I32, U64, I64})
-# The element types of each atomic; 16-bit floats only where hardware supports descriptors.
+# The element types of each atomic. Triton's minima and maxima of 16-bit floats require
+# descriptors in hardware.
 ATOMIC_TYPES: dict[str, frozenset[DType]] = {
     "add": _INTEGERS | {FP32, FP16, BF16},
     "min": _INTEGERS | {FP16, BF16},
@@ -181,7 +183,23 @@ def _access(
 def _read(s: Semantic, descriptor: tensor_descriptor, axes: Sequence[Axis]) -> tensor:
     ptr, inside = _access(s, descriptor, axes)
     fill = blocks.padding_value(s, descriptor.padding, descriptor.dtype, shape_of(ptr.type))
-    return s.emit(Load(ptr.handle, inside.handle, fill, "", "", False))
+    found = s.emit(Load(ptr.handle, inside.handle, fill, "", "", False))
+    return _rounded_to_tf32(s, found) if descriptor.round_to_tf32 else found
+
+
+def _rounded_to_tf32(s: Semantic, x: tensor) -> tensor:
+    """fp32 rounded to the 10 mantissa bits of tf32, to nearest even; a NaN is unchanged.
+
+    The addition carries into the exponent where rounding does; infinities are unchanged, as their
+    mantissa is 0.
+    """
+    bits = convert.bitcast(s, x, U32)
+    odd = arith.bit_and(s, arith.shr(s, bits, TF32_CUT), 1)
+    half = (1 << TF32_CUT - 1) - 1
+    sum = arith.add(s, arith.add(s, bits, half, False), odd, False)
+    rounded = arith.bit_and(s, sum, -(1 << TF32_CUT) % (1 << 32))
+    is_number = arith.eq(s, x, x)
+    return arith.where(s, is_number, convert.bitcast(s, rounded, FP32), x)
 
 
 def _value(s: Semantic, descriptor: tensor_descriptor, value: Any, shape: Sequence[int]) -> tensor:
@@ -219,8 +237,9 @@ def atomic(s: Semantic, descriptor: tensor_descriptor, kind: str, offsets: Any, 
         element in ATOMIC_TYPES[kind],
         f"Unsupported dtype {element}: atomic_{kind} through a descriptor takes {names}",
     )
-    if kind in ("min", "max"):
-        _expect(not element.is_floating(), "16-bit float types require native tma support")
+    if kind in ("min", "max") and s.options.strict_triton:
+        possible = s.options.native_descriptors or not element.is_floating()
+        _expect(possible, "16-bit float types require native tma support")
     axes = _block_at(s, descriptor, offsets)
     operand = _value(s, descriptor, value, descriptor.block_type.shape)
     ptr, inside = _access(s, descriptor, axes)

@@ -144,7 +144,10 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("ptr", " ".join(TORCH_FUNCTIONS)),
         ("ptr", "none true false int float bool tuple ndarray function constexpr"),
         ("ptr", "home element_numbers device_numbers extents_of environ launch_hooks"),
-        ("ptr", "base_name shape_name strides_name block_shape_name padding_name zero nan"),
+        (
+            "ptr",
+            "base_name shape_name strides_name block_shape_name padding_name round_name zero nan",
+        ),
         ("ptr", "best_config_name value_name launch_method freeze_method"),
         ("ptr", "pool pool_workers pool_launch pool_help pool_cancel resume"),
         ("i64", "slice cuda_usable torch_offset"),
@@ -294,7 +297,7 @@ TENSOR, INT, FLOAT, BOOL, NONE, OPTION = 1, 2, 3, 4, 5, 6
 CONSTANT_INT, CONSTANT_FLOAT, CONSTANT_OBJECT, CONSTANT_TUPLE, CONSTEXPR = 7, 8, 9, 10, 11
 TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS = 12, 13, 14, 15, 16
 TYPE_SHIFT, DEVICE_SHIFT = 8, 32
-READ_ONLY, UNKNOWN, NAN = 1 << 17, 1 << 18, 1 << 19
+READ_ONLY, UNKNOWN, NAN, ROUNDS = 1 << 17, 1 << 18, 1 << 19, 1 << 20
 
 # Results of `prepare`, `start_on_device` and `extents`; FAILED: a Python exception is set.
 FAILED, READY, FALL_BACK, MISSED = 0, 1, 2, 3

@@ -30,9 +30,9 @@ def read_tuple(r: Routine, a: Argument, kind: Kind) -> None:
 @outlined
 def read_descriptor(r: Routine, a: Argument) -> None:
     """A tensor descriptor. Words: those of its base tensor; then DESCRIPTOR with the rank, the
-    padding, and a bit for each extent divisible by 16; then the block shape. The extents and the
-    strides of the array go into slots. Invalid descriptors take the slow path, where
-    `check_descriptor` raises."""
+    padding, the rounding, and a bit for each extent divisible by 16; then the block shape. The
+    extents and the strides of the array go into slots. Invalid descriptors take the slow path,
+    where `check_descriptor` raises."""
     element = _read_base(r, a)
     blocks, numbers = (r.alloca(array(I64, MAX_RANK)) for _ in range(2))
     rank = _read_ints(r, a, "block_shape_name", blocks)
@@ -42,7 +42,8 @@ def read_descriptor(r: Routine, a: Argument) -> None:
     divisible = _put_extents(r, a, numbers, rank, first)
     r.require(r.eq(_read_ints(r, a, "strides_name", numbers), rank))
     _put_strides(r, a, element, numbers, rank, r.add(first, rank))
-    word = r.or_(r.or_(r.shl(rank, TYPE_SHIFT), layout.DESCRIPTOR), _padding(r, a))
+    marks = r.or_(_padding(r, a), _rounding(r, a))
+    word = r.or_(r.or_(r.shl(rank, TYPE_SHIFT), layout.DESCRIPTOR), marks)
     push(r, r.or_(word, r.shl(divisible, layout.DEVICE_SHIFT)))
     with r.loop(0, rank) as loop:
         push(r, r.load(I64, r.gep(I64, blocks, loop.index)))
@@ -105,3 +106,11 @@ def _padding(r: Routine, a: Argument) -> V:
         is_zero, is_nan = (r.eq(padding, r.rt[name]) for name in ("zero", "nan"))
         r.require(r.or_(is_zero, is_nan))
     return r.bit_if(is_nan, layout.NAN)
+
+
+def _rounding(r: Routine, a: Argument) -> V:
+    """ROUNDS if loads round to tf32, else 0; exits the routine for anything but a bool."""
+    with r.owned(r.tried("PyObject_GetAttr", a.value, r.rt["round_name"])) as rounds:
+        is_true, is_false = (r.eq(rounds, r.rt[name]) for name in ("true", "false"))
+        r.require(r.or_(is_true, is_false))
+    return r.bit_if(is_true, layout.ROUNDS)

@@ -140,6 +140,7 @@ class Runtime:
         put_object("constexpr", constexpr)
         for attribute in (*_ATTRIBUTES, *_PARTS):
             put_object(f"{attribute}_name", sys.intern(attribute))
+        put_object("round_name", sys.intern("round_f32_to_tf32"))
         put_object("zero", sys.intern("zero"))
         put_object("nan", sys.intern("nan"))
         put_object("element_numbers", ELEMENTS)

@@ -163,6 +163,7 @@ class NvidiaTarget(GpuTarget):
             max_num_imprecise_acc_default=options.max_num_imprecise_acc_default,
             min_dot_size=min_dot_size,
             assembly="PTX",
+            native_descriptors="tma" in self.features(),
             debug=options.debug,
             sanitize_overflow=options.sanitize_overflow,
             num_warps=options.num_warps,
