@@ -99,6 +99,7 @@ class Twin:
         self.signature = inspect.signature(function)
         self.pre_run_hooks: list[Any] = []
         self.used_global_vals: dict[Any, Any] = {}
+        self.used_objects: dict[Any, Any] = {}
         named = {name: set(options.get(name, ())) for name in ("do_not_specialize",)}
         aligned = set(options.get("do_not_specialize_on_alignment", ()))
         self.params = [

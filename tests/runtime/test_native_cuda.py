@@ -88,6 +88,7 @@ class Kernel:
         self.signature = inspect.signature(scale)
         self.pre_run_hooks: list[Any] = []
         self.used_global_vals: dict[Any, Any] = {}
+        self.used_objects: dict[Any, Any] = {}
         parameters = self.signature.parameters.values()
         self.params = [KernelParam(i, p, False, False) for i, p in enumerate(parameters)]
         self.binder = make_binder("scale", self.signature, self.params)

@@ -160,10 +160,16 @@ class ASTSource:
         return self.fn.src
 
     def hash(self) -> str:
-        """A hash of everything that the resulting module depends on, except the options."""
+        """A hash of everything that the resulting module depends on, except the options.
+
+        Raises:
+            RuntimeError: a global variable has changed since a function was hashed.
+        """
         constants = sorted((k, describe(v)) for k, v in self.constants.items())
         attrs = sorted((k, str(v)) for k, v in self.attrs.items())
-        return digest(self.fn.cache_key, str(self.signature), str(constants), str(attrs))
+        key = self.fn.cache_key
+        self.fn.check_globals()
+        return digest(key, str(self.signature), str(constants), str(attrs))
 
     def cacheable(self) -> bool:
         """Whether the hash is valid in other processes."""

@@ -1,15 +1,18 @@
 """The cache key of a function: a hash of its source and of its transitive dependencies.
 
 One walk over the syntax tree resolves non-local names and attributes of modules. A `@jit` function
-contributes its own key; a global value is recorded, so that a launch can check that it has not
-changed; modules and objects of the language are not recorded. Linear in the size of the source.
+contributes its own key. Values of globals, and the functions, classes and modules that names refer
+to, are recorded, so that a launch can check that they have not changed. Modules of the language
+and their attributes are not recorded. Linear in the size of the source.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import types
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.codes import coded
@@ -35,12 +38,16 @@ def unsupported_function(fn: types.FunctionType) -> RuntimeError:
     return coded("plain-function", error, function=fn)
 
 
-_ABSENT: Any = object()
+ABSENT: Any = object()
+"""The value of a name that is not bound."""
 
 _CONSTANTS = bool | int | float | str | DType | Pointer | Tile | constexpr
 """The types of module attributes that kernels read as compile-time values."""
 
-Recorded = dict[tuple[str, int], tuple[Any, dict[str, Any]]]
+Scope = Mapping[str, Any]
+Recorded = dict[tuple[str, int], tuple[Any, Scope]]
+"""By name and `id` of a namespace: the value of the name at the time of compilation, and the
+namespace."""
 
 
 def is_language_object(value: Any) -> bool:
@@ -51,6 +58,10 @@ def is_language_object(value: Any) -> bool:
 
 def _is_constant(value: Any) -> bool:
     return is_language_object(value) or isinstance(value, _CONSTANTS)
+
+
+def _is_of_language(module: types.ModuleType) -> bool:
+    return module.__name__.startswith("tilewright")
 
 
 def _may_change(module: types.ModuleType) -> bool:
@@ -74,6 +85,7 @@ class _Finder(ast.NodeVisitor):
         self.locals: set[str] = set()
         self.keys: list[str] = []
         self.used: Recorded = {}
+        self.objects: Recorded = {}
         self.aggregates: set[Any] = set()
 
     def lookup(self, name: str) -> Any:
@@ -81,17 +93,24 @@ class _Finder(ast.NodeVisitor):
         if name in self.locals:
             return None
         captured = self.fn.captured
-        if name in captured:
-            value, scope = captured[name], captured
-        else:
-            value, scope = self.fn.__globals__.get(name, _ABSENT), self.fn.__globals__
-        if value is _ABSENT:
+        scope: Scope = captured if name in captured else self.fn.__globals__
+        value = scope.get(name, ABSENT)
+        if value is ABSENT:
+            if hasattr(builtins, name):
+                self.record_object(name, value, scope)
             return None
-        if not self.reference(value):
+        if self.reference(value):
+            self.record_object(name, value, scope)
+        else:
             self.record(name, value, scope)
         return value
 
-    def record(self, name: str, value: Any, scope: dict[str, Any]) -> None:
+    def record_object(self, name: str, value: Any, scope: Scope) -> None:
+        """Record that a name refers to a function, class or module, or is not bound."""
+        if not (isinstance(value, types.ModuleType) and _is_of_language(value)):
+            self.objects[name, id(scope)] = (value, scope)
+
+    def record(self, name: str, value: Any, scope: Scope) -> None:
         """Record a global value that the kernel depends on, and the namespace of the name.
 
         Raises:
@@ -109,9 +128,9 @@ class _Finder(ast.NodeVisitor):
         )
 
     def reference(self, value: Any) -> bool:
-        """Add the dependencies of a value. Returns whether it is not recorded as a global: modules,
-        objects whose source or fields are part of the key, and plain functions, which the front end
-        rejects.
+        """Add the dependencies of a value. Returns whether it is an object that is compared by
+        identity, not by value: modules, objects whose source or fields are part of the key, and
+        plain functions, which the front end rejects.
         """
         if is_keyed(value):
             self.follow(value)
@@ -149,6 +168,7 @@ class _Finder(ast.NodeVisitor):
                 inner = f"inner kernel {other.__name__}"
                 raise self._conflict(key[0], mine[0], inner, value)
             self.used[key] = (value, scope)
+        self.objects |= other.used_objects
 
     def follow_aggregate(self, cls: Any) -> None:
         """Add the fields and methods of an aggregate class, recursively."""
@@ -173,10 +193,12 @@ class _Finder(ast.NodeVisitor):
         owner = self.visit(node.value)
         while isinstance(owner, constexpr):
             owner = owner.value
-        if not isinstance(owner, types.ModuleType) or owner.__name__.startswith("tilewright"):
+        if not isinstance(owner, types.ModuleType) or _is_of_language(owner):
             return None
         value = getattr(owner, node.attr, None)
-        if not self.reference(value) and _is_constant(value) and _may_change(owner):
+        if self.reference(value):
+            self.record_object(node.attr, value, vars(owner))
+        elif _is_constant(value) and _may_change(owner):
             self.record(node.attr, value, vars(owner))
         return value
 
@@ -210,7 +232,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def cache_key(fn: JITCallable) -> str:
-    """The key of the function; sets its `used_global_vals`.
+    """The key of the function; sets its `used_global_vals` and `used_objects`.
 
     Raises:
         RuntimeError: it and a callee were compiled with different values of a global.
@@ -218,6 +240,7 @@ def cache_key(fn: JITCallable) -> str:
     finder = _Finder(fn)
     finder.visit(fn.parse())
     fn.used_global_vals = dict(sorted(finder.used.items(), key=lambda item: item[0][0]))
+    fn.used_objects = finder.objects
     constants = [(name, repr(value)) for (name, _), (value, _) in fn.used_global_vals.items()]
     parts = [fn.src, *finder.keys, str(fn.starting_line_number), repr(constants)]
     return sha256("\0".join(parts).encode()).hexdigest()

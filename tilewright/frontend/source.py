@@ -19,6 +19,8 @@ from tilewright.base.diagnostics import CompilationError
 from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
 from tilewright.frontend import dependencies
+from tilewright.frontend.captured import Captured
+from tilewright.frontend.dependencies import ABSENT, Recorded
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.types import canonical_name
 from tilewright.language.values import const, constexpr
@@ -156,8 +158,28 @@ def _text_is_known(fn: Callable[..., Any], file: str) -> bool:
     return re.search(rf"\bdef\s+{re.escape(fn.__name__)}\b", text) is not None
 
 
+OF_THIS_PROCESS = ("captured", "_ast", "used_objects")
+"""Attributes of a `JITCallable` that are not pickled."""
+
+
+def _changed(name: str, before: Any, now: Any) -> str:
+    was, is_ = ("nothing" if value is ABSENT else value for value in (before, now))
+    return f"Global variable {name} has changed since we compiled this kernel, from {was} to {is_}"
+
+
+def _are_same(a: Any, b: Any) -> bool:
+    """Whether both are functions of the kernel language with the same source and dependencies."""
+    return isinstance(a, JITCallable) and isinstance(b, JITCallable) and a.cache_key == b.cache_key
+
+
 class JITCallable:
-    """A Python function that kernels may call, with its source and cache key."""
+    """A Python function that kernels may call, with its source and cache key.
+
+    Attributes:
+        used_global_vals: the globals and captured variables whose values it was compiled for,
+            including those of the functions it calls.
+        used_objects: likewise, the names that refer to functions, classes and modules.
+    """
 
     _is_being_hashed = False
 
@@ -171,7 +193,8 @@ class JITCallable:
         self.__globals__: dict[str, Any] = fn.__globals__
         self._must_use_result: Any = getattr(fn, "_must_use_result", None)
         self.file_name = fn.__code__.co_filename
-        self.used_global_vals: dict[tuple[str, int], tuple[Any, dict[str, Any]]] = {}
+        self.used_global_vals: Recorded = {}
+        self.used_objects: Recorded = {}
         self._src: str | None = None
         self._ast: ast.Module | None = None
         self._hash: str | None = None
@@ -248,16 +271,9 @@ class JITCallable:
         return {**self.__globals__, **self.captured}
 
     @cached_property
-    def captured(self) -> dict[str, Any]:
+    def captured(self) -> Captured:
         """The variables of enclosing functions that the function uses."""
-        cells = self.fn.__closure__ or ()
-        found: dict[str, Any] = {}
-        for name, cell in zip(self.fn.__code__.co_freevars, cells, strict=True):
-            try:
-                found[name] = cell.cell_contents
-            except ValueError:  # not bound yet
-                continue
-        return found
+        return Captured(self.fn)
 
     @property
     def cache_key(self) -> str:
@@ -283,6 +299,21 @@ class JITCallable:
     def hash(self) -> str:
         return self.cache_key
 
+    def check_globals(self) -> None:
+        """Raise RuntimeError if a global or captured variable has changed since the function, or
+        one that it calls, was compiled. Functions of the same source are the same."""
+        for (name, _), (before, scope) in self.used_global_vals.items():
+            now = scope.get(name, ABSENT)
+            if now is not before and now != before:
+                raise RuntimeError(_changed(name, before, now))
+        for (name, _), (before, scope) in self.used_objects.items():
+            now = scope.get(name, ABSENT)
+            if now is not before and not _are_same(before, now):
+                raise RuntimeError(
+                    f"{_changed(name, before, now)}. Define the kernel again, and the functions "
+                    f"through which it uses {name}"
+                )
+
     def __hash__(self) -> int:
         return id(self)
 
@@ -306,11 +337,11 @@ class JITCallable:
 
     def _plain_state(self) -> dict[str, Any]:
         """The attributes that can be pickled."""
-        return {k: v for k, v in vars(self).items() if k not in ("captured", "_ast")}
+        return {k: v for k, v in vars(self).items() if k not in OF_THIS_PROCESS}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Set the attributes from the result of `_plain_state`."""
-        vars(self).update(state, _ast=None)
+        vars(self).update(state, _ast=None, used_objects={})
 
 
 def _restored(cls: type[JITCallable], state: dict[str, Any]) -> JITCallable:

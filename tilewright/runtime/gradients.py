@@ -202,8 +202,7 @@ class _Derivative:
             tuple([_argument(slots, path, {}) for path in places]),
             tuple(sorted(map(repr, options.items()))) if options else (),
         )  # fmt: skip
-        if self.kernel.used_global_vals:
-            self.kernel.check_globals()
+        self.kernel.check_globals()
         plan = self._plans.get(variant)
         if plan is None:
             request = Request(

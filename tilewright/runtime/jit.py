@@ -57,7 +57,6 @@ Watcher = Callable[["JITFunction", tuple[Any, ...], dict[str, Any], Any], None]
 _watchers: list[Watcher] = []
 
 DEPRECATED_OPTIONS = ("device", "device_type", "stream")
-_ABSENT = object()
 OF_THIS_PROCESS = (
     "_bind", "_compiling", "_launcher", "_preloaded", "binder", "device_caches", "launchers",
 )  # fmt: skip
@@ -232,8 +231,7 @@ class JITFunction(SourceFunction, NativeInterface):
             raise argument_errors.with_argument_name(
                 error, self.__name__, self.signature, args, kwargs
             ) from None
-        if self.used_global_vals:
-            self.check_globals()
+        self.check_globals()
         if warmup and not key[0]:  # mock tensors: as on the device of a launch, which finds it
             key = Key(*key)._replace(devices=device_of("", values, self.arg_names))
         variant = key, knobs.runtime.debug, _hashable(options) if options else None
@@ -273,17 +271,6 @@ class JITFunction(SourceFunction, NativeInterface):
         values, _, key, options = self.binder(*args, **kwargs)
         source = ASTSource(self, *self._types(Key(*key), values))
         return source, dict(zip(self.arg_names, values, strict=True)), dict(options)
-
-    def check_globals(self) -> None:
-        """Raise RuntimeError if a global variable has changed since the kernel was compiled."""
-        for (name, _), (before, scope) in self.used_global_vals.items():
-            now = scope.get(name, _ABSENT)
-            if now is not before and now != before:
-                what = "nothing" if now is _ABSENT else now
-                raise RuntimeError(
-                    f"Global variable {name} has changed since we compiled this kernel, from "
-                    f"{before} to {what}"
-                )
 
     def _make(
         self,

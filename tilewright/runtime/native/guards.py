@@ -1,37 +1,56 @@
 """Guards: what a cached variant depends on besides the arguments.
 
-These are hooks (which need the slow path), the kernel's global variables, the attributes of the
-kernel and its wrappers, and settings. All are compared with the values at the first launch.
+These are hooks (which need the slow path), the globals and captured variables of the kernel, the
+attributes of the kernel and its wrappers, and settings. All are compared with the values at the
+first launch; `guard_tables.py` has the tables.
 """
 
 from __future__ import annotations
 
 from tilewright.lowering.emit import I1, I64
 from tilewright.runtime.native.read import small
-from tilewright.runtime.native.routine import Global, Knob, Routine, routine
+from tilewright.runtime.native.routine import (
+    UNLIKELY,
+    Global,
+    Guard,
+    Knob,
+    Object,
+    Routine,
+    Word,
+    routine,
+)
 
 
 @routine(I1, inline=True)
 def guards_hold(r: Routine) -> None:
-    """Whether no hooks are set, and every watched variable (State.globals) is unchanged."""
+    """Whether no hooks are set, and the entries of State.globals and State.guards are unchanged."""
     for hooks in (r.state["hooks"], r.rt["launch_hooks"]):
         r.require(r.eq(r.api("PyList_Size", hooks), 0))
-    with r.loop(0, r.state["global_count"]) as loop:
-        r.require(_is_unchanged(r, r.ref("Global", r.state["globals"], loop.index)))
+    _require_unchanged(r, r.state["globals"], r.state["global_count"])
+    with r.loop(0, r.state["guard_count"]) as loop:
+        guard = r.ref("Guard", r.state["guards"], loop.index)
+        now = r.load(I64, guard["word"])
+        with r.when(r.ne(now, guard["value"]), UNLIKELY):
+            r.require(_still_holds(r, guard))
+
+
+def _require_unchanged(r: Routine, globals: Object, count: Word) -> None:
+    """Exit unless each entry of a dict is still the same object, or still absent."""
+    with r.loop(0, count) as loop:
+        variable: Global = r.ref("Global", globals, loop.index)
+        now = r.api("PyDict_GetItemWithError", variable["scope"], variable["name"])
+        r.require(r.eq(now, variable["object"]))
 
 
 @routine(I1)
-def _is_unchanged(r: Routine, variable: Global) -> None:
-    """Whether an entry of a dict is still the same object, or still absent, and, if it is a
-    constexpr, whether its value is still the same object."""
-    now = r.api("PyDict_GetItemWithError", variable["scope"], variable["name"])
-    r.require(r.eq(now, variable["object"]))
-    inner = variable["value"]
-    with r.when(r.eq(inner, 0)):
-        r.ret(True)
-    value = r.tried("PyObject_GetAttr", now, r.rt["value_name"])
-    r.release(value)
-    r.require(r.eq(value, inner))
+def _still_holds(r: Routine, guard: Guard) -> None:
+    """Whether a word that has changed is the version of a dict whose entries of `Guard.globals` are
+    unchanged. If so, the present version is expected from now on."""
+    count = guard["count"]
+    r.require(r.ne(count, 0))
+    now = r.load(I64, guard["word"])
+    _require_unchanged(r, guard["globals"], count)
+    guard["value"] = now
 
 
 @routine(I64, failure=-1)

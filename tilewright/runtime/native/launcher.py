@@ -30,11 +30,13 @@ from typing import Any, Protocol, TypeAlias
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import runtime_arguments
+from tilewright.frontend.dependencies import Recorded
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime.config import Config
 from tilewright.runtime.kinds import category, int_range
 from tilewright.runtime.native import layout
+from tilewright.runtime.native.guard_tables import WatchedName, fill_guards
 from tilewright.runtime.native.layout import (
     FIELDS,
     INT64_MAX,
@@ -61,15 +63,13 @@ RESERVED = -1
 _RUN_KEYWORDS = ("self", "grid", "warmup")
 _IMMUTABLE = bool | int | float | str | None | DType | Pointer | Tile | Enum
 
-ObservedDict: TypeAlias = tuple[dict[str, Any], str]
-"""A dict, such as an object's `__dict__`, and a key whose value is guarded against changes."""
-
 
 class Kernel(Protocol):
     """The attributes of a `JITFunction` that a launcher uses."""
 
     pre_run_hooks: list[Callable[..., Any]]
-    used_global_vals: dict[tuple[str, int], tuple[Any, dict[str, Any]]]
+    used_global_vals: Recorded
+    used_objects: Recorded
 
     @property
     def signature(self) -> Signature: ...
@@ -206,7 +206,7 @@ class Stage:
     """The arguments that a wrapper of a kernel adds to a call.
 
     Args:
-        watched: attributes of the wrapper that must not change; see `ObservedDict`.
+        watched: attributes of the wrapper that must not change; see `WatchedName`.
 
     Attributes:
         keys: names of the parameters whose values its result depends on.
@@ -215,7 +215,7 @@ class Stage:
     kind: int
     keys: frozenset[str] = frozenset()
 
-    def __init__(self, watched: Sequence[ObservedDict]) -> None:
+    def __init__(self, watched: Sequence[WatchedName]) -> None:
         self.watched = list(watched)
 
     def fill(self, structures: Structure, index: int) -> None:
@@ -236,7 +236,7 @@ class Computed(Stage):
     kind = layout.COMPUTE
 
     def __init__(
-        self, values: dict[str, Callable[[dict[str, Any]], Any]], watched: Sequence[ObservedDict]
+        self, values: dict[str, Callable[[dict[str, Any]], Any]], watched: Sequence[WatchedName]
     ) -> None:
         super().__init__(watched)
         self._values = values
@@ -262,7 +262,7 @@ class Chosen(Stage):
 
     kind = layout.TUNE
 
-    def __init__(self, tuner: Tuner, watched: Sequence[ObservedDict]) -> None:
+    def __init__(self, tuner: Tuner, watched: Sequence[WatchedName]) -> None:
         super().__init__(watched)
         self._tuner = tuner
         self._chosen: dict[bytes, tuple[Any, ...] | None] = {}
@@ -323,8 +323,9 @@ class Launcher:
         self._grids = Structure("Grid", layout.GRIDS)
         self._grid_turn = count()
         self._codes: list[CodeType] = []
-        self._globals_known = False
+        self._guarded = False
         self._is_python = False
+        self._variables: list[tuple[WatchedName, Any, Any]] = []
         self.entries: dict[bytes, tuple[Any, ...] | None] = {}
         self._state = self._new_state(kernel, fallback)
         self._state.put_object("warm", partial(self._by_python, warm or fallback))
@@ -363,6 +364,7 @@ class Launcher:
     def _by_python(self, launch: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self._runtime.look_for_torch()
         compiled = launch(*args, **kwargs)
+        self._look_again_at_variables()
         self._runtime.know_device(getattr(compiled, "device", ""))
         return compiled
 
@@ -426,33 +428,34 @@ class Launcher:
         )
 
     def _watch(self) -> bool:
-        """Set up the guards on global variables and attributes, once; false if a variable is a
-        mutable object, whose changes guards cannot detect."""
-        if not self._globals_known:
-            self._globals_known = True
-            self._is_python = not self._note_watched()
+        """Set up the guards on names, once; false if a variable is a mutable object, whose changes
+        guards cannot detect."""
+        if not self._guarded:
+            kernel = self._kernel
+            # An instance attribute `run` would override the method.
+            own: list[WatchedName] = [(vars(kernel), "run")]
+            own += [watched for stage in self._stages for watched in stage.watched]
+            constants = [(scope, name) for (name, _), (_, scope) in kernel.used_global_vals.items()]
+            objects = [(scope, name) for (name, _), (_, scope) in kernel.used_objects.items()]
+            values = [_inside(scope.get(name)) for scope, name in constants]
+            self._is_python = not all(map(_keeps_its_value, values))
+            self._variables = [(names, *_present(names)) for names in constants + objects]
+            fill_guards(self._state, own, constants + objects)
+            self._guarded = True
         return not self._is_python
 
-    def _note_watched(self) -> bool:
-        used = [(scope, name) for (name, _), (_, scope) in self._kernel.used_global_vals.items()]
-        if any(not _keeps_its_value(_inside(scope.get(name))) for scope, name in used):
-            return False
-        # An instance attribute `run` would override the method.
-        own: list[ObservedDict] = [(vars(self._kernel), "run")]
-        own += [watched for stage in self._stages for watched in stage.watched]
-        everything = own + used
-        structures = Structure("Global", len(everything))
-        for i, (scope, name) in enumerate(everything):
-            structures.put_object("scope", scope, i)
-            structures.put_object("name", name, i)
-            if name in scope:
-                now = scope[name]
-                structures.put_object("object", now, i)
-                if _inside(now) is not now:
-                    structures.put_object("value", _inside(now), i)
-        self._state.keep("globals", structures)
-        self._state.put("global_count", len(everything))
-        return True
+    def _look_again_at_variables(self) -> None:
+        """Guard the present values of variables if they have changed. A launch by Python has
+        found them equal to those of the compilation, or it would have raised an error."""
+        if any(
+            now is not then
+            for names, *before in self._variables
+            for now, then in zip(_present(names), before, strict=True)
+        ):
+            self._guarded, self._variables = False, []
+            self.forget()
+            for count in ("global_count", "guard_count"):
+                self._state.put(count, 0)
 
 
 def _keeps_its_value(value: Any) -> bool:
@@ -461,6 +464,13 @@ def _keeps_its_value(value: Any) -> bool:
 
 def _inside(value: Any) -> Any:
     return value.value if type(value) is constexpr else value
+
+
+def _present(name: WatchedName) -> tuple[Any, Any]:
+    """The present value of a name, and, if it is a constexpr, the value in it."""
+    scope, key = name
+    value = scope.get(key)
+    return value, _inside(value)
 
 
 def make_launcher(

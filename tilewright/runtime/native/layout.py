@@ -127,7 +127,8 @@ SIZES: dict[str, int] = {}
 _FUNCTION_NAMES = " ".join(FUNCTIONS)
 _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Param": (("ptr", "keyword name default"), ("i64", "flags low high")),
-    "Global": (("ptr", "scope name object value"),),
+    "Global": (("ptr", "scope name object"),),
+    "Guard": (("ptr", "word globals"), ("i64", "value count")),
     "Grid": (("ptr", "code"), ("i64", "count"), (f"i64*{GRID_NAMES}", "numbers")),
     "Stage": (("i64", "kind"), ("ptr", "owner configs chosen note values")),
     "Knob": (("ptr", "group overrides name variable other_variable"),),
@@ -161,8 +162,8 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "State": (  # one per kernel
         ("ptr", "runtime params keywords names fallback warm adopt hooks entries spare"),
-        ("ptr", "globals stages grids note_grid"),
-        ("i64", "count positional turn global_count stage_count"),
+        ("ptr", "globals guards stages grids note_grid"),
+        ("i64", "count positional turn global_count guard_count stage_count"),
         (f"Recent*{RECENTS}", "recents"),
         (f"ptr*{MAX_PARAMS}", "numbers"),  # the values in the dict `names`, by parameter
     ),
@@ -209,6 +210,8 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     "Tuple": {"size": Field(_HEAD, "i64"), "items": Field(tuple.__basicsize__, "ptr")},
     # The basic size includes the terminating zero.
     "Bytes": {"data": Field(bytes.__basicsize__ - 1, "ptr")},
+    "Cell": {"object": Field(_HEAD, "ptr")},
+    "Dict": {"version": Field(_HEAD + WORD, "i64")},  # `guard_tables.py` finds out if it has one
     # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), also checked by `runtime.py`.
     "Array": {
         "data": Field(_HEAD, "i64"),

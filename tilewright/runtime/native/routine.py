@@ -108,6 +108,7 @@ Record: TypeAlias = Annotated[Ref, "Record"]
 Param: TypeAlias = Annotated[Ref, "Param"]
 Stage: TypeAlias = Annotated[Ref, "Stage"]
 Global: TypeAlias = Annotated[Ref, "Global"]
+Guard: TypeAlias = Annotated[Ref, "Guard"]
 Bound: TypeAlias = Annotated[Ref, "Bound"]
 Knob: TypeAlias = Annotated[Ref, "Knob"]
 

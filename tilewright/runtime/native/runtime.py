@@ -30,6 +30,7 @@ from tilewright.runtime.devices.code import LoadedCode
 from tilewright.runtime.kinds import KINDS
 from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.code import load
+from tilewright.runtime.native.guard_tables import cells_are_as_expected
 from tilewright.runtime.native.layout import (
     CONTIGUOUS,
     FIELDS,
@@ -323,6 +324,7 @@ def _is_supported() -> bool:
         and all(hasattr(ctypes.pythonapi, name) for name in FUNCTIONS)
         and can_hold_code()
         and _objects_are_as_expected()
+        and cells_are_as_expected()
         and _arrays_are_as_expected()
     )
 

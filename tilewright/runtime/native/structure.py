@@ -25,6 +25,7 @@ class Structure:
         self._words = SIZES[name] // WORD
         self._memory = (ctypes.c_uint64 * (self._words * max(1, count)))()
         self._kept: dict[int, Any] = {}
+        self._more_kept: list[Any] = []
         self.address = ctypes.addressof(self._memory)
 
     def put(self, field: str, value: int, index: int = 0) -> None:
@@ -56,6 +57,10 @@ class Structure:
         at = self._at(field, index)
         self._kept[at] = value
         self._memory[at] = value.address
+
+    def keep_alive(self, value: Any) -> None:
+        """Keep an object alive whose address is in the structure."""
+        self._more_kept.append(value)
 
     def address_of(self, field: str) -> int:
         """Address of a field of the first element."""
