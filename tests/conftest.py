@@ -2,7 +2,7 @@
 
 Fuzz tests ask for the fixture `fuzz_seed` and run once for each seed:
 
-    def test_passes_keep_the_meaning_of_random_kernels(fuzz_seed: int) -> None:
+    def test_passes_preserve_the_semantics_of_random_kernels(fuzz_seed: int) -> None:
         rng = np.random.default_rng(fuzz_seed)
 
     pytest tests/fuzz --fuzz-count=500                      # 500 seeds from the default one on

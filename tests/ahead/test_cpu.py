@@ -49,7 +49,7 @@ int main(void) {
 """
 
 
-def test_variant_runs_alone_and_on_workers_and_refuses_broken_hints(
+def test_variant_runs_alone_and_on_workers_and_rejects_broken_hints(
     kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     signature = "*fp32:16, *fp32:16, *fp32:16, i32, 256"
@@ -162,7 +162,7 @@ int main(void) {
 """
 
 
-def test_workspace_and_arguments_that_are_one(
+def test_workspace_and_overlapping_arguments(
     kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = compiled(
@@ -178,7 +178,7 @@ ALLOWED = {"malloc", "free", "memcpy", "memset", "memmove", "fmodf", "floorf"}
 
 
 @pytest.mark.parametrize("arch", ["x86-64", "x86-64-v3", "x86-64-v4"])
-def test_object_needs_the_c_library_alone(
+def test_object_depends_on_the_c_library_only(
     arch: str, kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also on processors without instructions for fp16: none of a compiler's own libraries."""
@@ -198,7 +198,7 @@ def test_object_needs_the_c_library_alone(
     assert ("ymm" in wide) == (arch == "x86-64-v3") or arch == "x86-64-v4"
 
 
-def test_files_are_the_same_every_time(
+def test_output_is_deterministic(
     kernels: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -223,6 +223,6 @@ def test_files_are_the_same_every_time(
     assert found[0] == found[1]
 
 
-def test_kernel_that_prints_is_refused(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_that_prints_is_rejected(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = refused("compile", f"{kernels}::tell", "-s", "*fp32", "-t", "cpu", capsys=capsys)
     assert "tell prints or asserts, which on the CPU is done by Python" in said

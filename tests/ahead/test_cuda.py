@@ -86,7 +86,7 @@ def test_launch_loads_the_cubin_once_in_each_context(
     ]
 
 
-def test_shared_memory_and_what_a_launch_asks_for(
+def test_shared_memory_and_launch_attributes(
     kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = compiled(
@@ -229,7 +229,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_use_is_explained(
+def test_wrong_usage_is_explained(
     kind: str, kernels: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv, text = WRONG[kind]
@@ -240,7 +240,7 @@ def test_wrong_use_is_explained(
     assert text in refused("compile", *words, capsys=capsys)
 
 
-def test_linker_explains_what_does_not_fit(
+def test_linker_explains_incompatible_inputs(
     kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def header(target: str, signature: str) -> Path:
@@ -264,7 +264,7 @@ def test_linker_explains_what_does_not_fit(
     assert "was written by another version" in said(single)
 
 
-def test_commands_of_triton_do_the_same(kernels: Path, tmp_path: Path) -> None:
+def test_triton_commands_are_equivalent(kernels: Path, tmp_path: Path) -> None:
     def run(module: str, *argv: str) -> list[str]:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-m", f"triton.tools.{module}", *argv],

@@ -93,7 +93,7 @@ def wraps(form: Affine, forms: AffineForms, values: Mapping[Atom, Array]) -> boo
 
 @pytest.mark.parametrize("through_scalars", [False, True])
 @pytest.mark.parametrize("name", INDICES)
-def test_elements_are_as_the_form_says(name: str, through_scalars: bool) -> None:
+def test_elements_equal_the_affine_form(name: str, through_scalars: bool) -> None:
     module = of_index(INDICES[name])
     forms = AffineForms(through_scalars=through_scalars)
     checked = 0
@@ -164,7 +164,7 @@ def test_strides(name: str, strides: list[str | None] | None) -> None:
     assert list(forms.constant_strides(pointer)) == constants
 
 
-def test_remainder_keeps_what_is_divided() -> None:
+def test_remainder_records_its_dividend() -> None:
     _, form, pointer = form_of(INDICES["remainder"])
     ((coefficient, piece),) = form.pieces
     assert coefficient.text(names(pointer)) == "s"
@@ -176,7 +176,7 @@ def test_remainder_keeps_what_is_divided() -> None:
     assert [s.constant for s in piece.index.strides] == [1]
 
 
-def test_ranges_prove_that_narrow_numbers_do_not_wrap() -> None:
+def test_ranges_prove_that_narrow_integers_do_not_wrap() -> None:
     for index, assumed in [
         ("column.to(tl.int64) * wide", 0),
         ("(column * 1000).to(tl.int64)", 0),

@@ -81,7 +81,7 @@ def test_power_of_two_in(number: int, power: int) -> None:
     assert power_of_two_in(number) == power
 
 
-def test_vector_length_is_what_run_and_alignment_allow() -> None:
+def test_vector_length_is_bounded_by_contiguity_and_alignment() -> None:
     info = AxisInfo((1, 64), (4, 16), (1, 1))
     assert info.vector_length(1, element_bytes=2) == 8
     assert info.vector_length(1, element_bytes=32) == 1

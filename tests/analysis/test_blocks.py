@@ -104,7 +104,7 @@ def check_case(case: Case) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_blocks_are_what_is_touched(case: Case) -> None:
+def test_block_covers_the_touched_elements(case: Case) -> None:
     kinds = check_case(case)
     assert len(kinds) == len(case.expected), kinds
     for kind, expected in zip(kinds, case.expected, strict=True):

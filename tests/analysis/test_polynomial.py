@@ -26,7 +26,7 @@ def test_text() -> None:
     assert _text(ONE) == "1"
 
 
-def test_equal_whatever_the_order() -> None:
+def test_equality_ignores_term_order() -> None:
     assert x * y * z + y == y + z * y * x
     assert hash(x * y + 1) == hash(Polynomial.of(1) + y * x)
     assert x * x != x

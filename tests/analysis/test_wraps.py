@@ -121,13 +121,13 @@ def shows(module: Module, finder: BlockFinder, grid: tuple[int, ...], args: list
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_wrap_is_needed_where_it_shows(name: str) -> None:
+def test_wrap_is_needed_where_it_is_observable(name: str) -> None:
     body, needed = BODIES[name]
     check_copy(COPY.format(body=body), needed)
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_a_limit_is_needed_where_it_shows(name: str) -> None:
+def test_a_clamp_is_needed_where_it_is_observable(name: str) -> None:
     body, needed = BODIES[name]
     check_copy(COPY.format(body=body).replace("rows % m", "tl.where(rows < m, rows, 0)"), needed)
 

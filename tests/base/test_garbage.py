@@ -8,7 +8,7 @@ import pytest
 from tilewright.base.garbage import collector_paused
 
 
-def test_collector_rests_until_the_last_pause_ends() -> None:
+def test_collector_is_off_until_the_last_pause_ends() -> None:
     assert gc.isenabled()
     with collector_paused():
         with collector_paused():

@@ -59,7 +59,7 @@ def _again() -> Host:
     return host()
 
 
-def test_llvm_is_asked_once_for_a_processor(
+def test_llvm_is_queried_once_for_a_processor(
     memory: CountingMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     features = llvm.get_host_cpu_features().items()
@@ -77,7 +77,7 @@ def test_llvm_is_asked_once_for_a_processor(
     assert memory.requested == 3
 
 
-def test_a_processor_that_tells_nothing_is_asked_for_each_time(
+def test_unknown_processor_is_queried_each_time(
     memory: CountingMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "processor_identity", lambda: None)
@@ -86,7 +86,7 @@ def test_a_processor_that_tells_nothing_is_asked_for_each_time(
     assert memory.kept == {}
 
 
-def test_every_core_tells_the_same() -> None:
+def test_every_core_reports_the_same() -> None:
     """What differs from core to core, such as its number, would have LLVM asked again and again."""
     reported: list[Any] = []
 
@@ -107,7 +107,7 @@ def test_every_core_tells_the_same() -> None:
     platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
     reason="compares what x86-64 says with what Linux says",
 )
-def test_instruction_tells_what_linux_tells() -> None:
+def test_cpuid_agrees_with_linux() -> None:
     reported = processor_identity()
     assert reported is not None
     leaf0, leaf1 = reported[:2]

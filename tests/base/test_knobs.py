@@ -74,7 +74,7 @@ def test_bad_environment_names_the_variable(text: str, monkeypatch: pytest.Monke
         _ = knobs.runtime.cpu_threads
 
 
-def test_bad_assignment_is_refused_and_changes_nothing() -> None:
+def test_bad_assignment_is_rejected_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         knobs.runtime.cpu_threads = -1
     with pytest.raises(ValueError, match="ieee"):
@@ -116,7 +116,7 @@ def test_copy_is_apart_and_reset_undoes() -> None:
     assert twin.knobs["cpu_threads"] == 4
 
 
-def test_cache_key_holds_exactly_what_changes_code() -> None:
+def test_cache_key_contains_exactly_the_settings_that_change_code() -> None:
     before = knobs.cache_key_values()
     knobs.cache.dir = "/elsewhere"
     knobs.runtime.cpu_threads = 7
@@ -166,7 +166,7 @@ def test_environment_of_the_process_is_read_at_each_use() -> None:
     assert run.stdout.split() == ["False", "True", "False"]
 
 
-def test_assigned_values_reach_child_processes_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_assigned_values_reach_child_processes_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TILEWRIGHT_DEBUG", raising=False)
     with knobs.runtime.scope():
         knobs.runtime.debug = True
@@ -183,7 +183,7 @@ def test_assigned_values_reach_child_processes_when_asked(monkeypatch: pytest.Mo
     knobs.refresh_knobs()
 
 
-def test_hooks_are_no_settings() -> None:
+def test_hooks_are_not_settings() -> None:
     assert "jit_cache_hook" not in knobs.runtime.table()
     with knobs.runtime.scope():
         knobs.runtime.jit_cache_hook = print
@@ -200,7 +200,7 @@ def test_hooks_are_no_settings() -> None:
 # -- names of Triton's ----------------------------------------------------------------------------
 
 
-def test_names_that_change_nothing_are_accepted() -> None:
+def test_settings_without_effect_are_accepted() -> None:
     knobs: Any = settings
     assert knobs.nvidia.libdevice_path is None
     with knobs.nvidia.scope():
@@ -214,7 +214,7 @@ def test_names_that_change_nothing_are_accepted() -> None:
     assert knobs.amd.knobs == {}
 
 
-def test_what_is_not_there_can_be_asked_for_but_not_had() -> None:
+def test_unsupported_feature_can_be_read_but_not_enabled() -> None:
     knobs: Any = settings
     assert knobs.compilation.enable_asan is False
     knobs.compilation.enable_asan = False
@@ -222,7 +222,7 @@ def test_what_is_not_there_can_be_asked_for_but_not_had() -> None:
         knobs.compilation.enable_asan = True
 
 
-def test_unknown_names_are_still_refused() -> None:
+def test_unknown_names_are_still_rejected() -> None:
     knobs: Any = settings
     with pytest.raises(AttributeError, match="did you mean opt_level"):
         knobs.nvidia.opt_levl  # noqa: B018

@@ -27,7 +27,7 @@ def test_first_access_imports(lazy: Any) -> None:
     assert sys.modules["lazy_subject"].f is lazy.f
 
 
-def test_what_is_assigned_to_one_is_seen_by_the_other(lazy: Any) -> None:
+def test_assignment_is_seen_through_either_name(lazy: Any) -> None:
     lazy.f()
     vars(sys.modules["lazy_subject"])["count"] = 2
     assert lazy.count == 2

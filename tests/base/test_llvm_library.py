@@ -22,7 +22,7 @@ def test_a_module_of_two_texts() -> None:
         assert {f.name: f.is_declaration for f in module.functions} == {"one": False, "two": False}
 
 
-def test_a_module_goes_with_its_block() -> None:
+def test_a_module_is_freed_with_its_block() -> None:
     with parsed(ONE) as module:
         assert not module.closed
     assert module.closed
@@ -39,7 +39,7 @@ def test_a_module_goes_with_its_block() -> None:
         ((ONE, ONE), "symbol multiply defined"),
     ],
 )
-def test_what_is_no_module(texts: tuple[str, ...], why: str) -> None:
+def test_text_that_is_not_a_module(texts: tuple[str, ...], why: str) -> None:
     with pytest.raises(RuntimeError, match=why), parsed(*texts):
         pass
 
@@ -79,7 +79,7 @@ REFUSED = """
 """
 
 
-def test_a_refused_module_does_not_end_the_process() -> None:
+def test_a_rejected_module_does_not_end_the_process() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(REFUSED)],
         capture_output=True,

@@ -52,7 +52,7 @@ class Holder:
         self._thread.join()
 
 
-def test_what_another_thread_holds_is_free_in_a_child() -> None:
+def test_lock_of_another_thread_is_free_in_a_child() -> None:
     lock = Lock()
     holder = Holder(lock)
     assert in_child(lambda: taken(lock))
@@ -60,7 +60,7 @@ def test_what_another_thread_holds_is_free_in_a_child() -> None:
     assert taken(lock)
 
 
-def test_what_the_forking_thread_holds_stays_its_own() -> None:
+def test_lock_of_the_forking_thread_stays_held() -> None:
     lock = Lock()
     with lock, lock:
         assert in_child(lambda: taken(lock))

@@ -33,7 +33,7 @@ def test_a_run_has_a_row_for_each_form_size_and_target() -> None:
     assert "| chain of elementwise ops |" in text
 
 
-def test_what_takes_too_long_is_stopped_and_tried_with_no_more_ops() -> None:
+def test_case_that_times_out_is_stopped_and_longer_ones_are_skipped() -> None:
     rows = list(compile_scaling.measure_all(["chain"], [4, 8], ["cpu"], each=0.1, limit=60))
     assert [r["missing"] for r in rows] == ["> 0.1 s"]
     assert list(compile_scaling.measure_all(["chain"], [4], ["cpu"], each=60, limit=0)) == []

@@ -23,7 +23,7 @@ def _ignore(who: str) -> None:
 
 
 @pytest.mark.parametrize("key", CHECKED)
-def test_kernels_give_what_torch_gives_in_higher_precision(key: str) -> None:
+def test_kernels_agree_with_torch_in_higher_precision(key: str) -> None:
     torch.manual_seed(0)
     family = CHECKED[key]
     for name, planned in family.plan(SMALL).items():
@@ -40,7 +40,7 @@ def test_every_family_has_cases_of_every_scale(scale: str) -> None:
         assert family.plan(Setting("cpu", scale)), key
 
 
-def test_titles_tell_families_apart() -> None:
+def test_titles_distinguish_families() -> None:
     titles = [family.title for family in work.FAMILIES.values()]
     assert len(set(titles)) == len(titles)
 
@@ -54,7 +54,7 @@ def test_titles_tell_families_apart() -> None:
         ("nothing of the kind", []),
     ],
 )
-def test_chosen_takes_parts_of_names(only: str, keys: list[str]) -> None:
+def test_selection_matches_parts_of_names(only: str, keys: list[str]) -> None:
     assert list(work.chosen(only)) == keys
 
 
@@ -66,7 +66,7 @@ def test_kernel_of_the_compile_times_fits_its_types(name: str) -> None:
     assert "llir" in tw.compile(source, target=target, options=kernel.options).asm
 
 
-def test_file_is_loaded_for_the_module_that_is_asked_for(
+def test_file_is_loaded_for_the_requested_module(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A module that only keeps what its `jit` decorates gets the kernels, under the same names."""

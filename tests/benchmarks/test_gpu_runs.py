@@ -144,7 +144,7 @@ def test_failing_case_does_not_stop_the_others(tmp_path: Path) -> None:
     assert second.outcomes["tilewright"].error == 0.0
 
 
-def test_cases_with_a_row_are_not_done_again(tmp_path: Path) -> None:
+def test_cases_with_a_row_are_not_repeated(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     earlier = Results(rows=[Row("family", "first")])
     worker.Worker(_options(path), _families(first=_raises, second=_works), earlier).run()
@@ -152,7 +152,7 @@ def test_cases_with_a_row_are_not_done_again(tmp_path: Path) -> None:
     assert not Results.load(path).rows[0].outcomes
 
 
-def test_when_the_time_is_over_the_rest_is_named(tmp_path: Path) -> None:
+def test_remaining_cases_are_listed_after_the_time_limit(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     options = _options(path, until=time.time() - 1)
     worker.Worker(options, _families(first=_works, second=_works), Results()).run()
@@ -194,7 +194,7 @@ Worker(options, {"family": Family("family", lambda setting: cases)}, results).ru
 """
 
 
-def test_run_goes_on_behind_the_case_in_which_a_worker_died(
+def test_run_continues_after_the_case_that_crashed_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "dying_worker.py").write_text(DYING_WORKER)
@@ -233,7 +233,7 @@ def test_command_checks_on_the_cpu(tmp_path: Path, capfd: pytest.CaptureFixture[
         ["--check-only", "--module", "numpy"],
     ],
 )
-def test_command_refuses_what_it_can_not_do(arguments: list[str]) -> None:
+def test_command_rejects_impossible_requests(arguments: list[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(arguments)
 
@@ -259,7 +259,7 @@ def _row(ours: float | None, bars: Bars, **rivals: float) -> Row:
         (_row(None, Bars(triton=1.0), triton=9.0), []),
     ],
 )
-def test_misses_are_what_stays_below_the_bars(row: Row, missed: list[str]) -> None:
+def test_misses_are_the_rows_below_the_bars(row: Row, missed: list[str]) -> None:
     assert misses(row, copy_gb_s=1.0) == missed
 
 
@@ -270,7 +270,7 @@ def test_failure_of_all_configurations_is_a_miss() -> None:
     assert misses(row, None) == []
 
 
-def test_rates_have_the_unit_of_what_limits() -> None:
+def test_rates_have_the_unit_of_the_limiting_resource() -> None:
     row = _row(10.0, Bars())
     assert (row.rate("tilewright"), row.unit) == (0.1, "GB/s")
     row.flops = 10**9
@@ -288,7 +288,7 @@ def _results() -> Results:
     return Results(machine, rows, ("family", "case", "triton"), ["left out"])
 
 
-def test_results_come_back_from_their_file(tmp_path: Path) -> None:
+def test_results_are_read_back_from_their_file(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     _results().save(path)
     assert Results.load(path) == _results()
@@ -317,7 +317,7 @@ def test_page_has_a_line_for_each_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-def test_clock_tells_a_long_copy_from_a_short_one() -> None:
+def test_clock_distinguishes_a_long_copy_from_a_short_one() -> None:
     clock = CudaClock(block_ms=1, rounds=2)
     small, large = (torch.zeros(n, device="cuda") for n in (2**20, 2**28))
     runs: dict[str, Any] = {"small": small.clone, "large": large.clone}

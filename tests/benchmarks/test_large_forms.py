@@ -38,7 +38,7 @@ def ptx_lines(kernel: Kernel, **constants: int) -> int:
         ("large.convolve_volume", "WIDE", (1, 2, 4)),
     ],
 )
-def test_code_grows_with_what_is_unrolled(
+def test_code_size_is_proportional_to_unrolling(
     place: str, parameter: str, values: tuple[int, int, int]
 ) -> None:
     kernel = next(kernel for kernel in LARGE.values() if kernel.place == place)

@@ -139,7 +139,7 @@ def test_ratio_is_the_rivals_time_over_ours(tmp_path: Path) -> None:
     assert "| **2.00** | **2.00** | **2.00** | 1.0e-03 |" in (tmp_path / "page.md").read_text()
 
 
-def test_failure_is_kept_and_the_other_is_measured(tmp_path: Path) -> None:
+def test_failure_is_recorded_and_the_other_is_measured(tmp_path: Path) -> None:
     run = _run(
         tmp_path, Fake(1, {"failure": "oh", "lost": True}), Fake(2, {"error": 0.0}), LARGE_STEP
     )
@@ -156,7 +156,9 @@ def test_operator_without_a_kernel_is_not_timed(tmp_path: Path) -> None:
     assert not any(row.times for row in run.results.rows.values())
 
 
-def test_what_is_done_is_not_done_again_and_nothing_begins_late(tmp_path: Path) -> None:
+def test_finished_work_is_not_repeated_and_nothing_starts_after_the_deadline(
+    tmp_path: Path,
+) -> None:
     fine = {"error": 1e-3}
     check = Step("cpu", "float16")
     run = _run(tmp_path, ours := Fake(1, fine), theirs := Fake(1, fine), check, check)

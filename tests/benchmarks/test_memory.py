@@ -16,7 +16,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def test_launches_leave_nothing() -> None:
+def test_launches_leak_no_memory() -> None:
     for what, work in memory.launches().items():
         found = memory.growth(work, 200, 4000)
         # An object or a block of 16 bytes for each launch would show.
@@ -24,7 +24,7 @@ def test_launches_leave_nothing() -> None:
         assert found.kib < 60, what
 
 
-def test_compilations_leave_nothing() -> None:
+def test_compilations_leak_no_memory() -> None:
     found = memory.growth(memory.compile_one, 70, 64)
     # 20 KiB for each was what LLVM kept of its passes and of linked code.
     assert found.kib < 640

@@ -20,7 +20,7 @@ def own_settings(
         yield
 
 
-def test_second_time_nothing_is_compiled_or_measured() -> None:
+def test_second_run_compiles_and_measures_nothing() -> None:
     dialect.load.cache_clear()
     cold = tuning.tune("tilewright", "cpu", 2)
     assert (cold["compiled"], cold["measured"], cold["failed"]) == (2, 2, 0)

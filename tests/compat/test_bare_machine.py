@@ -111,7 +111,7 @@ def _run(python: Path, folder: Path, *words: str) -> "subprocess.CompletedProces
     )
 
 
-def test_program_that_knows_only_triton(bare: Path, tmp_path: Path) -> None:
+def test_program_that_imports_only_triton(bare: Path, tmp_path: Path) -> None:
     for module in ("triton", "torch"):
         assert (
             f"No module named '{module}'" in _run(bare, tmp_path, "-c", f"import {module}").stderr

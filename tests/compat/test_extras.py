@@ -53,7 +53,7 @@ from triton.tools.disasm import get_sass
 """
 
 
-def test_names_are_there_and_the_import_stays_light() -> None:
+def test_names_exist_and_the_import_stays_light() -> None:
     code = f"""
 import sys
 import tilewright
@@ -80,7 +80,7 @@ for module in (triton.language.core, triton.runtime.cache, triton.compiler):
 @pytest.mark.parametrize(
     ("module", "name"), [(module, name) for module, extras in EXTRAS.items() for name in extras]
 )
-def test_each_extra_is_something(module: str, name: str) -> None:
+def test_each_extra_is_defined(module: str, name: str) -> None:
     importlib.import_module(f"tilewright.{module}")
     assert EXTRAS[module][name]() is not None
 
@@ -132,7 +132,7 @@ def test_const_pointer_without_alignment() -> None:
     assert compiling.native_specialize_impl(None, Duck(32), True, True, False) == ("*kfp16", "")
 
 
-def test_what_kernels_do_not_take_is_no_type() -> None:
+def test_unsupported_argument_has_no_type() -> None:
     with pytest.raises(TypeError, match="failed to specialize argument of type: set"):
         compiling.mangle_type({1})
 
@@ -194,7 +194,7 @@ def test_backend_answers_programs(target: GPUTarget) -> None:
     assert (backend.parse_attr("D"), backend.parse_attr("")) == ([["tt.divisibility", 16]], [])
 
 
-def test_cache_key_depends_on_all_of_it() -> None:
+def test_cache_key_depends_on_every_part() -> None:
     def key(type: str = "*fp32", arch: int = 90, warps: int = 4, **env: str) -> str:
         source = tw.compiler.ASTSource(
             scale_kernel, {"x_ptr": type, "n": "i32", "factor": "fp32"}, {"flag": True}
@@ -214,7 +214,7 @@ def test_shared_memory_of_the_device() -> None:
     assert compiling.max_shared_mem(0) >= 48 << 10
 
 
-def test_lazy_dict_computes_once_and_only_when_asked() -> None:
+def test_lazy_dict_computes_once_and_on_demand() -> None:
     calls: list[int] = []
 
     def more(n: int) -> dict[str, int]:
@@ -238,7 +238,7 @@ def test_sass_of_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         disasm.get_sass(b"", "three")
 
 
-def test_sass_of_a_kernel_that_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sass_of_a_compiled_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     types = {"x_ptr": "*fp32", "n": "i32", "factor": "fp32"}
     source = tw.compiler.ASTSource(scale_kernel, types, {"flag": True})
     stages = tw.compile(source, GPUTarget("cuda", 90, 32)).asm

@@ -82,14 +82,14 @@ for name in ("triton.tools.experimental_descriptor", "triton.language.extra.tlx"
         lambda: nvidia_driver.CudaLauncher(None, None),
     ],
 )
-def test_use_of_what_is_missing_says_what_there_is(use: Any) -> None:
+def test_missing_name_error_lists_the_existing_ones(use: Any) -> None:
     with pytest.raises(NotImplementedError, match=r"triton\..* is not available in tilewright: "):
         use()
     assert repr(libtriton.ir.builder) == "<missing triton._C.libtriton.ir.builder>"
 
 
 @pytest.mark.parametrize("name", ["RemoteCacheManager", "RedisRemoteCacheBackend"])
-def test_remote_caches_say_what_there_is(name: str) -> None:
+def test_remote_cache_error_names_the_alternative(name: str) -> None:
     with pytest.raises(NotImplementedError, match="the cache is a folder"):
         importlib.import_module("tilewright.compat.extras").EXTRAS["runtime.cache"][name]()("key")
 
@@ -125,7 +125,7 @@ def test_modules_in_c_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert building.platform_key() == building.platform_key()
 
 
-def test_a_machine_without_a_c_compiler_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_c_compiler_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building.shutil, "which", lambda name: None)
     with pytest.raises(RuntimeError, match=r"answers is in C: install a C compiler, or set knobs"):
         building.build("answers", "main.c", ".", [], [], [])

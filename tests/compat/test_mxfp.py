@@ -57,12 +57,12 @@ def test_random_scales_are_within_their_bounds() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(8.0, 2.0), (3.0, 3.5), (1.0, 0.0), (1.0, -1.0)])
-def test_bounds_without_a_scale_are_refused(low: float, high: float) -> None:
+def test_bounds_without_a_scale_are_rejected(low: float, high: float) -> None:
     with pytest.raises(ValueError, match=rf"no power of two from {low} to {high}"):
         MXScaleTensor(size=(1,)).random(low, high)
 
 
-def test_wrong_use_is_refused() -> None:
+def test_wrong_usage_is_rejected() -> None:
     with pytest.raises(ValueError, match="give data, a tensor to be rounded, or size"):
         MXFP4Tensor()
     with pytest.raises(TypeError, match=r"real numbers, not torch\.complex64"):
@@ -73,7 +73,7 @@ def test_wrong_use_is_refused() -> None:
         MXFP4Tensor(size=(1,)).to(torch.float16)
 
 
-def test_a_kernel_reads_them_so() -> None:
+def test_a_kernel_reads_the_packed_format() -> None:
     """`tl.dot_scaled` of packed codes and scales is the product of the numbers."""
 
     @tw.jit

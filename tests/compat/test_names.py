@@ -108,7 +108,7 @@ for names in (("language", "tools.tensor_descriptor"), ("ops", "language.extra.t
 @pytest.mark.parametrize(
     "name", ["triton.ops", "triton.experimental", "triton.language.extra.tlx", "triton.language.x"]
 )
-def test_what_is_not_there_is_missing_under_the_name_that_was_asked(name: str) -> None:
+def test_missing_module_is_reported_under_the_requested_name(name: str) -> None:
     code = f"""
 try:
     import {name}
@@ -118,7 +118,7 @@ except ModuleNotFoundError as error:
     assert answer(code) == name
 
 
-def test_version_is_the_same_by_every_way() -> None:
+def test_version_is_the_same_through_every_name() -> None:
     code = """
 import importlib.metadata, triton
 found = [triton.__version__, importlib.metadata.version("triton"), tilewright.__version__]
@@ -143,7 +143,7 @@ found += [n for n in ("ops", "frontend", "passes", "nothing") if hasattr(triton,
     assert answer(code) == [True, 4, True]
 
 
-def test_modules_are_reached_as_attributes() -> None:
+def test_modules_are_attributes_of_their_package() -> None:
     code = """
 import triton
 found = [
@@ -199,14 +199,14 @@ found = before == repr(state())
     assert answer(code) is True
 
 
-def test_the_environments_other_paths_stay() -> None:
+def test_other_paths_of_the_environment_are_kept() -> None:
     code = "import os; os.environ['PYTHONPATH'] = '/a:/b'; tilewright.install_as_triton()\n"
     code += "found = os.environ['PYTHONPATH']"
     assert answer(code) == f"{search_path()}:/a:/b"
 
 
 @pytest.mark.skipif(find_spec("triton") is not None, reason="Triton is installed too")
-def test_torch_forgets_that_there_was_no_triton() -> None:
+def test_torch_detects_triton_after_the_installation() -> None:
     code = f"""
 import sys, os
 from torch.utils._triton import has_triton_package

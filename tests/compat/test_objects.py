@@ -68,12 +68,12 @@ def test_an_int_that_is_1_may_be_left_out_too(n: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_other_counts_are_refused(count: int) -> None:
+def test_other_counts_are_rejected(count: int) -> None:
     with pytest.raises(TypeError, match=rf"each_kernel takes 4 arguments, not {count}"):
         _compiled()[(1, 1, 1)](*range(count))
 
 
-def test_run_by_its_long_convention() -> None:
+def test_run_with_the_long_calling_convention() -> None:
     x, out = _data()
     kernel, seen = _compiled(), list[Any]()
     reported = kernel.launch_metadata((1, 1, 1), 0, x, out, N, 128)
@@ -86,7 +86,7 @@ def test_run_by_its_long_convention() -> None:
     np.testing.assert_array_equal(out, 2 * x + 1)
 
 
-def test_hooks_are_called_once_by_either_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_are_called_once_by_either_convention(monkeypatch: pytest.MonkeyPatch) -> None:
     x, out = _data()
     kernel, seen = _compiled(), list[Any]()
     hooks = tw.knobs.runtime.launch_enter_hook, tw.knobs.runtime.launch_exit_hook
@@ -103,7 +103,7 @@ def test_hooks_are_called_once_by_either_way(monkeypatch: pytest.MonkeyPatch) ->
     assert seen == [kernel.name] * 2
 
 
-def test_a_stream_that_is_not_the_current_one_is_refused() -> None:
+def test_a_stream_that_is_not_the_current_one_is_rejected() -> None:
     x, out = _data()
     kernel = _compiled()
     kernel[(1, 1, 1)](x, out, N, stream=0)

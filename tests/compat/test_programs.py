@@ -134,13 +134,13 @@ def test_run_of_a_module_keeps_the_interpreters_options(program: Path) -> None:
         (("absent.py",), "no such file: absent.py"),
     ],
 )
-def test_run_of_nothing_says_so(words: tuple[str, ...], message: str) -> None:
+def test_run_without_a_script_is_an_error(words: tuple[str, ...], message: str) -> None:
     run = _python(ROOT, "-m", "tilewright", "run", *words)
     assert run.returncode == 2
     assert message in run.stderr
 
 
-def test_run_under_isolation_says_why_it_cannot(program: Path) -> None:
+def test_run_in_isolated_mode_explains_the_failure(program: Path) -> None:
     code = f"import sys; sys.path.append({str(ROOT)!r}); from tilewright.tools.cli import main; "
     run = _python(program, "-I", "-c", code + "sys.exit(main(['run', 'kernels.py']))")
     assert run.returncode == 2
@@ -180,7 +180,7 @@ def test_a_triton_that_is_installed_is_not_used(program: Path) -> None:
     assert run.stdout == "3.7.1\n", run.stderr
 
 
-def test_a_triton_that_is_imported_already_is_refused(program: Path) -> None:
+def test_a_triton_that_is_imported_already_is_rejected(program: Path) -> None:
     (program / "triton.py").write_text("")
     run = _python(program, "-c", "import triton\n" + INSTALL)
     assert "RuntimeError: 'triton' has already been imported" in run.stderr

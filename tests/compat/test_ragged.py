@@ -50,7 +50,7 @@ def test_block_of_a_slice(begin: int, length: int, at: int, add: bool) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-def test_what_is_behind_a_slice_is_zero() -> None:
+def test_elements_beyond_a_slice_are_zero() -> None:
     @tw.jit
     def kernel(x, out, DIM: tl.constexpr):
         tile = load_ragged(x, 2, 3, [1, 1, 0], DIM)
@@ -83,6 +83,6 @@ def test_it_compiles_for_a_gpu() -> None:
         ((4, 16), -1, "before the last, not -1"),
     ],
 )
-def test_wrong_axes_are_refused(shape: tuple[int, ...], axis: int, message: str) -> None:
+def test_wrong_axes_are_rejected(shape: tuple[int, ...], axis: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         create_ragged_descriptor(_aligned(*shape), list(shape), axis)

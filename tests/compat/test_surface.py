@@ -23,7 +23,7 @@ def test_table_is_up_to_date(rendered: str) -> None:
     assert not stale, "docs/triton-names.md is stale: run `python -m tests.compat.surface`"
 
 
-def test_every_note_is_of_a_name_that_needs_it(rendered: str) -> None:
+def test_every_note_belongs_to_a_name_that_needs_it(rendered: str) -> None:
     names = {f"{module}.{name}" for module, table in facts().items() for name in table}
     assert DIFFERS.keys() <= names
     for reason in {*DIFFERS.values(), *ABSENT.values()}:
@@ -36,7 +36,7 @@ def test_the_language_is_whole(rendered: str) -> None:
     assert "differs: takes" not in section
 
 
-def test_other_parameters_are_found() -> None:
+def test_differing_parameters_are_found() -> None:
     def function(x: int, axis: int = 0) -> None: ...
 
     assert takes(function, "(x)", method=False)

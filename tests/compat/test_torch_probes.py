@@ -79,7 +79,7 @@ def test_probes(found: dict[str, Any]) -> None:
     assert int(found["triton_hash_with_backend"], 16)
 
 
-def test_what_torch_takes_is_ours(found: dict[str, Any]) -> None:
+def test_torch_imports_our_modules(found: dict[str, Any]) -> None:
     assert found["same"] is True
     assert found["attrs"] == "V4_DICT"
     assert found["path"] == "VOV2XK5LVOV2XK5LVOV2XK5LVOV2XK5LVOV2XK5LVOV2XK5LVOVQ"

@@ -68,7 +68,7 @@ def test_metadata_reads_as_attributes_and_cannot_change() -> None:
         metadata.name = "other"
 
 
-def test_resources_only_where_the_target_tells_them() -> None:
+def test_resources_only_where_the_target_reports_them() -> None:
     assert kernel().n_regs == 12
     with pytest.raises(AttributeError, match="n_spills"):
         kernel().n_spills  # noqa: B018
@@ -96,7 +96,7 @@ def test_metadata_pickles() -> None:
 
 
 @pytest.mark.parametrize("damage", ["header", "stage", "text", "not json"])
-def test_damaged_files_are_refused(damage: str) -> None:
+def test_damaged_files_are_rejected(damage: str) -> None:
     files = kernel().files()
     if damage == "header":
         del files[METADATA_FILE]

@@ -178,25 +178,25 @@ def test_path_of_ir_is_a_source(source: IRSource) -> None:
     assert driver.compile(source.path, "fake").name == "scale"
 
 
-def test_other_files_are_no_source(tmp_path: Path) -> None:
+def test_other_files_are_not_sources(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"not from '\.ptx'"):
         driver.compile(tmp_path / "kernel.ptx")
 
 
-def test_invalid_ir_is_refused_at_once(tmp_path: Path) -> None:
+def test_invalid_ir_is_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(IRError, match="expected"):
         ir_source(tmp_path, "func @k( {\n}\n")
 
 
 @pytest.mark.usefixtures("store")
-def test_unknown_option_is_refused(source: IRSource, target: FakeTarget) -> None:
+def test_unknown_option_is_rejected(source: IRSource, target: FakeTarget) -> None:
     with pytest.raises(KeyError, match="Keyword argument num_wraps was specified but unrecog"):
         driver.compile(source, DEVICE, {"num_wraps": 8})
     with pytest.raises(AssertionError, match="num_warps must be a power of 2"):
         driver.compile(source, DEVICE, {"num_warps": 3})
 
 
-def test_unknown_target_lists_those_there_are(source: IRSource) -> None:
+def test_unknown_target_error_lists_the_known_ones(source: IRSource) -> None:
     with pytest.raises(ValueError, match=r"no target 'tpu'; there are cpu, .*interpreter"):
         driver.compile(source, "tpu")
 
@@ -216,7 +216,7 @@ def test_second_compilation_comes_from_the_store(
     assert list(store.entries) == [first.hash]
 
 
-def test_always_compile_ignores_what_is_stored(
+def test_always_compile_ignores_the_cache(
     source: IRSource, target: FakeTarget, store: MemoryStore
 ) -> None:
     driver.compile(source, DEVICE)
@@ -237,7 +237,7 @@ def test_damaged_entry_is_replaced(
     assert store.entries[first.hash] == good
 
 
-def test_kernel_made_while_waiting_is_taken(
+def test_kernel_compiled_while_waiting_is_used(
     source: IRSource, target: FakeTarget, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = driver.compile(source, DEVICE)
@@ -253,7 +253,7 @@ def test_kernel_made_while_waiting_is_taken(
     assert len(target.compiled) == 1
 
 
-def test_interrupt_leaves_nothing_behind(
+def test_interrupt_leaves_no_files(
     source: IRSource, target: FakeTarget, store: MemoryStore
 ) -> None:
     target.failure = KeyboardInterrupt()
@@ -264,7 +264,7 @@ def test_interrupt_leaves_nothing_behind(
     assert driver.compile(source, DEVICE).name == "scale"
 
 
-def test_only_the_binary_is_kept_when_asked(
+def test_only_the_binary_is_kept_on_request(
     source: IRSource, target: FakeTarget, store: MemoryStore
 ) -> None:
     knobs.compilation.store_binary_only = True
@@ -276,7 +276,7 @@ def test_only_the_binary_is_kept_when_asked(
 
 
 @pytest.mark.usefixtures("store", "target")
-def test_stages_are_dumped_when_asked(source: IRSource, tmp_path: Path) -> None:
+def test_stages_are_dumped_on_request(source: IRSource, tmp_path: Path) -> None:
     with knobs.cache.scope():
         knobs.cache.dump_dir = str(tmp_path / "dump")
         knobs.compilation.dump = True
@@ -293,7 +293,7 @@ def test_stages_are_dumped_when_asked(source: IRSource, tmp_path: Path) -> None:
 # -- the key ------------------------------------------------------------------------------------
 
 
-def test_key_is_stable_and_sees_all_that_matters(
+def test_key_is_stable_and_depends_on_every_input(
     source: IRSource, target: FakeTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = options_of(target)
@@ -392,7 +392,7 @@ def test_error_of_the_kernel_passes_through(source: IRSource, target: FakeTarget
 
 
 @pytest.mark.usefixtures("store")
-def test_failure_is_told_where_no_file_can_be_written(
+def test_failure_is_reported_where_no_file_can_be_written(
     source: IRSource, target: FakeTarget, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -404,7 +404,7 @@ def test_failure_is_told_where_no_file_can_be_written(
     assert "No reproducer could be written: NotADirectoryError" in str(error)
 
 
-def test_rerun_refuses_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rerun_rejects_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "kernel.ir"
     path.write_text(SCALE)
     assert cli.main(["rerun", str(path)]) == 2

@@ -57,7 +57,7 @@ def edit(path: Path, before: str, after: str) -> None:
     path.write_text(text.replace(before, after), "utf-8")
 
 
-def test_stage_is_written_and_taken_back(folder: Path) -> None:
+def test_dumped_stage_is_used_as_override(folder: Path) -> None:
     for stage, before, after in (
         ("ttir", "value=2.0", "value=3.0"),
         ("llir", "2.000000e+00", "3.000000e+00"),
@@ -79,7 +79,7 @@ def test_stages_of_cached_kernels_are_written_too(folder: Path) -> None:
     assert launched()[1][0] == 2.0
 
 
-def test_binary_is_taken_as_it_is(folder: Path) -> None:
+def test_binary_override_is_used_unchanged(folder: Path) -> None:
     path = dumped(folder, launched, "obj")
     path.write_bytes(path.read_bytes())
     assert launched()[1][0] == 2.0
@@ -113,14 +113,14 @@ def test_unknown_stage_is_named(folder: Path) -> None:
         launched()
 
 
-def test_assembly_lies_there_for_readers(folder: Path) -> None:
+def test_assembly_is_dumped_for_reference(folder: Path) -> None:
     path = dumped(folder, launched, "llir")
     path.with_suffix(".asm").write_text("whatever", "utf-8")
     path.with_suffix(".source").write_text("def", "utf-8")
     assert launched()[1][0] == 2.0
 
 
-def test_folder_that_is_not_set(folder: Path) -> None:
+def test_unset_folder(folder: Path) -> None:
     knobs.cache.override_dir = None
     knobs.compilation.override = True
     with pytest.raises(StageOverrideError, match=r"TILEWRIGHT_OVERRIDE_DIR.*not set"):

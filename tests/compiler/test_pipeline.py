@@ -12,13 +12,13 @@ def test_steps_are_registered_passes() -> None:
     assert all(PASSES[step.name] is step.pass_ for step in STEPS)
 
 
-def test_unknown_pass_is_named_with_those_there_are() -> None:
+def test_unknown_pass_error_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"there is no pass 'cce'; there are .*, cse, dce"):
         find_pass("cce")
     assert find_pass("cse") is PASSES["cse"]
 
 
-def test_every_constraint_speaks_of_the_pipeline() -> None:
+def test_every_constraint_names_passes_of_the_pipeline() -> None:
     present = {step.name for step in STEPS}
     for first, then, reason in ORDER:
         assert {first.name, then.name} <= present
@@ -31,7 +31,7 @@ def test_each_constraint_is_checked(first: Pass, then: Pass, reason: str) -> Non
         check_order((Step(then), Step(first)), ORDER)
 
 
-def test_calls_go_first() -> None:
+def test_calls_are_inlined_first() -> None:
     # Every other pass looks at one function at a time.
     assert STEPS[0].name == "inline"
 

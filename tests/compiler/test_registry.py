@@ -29,7 +29,7 @@ def test_target_is_found_in_any_form() -> None:
     assert registry.target().name == "cpu"
 
 
-def test_target_is_made_once_for_each_architecture() -> None:
+def test_target_is_created_once_for_each_architecture() -> None:
     made: list[Any] = []
 
     class Chip(InterpreterTarget):
@@ -98,7 +98,7 @@ def fusion(**given: bool) -> bool:
     return options_from(InterpreterOptions, given).enable_fp_fusion
 
 
-def test_settings_decide_on_fusion() -> None:
+def test_settings_enable_fusion() -> None:
     assert fusion()
     assert not fusion(enable_fp_fusion=False)
     with knobs.language.scope():
@@ -124,6 +124,6 @@ def test_text_describes_a_device(text: str, device: GPUTarget) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":90", "cuda:90:wide", "cuda:90:32:1"])
-def test_text_of_another_form_is_refused(text: str) -> None:
+def test_text_of_another_form_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="written as NAME, NAME:ARCH or NAME:ARCH:LANES"):
         registry.target(text)

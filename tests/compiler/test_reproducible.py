@@ -121,7 +121,7 @@ def dispatched() -> list[str]:
     return [name for name in core.__cpu_dispatch__ if core.__cpu_features__[name]]
 
 
-def test_processors_that_numpy_knows_better_change_nothing(
+def test_numpy_processor_detection_changes_nothing(
     here: dict[str, dict[str, bytes]], tmp_path: Path
 ) -> None:
     """Constants are folded by NumPy, whose functions come in a version for each processor."""

@@ -57,7 +57,7 @@ def test_in_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
         compile(ASTSource(fn, {"x": "i32"}), target=GPUTarget("interpreter", "", 1))
 
 
-def test_what_no_handler_raised() -> None:
+def test_interrupt_without_a_handler() -> None:
     with handled(), pytest.raises(Expired) as raised:
         raise Expired
     assert not from_signal_handler(raised.value)

@@ -41,7 +41,7 @@ def test_constants_are_named_or_placed() -> None:
     assert by_name.hash() == by_path.hash()
 
 
-def test_wrong_signatures_are_refused() -> None:
+def test_wrong_signatures_are_rejected() -> None:
     with pytest.raises(TypeError, match="Signature keys must be string"):
         ASTSource(kernel, {0: "*i32"})
     with pytest.raises(TypeError, match="kernel: the parameter 'n' has no type"):
@@ -54,7 +54,7 @@ def test_wrong_signatures_are_refused() -> None:
         ASTSource(kernel.fn, SIGNATURE)
 
 
-def test_hash_sees_all_that_matters() -> None:
+def test_hash_depends_on_every_input() -> None:
     sources = [
         ASTSource(kernel, SIGNATURE, {"BLOCK": 4}),
         ASTSource(other, SIGNATURE, {"BLOCK": 4}),
@@ -93,7 +93,7 @@ def test_constexpr_is_described_by_its_value() -> None:
     assert describe(tl.constexpr(3)) == describe(3)
 
 
-def test_values_that_mean_nothing_elsewhere_are_not_stored() -> None:
+def test_values_local_to_the_process_are_not_stored() -> None:
     assert ASTSource(kernel, SIGNATURE, {"BLOCK": 4}).cacheable()
     assert not ASTSource(kernel, SIGNATURE, {"BLOCK": object()}).cacheable()
 

@@ -30,7 +30,7 @@ def test_equal_contents_hash_equal_wherever_they_are(tmp_path: Path) -> None:
     assert tree(tmp_path / "one", FILES) == tree(tmp_path / "two", FILES)
 
 
-def test_hash_sees_every_change(tmp_path: Path) -> None:
+def test_hash_depends_on_every_change(tmp_path: Path) -> None:
     hashes = [
         tree(tmp_path / "same", FILES),
         tree(tmp_path / "content", {**FILES, "sub/b.py": "y = 3\n"}),
@@ -42,7 +42,7 @@ def test_hash_sees_every_change(tmp_path: Path) -> None:
     assert len(set(hashes)) == len(hashes)
 
 
-def test_other_files_do_not_count(tmp_path: Path) -> None:
+def test_other_files_are_ignored(tmp_path: Path) -> None:
     alone = tree(tmp_path / "alone", FILES)
     cached = {**FILES, "__pycache__/a.pyc": "code", "notes.txt": "text"}
     assert tree(tmp_path / "more", cached) == alone
@@ -75,7 +75,7 @@ def test_files_are_read_when_their_states_change(
     assert version.hash_of_tree(tmp_path) == hash_tree(tmp_path) != changed
 
 
-def test_key_is_made_once() -> None:
+def test_key_is_computed_once() -> None:
     assert compiler_key() is compiler_key()
     begin = time.perf_counter()
     hash_tree(PACKAGE)

@@ -120,7 +120,7 @@ def test_crash_names_the_signal_and_spares_this_process(
             compiled(ASTSource(*SOURCES[0]), TARGETS[0])
 
 
-def test_lost_worker_is_made_up_for(pool: Pool) -> None:
+def test_lost_worker_is_replaced(pool: Pool) -> None:
     with compiling_elsewhere(pool):
         compiled(ASTSource(*SOURCES[0]), TARGETS[0])
         assert pool._idle
@@ -131,7 +131,7 @@ def test_lost_worker_is_made_up_for(pool: Pool) -> None:
     assert found.files() == compiled(ASTSource(*SOURCES[0]), TARGETS[0]).files()
 
 
-def test_killed_while_it_compiles_is_done_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_of_a_killed_worker_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
     pool, victim = Pool(), Worker()
     victim._process.kill()
     monkeypatch.setattr(pool, "_take", lambda: victim)
@@ -140,7 +140,7 @@ def test_killed_while_it_compiles_is_done_here(monkeypatch: pytest.MonkeyPatch) 
     assert not pool._idle
 
 
-def test_where_no_process_starts_this_one_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_workers_this_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise PermissionError("no processes here")
 

@@ -80,9 +80,9 @@ def test_pass_in_the_pipeline(page: dict[str, str]) -> None:
 def test_fuzz_test_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "TILE_PASSES", [*fuzz.TILE_PASSES, "fold_flips"])
     for seed in range(5):
-        fuzz.test_passes_in_random_order_keep_the_meaning(seed)
-        fuzz.test_pass_that_says_nothing_changed_changed_nothing(seed)
-        fuzz.test_passes_that_ran_find_nothing_more(seed)
+        fuzz.test_passes_in_random_order_preserve_semantics(seed)
+        fuzz.test_pass_that_reports_no_change_changed_nothing(seed)
+        fuzz.test_passes_are_idempotent(seed)
 
 
 def test_rewrite_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_kernel_runs_on_the_target_of_the_page() -> None:
 
 
 @pytest.mark.usefixtures("target")
-def test_op_it_does_not_know_is_the_kernels_problem() -> None:
+def test_unsupported_op_is_reported_as_an_error_of_the_kernel() -> None:
     with pytest.raises(tw.TilewrightError, match=r"test_add_a_target\.py:\d+:\d+: .* math\.sqrt"):
         root[(1,)](np.ones(1, np.float32))
 

@@ -61,7 +61,7 @@ def test_commands_for_the_cpu_run(folder: Path) -> None:
     assert run(build, folder) == printed
 
 
-def test_commands_for_cuda_run_and_declare_what_the_table_says(folder: Path) -> None:
+def test_commands_for_cuda_run_and_match_the_table(folder: Path) -> None:
     run(blocks("console")[2], folder)
     header = (folder / "scale_gpu.h").read_text()
     declared = re.findall(r"^\| `([^`]*)` \|", PAGE, re.MULTILINE)

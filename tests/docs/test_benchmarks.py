@@ -57,7 +57,7 @@ def test_page_has_a_table_for_each_family(written: Path) -> None:
     assert "| add | 12 ms | 17 ms | 390 ms | 60 ms |" in lines
 
 
-def test_readme_gets_the_range_of_the_ratios(written: Path) -> None:
+def test_readme_contains_the_range_of_the_ratios(written: Path) -> None:
     assert (written / "README.md").read_text().splitlines() == [
         "a",
         "<!-- benchmarks -->",

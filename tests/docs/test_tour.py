@@ -21,7 +21,7 @@ def test_page_has_every_dump() -> None:
 
 
 @pytest.mark.parametrize("name", tour.DUMPS)
-def test_dump_is_what_the_compiler_makes(name: str) -> None:
+def test_dump_equals_the_output_of_the_compiler(name: str) -> None:
     page = _page()
     if name in tour.LLVM_DUMPS and page["version"] != tour.DUMPS["version"]():
         pytest.skip(f"the page has LLVM {page['version'].strip()}")
@@ -32,7 +32,7 @@ def test_dump_is_what_the_compiler_makes(name: str) -> None:
     assert page[name] == made, "\n".join([HOW, *difference])
 
 
-def test_a_stale_dump_is_replaced_and_the_rest_stays() -> None:
+def test_a_stale_dump_is_replaced_and_the_rest_is_kept() -> None:
     page = "text\n<!-- dump: version -->\n```text\nold\n```\nmore\n```\n<!-- dump: none -->\n```\n"
     version = tour.DUMPS["version"]()
     expected = page.replace("old\n", version)

@@ -32,7 +32,7 @@ def test_every_code_has_a_case_with_help(helped: set[str]) -> None:
     assert helped == set(CODES)
 
 
-def test_the_text_of_an_error_decides_nothing() -> None:
+def test_nothing_depends_on_the_text_of_an_error() -> None:
     error = coded("power-of-two", ValueError("anything"))
     assert mark_of(error) == ("power-of-two", {})
     assert mark_of(ValueError("arange's range must be a power of 2")) is None

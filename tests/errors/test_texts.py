@@ -25,14 +25,14 @@ def test_page_is_not_stale() -> None:
     assert page.PAGE.read_text("utf-8") == page.made(), "run python -m tests.docs.errors"
 
 
-def test_a_file_is_written_as_it_is_read(tmp_path: Path) -> None:
+def test_a_file_round_trips(tmp_path: Path) -> None:
     for path in files():
         write(tmp_path / path.name, read(path))
         assert (tmp_path / path.name).read_text("utf-8") == path.read_text("utf-8")
     assert len({c.source for p in files() for c in read(p).cases}) == len(CASES)
 
 
-def test_a_kernel_without_a_fault_is_no_case() -> None:
+def test_a_kernel_without_an_error_is_rejected_as_a_case() -> None:
     assert error_of("@triton.jit\ndef kernel(n):\n    n + 1\n") is None
     assert shown(None) == "no error"
     assert text_of(Case("programs", "", "1 + 1", "")) == "no error"

@@ -51,7 +51,7 @@ def test_example_prints_its_checks_and_its_speed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
-def test_example_gives_the_same_interpreted(path: Path) -> None:
+def test_example_agrees_with_the_interpreter(path: Path) -> None:
     done = _run(path, TILEWRIGHT_INTERPRET="1")
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -91,7 +91,7 @@ def test_wrong_result_ends_an_example(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["float('nan')", "float('inf')"])
-def test_what_is_no_number_is_wrong(bad: str, tmp_path: Path) -> None:
+def test_nan_is_a_wrong_result(bad: str, tmp_path: Path) -> None:
     (tmp_path / "wrong.py").write_text(
         f"from report import check\ncheck('it', [{bad}], [1.0], 9)\n"
     )

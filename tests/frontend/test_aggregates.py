@@ -457,7 +457,7 @@ def test_results_of_methods_must_be_used() -> None:
     assert str(error).endswith("The result of a.power is not being used. It changes nothing.")
 
 
-def test_mark_may_stand_below_jit() -> None:
+def test_decorator_may_be_applied_below_jit() -> None:
     @jit
     @tilewright.must_use_result("extra")
     def cube(x: Any) -> Any:

@@ -238,7 +238,7 @@ def test_name_of_the_kernel_can_be_chosen() -> None:
     assert build(kernel, {"x": "*fp32", "N": "constexpr"}, {"N": 8}).entry.name == "k_8_fp32"
 
 
-def test_ops_know_their_place() -> None:
+def test_ops_have_locations() -> None:
     module = build(softmax, KERNELS[0][1], KERNELS[0][2])
     lines, start = inspect.getsourcelines(softmax.fn)
     reference = {"program.id": "tl.program_id(0)", "math.exp": "tl.exp", "mem.store": "tl.store("}

@@ -114,7 +114,7 @@ def test_functions_that_return_nothing() -> None:
     assert run(text, 3, n=1) == [3]
 
 
-def test_functions_choose_and_hold_functions() -> None:
+def test_functions_as_values() -> None:
     text = """
     def kernel(out, x, FAST: tl.constexpr):
         tl.store(out, (plus if FAST else minus)(x))
@@ -316,7 +316,7 @@ def _larger(a: Any, b: Any) -> Any:
     return tl.maximum(a, b)
 
 
-def test_functions_of_elements_may_recur() -> None:
+def test_functions_of_scalars_may_recurse() -> None:
     text = """
     @jit
     def power(x, n: tl.constexpr):

@@ -163,7 +163,7 @@ def test_name_of_one_branch_is_not_visible_after_it() -> None:
     assert str(error).startswith("at 4:4:")
 
 
-def test_conditions_of_other_kinds_are_refused() -> None:
+def test_conditions_of_other_kinds_are_rejected() -> None:
     error = fails("def k():\n    if 'a':\n        pass\n")
     assert "`if` conditionals can only accept values of type {bool, int, NoneType}" in str(error)
     assert "not objects of type str" in str(error)
@@ -196,7 +196,7 @@ def test_boolean_operators(expression: str, x: int, expected: int) -> None:
     assert run(f"def kernel(out, x):\n    tl.store(out, {expression})\n", x, n=1) == [expected]
 
 
-def test_deciding_compile_time_operand_ends_the_evaluation() -> None:
+def test_boolean_operators_short_circuit_at_compile_time() -> None:
     text = """
     def kernel(x):
         tl.static_assert((x > 0 and False) == False)
@@ -335,7 +335,7 @@ def test_return_in_an_unrolled_loop_ends_it() -> None:
     assert [run(text, x, n=1)[0] for x in (-1, 0, 5, 20)] == [0, 1, 3, 100]
 
 
-def test_returned_numbers_stay_compile_time_if_all_agree() -> None:
+def test_equal_returned_numbers_stay_compile_time_values() -> None:
     text = """
     @jit
     def always(x):
@@ -441,7 +441,7 @@ def test_loops_carry_tuples_and_nest() -> None:
     assert run(text, 4, n=2) == [16, sum(sum(range(i)) for i in range(4))]
 
 
-def test_only_what_changes_is_carried() -> None:
+def test_only_modified_names_are_carried() -> None:
     text = """
     def kernel(out, n):
         a = n + 1
@@ -553,7 +553,7 @@ BAD_RANGES = [
 
 
 @pytest.mark.parametrize(("iterator", "message"), BAD_RANGES)
-def test_iterators_that_do_not_exist(iterator: str, message: str) -> None:
+def test_unsupported_iterators(iterator: str, message: str) -> None:
     error = fails(f"def k(x):\n    for i in {iterator}:\n        pass\n", 1)
     assert message in str(error)
     assert str(error).startswith("at 2:")
@@ -595,7 +595,7 @@ def test_while_with_an_assignment_in_its_condition() -> None:
     assert run(text, 1, n=2) == [20, 10]
 
 
-def test_while_that_waits_for_memory() -> None:
+def test_while_that_polls_memory() -> None:
     text = """
     def kernel(out):
         while tl.condition(tl.atomic_add(out, 1) < 5, disable_licm=True):
@@ -604,7 +604,7 @@ def test_while_that_waits_for_memory() -> None:
     assert run(text, n=1) == [6]
 
 
-def test_while_true_is_refused() -> None:
+def test_while_true_is_rejected() -> None:
     error = fails("def k(x):\n    while True:\n        x += 1\n", 1)
     assert "the condition of a `while` must be a run-time value" in str(error)
 
@@ -616,7 +616,7 @@ UNSUPPORTED = [
 
 
 @pytest.mark.parametrize(("statement", "message"), UNSUPPORTED)
-def test_parts_of_loops_that_do_not_exist(statement: str, message: str) -> None:
+def test_unsupported_clauses_of_loops(statement: str, message: str) -> None:
     error = fails(f"def k(n):\n    {statement}\n", 1)
     assert isinstance(error, UnsupportedLanguageConstruct)
     assert message in str(error)

@@ -30,7 +30,7 @@ def cause_of(body: str, options: FrontendOptions | None = None) -> str:
     return str(info.value.__cause__)
 
 
-def test_classes_stand_where_users_import_them() -> None:
+def test_classes_are_importable_under_public_names() -> None:
     assert tilewright.errors.TritonError is TritonError
     assert compiler_errors.CompilationError is CompilationError
     assert compiler_errors.CompileTimeAssertionFailure is CompileTimeAssertionFailure
@@ -39,11 +39,11 @@ def test_classes_stand_where_users_import_them() -> None:
     assert not issubclass(semantic.IncompatibleTypeErrorImpl, TritonError)
 
 
-def test_arange_of_no_power_of_two() -> None:
+def test_arange_of_another_extent_than_a_power_of_two() -> None:
     assert cause_of("tl.arange(2, 7)", options=TRITON) == "arange's range must be a power of 2"
 
 
-def test_full_of_no_power_of_two() -> None:
+def test_full_of_another_extent_than_a_power_of_two() -> None:
     text = cause_of("tl.full((33,), 0, tl.int64)", options=TRITON)
     assert text == "Shape element 0 must be a power of 2"
 
@@ -87,7 +87,7 @@ def test_returns_of_unlike_shapes_decided_at_run_time() -> None:
     assert str(error.__cause__).startswith("at 1:0:")
 
 
-def test_condition_that_is_no_truth_value_warns() -> None:
+def test_condition_of_another_type_than_bool_warns() -> None:
     text = "def kernel():\n    a = tl.full((64,), 0, tl.uint32)\n    tl.where(a, a, a + 1)\n"
     with pytest.warns(UserWarning, match=r"tl\.where with a non-boolean condition is deprecated"):
         build(kernel_from(text))
@@ -167,7 +167,7 @@ def test_atomics_on_narrow_types(dtype: str) -> None:
         build(kernel_from(text), {"p": "*fp32"})
 
 
-def test_what_explains_an_error_survives_pickling() -> None:
+def test_notes_of_an_error_survive_pickling() -> None:
     error = fails("def kernel(n):\n    tl.exp(n)\n", 1)
     assert error.error_message == "Expected dtype ['fp32', 'fp64'] but got int32"
     assert error.notes[-1] == "help: `n.to(tl.float32)`"
@@ -176,7 +176,7 @@ def test_what_explains_an_error_survives_pickling() -> None:
     assert str(CompilationError(None, error.node, "m")) == "at 2:4: <source unavailable>\nm"
 
 
-def test_what_explains_an_error_stands_after_its_message() -> None:
+def test_notes_of_an_error_follow_its_message() -> None:
     error = fails("def kernel(n):\n    m = n + 1\n    x = m // 2.5\n", 1)
     lines = str(error).split("\n")
     assert lines[lines.index("        ^") + 1] == "TypeError('unexpected type fp32')"

@@ -109,7 +109,7 @@ def test_traceback_hides_the_translation() -> None:
         assert "is not defined" in shown or "cause" in shown
 
 
-def test_traceback_is_whole_for_those_who_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_is_complete_for_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_FRONT_END_DEBUGGING", "1")
     with pytest.raises(NameError) as info:
         build(kernel_from("def kernel():\n    a += 1\n"))
@@ -177,7 +177,7 @@ GLOBALS = [("LIMIT", 42), ("TABLE", [1, 2]), ("FUNCTION", str.upper)]
 
 
 @pytest.mark.parametrize(("name", "value"), GLOBALS)
-def test_plain_global_is_refused(name: str, value: Any) -> None:
+def test_plain_global_is_rejected(name: str, value: Any) -> None:
     error = fails(f"def kernel():\n    {name}\n", **{name: value})
     assert f"Cannot access global variable {name} from within @jit'ed function" in str(error)
     assert "tl.constexpr(value)" in str(error)
@@ -211,7 +211,7 @@ def kernel(x, d=LIMIT):
     build(kernel_from(text, math=math), {"x": "i64"})
 
 
-def test_plain_function_of_a_module_is_refused() -> None:
+def test_plain_function_of_a_module_is_rejected() -> None:
     error = fails("def kernel():\n    text.dedent('a')\n", text=textwrap)
     assert "Unsupported function referenced" in str(error)
 
@@ -318,7 +318,7 @@ def _with_constexpr(N: tl.constexpr) -> Any:
     pass
 
 
-def test_errors_have_one_base() -> None:
+def test_errors_have_a_common_base() -> None:
     for kind in (CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct):
         assert issubclass(kind, TritonError)
 

@@ -85,7 +85,7 @@ class Writer:
         return f"def f(a, b):\n    c = a\n    d = b & 7\n{body}\n    return (a + b + c + d) & 63\n"
 
 
-def test_random_function_does_what_python_makes_of_it(fuzz_seed: int) -> None:
+def test_random_function_agrees_with_python(fuzz_seed: int) -> None:
     text = Writer(fuzz_seed).function()
     print(text)
     python = function_from(text)

@@ -270,7 +270,7 @@ BODIES = {
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_loops_do_what_python_does(name: str) -> None:
+def test_loops_agree_with_python(name: str) -> None:
     check(BODIES[name])
 
 
@@ -336,7 +336,7 @@ class _Program:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_loops_do_what_python_does(seed: int) -> None:
+def test_random_loops_agree_with_python(seed: int) -> None:
     program = _Program(seed)
     lines = ["t = 3", *program.loop(3), *program.block(3, None)]
     check("\n".join(lines), (3, 5), (9, 2), (14, 7))
@@ -346,7 +346,7 @@ def ops_of(module: Module, kind: type) -> list[Any]:
     return [op for op in module.walk() if isinstance(op, kind)]
 
 
-def test_loops_that_are_not_left_stay_counted() -> None:
+def test_loops_without_break_stay_counted() -> None:
     text = """
     def kernel(out, n):
         for i in range(n):
@@ -430,7 +430,7 @@ def test_a_temporary_may_change_its_type_after_a_continue() -> None:
     assert out.tolist() == [(0 + 1 + 3 + 4) * 0.5]
 
 
-def test_a_name_that_only_some_paths_bind_is_not_visible() -> None:
+def test_a_name_bound_on_some_paths_only_is_not_visible() -> None:
     text = """
 def kernel(out, n):
     for i in tl.static_range(3):
@@ -446,7 +446,7 @@ def kernel(out, n):
     assert str(error).startswith("at 8:18:")
 
 
-def test_carried_names_keep_their_type_where_the_loop_is_left() -> None:
+def test_carried_names_keep_their_type_at_a_break() -> None:
     text = """
 def kernel(n):
     x = 1
@@ -460,7 +460,7 @@ def kernel(n):
     assert "`x` is of type int32, but the then block redefines it as fp32" in str(error)
 
 
-def test_unrolled_loop_of_many_iterations_may_be_left() -> None:
+def test_unrolled_loop_of_many_iterations_may_break() -> None:
     body = """
         for i in tl.static_range(40):
             x += i
@@ -481,7 +481,7 @@ STRICT_ERRORS = [
 
 
 @pytest.mark.parametrize(("statement", "message"), STRICT_ERRORS)
-def test_strictly_these_are_errors(statement: str, message: str) -> None:
+def test_strict_mode_rejects_these(statement: str, message: str) -> None:
     text = f"def k(n):\n    {statement}\n"
     build(kernel_from(text), {"n": "i32"})
     with knobs.language.scope():

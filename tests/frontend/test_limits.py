@@ -30,7 +30,7 @@ def again(x):
 
 
 @pytest.mark.parametrize(("statement", "message"), ENDLESS)
-def test_error_says_what_does_not_end(statement: str, message: str) -> None:
+def test_endless_compilation_is_reported(statement: str, message: str) -> None:
     start = time.process_time()
     error: BaseException = fails(f"{FUNCTIONS}def k(x):\n    {statement}\n", 1)
     while error.__cause__ is not None:

@@ -97,18 +97,18 @@ def test_parameters_not_to_specialise_are_named_or_counted() -> None:
     assert [p.do_not_specialize_on_alignment for p in kernel.params] == [False, False, True]
 
 
-def test_keyword_parameters_are_refused() -> None:
+def test_keyword_parameters_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"JIT functions do not support \*\*rest parameters"):
         kernel_from("def kernel(**rest): pass\n")
 
 
 @pytest.mark.parametrize("text", ["lambda x: x", "len"])
-def test_function_without_source_is_refused(text: str) -> None:
+def test_function_without_source_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
         jit(eval(text))
 
 
-def test_function_of_a_lost_text_is_refused() -> None:
+def test_function_with_lost_source_is_rejected() -> None:
     scope: dict[str, Any] = {}
     exec("def kernel(x): pass", scope)
     with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
@@ -162,11 +162,11 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("old", "new"), CHANGES)
-def test_key_changes_with_what_the_function_reaches(old: str, new: str) -> None:
+def test_key_depends_on_reachable_functions(old: str, new: str) -> None:
     assert key(BASE.replace(old, new)) != key(BASE)
 
 
-def test_key_does_not_change_with_what_it_does_not_reach() -> None:
+def test_key_is_independent_of_unreachable_functions() -> None:
     other = "OTHER = tl.constexpr(1)\n"
     assert key(BASE.replace("LIMIT = tl", other + "LIMIT = tl").replace("\n\n@jit", "\n@jit")) == (
         key(BASE)
@@ -230,7 +230,7 @@ def test_plain_functions_have_no_part_in_the_key() -> None:
     assert key(text, plain=decorated) == key(text, plain=len)
 
 
-def test_what_needs_no_record() -> None:
+def test_globals_that_are_not_recorded() -> None:
     text = """
     def kernel(x, d=DEFAULT):
         y = math.ceil(2.5)

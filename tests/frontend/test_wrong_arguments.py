@@ -84,9 +84,7 @@ def _root(error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("name", _functions())
-def test_wrong_arguments_are_refused_in_words(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_have_a_clear_error(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = {call: _fault(call) for call in dict.fromkeys(_calls(name))}

@@ -23,7 +23,7 @@ def _outcome(module: Module, args: list[np.ndarray]) -> list[np.ndarray]:
     return copies
 
 
-def test_passes_in_random_order_keep_the_meaning(fuzz_seed: int) -> None:
+def test_passes_in_random_order_preserve_semantics(fuzz_seed: int) -> None:
     rng = np.random.default_rng(fuzz_seed)
     module = random_module(rng, size=int(rng.integers(5, 40)))
     verify_module(module)
@@ -39,7 +39,7 @@ def test_passes_in_random_order_keep_the_meaning(fuzz_seed: int) -> None:
             assert same_bits(x, y), f"{name} changed what argument {i} holds, of:\n{text}"
 
 
-def test_pass_that_says_nothing_changed_changed_nothing(fuzz_seed: int) -> None:
+def test_pass_that_reports_no_change_changed_nothing(fuzz_seed: int) -> None:
     rng = np.random.default_rng(fuzz_seed)
     module = random_module(rng, size=20)
     for name in (*TILE_PASSES, *TILE_PASSES):
@@ -48,7 +48,7 @@ def test_pass_that_says_nothing_changed_changed_nothing(fuzz_seed: int) -> None:
         assert changed == (print_module(module) != before), name
 
 
-def test_passes_that_ran_find_nothing_more(fuzz_seed: int) -> None:
+def test_passes_are_idempotent(fuzz_seed: int) -> None:
     """One sweep reaches the fixed point: cleaning up again would cost compile time for nothing."""
     rng = np.random.default_rng(fuzz_seed)
     module = random_module(rng, size=20)

@@ -55,7 +55,7 @@ def test_random_program_agrees_on_an_emulated_gpu(fuzz_seed: int) -> None:
         agrees(random_program(fuzz_seed), check_emulated)
 
 
-def test_wrong_program_is_refused_in_words(fuzz_seed: int) -> None:
+def test_wrong_program_has_a_clear_error(fuzz_seed: int) -> None:
     """What is not the language any more compiles, or is a CompilationError: nothing else."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of wrong programs many are dubious, too

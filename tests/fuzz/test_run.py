@@ -12,7 +12,7 @@ from tests.fuzz.run import Worker
 ROOT = Path(__file__).parents[2]
 
 
-def test_each_check_runs_and_is_summed_up(tmp_path: Path) -> None:
+def test_each_check_runs_and_is_in_the_summary(tmp_path: Path) -> None:
     output = tmp_path / "summary.txt"
     command = [sys.executable, "-m", "tests.fuzz.run", "--processes=1", f"--output={output}"]
     command += [f"--{name}=2" for name in CHECKS]
@@ -25,7 +25,7 @@ def test_each_check_runs_and_is_summed_up(tmp_path: Path) -> None:
     assert "differences: 0, crashes: 0, refusals: 0, other errors: 0" in summary
 
 
-def test_a_process_that_ends_is_a_failure_of_the_program() -> None:
+def test_a_crashed_process_is_a_failure_of_the_program() -> None:
     worker = Worker()
     answer = worker.check(("views", 0))
     assert isinstance(answer, dict)

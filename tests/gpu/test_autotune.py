@@ -36,7 +36,7 @@ def own_cache(tmp_path: Path) -> Any:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_in_place_kernel_runs_once_in_effect(workers: int) -> None:
+def test_in_place_kernel_has_the_effect_of_one_run(workers: int) -> None:
     knobs.autotuning.workers = workers
     configs = [Config({"BLOCK": b}, num_warps=w) for b in (32, 1024) for w in (1, 4)]
     kernel = tw.autotune(configs, ["n"])(tw.jit(increment))
@@ -48,7 +48,9 @@ def test_in_place_kernel_runs_once_in_effect(workers: int) -> None:
     assert 0 < min(medians) < max(medians) < 10
 
 
-def test_second_process_of_a_kind_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_process_on_an_equal_device_measures_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     x = torch.zeros(N, device="cuda")
     configs = [Config({"BLOCK": b}) for b in (256, 1024)]
     first = tw.autotune(configs, ["n"])(tw.jit(increment))

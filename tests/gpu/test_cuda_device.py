@@ -78,7 +78,7 @@ def test_kernels_assemble(name: str, tmp_path: Path) -> None:
 
 
 @gpu
-def test_properties_are_those_that_torch_knows() -> None:
+def test_properties_equal_those_of_torch() -> None:
     assert device_count() == torch.cuda.device_count()
     for index in range(device_count()):
         ours, theirs = device(index).properties, torch.cuda.get_device_properties(index)
@@ -94,7 +94,7 @@ def test_properties_are_those_that_torch_knows() -> None:
 
 
 @gpu
-def test_memory_tells_its_device() -> None:
+def test_device_of_a_pointer() -> None:
     x = torch.zeros(4, device="cuda")
     pinned, plain = torch.zeros(4).pin_memory(), torch.zeros(4)
     assert index_of(x.data_ptr()) == 0
@@ -342,7 +342,7 @@ def test_ptx_newer_than_the_driver() -> None:
 
 
 @gpu
-def test_faulty_ptx_shows_the_compilers_words() -> None:
+def test_faulty_ptx_shows_the_assemblers_message() -> None:
     text = ptx("add").replace("add.f32", "sum.f32")
     with pytest.raises(DeviceError, match=r"(?s)loading the PTX of add .*\n.*line \d+"):
         kernel("add", text)._init_handles()
@@ -464,7 +464,7 @@ def _launch_in_child(pipe: Any) -> None:
 
 @gpu
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_child_is_told() -> None:
+def test_forked_child_gets_an_error() -> None:
     device(0).synchronize()
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()

@@ -70,7 +70,9 @@ def test_each_element_is_printed_once(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("debug", [True, False])
-def test_failed_assertion_is_raised_at_the_next_wait(debug: bool, tmp_path: Path) -> None:
+def test_failed_assertion_is_raised_at_the_next_synchronization(
+    debug: bool, tmp_path: Path
+) -> None:
     lines, errors = run(3, debug, tmp_path)
     assert any(line.startswith("RAISED" if debug else "FINE") for line in lines), errors
     assert ("Assertion `x is small` failed" in errors) == debug

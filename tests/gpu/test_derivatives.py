@@ -36,7 +36,7 @@ def layer_norm(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_the_interpreter(name: str) -> None:
+def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)
     module = forward_module(text, args, constexprs)
     run_forward(module, grid, args)
@@ -57,7 +57,7 @@ def test_gradients_are_those_of_the_interpreter(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize(("rows", "n"), [(1, 100), (333, 1000), (8192, 4096)])
-def test_layer_norm_is_that_of_torch(rows: int, n: int, dtype: Any) -> None:
+def test_layer_norm_equals_that_of_torch(rows: int, n: int, dtype: Any) -> None:
     x = torch.randn(rows, n, dtype=dtype, device="cuda")
     w, b = (torch.randn(n, dtype=dtype, device="cuda") for _ in range(2))
     y, dy = torch.empty_like(x), torch.randn_like(x)

@@ -438,7 +438,7 @@ def test_offsets_beyond_2_to_the_31() -> None:
 
 
 @pytest.mark.gpu
-def test_strided_views_as_torch_has_them() -> None:
+def test_strided_views_of_torch() -> None:
     whole: Any = torch.randn(70, 90, device="cuda")
     x = whole[3:67:2, 5:85:3].T
     out = torch.empty(x.shape, device="cuda")
@@ -448,7 +448,7 @@ def test_strided_views_as_torch_has_them() -> None:
 
 
 @pytest.mark.gpu
-def test_more_shared_memory_than_there_is() -> None:
+def test_more_shared_memory_than_available() -> None:
     a: Any = torch.zeros(256, 256, dtype=torch.float16, device="cuda")
     kernel: Any = recipes.kernel_at("benchmarks/gpu/kernels/matmul.py::matmul_kernel")
     tile = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 512, "GROUP": 1, "PRECISION": "tf32"}

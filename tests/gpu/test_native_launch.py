@@ -85,7 +85,7 @@ def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.equal(total, out.sum())
 
 
-def test_c_function_of_torch_tells_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_function_of_torch_returns_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else each launch asks Python, which is right too, and slower."""
     ready(monkeypatch)
     found = runtime()

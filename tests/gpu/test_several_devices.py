@@ -95,7 +95,7 @@ def launches_of(kernel: Any) -> dict[str, Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("way", ["in brackets", "by Python", "bound"])
-def test_tensors_say_where(way: str) -> None:
+def test_tensors_determine_the_device(way: str) -> None:
     launch = launches_of(tw.jit(add))[way]
     for where in (OTHER, ONE, OTHER, OTHER, ONE):
         for current in (0, 1):

@@ -101,7 +101,7 @@ def test_a_gradient_of_other_strides_is_copied() -> None:
     torch.testing.assert_close(x.grad, expected)
 
 
-def test_only_what_is_needed_is_computed() -> None:
+def test_only_required_gradients_are_computed() -> None:
     a, b = leaf(20), torch.randn(20, dtype=torch.float64)
     y, _ = swiglu(a, b, 20, 1.0, BLOCK=16, SQUARE=False)
     y.sum().backward()

@@ -74,7 +74,7 @@ def test_empty_grid_runs_nothing(grid: Any) -> None:
 
 
 @pytest.mark.parametrize("grid", [(), (1, 1, 1, 1), (-1,)])
-def test_wrong_grid_is_refused(grid: Any) -> None:
+def test_wrong_grid_is_rejected(grid: Any) -> None:
     with pytest.raises(TypeError, match="a grid has one to three extents"):
         order_of_programs(grid)
 
@@ -130,7 +130,7 @@ X = np.zeros(4, np.float32)
         ([X, X, np.zeros(3, np.int32)], "argument 2 is i32, not int32 of shape (3,)"),
     ],
 )
-def test_wrong_arguments_are_refused(args: list[Any], message: str) -> None:
+def test_wrong_arguments_are_rejected(args: list[Any], message: str) -> None:
     with pytest.raises(TypeError) as caught:
         interpret(module_of(COPY), 1, args)
     assert message in str(caught.value)
@@ -203,7 +203,7 @@ def test_while_and_if_nest_and_see_outer_values() -> None:
     assert value_of(text, [27]) == 111
 
 
-def test_calls_recurse_with_values_of_their_own() -> None:
+def test_recursive_calls_have_separate_values() -> None:
     text = """
     func @fib(%n: i32) -> i32 {
       %two = arith.constant value=2, type=i32 : () -> i32
@@ -255,7 +255,7 @@ def test_combine_function_with_control_flow_runs_lane_by_lane() -> None:
     np.testing.assert_array_equal(value_of(BRANCHING_MAX, [a]), a.max(1))
 
 
-def test_vectorised_region_broadcasts_what_it_takes_from_outside() -> None:
+def test_vectorised_region_broadcasts_captured_values() -> None:
     text = """
     func @f(%a: 4x2xi32, %k: i32) -> 4xi32 {
       %m = tile.reduce [%a], axis=1 : 4x2xi32 -> 4xi32 {
@@ -287,7 +287,7 @@ def test_failure_names_line_program_and_operands(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((), np.int64), np.zeros(1, np.int32), (0, 0)])
-def test_meaning_that_breaks_the_type_rule_is_found(
+def test_evaluate_that_violates_the_type_rule_is_reported(
     wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def misbehave(self: Mul, lhs: Any, rhs: Any) -> Any:

@@ -83,7 +83,7 @@ MASK = np.array([True, False, True, False])
 FAR = np.array([0, 10**6, 2, -(10**6)], np.int32)
 
 
-def test_masked_off_lanes_give_other_and_touch_nothing() -> None:
+def test_masked_off_lanes_return_other_and_access_nothing() -> None:
     x = np.array([1, 2, 3], np.float32)
     load = (
         gather("fp32", 4)
@@ -104,7 +104,7 @@ STORE = gather("fp32", 4) + "mem.store %q, %v, %m : (4xptr<fp32>, 4xfp32, 4xi1) 
 STORE_ARGS = "%p: ptr<fp32>, %i: 4xi32, %v: 4xfp32, %m: 4xi1"
 
 
-def test_masked_store_touches_nothing_else() -> None:
+def test_masked_store_writes_nothing_else() -> None:
     x, v = np.zeros(3, np.float32), np.arange(1, 5, dtype=np.float32)
     run(STORE, STORE_ARGS, [x, FAR, v, MASK])
     assert x.tolist() == [1, 0, 3]
@@ -141,7 +141,7 @@ def test_one_access_may_reach_several_arguments() -> None:
     assert got.tolist() == [4, 1, 3, 2]
 
 
-def test_pointers_in_memory_reach_what_is_declared() -> None:
+def test_pointers_in_memory_reach_registered_memory() -> None:
     data = np.array([42], np.int32)
     table = np.array([data.ctypes.data], np.uint64)
     out = np.zeros(1, np.int32)
@@ -238,7 +238,7 @@ def test_float_extremes(t: str, kind: str, before: str, value: str, after: str) 
     assert str(float(x[0])) == after
 
 
-def test_masked_off_atomic_lanes_give_0_and_touch_nothing() -> None:
+def test_masked_off_atomic_lanes_return_0_and_access_nothing() -> None:
     x = np.array([10, 20, 30], np.int32)
     old = atomic("add", "i32", x, FAR, np.array([1, 2, 3, 4], np.int32), MASK)
     assert old.tolist() == [10, 0, 30, 0]
@@ -283,7 +283,7 @@ def test_masked_off_lanes_swap_nothing() -> None:
     assert old.tolist() == [1, 0, 3, 0]
 
 
-def test_misaligned_atomic_is_refused() -> None:
+def test_misaligned_atomic_is_rejected() -> None:
     x = np.zeros(16, np.uint8)[1:9].view(np.int64)
     with pytest.raises(InterpreterError, match=r"misaligned: lane \(0,\) updates 8 bytes at 0x"):
         atomic("add", "i64", x, [0], np.ones(1, np.int64))
@@ -309,7 +309,7 @@ def load_at(offset: int, array: Any, **options: Any) -> str:
     ("offset", "where"),
     [(-1, "4 bytes before the start of"), (4, "just past the end of"), (6, "8 bytes past the end")],
 )
-def test_out_of_bounds_says_how_far(offset: int, where: str) -> None:
+def test_out_of_bounds_error_states_the_distance(offset: int, where: str) -> None:
     message = load_at(offset, np.zeros(4, np.int32))
     assert message.startswith("kernel.ir:3:1: mem.load: out of bounds: it reads 4 bytes at 0x")
     assert f"{where} " in message
@@ -422,7 +422,7 @@ def test_without_the_check_any_memory_is_reached() -> None:
     assert out[0] == 3
 
 
-def test_memory_keeps_no_reference_when_it_is_done() -> None:
+def test_memory_keeps_no_reference_after_the_run() -> None:
     x = np.zeros(4, np.int32)
     before = sys.getrefcount(x)
     run(LOAD, "%p: ptr<i32>", [x])
@@ -455,7 +455,7 @@ def test_read_of_bytes_never_written() -> None:
     run(whole, "%p: ptr<i16>, %h: i16", [raw, 1], checks=checks)
 
 
-def test_atomic_reads_too_and_initialised_buffers_may_be_read() -> None:
+def test_atomics_count_as_reads_and_initialised_buffers_may_be_read() -> None:
     checks = Checks(uninitialised=True)
     body = 'atomic.rmw %p, %v, _, kind="add" : (ptr<i32>, i32) -> i32'
     x = np.zeros(1, np.int32)
@@ -523,7 +523,7 @@ def test_race_names_both_lines_and_both_programs() -> None:
     assert where == "  in program (1, 0, 0) of the grid (2, 2, 1)"
 
 
-def test_store_races_with_the_reader_before_the_last() -> None:
+def test_store_races_with_an_earlier_reader() -> None:
     # Programs 0 and 1 read; then program 1 stores, whose own read came last.
     body = f"""{ID}
     {READ}

@@ -34,14 +34,14 @@ def test_unexpected_outcome_is_shown_as_a_diff() -> None:
         _run(f"run: canonicalize\n\n# Why.\n{ADD}\nunchanged\n".replace("ZERO", "-0.0"))
 
 
-def test_change_of_meaning_is_found_on_special_values() -> None:
+def test_change_of_semantics_is_found_on_special_values() -> None:
     """x + 0.0 is not x for x = -0.0: only a comparison of bits sees it."""
     before, after = parse_module(ADD.replace("ZERO", "0.0")), parse_module(SAME)
     assert "result 0 was" in same_meaning(before, after, tries=40)
     assert not same_meaning(parse_module(ADD.replace("ZERO", "-0.0")), after, tries=40)
 
 
-def test_store_that_is_lost_is_found() -> None:
+def test_removed_store_is_found() -> None:
     text = """func @f(%p: ptr<i32>, %x: i32) {
       mem.store %p, %x, _, cache="", evict="" : (ptr<i32>, i32) -> ()
       control.return [] : () -> ()
@@ -50,7 +50,7 @@ def test_store_that_is_lost_is_found() -> None:
     assert "argument 0" in same_meaning(parse_module(text), parse_module(without))
 
 
-def test_case_that_no_input_fits_is_refused() -> None:
+def test_case_without_a_valid_input_is_rejected() -> None:
     text = """func @f(%p: ptr<i32>) -> i32 {
       %c = arith.constant value=1000000, type=i32 : () -> i32
       %q = mem.addptr %p, %c : (ptr<i32>, i32) -> ptr<i32>
@@ -119,12 +119,12 @@ def test_facts_that_do_not_hold_fail() -> None:
         _run(AXIS.replace("(64)", "(32)"))
 
 
-def test_unknown_head_line_is_refused() -> None:
+def test_unknown_head_line_is_rejected() -> None:
     with pytest.raises(AssertionError, match="'runs' is no head line"):
         read_cases("runs: cse\n\n# Why.\nfunc @f() {\n}\n")
 
 
-def test_bits_are_compared_but_for_nans() -> None:
+def test_bits_are_compared_except_of_nans() -> None:
     zero, nan = np.array([0.0]), np.array([np.nan])
     assert not same_bits(zero, -zero)
     assert same_bits(nan, -nan)

@@ -27,7 +27,7 @@ def test_second_function_of_a_class_is_rejected() -> None:
         table.of(arith.Add)(print)
 
 
-def test_key_that_is_no_op_class_is_rejected() -> None:
+def test_key_other_than_an_op_class_is_rejected() -> None:
     table: OpTable[Any] = OpTable("rules")
     for key in ("arith.add", int):
         wrong: Any = key

@@ -21,7 +21,7 @@ def _holding(type: ir.Type) -> set[str]:
     return {name for name in PREDICATES if getattr(type, name)()}
 
 
-def test_pointers_and_tiles_answer_every_predicate() -> None:
+def test_pointers_and_tiles_have_every_predicate() -> None:
     assert len(PREDICATES) == 29
     assert _holding(POINTER) == {"is_ptr"}
     assert _holding(ir.Pointer(ir.I1, const=True)) == {"is_ptr", "is_const"}
@@ -41,7 +41,7 @@ def test_pointers_and_tiles_answer_every_predicate() -> None:
     ],
     ids=lambda case: str(case) if isinstance(case, ir.DType) else "",
 )
-def test_scalars_answer_every_predicate(type: ir.DType, expected: set[str]) -> None:
+def test_scalars_have_every_predicate(type: ir.DType, expected: set[str]) -> None:
     assert _holding(type) == expected
 
 
@@ -87,7 +87,7 @@ def test_members_of_tiles() -> None:
     assert str(tile) == "<['16', '32'], fp16>"
 
 
-def test_predicates_take_no_room_in_an_instance() -> None:
+def test_predicates_are_not_stored_in_instances() -> None:
     for type in (ir.FP32, POINTER, TILE):
         assert not hasattr(type, "__dict__")
 

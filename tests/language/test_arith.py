@@ -95,7 +95,7 @@ def test_bit_operators_of_bools_are_logical() -> None:
     same(evaluate("a.logical_or(b)", a, b), a | b)
 
 
-def test_minimum_and_maximum_choose_numbers_over_nan_unless_asked() -> None:
+def test_minimum_and_maximum_prefer_numbers_to_nan_by_default() -> None:
     a, b = np.array([1, np.nan], np.float32), np.array([np.nan, 2], np.float32)
     same(evaluate("tl.minimum(a, b)", a, b), np.array([1, 2], np.float32))
     same(evaluate("tl.maximum(a, b)", a, b), np.array([1, 2], np.float32))
@@ -112,7 +112,7 @@ def test_clamp_gives_the_lower_bound_for_nan_unless_it_propagates() -> None:
     same(evaluate("tl.clamp(a, -2, 2)", I8), np.clip(I8, -2, 2).astype(np.int32))
 
 
-def test_where_broadcasts_and_warns_of_a_condition_that_is_no_bool() -> None:
+def test_where_broadcasts_and_warns_of_a_condition_that_is_not_bool() -> None:
     a = np.arange(4, dtype=np.float32)
     same(evaluate("tl.where(a > 1, a, -1.0)", a), np.where(a > 1, a, np.float32(-1)))
     with pytest.warns(UserWarning, match="non-boolean condition"):
@@ -152,7 +152,7 @@ def test_division_functions() -> None:
     assert str(error.__cause__) == "approx and ieee_rounding cannot both be True"
 
 
-def test_sigmoid_is_that_of_its_definition() -> None:
+def test_sigmoid_equals_its_definition() -> None:
     a = np.array([-1, 0, 2, 30], np.float32)
     np.testing.assert_allclose(evaluate("tl.sigmoid(a)", a), 1 / (1 + np.exp(-a)), rtol=1e-6)
 
@@ -178,7 +178,7 @@ def test_libdevice() -> None:
 
 @pytest.mark.parametrize("to", SCALARS, ids=str)
 @pytest.mark.parametrize("source", SCALARS, ids=str)
-def test_cast_of_small_values_keeps_them(source: Any, to: Any) -> None:
+def test_cast_preserves_small_values(source: Any, to: Any) -> None:
     # 2 is more than fp8e4b15 holds
     value = floats_in(np.array([0, 1, 1.5 if FP8E4B15 in (source, to) else 2, 1]), source)
     small = numbers(value).astype(np.float32)
@@ -231,7 +231,7 @@ CASTS = [
 
 
 @pytest.mark.parametrize(("expression", "dtype", "message"), CASTS)
-def test_cast_that_does_not_exist(expression: str, dtype: Any, message: str) -> None:
+def test_unsupported_cast(expression: str, dtype: Any, message: str) -> None:
     error = fails(f"def k(a):\n    {expression}\n", np.ones(1, dtype))
     assert str(error.__cause__).startswith(message)
     assert str(error).startswith("at 2:4:")

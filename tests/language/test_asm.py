@@ -37,12 +37,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
-def test_assembly_refuses(arguments: str, message: str) -> None:
+def test_assembly_rejects(arguments: str, message: str) -> None:
     assert message in refusal(arguments)
 
 
 @pytest.mark.parametrize(("pure", "cls"), [(True, InlineAsm), (False, InlineAsmEffect)])
-def test_what_is_not_pure_has_an_effect(pure: bool, cls: Any) -> None:
+def test_impure_assembly_has_a_side_effect(pure: bool, cls: Any) -> None:
     text = f"def k():\n    tl.inline_asm_elementwise('', '=r', [], tl.int32, {pure}, 1)\n"
     module = build(kernel_from(text), options=PTX)
     (op,) = (op for op in module.walk() if isinstance(op, InlineAsm | InlineAsmEffect))
@@ -100,7 +100,7 @@ def test_operands_are_promoted_and_broadcast() -> None:
     np.testing.assert_array_equal(found, np.fmod(half.astype(np.float32), X))
 
 
-def test_dispatch_calls_with_the_symbol() -> None:
+def test_dispatch_calls_the_symbol() -> None:
     np.testing.assert_array_equal(evaluate("f(a)", X, f=dispatched), X + X)
 
 
@@ -108,6 +108,6 @@ def test_dispatch_calls_with_the_symbol() -> None:
     (my_exp, np.int32, "input arg type does not match.Expect one of"),
     (unknown, np.float32, "unknown function 'my_function'"),
 ])  # fmt: skip
-def test_library_refuses(function: Any, dtype: Any, message: str) -> None:
+def test_library_rejects(function: Any, dtype: Any, message: str) -> None:
     with pytest.raises(CompilationError, match=message):
         evaluate("f(a)", X.astype(dtype), f=function)

@@ -173,7 +173,7 @@ def test_barriers_extend_the_order_to_all_threads() -> None:
 
 
 @pytest.mark.parametrize("short", ["i16", "u16", *WIDE_INTEGERS])
-def test_wait_gives_up_where_memory_stays_as_it_is(short: str) -> None:
+def test_wait_ends_with_an_error_where_memory_never_changes(short: str) -> None:
     text = """
     def kernel(x, expected, y, z):
         i = tl.arange(0, 32)
@@ -191,7 +191,7 @@ def test_wait_gives_up_where_memory_stays_as_it_is(short: str) -> None:
     assert z[0]
 
 
-def test_what_is_released_is_seen_by_who_acquires_it() -> None:
+def test_released_stores_are_visible_after_an_acquire() -> None:
     """Programs that run at the same time: each waits for the one before it."""
     text = """
     def kernel(data, flags, N: tl.constexpr):
@@ -214,7 +214,7 @@ def test_what_is_released_is_seen_by_who_acquires_it() -> None:
         np.testing.assert_array_equal(data, np.arange(33)[:, None] + np.zeros(64, np.int32))
 
 
-def test_endless_wait_of_an_interpreted_program_is_told() -> None:
+def test_endless_wait_of_an_interpreted_program_is_reported() -> None:
     text = "def kernel(x):\n    tl.atomic_poll(x + 1, 5)\n"
     with pytest.raises(InterpreterError, match=r"deadlock: .* waits until 5 is in byte 4 of"):
         launch(kernel_from(text), np.zeros(2, np.int32))
@@ -249,7 +249,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_what_does_not_fit_is_refused(expression: str, message: str) -> None:
+def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = f"def k(x, f, n):\n    i = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, np.ones(4, np.int32), np.ones(4, np.float32), 5)
     assert str(error.__cause__).startswith(message)
@@ -262,7 +262,7 @@ def test_constants_are_loaded_and_not_stored_to() -> None:
         build(kernel_from("def k(x):\n    tl.atomic_store(x, 1)\n"), {"x": "*ki32"})
 
 
-def test_tiles_of_any_extent_touch_nothing_beyond_them() -> None:
+def test_tiles_of_any_extent_access_nothing_beyond_them() -> None:
     """Their padding neither loads, nor stores, nor waits."""
     text = """
     def kernel(x, y, z):

@@ -141,7 +141,7 @@ def test_pointers_advance_in_loops_and_branches() -> None:
         np.testing.assert_array_equal(y, sum(blocks) - 2 * sum(others) + blocks[2])
 
 
-def test_distances_may_be_known_at_run_time_only() -> None:
+def test_offsets_may_be_run_time_values() -> None:
     text = """
     def kernel(x, y, rows, columns):
         p = tl.make_block_ptr(x, (8, 32), (32, 1), (0, 0), (2, 4), (1, 0))
@@ -153,7 +153,7 @@ def test_distances_may_be_known_at_run_time_only() -> None:
     np.testing.assert_array_equal(y, x.reshape(8, 32)[3:5, 21:25].ravel())
 
 
-def test_only_what_moves_is_carried() -> None:
+def test_only_advancing_pointers_are_carried() -> None:
     text = """
     def kernel(x, M, N):
         p = tl.make_block_ptr(x, (M, N), (N, 1), (0, 0), (4, 8), (1, 0))
@@ -197,7 +197,7 @@ def test_value_is_cast_and_a_number_fills_the_block() -> None:
     np.testing.assert_array_equal(y, want)
 
 
-def test_advice_reaches_the_op_and_zeros_need_no_operand() -> None:
+def test_cache_hints_reach_the_op_and_zero_padding_has_no_operand() -> None:
     text = """
     def kernel(x):
         p = tl.make_block_ptr(x, (4, 4), (4, 1), (0, 0), (2, 4), (1, 0))
@@ -210,7 +210,7 @@ def test_advice_reaches_the_op_and_zeros_need_no_operand() -> None:
     assert load.other is None
 
 
-def test_product_is_copied_ahead_by_vectors() -> None:
+def test_operands_of_a_product_are_prefetched_by_vectors() -> None:
     """Advancing block pointers keep what hand-written pointers get on a GPU."""
     text = """
     def kernel(a, b, c, M, N, K):
@@ -283,7 +283,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_what_does_not_fit_is_refused(expression: str, message: str) -> None:
+def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = (
         "def k(x, n):\n    i = tl.arange(0, 4)\n"
         "    p = tl.make_block_ptr(x, (4, 4), (4, 1), (0, 0), (2, 4), (1, 0))\n"
@@ -315,7 +315,7 @@ def test_constants_are_not_stored_to() -> None:
 
 
 @pytest.mark.parametrize("call", ["tl.advance(p, (0,))", "p.advance((0,))"])
-def test_what_advance_gives_must_be_used(call: str) -> None:
+def test_result_of_advance_must_be_used(call: str) -> None:
     text = f"""
     def k(x):
         p = tl.make_block_ptr(x, (4,), (1,), (0,), (4,), (0,))

@@ -30,7 +30,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("call", "message"), REFUSED)
-def test_print_refuses(call: str, message: str) -> None:
+def test_print_rejects(call: str, message: str) -> None:
     with pytest.raises(CompilationError) as info:
         build(kernel_from(f"def k(n):\n    {call}\n"), {"n": "i32"})
     assert message in str(info.value.__cause__)

@@ -67,7 +67,7 @@ def dot_of(options: FrontendOptions | None, arguments: str = "", dtype: str = "f
 TF32 = FrontendOptions(default_dot_input_precision="tf32")
 
 
-def test_precision_is_asked_for_or_the_default() -> None:
+def test_precision_is_the_requested_or_the_default() -> None:
     assert dot_of(None).precision == "ieee"
     assert dot_of(TF32).precision == "tf32"
     assert dot_of(TF32, ", input_precision='ieee'").precision == "ieee"
@@ -105,7 +105,7 @@ REFUSED: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("arguments", "dtype", "message"), REFUSED)
-def test_product_refuses(arguments: str, dtype: str, message: str) -> None:
+def test_product_rejects(arguments: str, dtype: str, message: str) -> None:
     assert str(refusal(arguments, dtype).__cause__).startswith(message)
 
 

@@ -210,7 +210,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), REFUSED)
-def test_product_refuses(arguments: str, message: str) -> None:
+def test_product_rejects(arguments: str, message: str) -> None:
     text = f"""
     def kernel(p):
         a = tl.zeros((16, 64), tl.uint8)

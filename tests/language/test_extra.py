@@ -12,7 +12,7 @@ from tilewright.ir.types import BF16
 
 
 @pytest.mark.parametrize("extra", ["cuda", "hip"])
-def test_numbers_of_threads_are_those_of_the_launch(extra: str) -> None:
+def test_thread_counts_equal_those_of_the_launch(extra: str) -> None:
     found = evaluate(f"tl.full((2,), tl.extra.{extra}.num_threads(), tl.int32)")
     assert found.tolist() == [128, 128]
     found = evaluate(f"tl.full((2,), tl.extra.{extra}.num_warps(), tl.int32)")
@@ -29,20 +29,20 @@ def test_registers_are_read_on_nvidia_gpus(name: str, register: str, type: str) 
 
 
 @pytest.mark.parametrize("name", ["cuda.smid", "cuda.globaltimer", "hip.smid", "hip.memrealtime"])
-def test_registers_are_refused_elsewhere(name: str) -> None:
+def test_registers_are_rejected_elsewhere(name: str) -> None:
     error = fails(f"def kernel(out):\n    tl.store(out, tl.extra.{name}())\n", np.zeros(1, "i8"))
     vendor = "NVIDIA" if "cuda" in name else "AMD"
     assert f"tl.extra.{name} reads a register of {vendor} GPUs" in str(error.__cause__)
 
 
-def test_waiting_for_other_launches_is_nothing_to_do() -> None:
+def test_waiting_for_other_launches_is_a_no_op() -> None:
     text = (
         "def kernel():\n    tl.extra.cuda.gdc_wait()\n    tl.extra.cuda.gdc_launch_dependents()\n"
     )
     assert len(list(build(kernel_from(text)).walk())) == 1
 
 
-def test_custom_fp8_converts_as_a_cast_does() -> None:
+def test_custom_fp8_conversion_equals_a_cast() -> None:
     x = np.array([0.5, -1.25, 1.9], np.float16)[[0, 1, 2, 2]]
     for name in ("convert_custom_float8_sm70", "convert_custom_float8_sm80"):
         there = f"tl.extra.cuda.{name}(a, tl.float8e4b15)"

@@ -32,7 +32,7 @@ def run(target: str, name: str, args: list[np.ndarray], result: str) -> np.ndarr
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_each_name_takes_and_gives_what_the_reference_says(name: str) -> None:
+def test_each_function_has_the_signature_of_the_reference(name: str) -> None:
     for operands, result in forms(name):
         args = [np.ones(2, LETTERS[o]) for o in operands]
         found = evaluate(f"libdevice.{name}({', '.join('abcd'[: len(args)])})", *args, **NAMES)
@@ -55,7 +55,7 @@ def test_arguments_are_promoted_and_broadcast() -> None:
     same(evaluate("libdevice.copysign(a, b)", wide, column, **NAMES)[1], -wide)
 
 
-def test_other_types_are_refused_with_what_is_expected() -> None:
+def test_other_types_are_rejected_naming_the_expected_ones() -> None:
     error = fails("def k(a):\n    tl.extra.libdevice.tanh(tl.load(a))\n", np.ones(1, np.float16))
     reference = (
         "input arg type does not match.Expect one of (fp32), (fp64), got (fp16); cast the "
@@ -226,7 +226,7 @@ def check(name: str, operands: str, result: str, exact: Callable[..., Any]) -> N
             same(run(target, name, args, result), expected, *args)
 
 
-def test_names_called_exact_are_tested_so() -> None:
+def test_functions_listed_as_exact_are_tested_bit_for_bit() -> None:
     assert DIRECTED | set(EXACT) == EXACT_NAMES
 
 
@@ -322,14 +322,14 @@ OPERATIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rd", "ru"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_arithmetic_rounds_as_its_name_says(name: str, mode: str) -> None:
+def test_arithmetic_has_the_rounding_mode_of_its_name(name: str, mode: str) -> None:
     operation, plain, count = OPERATIONS[name]
     for letter in FD:
         check(f"{name}_{mode}", letter * count, letter, _directed(operation, plain, mode))
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rd", "ru"])
-def test_square_roots_round_as_their_name_says(mode: str) -> None:
+def test_square_roots_have_the_rounding_mode_of_their_name(mode: str) -> None:
     def root(x: Any) -> Any:
         if not x > 0 or math.isinf(x):
             return x if x == 0 or x > 0 else NAN
@@ -351,7 +351,7 @@ CONVERSIONS = [n[:-3] for n in SIGNATURES if "2" in n[:-1] and n.endswith("_rz")
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rd", "ru"])
 @pytest.mark.parametrize("name", CONVERSIONS)
-def test_conversions_round_as_their_name_says(name: str, mode: str) -> None:
+def test_conversions_have_the_rounding_mode_of_their_name(name: str, mode: str) -> None:
     ((source, to),) = forms(f"{name}_{mode}")
 
     def convert(x: Any) -> Any:
@@ -468,7 +468,7 @@ def test_bessel_functions_of_any_order(name: str, exact: Any, special: Any, targ
         same(run(target, name, args, letter), columns[2], *args)
 
 
-def test_lengths_do_not_overflow_on_the_way() -> None:
+def test_norms_do_not_overflow_in_intermediate_results() -> None:
     large, small = np.array([3e307, 3e-320]), np.array([4e307, 4e-320])
     expected = np.array([5e307, 5e-320])
     assert np.allclose(run("cpu", "hypot", [large, small], "d"), expected, rtol=1e-4)
@@ -497,5 +497,5 @@ def test_table_of_accuracy_has_a_row_for_each_function() -> None:
                     assert float(rows[shown, short][target]) <= bound
 
 
-def test_coefficients_are_those_of_their_functions() -> None:
+def test_coefficients_match_their_functions() -> None:
     assert coefficients.FILE.read_text("utf-8") == coefficients.text()

@@ -96,7 +96,7 @@ def test_abs(element: DType) -> None:
 
 
 @pytest.mark.parametrize("element", [t for t in INTS if t.primitive_bitwidth >= 32], ids=ids)
-def test_umulhi_is_of_the_bit_patterns(element: DType) -> None:
+def test_umulhi_is_unsigned(element: DType) -> None:
     bits, args = element.primitive_bitwidth, arrays(element, 2)
     mask = (1 << bits) - 1
 
@@ -108,7 +108,7 @@ def test_umulhi_is_of_the_bit_patterns(element: DType) -> None:
 
 
 @pytest.mark.parametrize("element", INTS, ids=ids)
-def test_cdiv_of_numbers_that_do_not_overflow(element: DType) -> None:
+def test_cdiv_without_overflow(element: DType) -> None:
     rng = np.random.default_rng(6)
     top = element.get_int_max_value() // 4
     x = rng.integers(0, top, COUNT, dtype=element.numpy, endpoint=True)
@@ -173,7 +173,7 @@ def test_softmax_along_each_axis(element: DType) -> None:
 
 
 @pytest.mark.parametrize("element", [FP16, BF16, *INTS], ids=ids)
-def test_elementary_functions_say_which_types_they_take(element: DType) -> None:
+def test_elementary_functions_report_supported_types(element: DType) -> None:
     for name in ("exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "rsqrt", "erf", "floor",
                  "ceil", "sigmoid", "softmax"):  # fmt: skip
         if name == "softmax" and element.is_floating():
@@ -192,13 +192,13 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "element", "message"), REFUSED)
-def test_what_is_refused(expression: str, element: DType, message: str | None) -> None:
+def test_wrong_usage_is_rejected(expression: str, element: DType, message: str | None) -> None:
     text = f"def k(p):\n    a = tl.load(p)\n    {expression}\n"
     error = fails(text, np.ones(1, element.numpy))
     assert message is None or str(error.__cause__) == message
 
 
-def test_names_in_math_are_those_of_the_language() -> None:
+def test_names_in_math_equal_those_of_the_language() -> None:
     names = ("abs cdiv ceil cos div_rn erf exp exp2 fdiv floor fma log log2 rsqrt sigmoid sin "
              "softmax sqrt sqrt_rn umulhi")  # fmt: skip
     for name in names.split():

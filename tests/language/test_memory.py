@@ -12,7 +12,7 @@ from tests.language.all_targets import run_everywhere
 from tilewright.ops.memory import Load, Store
 
 
-def test_masked_lanes_take_other_and_are_not_stored() -> None:
+def test_masked_off_lanes_load_other_and_are_not_stored() -> None:
     x, y = np.arange(8, dtype=np.float32), np.full(8, -1, np.float32)
     run_everywhere(
         """
@@ -90,7 +90,7 @@ def test_scalar_loads_and_stores() -> None:
     np.testing.assert_array_equal(y, [7, 0])
 
 
-def test_advice_reaches_the_op() -> None:
+def test_cache_hints_reach_the_op() -> None:
     text = """
     def kernel(x):
         tl.load(x, cache_modifier=".cg", eviction_policy="evict_last", volatile=True)
@@ -113,7 +113,7 @@ def test_volatile_load_of_one_element_under_a_mask() -> None:
     assert y.tolist() == [3]
 
 
-def test_advice_takes_every_spelling() -> None:
+def test_cache_hints_have_every_spelling() -> None:
     text = """
     def kernel(x):
         tl.load(x, None, None, (), "", "ca", "evict_normal", False)
@@ -163,7 +163,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_memory_function_refuses(expression: str, message: str) -> None:
+def test_memory_function_rejects(expression: str, message: str) -> None:
     text = f"def k(x, n):\n    i = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, np.ones(1, np.float32), 5)
     assert str(error.__cause__).startswith(message)
@@ -212,7 +212,7 @@ def test_atomic_exists_on_the_types_of_the_table(kind: str, dtype: Any, outcome:
         assert str(fails(text, np.ones(1, dtype)).__cause__) == outcome
 
 
-def test_atomics_return_what_was_there() -> None:
+def test_atomics_return_the_previous_value() -> None:
     x, old = np.array([5, 6, 7, 8], np.int32), np.zeros(4, np.int32)
     run_everywhere(
         """

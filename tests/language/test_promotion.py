@@ -114,7 +114,7 @@ def test_promotion_is_symmetric(a: DType, b: DType) -> None:
 
 
 @pytest.mark.parametrize("strong", SCALARS)
-def test_number_takes_the_type_of_the_tensor_unless_its_kind_is_higher(strong: DType) -> None:
+def test_number_has_the_type_of_the_tensor_unless_its_kind_is_higher(strong: DType) -> None:
     for number in (True, 3, 2.5):
         weak = natural_type(number)
         if strong.is_fp8() and weak.kind().value > strong.kind().value:
@@ -192,7 +192,7 @@ REFUSED: list[tuple[str, list[DType], str]] = [
 
 
 @pytest.mark.parametrize(("expression", "types", "message"), REFUSED)
-def test_operation_that_does_not_exist_is_refused(
+def test_unsupported_operation_is_rejected(
     expression: str, types: list[DType], message: str
 ) -> None:
     names = ["a", "b"][: len(types)]
@@ -216,7 +216,7 @@ POINTERS = [
 
 
 @pytest.mark.parametrize(("expression", "message"), POINTERS)
-def test_pointer_arithmetic_that_does_not_exist(expression: str, message: str) -> None:
+def test_unsupported_pointer_arithmetic(expression: str, message: str) -> None:
     error = fails(f"def kernel(p):\n    {expression}\n", np.ones(1, np.float32))
     assert message in str(error)
 

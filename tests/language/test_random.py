@@ -127,7 +127,7 @@ def test_uniform_floats_are_exact_and_below_1() -> None:
     assert ((found >= 0) & (found < 1)).all()
 
 
-def test_normal_floats_are_those_of_box_and_muller() -> None:
+def test_normal_floats_follow_box_and_muller() -> None:
     u = uniform(words_of(11, OFFSETS))
     pairs = [*normal(u[0], u[1]), *normal(u[2], u[3])]
     found = evaluate("tl.randn(11, a)", OFFSETS)

@@ -151,7 +151,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_reduction_refuses(expression: str, message: str) -> None:
+def test_reduction_rejects(expression: str, message: str) -> None:
     text = f"def k():\n    x = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, f=COMBINE)
     assert str(error.__cause__).startswith(message)
@@ -187,7 +187,7 @@ def test_a_combine_function_may_call_another() -> None:
     np.testing.assert_array_equal(found, np.maximum.accumulate(A, 1))
 
 
-def test_error_in_what_a_combine_function_calls_points_into_it() -> None:
+def test_error_in_a_callee_of_a_combine_function_points_into_it() -> None:
     wrong = function_from("@jit\ndef wrong(a, b):\n    return a + c\n")
     outer = function_from("@jit\ndef outer(a, b):\n    return wrong(a, b)\n", wrong=wrong)
     error = fails("def k():\n    tl.reduce(tl.arange(0, 4), 0, outer)\n", outer=outer)

@@ -115,7 +115,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_function_refuses(expression: str, message: str) -> None:
+def test_function_rejects(expression: str, message: str) -> None:
     text = f"def k(n):\n    x = tl.arange(0, 4)\n    m = x[None, :]\n    {expression}\n"
     error = fails(text, 5)
     assert str(error.__cause__).startswith(message)
@@ -136,7 +136,7 @@ REFUSED_BY_TRITON = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED_BY_TRITON)
-def test_strict_setting_refuses_what_triton_does(expression: str, message: str) -> None:
+def test_strict_setting_rejects_what_triton_does(expression: str, message: str) -> None:
     text = f"def k(n):\n    x = tl.arange(0, 4)\n    m = x[None, :]\n    {expression}\n"
     build(kernel_from(text), {"n": "i32"})
     with knobs.language.scope():
@@ -178,7 +178,7 @@ UNEVEN: list[tuple[str, list[Any], Any]] = [
 
 
 @pytest.mark.parametrize(("expression", "inputs", "expected"), UNEVEN, ids=lambda x: str(x)[:40])
-def test_extents_that_are_no_powers_of_two(
+def test_extents_other_than_powers_of_two(
     expression: str, inputs: list[Any], expected: Any
 ) -> None:
     found = evaluate(expression, *inputs)
@@ -193,7 +193,7 @@ SUBSCRIPTS = [
 
 
 @pytest.mark.parametrize(("expression", "message"), SUBSCRIPTS)
-def test_operator_refuses(expression: str, message: str) -> None:
+def test_operator_rejects(expression: str, message: str) -> None:
     error = fails(f"def k(n):\n    x = tl.arange(0, 4)\n    {expression}\n", 5)
     assert message in str(error)
     assert str(error).startswith("at 3:4:")
@@ -207,7 +207,7 @@ def test_static_assertion_of_a_function_is_one_at_the_call() -> None:
     assert str(error).startswith("at 2:4:")
 
 
-def test_swizzle_walks_groups_of_rows_down() -> None:
+def test_swizzle_goes_down_groups_of_rows() -> None:
     text = """
     def kernel(out):
         i = tl.program_id(0)
@@ -254,7 +254,7 @@ def test_scalars_become_tiles_of_ones() -> None:
     assert result_type("tl.reshape(tl.zeros((1, 1), tl.int32), ())") is I32
 
 
-def test_hints_keep_the_value() -> None:
+def test_hints_preserve_the_value() -> None:
     found = evaluate("tl.max_contiguous(tl.multiple_of(a, 4), [4])", LINE)
     np.testing.assert_array_equal(found, LINE)
     module = build(kernel_from("def k(n):\n    tl.multiple_of(n, 16) + 1\n"), {"n": "i32"})
@@ -280,7 +280,7 @@ def test_hint_in_a_statement_evaluates_its_function_once() -> None:
 @pytest.mark.parametrize(
     "hint", ["tl.multiple_of(i, 16)", "tl.max_constancy(tl.multiple_of(i, 16), 1)"]
 )
-def test_hint_as_a_statement_speaks_of_its_name(hint: str) -> None:
+def test_hint_as_a_statement_applies_to_its_name(hint: str) -> None:
     text = f"""
     def kernel(p, n):
         for i in range(0, n, 16):
@@ -301,7 +301,7 @@ HINTS = [
 
 
 @pytest.mark.parametrize(("expression", "message"), HINTS)
-def test_hint_refuses(expression: str, message: str) -> None:
+def test_hint_rejects(expression: str, message: str) -> None:
     error = fails(f"def k(n):\n    x = tl.arange(0, 4)\n    {expression}\n", 5)
     assert str(error.__cause__) == message
 
@@ -312,7 +312,7 @@ def test_hint_refuses(expression: str, message: str) -> None:
     ("tl.ravel(a, can_reorder=True)", A.ravel()),
     ("tl.cat(a, a, can_reorder=True)", np.concatenate([A, A])),
 ])  # fmt: skip
-def test_what_may_reorder_warns_and_keeps_the_order(expression: str, expected: Any) -> None:
+def test_can_reorder_warns_and_keeps_the_order(expression: str, expected: Any) -> None:
     with pytest.warns(UserWarning, match="is deprecated, because it permits any order"):
         found = evaluate(expression, A)
     np.testing.assert_array_equal(found, expected)

@@ -87,7 +87,7 @@ def test_topk(dtype: Any, k: int) -> None:
     (np.int8, 4, I32), (np.uint8, 4, I32), (np.float16, 4, FP32), (np.int8, 16, I8),
     (np.uint8, 16, U8), (np.float16, 16, FP16), (np.bool_, 2, I32),
 ])  # fmt: skip
-def test_topk_widens_as_max_does(dtype: Any, k: int, expected: Any) -> None:
+def test_topk_promotes_like_max(dtype: Any, k: int, expected: Any) -> None:
     a = np.arange(16).astype(dtype)
     assert element_of(type_of(f"tl.topk(a, {k})", a)) is expected
     found = evaluate(f"tl.topk(a, {k})", a)
@@ -102,7 +102,7 @@ def test_topk_widens_as_max_does(dtype: Any, k: int, expected: Any) -> None:
     ("tl.topk(x, 3)", "topk: k must be a power of two"),
     ("tl.topk(x, 16)", "topk: k must not exceed the size of the selected dimension"),
 ])  # fmt: skip
-def test_sorting_refuses(call: str, message: str) -> None:
+def test_sorting_rejects(call: str, message: str) -> None:
     error = fails(f"def kernel():\n    x = tl.zeros((4, 8), tl.float32)\n    {call}")
     assert isinstance(error, CompileTimeAssertionFailure)
     assert message in str(error)
@@ -125,7 +125,7 @@ def test_histogram() -> None:
     ("tl.zeros((2, 4), tl.int32)", AssertionError, "histogram only supports 1D input"),
     ("tl.zeros((4,), tl.float32)", ValueError, "histogram only supports integer input, but"),
 ])  # fmt: skip
-def test_histogram_refuses(x: str, cause: Any, message: str) -> None:
+def test_histogram_rejects(x: str, cause: Any, message: str) -> None:
     error = fails(f"def kernel():\n    tl.histogram({x}, 4)")
     assert isinstance(error.__cause__, cause)
     assert message in str(error.__cause__)
@@ -163,7 +163,7 @@ MINMAX = function_from("""
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_map_elementwise_of_numbers_beside_elements(dtype: Any) -> None:
+def test_map_elementwise_of_numbers_and_elements(dtype: Any) -> None:
     text = """
     def f(x):
         return tl.fma(tl.full((), 3.0, x.dtype), x, tl.full((), 1.0, x.dtype))
@@ -255,7 +255,7 @@ STORES = function_from("""
     ("tl.map_elementwise(f, x, pack=2)", {"f": COMPARE}, "must return 2 values of each result"),
     ("tl.map_elementwise(f)", {"f": COMPARE}, "needs an argument"),
 ])  # fmt: skip
-def test_map_elementwise_refuses(call: str, names: Any, message: str) -> None:
+def test_map_elementwise_rejects(call: str, names: Any, message: str) -> None:
     text = f"def kernel(p):\n    x = tl.arange(0, 8)\n    {call}"
     error = fails(text, np.zeros(8, np.int32), **names)
     assert message in str(error)

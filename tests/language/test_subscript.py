@@ -44,7 +44,7 @@ STATIC = [
 
 
 @pytest.mark.parametrize("index", STATIC)
-def test_compile_time_entries_are_those_of_numpy(index: str) -> None:
+def test_compile_time_indices_agree_with_numpy(index: str) -> None:
     expected = eval(f"x{index}", {"x": X})
     result = evaluate(f"a{index}", X)
     assert result.shape == np.shape(expected)
@@ -56,7 +56,7 @@ RUN_TIME = ["[b]", "[:, b]", "[b, 1, b]", "[b, :, c - 1]", "[1:5, b, None]", "[.
 
 @pytest.mark.parametrize("index", RUN_TIME)
 @pytest.mark.parametrize("b", [0, 2, 3])
-def test_run_time_scalars_pick_a_place(index: str, b: int) -> None:
+def test_run_time_scalars_select_an_element(index: str, b: int) -> None:
     expected = eval(f"x{index}", {"x": X, "b": b, "c": 3})
     np.testing.assert_array_equal(evaluate(f"a{index}", X, b, 3), expected)
 
@@ -84,7 +84,7 @@ def test_pointers() -> None:
     assert out.tolist() == [6, 14]
 
 
-def test_whole_axes_cost_nothing() -> None:
+def test_whole_axes_emit_no_ops() -> None:
     for index in ("[:]", "[0:8]", "[None, :, :, 0:16]", "[...]"):
         text = f"def kernel(a):\n    x = tl.zeros((8, 4, 16), tl.int32)\n    x{index}\n"
         module = build(kernel_from(text), {"a": "i32"})
@@ -114,13 +114,13 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("expression", "message"), ERRORS)
-def test_what_is_refused(expression: str, message: str) -> None:
+def test_wrong_usage_is_rejected(expression: str, message: str) -> None:
     text = f"def kernel(n):\n    x = tl.zeros((8, 4), tl.int32)\n    {expression}\n"
     assert message in str(fails(text, 1))
 
 
 @pytest.mark.parametrize("index", ["0", "n", "0:2", "...", "::2"])
-def test_strictly_only_axes_are_made_and_kept(index: str) -> None:
+def test_strict_mode_allows_only_new_and_whole_axes(index: str) -> None:
     text = f"def kernel(n):\n    x = tl.zeros((8, 4), tl.int32)\n    x[:, None]\n    x[{index}]\n"
     build(kernel_from(text), {"n": "i32"})
     with knobs.language.scope():

@@ -87,7 +87,7 @@ RUNS = [
 
 
 @pytest.mark.parametrize(("name", "target"), [run for run in RUNS if run != CALLS_BACK])
-def test_use_does_as_on_the_interpreter(name: str, target: str) -> None:
+def test_use_agrees_with_the_interpreter(name: str, target: str) -> None:
     assert not disagreement((USES | EXTRAS)[name], target)
 
 
@@ -101,7 +101,7 @@ COMPARED = [
 @pytest.mark.parametrize(
     ("name", "reference", "ulp", "moves"), COMPARED, ids=[case[0] for case in COMPARED]
 )
-def test_interpreter_gives_what_numpy_gives(
+def test_interpreter_agrees_with_numpy(
     name: str, reference: Reference, ulp: float, moves: bool
 ) -> None:
     use = USES[name]
@@ -120,7 +120,7 @@ def test_assembly_is_accepted_by_the_assembler() -> None:
     assert "mov.b64" in ptx_of(module_of(fn, args, "sm_90"))
 
 
-def test_what_no_target_takes_is_refused_by_all_in_the_same_words() -> None:
+def test_error_is_the_same_on_all_targets() -> None:
     for name in USES.keys() - ASSEMBLY:
         for element in (tl.int1, tl.int8, tl.float8e5, tl.float64):
             said = {probe(USES[name], element, target).refusal for target in TARGETS}

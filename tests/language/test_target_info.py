@@ -48,7 +48,7 @@ class _Gpu(driver.CpuDriver):
         return GPUTarget("cuda", 80, 32)
 
 
-def test_on_the_host_the_active_device_decides() -> None:
+def test_host_queries_use_the_active_device() -> None:
     assert not tl.target_info.is_cuda()
     assert tl.target_info.current_target() == TargetInfo("cpu", "")
     driver.set_active(_Gpu())

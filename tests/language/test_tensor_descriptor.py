@@ -242,7 +242,7 @@ UNKNOWN = ["tensordesc<fp16>", "tensordesc<fp16[]>", "tensordesc<half9[4]>", "te
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_type_string_is_refused(name: str) -> None:
+def test_type_string_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match=r"there is no (element )?type|must be 1 or more"):
         str_to_ty(name)
 
@@ -255,7 +255,7 @@ def test_type_string_names_a_block(name: str) -> None:
     assert str(found) == "tensor_descriptor<<['64', '32'], fp16>>"
 
 
-def test_product_is_copied_ahead_by_vectors() -> None:
+def test_operands_of_a_product_are_prefetched_by_vectors() -> None:
     kernel = kernel_from("""
     def kernel(a, b, c, K):
         i, j = tl.program_id(0) * 64, tl.program_id(1) * 64
@@ -323,7 +323,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("expression", "message"), REFUSED)
-def test_what_does_not_fit_is_refused(expression: str, message: str) -> None:
+def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = f"""
     def k(x, p, n):
         i = tl.arange(0, 4)
@@ -355,6 +355,6 @@ def test_strictly_extrema_of_narrow_floats_require_tensor_copies(
     assert f'kind="{kind}"' in print_module(module)
 
 
-def test_a_plain_load_of_a_descriptor_is_told_of_its_method() -> None:
+def test_a_plain_load_of_a_descriptor_suggests_its_method() -> None:
     text = "def k(x):\n    tl.load(tl.make_tensor_descriptor(x, [8], [1], [8]))\n"
     assert "desc.load(" in str(fails(text, np.ones(8, np.float16)))

@@ -109,7 +109,7 @@ def test_computed_layouts_have_no_conflicts_where_both_sides_use_one_vector(
 
 
 @pytest.mark.parametrize("bits", [8, 16, 32, 64])
-def test_a_transposition_has_no_conflicts(bits: int) -> None:
+def test_a_transpose_has_no_conflicts(bits: int) -> None:
     src = blocked((128, 128), (1, 16), (16, 2), (1, 4), (1, 0))
     found = plan_shared(src, transpose(src, (1, 0)), Memory(bits))
     for access in (found.store, found.load):
@@ -130,7 +130,7 @@ def test_both_sides_use_the_widest_vector_they_share() -> None:
     assert wide.store_vector == 4
 
 
-def test_narrow_elements_that_only_one_side_has_together_are_stored_together() -> None:
+def test_narrow_elements_contiguous_on_one_side_only_are_stored_contiguously() -> None:
     src = blocked((128, 128), (1, 16), (16, 2), (1, 4), (1, 0))
     found = plan_shared(src, transpose(src, (1, 0)), Memory(8))
     assert max(found.store_vector, found.load_vector) > min(found.store_vector, found.load_vector)

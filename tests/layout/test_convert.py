@@ -107,7 +107,7 @@ def test_all_conversions_between_a_register_and_two_lanes() -> None:
 # --- Which plan -----------------------------------------------------------------------------------
 
 
-def test_equal_layouts_need_nothing() -> None:
+def test_equal_layouts_need_no_conversion() -> None:
     layout = blocked((64, 64), (1, 4), (4, 8), (4, 1), (1, 0))
     assert plan(layout, layout, 32) == Identity()
 
@@ -136,7 +136,7 @@ def test_registers_are_renumbered_where_threads_agree() -> None:
 
 
 @given(conversions())
-def test_register_sources_exist_exactly_where_threads_have_what_they_need(pair: Pair) -> None:
+def test_register_sources_exist_exactly_where_threads_hold_their_elements(pair: Pair) -> None:
     src, dst = (layout.select_ins(*HARDWARE) for layout in pair)
     found = register_sources(src, dst)
     have, want = held(src), held(dst)
@@ -225,7 +225,7 @@ def test_an_exchange_between_warps_goes_through_memory() -> None:
     check(found, src, dst)
 
 
-def test_an_exchange_within_warps_waits_for_the_warp_only() -> None:
+def test_an_exchange_within_warps_synchronizes_the_warp_only() -> None:
     src = blocked((128, 32), (1, 32), (32, 1), (4, 1), (1, 0))
     dst = blocked((128, 32), (32, 1), (1, 32), (4, 1), (1, 0))
     shared = plan_shared(src, dst, Memory(32))
@@ -238,7 +238,7 @@ def test_an_exchange_within_warps_waits_for_the_warp_only() -> None:
 
 @settings(max_examples=60)
 @given(conversions(), BITS)
-def test_the_cheaper_of_both_ways_is_taken(pair: Pair, bits: int) -> None:
+def test_the_cheaper_conversion_is_chosen(pair: Pair, bits: int) -> None:
     found = plan(*pair, bits)
     shared = plan_shared(pair[0].select_ins(*HARDWARE), pair[1].select_ins(*HARDWARE), Memory(bits))
     shuffles = plan_shuffles(*pair, bits)
@@ -256,7 +256,7 @@ def test_blocks_keep_their_part_of_the_tile() -> None:
     check(found, src, dst)
 
 
-def test_impossible_conversions_are_refused() -> None:
+def test_impossible_conversions_are_rejected() -> None:
     layout = blocked((16, 16), (1, 1), (8, 4), (2, 2), (1, 0))
     rows = layout * LinearLayout.identity1d(2, BLOCK, "dim0")
     columns = blocked((32, 8), (1, 1), (8, 4), (2, 2), (1, 0)) * LinearLayout.identity1d(

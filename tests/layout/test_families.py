@@ -210,7 +210,7 @@ def test_wgmma_operand_a_has_the_fragments_of_mma(bits: int) -> None:
     assert layout.free_variables(WARP) == 0b1000
 
 
-def test_slice_forgets_a_dimension() -> None:
+def test_slice_drops_a_dimension() -> None:
     parent = mma_m16n8((32, 32), (2, 2))
     for dim in range(2):
         result = sliced(parent, dim)
@@ -291,6 +291,6 @@ def test_row_major_order() -> None:
         (lambda: shared_hopper((8, 32), 16, 128), "8 rows of 64 elements"),
     ],
 )
-def test_misuse_is_refused(call: Callable[[], LinearLayout], message: str) -> None:
+def test_misuse_is_rejected(call: Callable[[], LinearLayout], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

@@ -38,7 +38,7 @@ def test_all_small_matrices_have_their_inverse_or_none() -> None:
             assert gf2.multiply(columns, inverse) == gf2.multiply(inverse, columns) == (1, 2, 4)
 
 
-def test_echelon_form_is_that_of_the_space() -> None:
+def test_echelon_form_depends_on_the_space_only() -> None:
     forms: dict[frozenset[int], tuple[int, ...]] = {}
     for columns in SMALL:
         form = gf2.echelon(columns)
@@ -73,7 +73,7 @@ def test_extending_takes_the_first_that_are_independent(first: list[int], more: 
 
 
 @given(VECTORS)
-def test_reducing_names_cosets(vectors: list[int]) -> None:
+def test_reduction_modulo_a_space_identifies_cosets(vectors: list[int]) -> None:
     span = gf2.Span(vectors)
     for x, y in combinations(range(32), 2):
         assert (span.reduce(x) == span.reduce(y)) == (x ^ y in span) == (x ^ y in members(vectors))

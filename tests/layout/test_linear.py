@@ -51,7 +51,7 @@ def test_names_settle_the_order_of_bits() -> None:
 
 
 @given(layouts())
-def test_map_is_linear_and_named_like_flat(layout: LinearLayout) -> None:
+def test_named_and_flat_maps_are_equal_and_linear(layout: LinearLayout) -> None:
     assert layout.apply_flat(0) == 0
     for _ in range(5):
         indices = {d.name: random.Random(0).randrange(1 << d.bits) for d in layout.ins}
@@ -84,7 +84,7 @@ def test_text_parses_back(layout: LinearLayout) -> None:
         ("register[1] -> dim0:3", "power of two, not 3"),
     ],
 )
-def test_text_that_is_no_layout_is_refused(wrong: str, message: str) -> None:
+def test_text_of_another_form_is_rejected(wrong: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         parse(wrong)
 
@@ -125,7 +125,7 @@ def test_inverse_undoes_the_map(layout: LinearLayout) -> None:
     assert inverse == layout.pseudo_invert()
 
 
-def test_predicates_are_those_of_all_small_layouts() -> None:
+def test_predicates_hold_for_all_small_layouts() -> None:
     for layout in SMALL:
         distinct = len(set(values(layout)))
         assert layout.is_injective() == (distinct == 8)
@@ -179,7 +179,7 @@ def _flat_mask(layout: LinearLayout, masks: dict[str, int]) -> int:
 
 
 @given(layouts())
-def test_parts_of_a_layout_are_its_values(layout: LinearLayout) -> None:
+def test_parts_of_a_layout_have_its_values(layout: LinearLayout) -> None:
     for register, lane in product(range(layout.in_size(REGISTER)), range(layout.in_size(LANE))):
         indices = {REGISTER: register, LANE: lane}
         assert layout.select_ins(LANE, REGISTER, "block").apply(indices) == layout.apply(indices)
@@ -232,7 +232,7 @@ def _consecutive(layout: LinearLayout, dim: str) -> int:
 
 
 @given(st.one_of(layouts(), invertible_layouts()))
-def test_consecutive_elements_are_those_of_the_definition(layout: LinearLayout) -> None:
+def test_consecutive_elements_agree_with_the_definition(layout: LinearLayout) -> None:
     rank = len(layout.shape)
     assert layout.num_consecutive() == _consecutive(layout, f"dim{rank - 1}")
     assert layout.num_consecutive(tuple(range(rank))) == _consecutive(layout, "dim0")

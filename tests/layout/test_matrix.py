@@ -97,7 +97,7 @@ def test_fewer_matrices_make_narrower_instructions() -> None:
         check(access, registers, shared, 16, False)
 
 
-def test_layouts_that_do_not_fit_are_refused() -> None:
+def test_layouts_that_do_not_fit_are_rejected() -> None:
     memory = shared_row_major((64, 64))
     assert matrix_access(blocked((64, 64), (1, 8), (4, 8), (1, 1), (1, 0)), memory, 16) is None
     accumulators = mma_m16n8((64, 64), (2, 2))
@@ -114,7 +114,7 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
 
 
 @given(st.permutations(range(6)), st.integers(0, 5), st.integers(0, 5), st.booleans())
-def test_layouts_near_a_fragment_are_loaded_right_or_not_at_all(
+def test_layouts_near_a_fragment_are_loaded_correctly_or_rejected(
     order: list[int], changed: int, other: int, transposed: bool
 ) -> None:
     """Registers in any order, one of them changed by another: what is accepted is right."""

@@ -35,7 +35,7 @@ def contents(layout: LinearLayout, values: np.ndarray) -> list[int]:
 
 
 @given(layouts(), st.randoms())
-def test_transposed_tile_is_where_it_was(layout: LinearLayout, random: Random) -> None:
+def test_transposed_tile_does_not_move(layout: LinearLayout, random: Random) -> None:
     order = list(range(len(layout.shape)))
     random.shuffle(order)
     moved = transpose(layout, order)
@@ -45,7 +45,7 @@ def test_transposed_tile_is_where_it_was(layout: LinearLayout, random: Random) -
 
 
 @given(layouts())
-def test_reshaped_tile_is_where_it_was(layout: LinearLayout) -> None:
+def test_reshaped_tile_does_not_move(layout: LinearLayout) -> None:
     for shape in ((prod(layout.shape),), (1, *layout.shape[::-1]), layout.shape):
         moved = reshape(layout, shape)
         assert contents(moved, tile(layout).reshape(shape)) == contents(layout, tile(layout))
@@ -53,7 +53,7 @@ def test_reshaped_tile_is_where_it_was(layout: LinearLayout) -> None:
 
 
 @given(layouts())
-def test_expanded_tile_is_where_it_was(layout: LinearLayout) -> None:
+def test_expanded_tile_does_not_move(layout: LinearLayout) -> None:
     for axis in range(len(layout.shape) + 1):
         wide = expand_dims(layout, axis)
         expected = np.expand_dims(tile(layout), axis)
@@ -62,7 +62,7 @@ def test_expanded_tile_is_where_it_was(layout: LinearLayout) -> None:
 
 
 @given(layouts())
-def test_dropped_dimension_is_forgotten(layout: LinearLayout) -> None:
+def test_dropped_dimension_is_removed_from_the_layout(layout: LinearLayout) -> None:
     for axis in range(len(layout.shape)):
         rest = drop_dim(layout, axis)
         for x in range(1 << layout.total_in_bits):
@@ -130,7 +130,7 @@ def test_split_of_a_pair_in_two_lanes_needs_a_move() -> None:
         (split, "only a last dimension of size 2"),
     ],
 )
-def test_misuse_is_refused(call: Callable[[LinearLayout], object], message: str) -> None:
+def test_misuse_is_rejected(call: Callable[[LinearLayout], object], message: str) -> None:
     layout = named((1, 2, 4), (1, 2), (1, 2))
     with pytest.raises(ValueError, match=message):
         call(layout)

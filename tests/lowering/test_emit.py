@@ -84,7 +84,7 @@ def test_types_are_interned() -> None:
     assert vector(F32, 16).mangled == "v16f32"
 
 
-def test_vector_of_vectors_is_refused() -> None:
+def test_vector_of_vectors_is_rejected() -> None:
     with pytest.raises(TypeError, match="a vector holds"):
         vector(vector(F32, 4), 2)
 
@@ -204,7 +204,7 @@ def test_neutral_operands_fold_away() -> None:
     assert b.current.lines == []
 
 
-def test_what_could_trap_does_not_fold() -> None:
+def test_instructions_that_could_trap_do_not_fold() -> None:
     b = builder()
     assert b.sdiv(const(I8, 1), const(I8, 0)).number is None
     assert b.sdiv(const(I8, -128), const(I8, -1)).number is None
@@ -226,7 +226,7 @@ def test_comparisons_of_constants_fold() -> None:
 # Errors
 
 
-def test_mismatched_operands_are_refused() -> None:
+def test_mismatched_operands_are_rejected() -> None:
     b = builder(I32, F32, vector(F32, 4))
     i, f, v = b.function.params
     with pytest.raises(TypeError, match="add of different types"):
@@ -247,7 +247,7 @@ def test_mismatched_operands_are_refused() -> None:
         b.ret(i)
 
 
-def test_structure_faults_are_refused() -> None:
+def test_structure_faults_are_rejected() -> None:
     b = builder(I32)
     with pytest.raises(ValueError, match="no terminator"):
         b.module.text()
@@ -261,7 +261,7 @@ def test_structure_faults_are_refused() -> None:
         b.module.declare("g", F32, [F64])
 
 
-def test_loop_that_does_not_yield_is_refused() -> None:
+def test_loop_that_does_not_yield_is_rejected() -> None:
     b = builder()
     with (
         pytest.raises(ValueError, match="never yielded"),
@@ -270,7 +270,7 @@ def test_loop_that_does_not_yield_is_refused() -> None:
         pass
 
 
-def test_loop_with_wrong_yield_is_refused() -> None:
+def test_loop_with_wrong_yield_is_rejected() -> None:
     b = builder()
     with b.loop(0, 4, carried=[const(I32, 0)]) as loop:
         with pytest.raises(TypeError, match="yields"):
@@ -320,7 +320,7 @@ def test_when_runs_or_ends_the_function(n: int, found: list[int]) -> None:
     assert out.tolist() == found
 
 
-def test_alloca_of_a_count_is_taken_where_it_stands() -> None:
+def test_alloca_of_a_run_time_count_stays_in_place() -> None:
     module = Module("m")
     b = Builder(module.function("f", VOID, [(PTR, ""), (I64, "")]))
     place, count = b.function.params
@@ -465,7 +465,7 @@ def test_fast_flags_reach_float_operations_only() -> None:
     assert "fmul float" in text
 
 
-def test_line_info_is_what_llvm_takes() -> None:
+def test_line_info_is_accepted_by_llvm() -> None:
     """A compile unit, a subprogram on the function and a location on its instructions."""
     module = Module("m")
     b = Builder(module.function("f", I32, [(I32, "")]))

@@ -285,7 +285,7 @@ def test_pow_f64_within_bound() -> None:
 
 @pytest.mark.parametrize("element", FLOATS, ids=["f32", "f64"])
 @pytest.mark.parametrize("name", BOUNDS)
-def test_scalar_code_gives_the_bits_of_vector_code(name: str, element: LType) -> None:
+def test_scalar_code_agrees_bit_for_bit_with_vector_code(name: str, element: LType) -> None:
     values = specials(FLOATS[element])
     vectors = Jit(name, element, True)(values)
     scalars = Jit(name, element, True, lanes=0)(values)
@@ -298,7 +298,9 @@ def test_scalar_code_gives_the_bits_of_vector_code(name: str, element: LType) ->
 @pytest.mark.parametrize("lanes", [0, 4, 32])
 @pytest.mark.parametrize("element", FLOATS, ids=["f32", "f64"])
 @pytest.mark.parametrize("name", SCALED)
-def test_any_number_of_lanes_is_scaled_alike(name: str, element: LType, lanes: int) -> None:
+def test_scaling_is_independent_of_the_number_of_lanes(
+    name: str, element: LType, lanes: int
+) -> None:
     values = specials(FLOATS[element])
     values = np.pad(values, (0, -values.size % 32))
     some = Jit(name, element, True, lanes, own_scale=avx512.scale)(values)
@@ -350,7 +352,7 @@ def test_exp_f32_stays_cheap(own_scale: OwnScale | None, most: int) -> None:
     assert len(operations) - compares - casts <= most
 
 
-def test_other_types_are_refused() -> None:
+def test_other_types_are_rejected() -> None:
     b = Builder(Module("m").function("f", VOID, []))
     with pytest.raises(TypeError, match="f32 or f64"):
         MATH["exp"](b, const(F16, 1.0))

@@ -15,7 +15,7 @@ from tilewright.ops import arith, control
 CHIP = declare_target("chip")
 
 
-def test_target_precedes_what_is_common() -> None:
+def test_lowering_of_the_target_precedes_the_common_one() -> None:
     table: TargetTable[Any] = TargetTable("emitters")
     table.of(arith.Add)(print)
     assert table.find(arith.Add, CHIP) is print

@@ -140,7 +140,7 @@ def test_op_without_index_maps_is_found(
         ({"execute": identity}, "has neither `evaluate` nor the reason"),
     ],
 )
-def test_faulty_meaning_is_found(facets: dict[str, Any], fault: str, tmp_path: Path) -> None:
+def test_faulty_evaluate_is_found(facets: dict[str, Any], fault: str, tmp_path: Path) -> None:
     with fake_op(DOC, **facets) as cls:
         found, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the lowering
     assert fault in found

@@ -119,7 +119,7 @@ def _may_hold(found: IndexMap | None, source: tuple[int, ...], target: tuple[int
 
 
 @pytest.mark.parametrize(("name", "op"), RUN, ids=[name for name, _ in RUN])
-def test_changed_element_shows_only_where_declared(name: str, op: Op) -> None:
+def test_changed_element_is_visible_only_where_declared(name: str, op: Op) -> None:
     rng = np.random.default_rng(len(name))
     args = _random(op, rng)
     assert args is not None
@@ -194,7 +194,7 @@ def test_every_op_that_moves_elements_is_among_the_cases() -> None:
         ((1,), (), (Fixed(0),)),
     ],
 )
-def test_reshape_takes_as_few_axes_as_will_do(shape: Any, to: Any, axes: Any) -> None:
+def test_reshape_groups_are_minimal(shape: Any, to: Any, axes: Any) -> None:
     assert reshaped(shape, to).axes == axes
 
 
@@ -229,7 +229,7 @@ def test_groups_of_a_reshape_are_the_smallest() -> None:
     assert list(reshape_groups((1, 1), ())) == []
 
 
-def test_inverse_swaps_what_is_repeated_and_what_is_left_out() -> None:
+def test_inverse_exchanges_repeated_and_dropped_axes() -> None:
     repeated = index_map.broadcast((4, 1), (4, 8))
     assert repeated.inverse().axes == (Along(0), Every())
     half = index_map.with_new_axis((4,), 1, 2, 1)

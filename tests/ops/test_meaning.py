@@ -103,7 +103,7 @@ def test_smallest_integer_divided_by_minus_one_wraps() -> None:
 
 
 @pytest.mark.parametrize("short", ["i32", "u32", "i64", "u64"])
-def test_mulhi_takes_the_patterns_as_unsigned(short: str) -> None:
+def test_mulhi_is_unsigned(short: str) -> None:
     t = INTEGERS[short]
     check(
         arith.MulHi, [short, short], int_rows(t),

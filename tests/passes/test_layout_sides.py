@@ -73,7 +73,7 @@ def moved(epilogue: str, stored: str = "bf16") -> list[Value]:
         ),
     ],
 )
-def test_what_is_moved(epilogue: str, stored: str, types: list[str]) -> None:
+def test_element_types_of_moved_values(epilogue: str, stored: str, types: list[str]) -> None:
     found = moved(epilogue, stored)
     large = [v for v in found if len(v.type.shape) == 2 and v.type.shape[1] > 1]
     assert [dtype_of(v.type).short for v in large] == types

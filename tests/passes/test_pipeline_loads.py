@@ -126,7 +126,7 @@ def check(module: Module, late: Module, args: list[Any]) -> None:
 
 @pytest.mark.parametrize("type", ["i32", "i64"])
 @pytest.mark.parametrize("stages", [2, 3, 4, 5])
-def test_any_number_of_trips(type: str, stages: int) -> None:
+def test_any_trip_count(type: str, stages: int) -> None:
     """None, one, fewer than are ahead, and more; the mask ends before the loop does, or after."""
     module = rows_loop(type)
     late = pipelined(module, stages)

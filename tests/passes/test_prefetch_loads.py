@@ -133,7 +133,7 @@ def check(module: Module, late: Module, start: int, stop: int, step: int, rows: 
 
 
 @pytest.mark.parametrize("type", ["i32", "i64"])
-def test_any_number_of_trips(type: str) -> None:
+def test_any_trip_count(type: str) -> None:
     """None, the one that is loaded before the loop, one more, and many, to the arrays' last row."""
     module = rows_loop(type)
     late = ahead(module)
@@ -156,7 +156,7 @@ def test_bounds_at_the_end_of_their_type() -> None:
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
-def test_beside_copies_ahead(stages: int) -> None:
+def test_with_pipelined_copies(stages: int) -> None:
     """The other load is a copy for an iteration further ahead; each has its own bound."""
     module = rows_loop(through=SHARED)
     late = ahead(module, stages, "pipeline_loads")
@@ -176,7 +176,7 @@ def test_loads_for_the_next_iteration_come_first() -> None:
     assert max(loads) < min(uses)
 
 
-def test_programs_of_one_warp_load_nothing_ahead() -> None:
+def test_programs_of_one_warp_prefetch_nothing() -> None:
     late, ctx = rewritten(rows_loop(), warps=1)
     assert not ctx.counts["prefetched"]
     assert [r.text for r in ctx.missed_remarks] == [
@@ -240,7 +240,7 @@ def check_aliased(module: Module, late: Module) -> None:
     np.testing.assert_array_equal(results[1], results[0])
 
 
-def test_offset_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offset_that_is_not_advanced_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The carried values of the next iteration are what the body makes of them."""
     compute = LoopRewrite.compute
 
@@ -253,7 +253,7 @@ def test_offset_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         check(module, ahead(module), 0, 3, 1)
 
 
-def test_ops_ahead_have_locations() -> None:
+def test_prefetching_ops_have_locations() -> None:
     """Remarks and line tables need them."""
     late = ahead(rows_loop())
     without: list[Op] = [op for op in late.walk() if op.loc is None and not op.terminator]

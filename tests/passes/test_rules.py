@@ -80,7 +80,7 @@ def _retyped(text: str, kind: re.Pattern[str], type: str) -> Module | None:
 
 @pytest.mark.parametrize(("kind", "types"), [(_INTEGER, INTEGERS), (_FLOAT, FLOATS)])
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ir")), ids=lambda path: path.stem)
-def test_rules_keep_the_meaning_for_every_type(
+def test_rules_preserve_semantics_for_every_type(
     path: Path, kind: re.Pattern[str], types: tuple[str, ...]
 ) -> None:
     """A rule that is right for the type its case has may be wrong for others.
@@ -133,7 +133,7 @@ def _with_constant(op: Add, rw: Rewriter) -> Value | None:
     return None if known(op.rhs) else rw.insert(Add(op.lhs, rw.insert(Constant(1, op.lhs.type))))
 
 
-def test_new_ops_have_the_location_of_what_they_replace() -> None:
+def test_new_ops_have_the_location_of_the_replaced_op() -> None:
     module = parse_module(TEXT, "kernel.ir")
     rules: dict[type[Op], list[Rule]] = {Add: [Rule("one", Add, _with_constant)]}
     apply_greedily(module.entry, rules, lambda name: None)

@@ -190,7 +190,7 @@ def outcome(module: Module, args: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [FP32, BF16, FP16, FP64, I8, I64], ids=str)
 @pytest.mark.parametrize("name", TAKEN)
-def test_parts_hold_what_the_tiles_held(name: str, dtype: DType) -> None:
+def test_strip_mined_kernel_is_equivalent(name: str, dtype: DType) -> None:
     module, args = case(TAKEN[name], dtype, disjoint=name in DISJOINT)
     before = [shape_of(op.ptr.type) for op in module.walk() if isinstance(op, Store)]
     found = stripped(module)
@@ -203,7 +203,7 @@ def test_parts_hold_what_the_tiles_held(name: str, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("name", ["flat", "loop", "rows", "columns", "hinted"])
-def test_parts_on_an_emulated_gpu(name: str) -> None:
+def test_strip_mined_kernel_on_an_emulated_gpu(name: str) -> None:
     module, args = case(TAKEN[name], FP32, disjoint=name in DISJOINT)
     want = outcome(module, args)
     run_emulated(module, (1, 1, 1), args, warps=WARPS, lanes=LANES)
@@ -212,7 +212,7 @@ def test_parts_on_an_emulated_gpu(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_what_must_stay_as_it_is(name: str) -> None:
+def test_tiles_that_must_not_be_divided(name: str) -> None:
     module, _ = case(LEFT[name], FP32)
     count = len(loops(module))
     assert len(loops(stripped(module))) == count
@@ -236,7 +236,7 @@ NOT_FUSED = "tl.exp(a * 3.0) + a"
     [(ONE, 1024, 1), (SUM_OF_TWO, 1024, 2), (FUSED, 1024, 1), (NOT_FUSED, 1024, 2),
      (SUM_OF_TWO, 512, 1), (SUM_OF_TWO, 128, 1), (NOT_FUSED, 128, 1)],
 )  # fmt: skip
-def test_parts_by_the_registers_that_a_thread_can_have(
+def test_number_of_parts_follows_the_registers_of_a_thread(
     value: str, threads: int, parts: int
 ) -> None:
     count = threads * 32

@@ -52,7 +52,7 @@ def test_fastest_configuration_runs() -> None:
     assert list(kernel.configs_timings.values()) == [[3.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
-def test_real_measurement_chooses_what_does_less() -> None:
+def test_real_measurement_selects_the_cheaper_configuration() -> None:
     def spin(x, n, BLOCK: tl.constexpr):
         total = 0.0
         for i in range(BLOCK):
@@ -68,7 +68,7 @@ def test_real_measurement_chooses_what_does_less() -> None:
     assert kernel.bench_time > 0
 
 
-def test_key_values_and_types_are_tuned_apart() -> None:
+def test_key_values_and_types_are_tuned_separately() -> None:
     bench = Bench(1.0, 2.0)
     kernel = tuned(add_one, blocks(16, 32), do_bench=bench)
     for dtype, n in ((np.float32, 10), (np.float32, 10), (np.float32, 20), (np.int32, 20)):
@@ -133,7 +133,7 @@ def test_options_reach_the_compiler() -> None:
     assert (metadata.num_warps, metadata.num_stages) == (8, 2)
 
 
-def test_conflicting_keyword_is_refused() -> None:
+def test_conflicting_keyword_is_rejected() -> None:
     x = np.zeros(SIZE, np.float32)
     for configs in (blocks(16), blocks(16, 32)):
         with pytest.raises(ValueError, match=r"Conflicting meta-parameters: BLOCK\. Make sure"):
@@ -153,7 +153,7 @@ def test_unknown_names_are_ignored_with_a_warning(argument: str) -> None:
     )
 
 
-def test_key_without_a_hash_is_refused(launcher: str) -> None:
+def test_key_without_a_hash_is_rejected(launcher: str) -> None:
     kernel, x = tuned(add_one, blocks(16, 32), key=["n", "out"]), np.zeros(SIZE, np.float32)
     for _ in range(2):
         with pytest.raises(
@@ -184,7 +184,7 @@ def test_interpreted_kernel_runs_each_configuration_once() -> None:
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_in_place_kernel_runs_once_in_effect(library: str) -> None:
+def test_in_place_kernel_has_the_effect_of_one_run(library: str) -> None:
     kernel = tuned(increment, blocks(16, 32, 64))
     array = np.arange(SIZE, dtype=np.float32)
     x = torch.from_numpy(array) if library == "torch" else array
@@ -201,7 +201,7 @@ def test_atomics_and_views_are_protected() -> None:
     assert whole.tolist() == [7, 7, 7, 107, 7, 7, 7, 7]
 
 
-def test_each_trial_begins_with_the_first_values() -> None:
+def test_each_trial_starts_from_the_initial_values() -> None:
     seen: list[float] = []
     x = np.zeros(SIZE, np.float32)
 
@@ -228,7 +228,7 @@ def test_arguments_are_restored_when_tuning_fails() -> None:
     assert not x.any()
 
 
-def test_what_does_not_fit_is_not_measured() -> None:
+def test_configurations_out_of_resources_are_not_measured() -> None:
     bench = Bench(2.0, 1.0)
     kernel = tuned(increment, blocks(16, 32), do_bench=bench)
     x = np.zeros(1 << 19, np.float32)
@@ -385,7 +385,7 @@ def test_own_hooks_replace_the_usual_ones() -> None:
     assert kernel.user_defined_post_hook
 
 
-def test_post_hook_sees_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_post_hook_receives_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     kernel = tuned(
         increment,
@@ -417,7 +417,7 @@ def test_post_hook_sees_what_went_wrong(monkeypatch: pytest.MonkeyPatch) -> None
     assert kernel.configs_timings[Config({"BLOCK": 16})] == [float("inf")] * 3
 
 
-def test_listener_hears_of_every_choice() -> None:
+def test_listener_is_called_for_every_choice() -> None:
     received: list[dict[str, Any]] = []
     knobs.autotuning.listener = lambda **event: received.append(event)
     kernel = tuned(increment, blocks(16, 32))
@@ -510,13 +510,13 @@ def test_failures_of_all_configurations_are_named() -> None:
     assert pickle.loads(pickle.dumps(caught.value)).message == caught.value.message
 
 
-def test_wrong_kernel_tells_why() -> None:
+def test_error_of_a_kernel_is_raised() -> None:
     with pytest.raises(AutotunerError, match="missing is not defined") as caught:
         tuned(wrong, blocks(64, 128))[grid](np.zeros(SIZE, np.int32), SIZE)
     assert isinstance(caught.value.__cause__, tw.CompilationError)
 
 
-def test_wrong_arguments_are_no_fault_of_configurations() -> None:
+def test_wrong_arguments_are_not_attributed_to_configurations() -> None:
     with pytest.raises(TypeError, match="failed to specialize argument of type: object"):
         tuned(increment, blocks(16, 32))[grid](object(), SIZE)
     with pytest.raises(TypeError, match="missing"):

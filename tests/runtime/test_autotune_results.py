@@ -36,7 +36,7 @@ pytestmark = pytest.mark.usefixtures("tuning")
 # -- results on disk, and shipped -----------------------------------------------------------------
 
 
-def test_results_are_kept_on_disk() -> None:
+def test_results_are_cached_on_disk() -> None:
     x = np.zeros(SIZE, np.float32)
     first = tuned(increment, blocks(16, 32))
     first[grid](x, SIZE)
@@ -50,7 +50,7 @@ def test_results_are_kept_on_disk() -> None:
     assert other.configs_timings.keys() == set(blocks(16, 64))
 
 
-def test_failures_are_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     first = tuned(only_small, blocks(16, 32, 64))
     first[grid](np.zeros(SIZE, np.int32), SIZE)
     monkeypatch.setattr(Search, "run", None)  # nothing is measured any more
@@ -98,7 +98,9 @@ def test_other_processes_measure_nothing() -> None:
         ({"cache_results": True, "key": ()}, 2),
     ],
 )
-def test_own_bench_is_kept_when_asked(how: dict[str, Any], measured: int) -> None:
+def test_results_of_a_custom_bench_are_cached_on_request(
+    how: dict[str, Any], measured: int
+) -> None:
     bench = Bench(1.0, 2.0)
     how = {"do_bench": bench, **how}
     for _ in range(2):
@@ -108,7 +110,7 @@ def test_own_bench_is_kept_when_asked(how: dict[str, Any], measured: int) -> Non
 
 
 @pytest.mark.parametrize("setting", ["cache", "hook"])
-def test_results_are_not_kept(setting: str) -> None:
+def test_results_are_not_cached(setting: str) -> None:
     knobs.autotuning.cache = setting != "cache"
     runs: list[int] = []
     hook = None if setting == "cache" else lambda args: runs.append(1)
@@ -141,7 +143,7 @@ def test_shipped_results_are_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": 99, "results": []}', '{"format": 1}'])
-def test_other_files_are_no_results(tmp_path: Path, text: str) -> None:
+def test_other_files_are_not_results(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=r"other\.json holds no tuning results"):
@@ -151,7 +153,7 @@ def test_other_files_are_no_results(tmp_path: Path, text: str) -> None:
 # -- Config ---------------------------------------------------------------------------------------
 
 
-def test_config_says_what_it_sets() -> None:
+def test_text_of_a_config_has_its_settings() -> None:
     config = Config({"BLOCK": 16}, num_warps=8, maxnreg=64)
     assert config.all_kwargs() == {
         "BLOCK": 16,
@@ -164,7 +166,7 @@ def test_config_says_what_it_sets() -> None:
     assert "maxnreg" not in Config({}).all_kwargs()
 
 
-def test_configs_are_equal_by_what_they_set() -> None:
+def test_configs_are_equal_by_their_settings() -> None:
     config = Config({"BLOCK": 16})
     for twin in (Config({"BLOCK": 16}), copy.deepcopy(config), pickle.loads(pickle.dumps(config))):
         assert twin == config

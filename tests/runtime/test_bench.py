@@ -83,13 +83,13 @@ def test_each_counted_run_finds_the_cache_cleared() -> None:
         ((1.0, 2.0), 6),  # five runs that are too slow, and long enough to be believed
     ],
 )
-def test_hopeless_function_is_given_up(times: tuple[float, ...], runs: int) -> None:
+def test_slow_function_is_abandoned(times: tuple[float, ...], runs: int) -> None:
     clock = FakeClock(*times)
     measure(clock.run, clock, 25, 100, limit=1.0)
     assert clock.runs == runs
 
 
-def test_one_slow_run_says_nothing() -> None:
+def test_one_slow_run_is_not_conclusive() -> None:
     clock = FakeClock(0.1, 2 * LOOK_MS, 0.1)
     times = measure(clock.run, clock, 1, 4, limit=0.1)
     assert len(times) > 6
@@ -97,13 +97,13 @@ def test_one_slow_run_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("times", [(0.1, 50.0, 0.1), (0.1, 0.2)])
-def test_disturbed_or_short_function_is_not_given_up(times: tuple[float, ...]) -> None:
+def test_disturbed_or_short_function_is_not_abandoned(times: tuple[float, ...]) -> None:
     clock = FakeClock(*times)
     measure(clock.run, clock, 0.01, 0.01, limit=0.1)
     assert clock.runs == 2 or clock.runs > 6
 
 
-def test_before_is_called_for_each_run_and_not_measured() -> None:
+def test_setup_is_called_for_each_run_and_not_measured() -> None:
     clock = FakeClock(2.0)
     calls: list[int] = []
 
@@ -125,22 +125,22 @@ def test_statistics() -> None:
 
 @pytest.mark.parametrize("q", [0.0, 0.2, 0.37, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("count", [1, 2, 5, 100])
-def test_quantiles_are_numpys(q: float, count: int) -> None:
+def test_quantiles_equal_those_of_numpy(q: float, count: int) -> None:
     times = np.random.default_rng(count).exponential(size=count).tolist()
     assert quantile(times, q) == pytest.approx(float(np.quantile(times, q)), rel=1e-12)
 
 
-def test_cpu_time_is_the_wall_clocks() -> None:
+def test_cpu_time_is_wall_clock_time() -> None:
     ms = do_bench(lambda: time.sleep(0.004), warmup=4, rep=40, return_mode="min", device="cpu")
     assert 4 <= ms < 4000  # milliseconds, however busy the machine is
 
 
-def test_unknown_mode_is_refused() -> None:
+def test_unknown_mode_is_rejected() -> None:
     with pytest.raises(AssertionError):
         do_bench(lambda: None, return_mode="average")
 
 
-def test_gradients_are_forgotten() -> None:
+def test_gradients_are_cleared() -> None:
     tensor = SimpleNamespace(grad=1)
     seen: list[Any] = []
 
@@ -169,7 +169,7 @@ def test_events_measure_on_the_device(fake: FakeCuda) -> None:
     assert list(fake.allocated.values()) == [256 << 20]
 
 
-def test_failing_function_leaves_nothing(fake: FakeCuda) -> None:
+def test_failing_function_leaks_nothing(fake: FakeCuda) -> None:
     def fail() -> None:
         if fake.calls.count("cuEventCreate") > 4:
             raise ArithmeticError("run")
@@ -180,7 +180,7 @@ def test_failing_function_leaves_nothing(fake: FakeCuda) -> None:
     assert fake.freed == list(fake.allocated)
 
 
-def test_saved_bytes_are_put_back(fake: FakeCuda) -> None:
+def test_saved_bytes_are_restored(fake: FakeCuda) -> None:
     tensor = np.arange(64, dtype=np.uint8)
     fake.memory[0x9000] = tensor
     saved = CudaDriver().save_memory(1, 0x9010, 16)
@@ -192,7 +192,9 @@ def test_saved_bytes_are_put_back(fake: FakeCuda) -> None:
     assert CudaDriver().free_memory(0) == 100 << 30
 
 
-def test_device_is_the_active_drivers(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_is_that_of_the_active_driver(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert default_device() == "cpu"
     cuda = SimpleNamespace(is_initialized=lambda: True, current_device=lambda: 1)
     monkeypatch.setattr(
@@ -208,7 +210,7 @@ def test_device_is_the_active_drivers(fake: FakeCuda, monkeypatch: pytest.Monkey
         driver.reset_active()
 
 
-def test_driver_from_elsewhere_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_driver_of_a_plug_in_is_synchronized(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
     interface = SimpleNamespace(synchronize=lambda: waits.append(1))
     other: Any = SimpleNamespace(

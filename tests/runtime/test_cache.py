@@ -49,12 +49,12 @@ def test_put_then_get_also_from_another_object(root: Path) -> None:
     assert list(root.rglob("*.tmp")) == []
 
 
-def test_digest_tells_parts_apart() -> None:
+def test_digest_distinguishes_parts() -> None:
     assert len({digest("ab", "c"), digest("a", "bc"), digest("abc"), digest("abc", "")}) == 4
     assert digest("é") == digest("é".encode())
 
 
-def test_without_a_folder_nothing_is_kept_and_all_works() -> None:
+def test_without_a_folder_nothing_is_cached_and_all_works() -> None:
     cache = DiskCache(None)
     with cache.compiling(KEY):
         cache.put(KEY, FILES)
@@ -62,7 +62,7 @@ def test_without_a_folder_nothing_is_kept_and_all_works() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "../../../../etc/passwd", "ABCDEF0123456789", "abc"])
-def test_keys_that_are_no_digests_are_refused(key: str, root: Path) -> None:
+def test_keys_other_than_digests_are_rejected(key: str, root: Path) -> None:
     with pytest.raises(ValueError, match="hexadecimal"):
         DiskCache(root).get(key)
 
@@ -109,7 +109,7 @@ def test_entry_under_another_key_is_a_miss(root: Path) -> None:
     assert cache.get(digest("another kernel")) is None
 
 
-def test_entry_of_others_is_not_believed(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_of_another_user_is_a_miss(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = DiskCache(root)
     cache.put(KEY, FILES)
     path = _entry(cache)
@@ -224,7 +224,7 @@ while True:
     assert seen
 
 
-def test_private_files_of_killed_writers_are_removed_in_time(root: Path) -> None:
+def test_temporary_files_of_killed_writers_are_removed_eventually(root: Path) -> None:
     cache = DiskCache(root)
     cache.put(KEY, FILES)
     folder = _entry(cache).parent
@@ -273,7 +273,7 @@ with cache.compiling(key):
     assert list(root.rglob("*.lock")) == []
 
 
-def test_compiling_inside_compiling_does_not_wait_for_itself(root: Path) -> None:
+def test_nested_compilation_does_not_deadlock(root: Path) -> None:
     cache = DiskCache(root)
     begin = time.monotonic()
     with cache.compiling(KEY), cache.compiling(KEY), cache.compiling(digest("other")):
@@ -300,7 +300,7 @@ def test_a_lock_is_never_seen_half_written(content: bytes, root: Path) -> None:
     assert not lock.exists()
 
 
-def test_lock_of_a_living_process_is_waited_for_only_so_long(
+def test_lock_of_a_living_process_is_waited_for_up_to_a_limit(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = DiskCache(root)

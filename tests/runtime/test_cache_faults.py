@@ -113,7 +113,7 @@ def test_killed_at_any_time_the_cache_verifies_and_the_next_run_is_right(
     assert outcome(start(folder, "check", 0, last)) == "0", "what was kept is found again"
 
 
-def test_processes_on_one_folder_do_each_thing_once(folder: Path) -> None:
+def test_processes_on_one_folder_compile_and_tune_once(folder: Path) -> None:
     """And a process that comes later compiles nothing and tunes nothing."""
     count = 2
     at_once = [start(folder, "check", 0, count) for _ in range(2)]
@@ -179,7 +179,7 @@ def in_child(work: Callable[[], None], user: int | None = None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_full_disk_keeps_nothing_and_all_works(folder: Path) -> None:
+def test_on_a_full_disk_nothing_is_cached_and_all_works(folder: Path) -> None:
     """Files of this process may have 4096 bytes, which a kernel's entry exceeds."""
     program = """
 import resource, signal, sys, warnings
@@ -229,7 +229,7 @@ def test_no_space_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("mode", [0o555, 0o000])
-def test_a_home_that_may_not_be_written(mode: int, tmp_path: Path) -> None:
+def test_a_read_only_home_directory(mode: int, tmp_path: Path) -> None:
     """Of another user where this one is root, whom modes do not stop."""
     home = tmp_path / "home"
     home.mkdir()
@@ -281,7 +281,7 @@ ALTERED: dict[str, Callable[[Path], Any]] = {
 
 
 @pytest.mark.parametrize("how", ALTERED)
-def test_an_entry_altered_by_hand_is_refused_and_made_again(how: str, folder: Path) -> None:
+def test_a_modified_entry_is_rejected_and_recompiled(how: str, folder: Path) -> None:
     assert run() == ["compiled"]
     assert run() == ["found"]
     path = entry_of(folder)
@@ -297,7 +297,7 @@ def test_an_entry_altered_by_hand_is_refused_and_made_again(how: str, folder: Pa
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_entry_that_may_not_be_read_is_made_again(folder: Path) -> None:
+def test_an_unreadable_entry_is_recompiled(folder: Path) -> None:
     assert run() == ["compiled"]
     entry_of(folder).chmod(0o000)
     assert run() == ["compiled"]
@@ -305,7 +305,7 @@ def test_an_entry_that_may_not_be_read_is_made_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1e6, 1e6])
-def test_a_clock_that_jumps_changes_nothing(
+def test_a_clock_jump_changes_nothing(
     seconds: float, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run() == ["compiled"]

@@ -68,7 +68,7 @@ def test_entries_are_those_that_were_put(cache: DiskCache) -> None:
     assert list(entries(DiskCache(None))) == []
 
 
-def test_what_entries_hold_is_told() -> None:
+def test_contents_of_entries_are_listed() -> None:
     facts = {"metadata": {"source_name": "add", "target": ["cuda", 90, 32]}, "stages": []}
     kernel = {"metadata.json": json.dumps(facts).encode(), "cubin": b"..."}
     assert describe(kernel) == About("kernel", "add", "cuda:90")
@@ -102,7 +102,7 @@ def test_faults_have_their_reasons(cache: DiskCache) -> None:
 # -- its size -------------------------------------------------------------------------------------
 
 
-def test_what_was_used_longest_ago_goes(cache: DiskCache) -> None:
+def test_least_recently_used_entries_are_evicted(cache: DiskCache) -> None:
     paths = fill(cache, list("abcdefgh"), MIB // 4)  # a: used longest ago
     with knobs.cache.scope():
         knobs.cache.size_mib = 1
@@ -111,7 +111,7 @@ def test_what_was_used_longest_ago_goes(cache: DiskCache) -> None:
         assert sweep(cache) == 0
 
 
-def test_a_hit_is_a_use_and_a_check_is_none(cache: DiskCache) -> None:
+def test_a_hit_counts_as_a_use_and_a_check_does_not(cache: DiskCache) -> None:
     paths = fill(cache, list("abcde"), MIB // 4)
     assert list(faults(cache)) == []
     assert cache.get(digest("a")) is not None
@@ -121,7 +121,7 @@ def test_a_hit_is_a_use_and_a_check_is_none(cache: DiskCache) -> None:
     assert left(paths) == set("aed")
 
 
-def test_use_is_noted_at_most_once_an_hour(cache: DiskCache) -> None:
+def test_time_of_use_is_updated_at_most_once_an_hour(cache: DiskCache) -> None:
     path = fill(cache, ["a"])["a"]
     recent = time.time() - USED_SECONDS / 2
     os.utime(path, (0, recent))
@@ -129,7 +129,7 @@ def test_use_is_noted_at_most_once_an_hour(cache: DiskCache) -> None:
     assert path.stat().st_mtime == pytest.approx(recent, abs=1e-3)
 
 
-def test_without_a_bound_nothing_goes(cache: DiskCache) -> None:
+def test_without_a_bound_nothing_is_evicted(cache: DiskCache) -> None:
     paths = fill(cache, list("abc"), MIB)
     with knobs.cache.scope():
         knobs.cache.size_mib = 0
@@ -137,7 +137,7 @@ def test_without_a_bound_nothing_goes(cache: DiskCache) -> None:
     assert left(paths) == set("abc")
 
 
-def test_after_the_clock_went_backwards_what_is_used_stays(cache: DiskCache) -> None:
+def test_after_the_clock_went_backwards_used_entries_are_kept(cache: DiskCache) -> None:
     """Times that lie ahead tell nothing: what has one, and was not used since, goes first."""
     paths = fill(cache, list("abcde"), MIB // 4)
     for name, path in paths.items():
@@ -193,7 +193,7 @@ print(wrong)
     assert sum(entry.size for entry in entries(cache)) < 1.5 * MIB
 
 
-def test_what_killed_writers_left_goes(cache: DiskCache) -> None:
+def test_files_of_killed_writers_are_removed(cache: DiskCache) -> None:
     folder = fill(cache, ["a"])["a"].parent
     for name in (".x.twc.1.aa.tmp", "x.lock"):
         for age, prefix in ((0.0, "young"), (2 * 3600.0, "old"), (-2 * 3600.0, "ahead")):
@@ -205,7 +205,7 @@ def test_what_killed_writers_left_goes(cache: DiskCache) -> None:
     assert rest == {"young.x.twc.1.aa.tmp", "youngx.lock"}
 
 
-def test_removing_what_is_gone_is_no_error(cache: DiskCache) -> None:
+def test_removing_a_removed_entry_is_not_an_error(cache: DiskCache) -> None:
     fill(cache, ["a", "b"])
     found = list(entries(cache))
     found[0].path.unlink()
@@ -215,7 +215,7 @@ def test_removing_what_is_gone_is_no_error(cache: DiskCache) -> None:
 # -- packs ----------------------------------------------------------------------------------------
 
 
-def test_packs_bring_entries_elsewhere(cache: DiskCache, tmp_path: Path) -> None:
+def test_packs_transfer_entries(cache: DiskCache, tmp_path: Path) -> None:
     fill(cache, ["a", "b", "c"])
     content, count = pack(entry for entry in entries(cache) if entry.key != digest("b"))
     assert count == 2

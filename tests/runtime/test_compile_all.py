@@ -81,7 +81,7 @@ def test_each_is_compiled_once(crew: Crew, early: bool) -> None:
     assert crew.lowered == compiler.there
 
 
-def test_this_process_goes_on_until_others_have_started(crew: Crew) -> None:
+def test_this_process_compiles_until_workers_have_started(crew: Crew) -> None:
     compiler = Compiler()
     with Compiling(MANY, compiler, early=True) as compiling:
         done = list(compiling)
@@ -91,13 +91,13 @@ def test_this_process_goes_on_until_others_have_started(crew: Crew) -> None:
     assert compiler.there == []
 
 
-def test_few_quick_ones_start_no_process(crew: Crew) -> None:
+def test_few_quick_compilations_start_no_process(crew: Crew) -> None:
     for configs, early in ((MANY, False), (MANY[:EARLY_CONFIGS], True)):
         compiled(configs[-4:], Compiler(), early)
     assert crew.started == 0
 
 
-def test_slow_ones_start_processes(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_compilations_start_processes(crew: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compile_all, "WORTH_SECONDS", 0.0)
     crew.ready.set()
     compiler = Compiler()
@@ -114,7 +114,7 @@ def test_workers_that_wait_are_not_started_again(crew: Crew) -> None:
     assert crew.started <= 1
 
 
-def test_giving_up_waits_for_nobody_new(crew: Crew) -> None:
+def test_cancellation_starts_no_new_work(crew: Crew) -> None:
     compiler = Compiler()
 
     def interrupted() -> None:
@@ -137,7 +137,7 @@ class DeviceClock(bench.WallClock):
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_devices_own_clock_measures_while_others_compile(
+def test_the_device_clock_measures_while_workers_compile(
     own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -165,7 +165,7 @@ def test_devices_own_clock_measures_while_others_compile(
     assert list(kernel.configs_timings) == kernel.configs
 
 
-def test_what_others_disturbed_is_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disturbed_measurements_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     """If its fastest runs say that it may be good; what is far behind is not."""
     monkeypatch.setattr("tilewright.runtime.tuning.search.clock_of", lambda device: DeviceClock())
     monkeypatch.setattr(Compiling, "is_busy", property(lambda self: len(seen) < 3))

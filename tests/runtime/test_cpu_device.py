@@ -205,7 +205,7 @@ def test_code_is_loaded_with_symbols_of_the_process() -> None:
         loaded["other"]
 
 
-def test_equal_names_of_two_objects_stay_apart_and_unload() -> None:
+def test_equal_names_of_two_objects_are_separate_and_unload() -> None:
     def returning(value: int) -> cpu.LoadedCode:
         ir = f"define i32 @same() {{\n ret i32 {value}\n}}"
         return cpu.LoadedCode(assemble(ir, 1), ["same"])
@@ -292,7 +292,7 @@ def test_programs_run_at_the_same_time_by_workers_awake_and_asleep(
         time.sleep(pause)
 
 
-def test_launches_that_were_cheap_and_no_longer_are(code: cpu.LoadedCode) -> None:
+def test_launches_that_become_expensive(code: cpu.LoadedCode) -> None:
     for turns in (1, 100_000, 1, 100_000):
         args = Args(16, turns)
         cpu.launch(code["spin"], args.address, (16, 1, 1), 0, 2)
@@ -337,7 +337,7 @@ class Shared:
         return self._word("STATE").value >> 32 > before
 
 
-def test_short_launches_wake_nobody_unless_they_are_many(
+def test_short_launches_wake_no_worker_unless_they_are_many(
     code: cpu.LoadedCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "_pool", None)  # one worker, and nobody else's launches
@@ -451,7 +451,7 @@ def alarm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize("threads", [1, 2])
-def test_exception_of_a_signal_handler_drops_the_rest(
+def test_exception_of_a_signal_handler_cancels_the_remaining_programs(
     threads: int, code: cpu.LoadedCode, pool: cpu.Pool
 ) -> None:
     def stop(number: int, frame: FrameType | None) -> None:

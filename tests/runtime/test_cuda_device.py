@@ -37,7 +37,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCuda]:
 # -- devices --------------------------------------------------------------------------------------
 
 
-def test_nothing_is_loaded_before_the_first_need(fake: FakeCuda) -> None:
+def test_nothing_is_loaded_before_the_first_use(fake: FakeCuda) -> None:
     CudaDriver()
     assert fake.calls == []
     assert device_count() == 2
@@ -83,7 +83,7 @@ def test_current_device_is_that_of_the_context(fake: FakeCuda) -> None:
     assert current_index() == 1
 
 
-def test_memory_tells_its_device(fake: FakeCuda) -> None:
+def test_device_of_a_pointer(fake: FakeCuda) -> None:
     fake.owners = {0x5000: 1}
     fake.pinned = {0x6000: 0x6000, 0x6100: 0x9100}
     assert index_of(0x5000) == 1
@@ -142,7 +142,7 @@ def test_unknown_status_has_its_number(fake: FakeCuda) -> None:
         (INVALID_VALUE, b"\x7fELF", r"invalid argument \(CUDA_ERROR_INVALID_VALUE\)\nline 7: bad"),
     ],
 )
-def test_code_that_the_driver_refuses(fake: FakeCuda, status: int, image: Any, text: str) -> None:
+def test_code_that_the_driver_rejects(fake: FakeCuda, status: int, image: Any, text: str) -> None:
     fake.version, fake.load_status, fake.log = 12020, status, b"line 7: bad\n"
     form = "cubin" if isinstance(image, bytes) else "PTX"
     with pytest.raises(DeviceError, match=rf"(?s)loading the {form} of k on cuda:1: .*{text}") as e:
@@ -159,7 +159,7 @@ def test_kernel_that_the_code_lacks(fake: FakeCuda) -> None:
 # -- loading --------------------------------------------------------------------------------------
 
 
-def test_loading_asks_the_function(fake: FakeCuda) -> None:
+def test_loading_queries_the_function_attributes(fake: FakeCuda) -> None:
     fake.function_attributes |= {0: 512, 3: 40, 4: 168}
     function = Function(device(0), ptx("k"), "k", Shape(128))
     assert (function.n_regs, function.n_spills, function.n_max_threads) == (168, 10, 512)
@@ -181,7 +181,7 @@ def test_module_is_unloaded_with_its_kernel(fake: FakeCuda) -> None:
     ("shared", "static", "requested"),
     [(48 << 10, 0, False), (48 << 10, 1, True), (200000, 0, True)],
 )
-def test_more_shared_memory_is_asked_for(
+def test_more_shared_memory_is_requested(
     fake: FakeCuda, shared: int, static: int, requested: bool
 ) -> None:
     fake.function_attributes[1] = static
@@ -198,7 +198,7 @@ def test_more_shared_memory_is_asked_for(
         (Shape(1024), {0: 384}, (1024, 384, "threads")),
     ],
 )
-def test_too_much_is_refused_before_a_launch(
+def test_too_much_shared_memory_is_rejected_before_a_launch(
     fake: FakeCuda, shape: Shape, attributes: dict[int, int], error: tuple[int, int, str]
 ) -> None:
     fake.function_attributes |= attributes
@@ -208,7 +208,7 @@ def test_too_much_is_refused_before_a_launch(
     assert fake.images == {}
 
 
-def test_large_clusters_are_asked_for(fake: FakeCuda) -> None:
+def test_large_clusters_are_requested(fake: FakeCuda) -> None:
     Function(device(0), ptx("k"), "k", Shape(32, ctas=8))
     assert fake.set_attributes == []
     Function(device(0), ptx("k"), "k", Shape(32, ctas=16))
@@ -238,7 +238,7 @@ def test_kernel_without_arguments(fake: FakeCuda) -> None:
     assert fake.launches[0].arguments == []
 
 
-def test_cubin_goes_before_ptx(fake: FakeCuda) -> None:
+def test_cubin_is_preferred_to_ptx(fake: FakeCuda) -> None:
     kernel = compiled([])
     with_cubin = CompiledKernel({"ptx": ptx("k"), "cubin": b"\x7fELF k"}, kernel.metadata)
     with_cubin.run.start((1, 1, 1), (), ())
@@ -317,7 +317,7 @@ def test_launch_inside_a_launch_has_its_own_arguments(fake: FakeCuda) -> None:
 # -- failures of kernels --------------------------------------------------------------------------
 
 
-def test_failed_kernel_is_told_by_a_later_call(fake: FakeCuda) -> None:
+def test_failed_kernel_is_reported_by_a_later_call(fake: FakeCuda) -> None:
     kernel = compiled([])
     kernel.run.start((1, 1, 1), (), ())
     fake.fail["cuCtxSynchronize"] = ILLEGAL_ADDRESS
@@ -337,7 +337,7 @@ def test_failed_kernel_is_told_by_a_later_call(fake: FakeCuda) -> None:
     del kernel
 
 
-def test_failed_kernel_is_told_by_its_stream(fake: FakeCuda) -> None:
+def test_failed_kernel_is_identified_by_its_stream(fake: FakeCuda) -> None:
     device(0).synchronize_stream(0xAB)
     fake.fail["cuStreamSynchronize"] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceError, match="waiting for stream 0xab of cuda:0: a kernel read"):

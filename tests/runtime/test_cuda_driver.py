@@ -61,7 +61,7 @@ class FakeTorch(SimpleNamespace):
 
 
 @pytest.mark.parametrize("raw", [True, False])
-def test_stream_is_torchs(fake: FakeCuda, raw: bool) -> None:
+def test_stream_is_that_of_torch(fake: FakeCuda, raw: bool) -> None:
     kernel = compiled([], "cuda:1")
     kernel.run.start((1, 1, 1), (), ())
     fake.modules["torch"] = FakeTorch(raw)
@@ -95,7 +95,7 @@ def test_scratch_of_the_driver(fake: FakeCuda) -> None:
     assert names == ["cuMemAllocAsync", "cuLaunchKernel", "cuMemFreeAsync"]
 
 
-def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
+def test_scratch_of_a_custom_allocator(fake: FakeCuda) -> None:
     fake.widths["k"] = [4, 8]
     requested: list[Any] = []
 
@@ -119,7 +119,7 @@ def test_scratch_of_the_allocator_that_is_set(fake: FakeCuda) -> None:
     assert int.from_bytes(fake.launches[0].arguments[1], "little") == 0x7000
 
 
-def test_compiled_kernels_tell_what_is_loaded(fake: FakeCuda) -> None:
+def test_compiled_kernels_report_their_loaded_attributes(fake: FakeCuda) -> None:
     kernel = compiled([])
     assert kernel.module is None
     kernel._init_handles()
@@ -136,7 +136,7 @@ def test_compiled_kernels_tell_what_is_loaded(fake: FakeCuda) -> None:
     assert reported["function"] == kernel.function
 
 
-def test_scratch_is_given_back_when_the_launch_fails(fake: FakeCuda) -> None:
+def test_scratch_is_freed_when_the_launch_fails(fake: FakeCuda) -> None:
     fake.fail["cuLaunchKernel"] = INVALID_VALUE
     with pytest.raises(DeviceError):
         compiled([], global_scratch_size=1).run.start((1, 1, 1), (), ())
@@ -180,7 +180,7 @@ def test_driver_of_the_devices(fake: FakeCuda) -> None:
     assert numbers == [32, 0, 1024]
 
 
-def test_current_device_is_torchs(fake: FakeCuda) -> None:
+def test_current_device_is_that_of_torch(fake: FakeCuda) -> None:
     torch = FakeTorch()
     fake.modules["torch"] = torch
     driver = CudaDriver()
@@ -207,7 +207,7 @@ def _in_child(launch: CudaLaunch, pipe: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_child_is_told(fake: FakeCuda) -> None:
+def test_forked_child_gets_an_error(fake: FakeCuda) -> None:
     kernel = compiled([])
     kernel.run.start((1, 1, 1), (), ())
     context = multiprocessing.get_context("fork")

@@ -108,7 +108,7 @@ def raised(launch: Callable[[], Any]) -> str:
     return str(found.value)
 
 
-def test_failure_names_place_and_message(target: str) -> None:
+def test_failure_names_location_and_message(target: str) -> None:
     x = np.array([0, 1, 2, 3], np.int32)
     said = raised(lambda: check_kernel[(1,)](x, 4, SIZE=4, debug=True))
     assert said == (f"{HERE}:{LINE}: check_body: program (0, 0, 0): Assertion `below 3` failed.")
@@ -125,7 +125,7 @@ def test_program_that_failed_is_named(target: str) -> None:
 
 
 @pytest.mark.parametrize("setting", ["env", "knob", "option", "decorator", "none"])
-def test_debug_is_asked_for_in_any_way(
+def test_debug_is_enabled_in_any_way(
     target: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = always_kernel if setting == "decorator" else check_kernel

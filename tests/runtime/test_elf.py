@@ -159,7 +159,7 @@ def requested(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.mark.skipif(HERE not in MACHINES, reason="no such code is linked for this processor")
-def test_references_of_every_kind_lead_where_they_should(outer: Outer, without_llvm: None) -> None:
+def test_relocations_of_every_kind_resolve(outer: Outer, without_llvm: None) -> None:
     loaded = LoadedCode(compiled(EVERYTHING), NAMES, outer.addresses)
     i64 = ctypes.c_int64
     constants = called(loaded["constants"], ctypes.c_double, ctypes.c_double(7.0))
@@ -172,7 +172,7 @@ def test_references_of_every_kind_lead_where_they_should(outer: Outer, without_l
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_reference_of_an_object_is_what_it_is_of_another_address(family: str, outer: Outer) -> None:
+def test_relocations_are_independent_of_the_load_address(family: str, outer: Outer) -> None:
     """Only words that are told of depend on where the code lies."""
     image = link(compiled(EVERYTHING, family), NAMES, outer.find, family)
     assert len(image.words) == 2  # the table's
@@ -210,7 +210,7 @@ CASES: list[tuple[str, int, int, int, str, str]] = [
 
 
 @pytest.mark.parametrize(("family", "number", "at", "target", "before", "after"), CASES)
-def test_bytes_of_a_reference(
+def test_bytes_of_a_relocation(
     family: str, number: int, at: int, target: int, before: str, after: str
 ) -> None:
     content = bytearray(at + 16)
@@ -233,7 +233,7 @@ def test_every_kind_has_a_case() -> None:
 @pytest.mark.parametrize(
     ("number", "target"), [(283, 0x12), (283, 1 << 27), (286, 0x1004), (299, 0x1008), (285, 2)]
 )
-def test_what_an_instruction_cannot_hold_is_refused(number: int, target: int) -> None:
+def test_relocation_out_of_range_is_rejected(number: int, target: int) -> None:
     put = MACHINES["aarch64"].kinds[number].put
     assert put is not None
     with pytest.raises(UnsupportedObject):
@@ -283,7 +283,7 @@ BY_LLVM = {
 
 @pytest.mark.skipif(HERE != "x86_64", reason="LLVM's large code is of x86-64")
 @pytest.mark.parametrize("what", BY_LLVM)
-def test_what_is_not_known_is_linked_by_llvm(what: str, requested: list[bytes]) -> None:
+def test_unknown_relocations_are_linked_by_llvm(what: str, requested: list[bytes]) -> None:
     text, model = BY_LLVM[what]
     code = compiled(text, model=model)
     with pytest.raises(Unsupported):
@@ -337,7 +337,7 @@ def test_missing_symbols_are_named() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_truncated_objects_are_refused(family: str) -> None:
+def test_truncated_objects_are_rejected(family: str) -> None:
     code = compiled(EVERYTHING, family)
     for end in (*range(80), *range(80, len(code) - 64, 37)):
         with pytest.raises(Malformed):
@@ -345,7 +345,7 @@ def test_truncated_objects_are_refused(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_altered_objects_are_linked_or_refused(family: str) -> None:
+def test_altered_objects_are_linked_or_rejected(family: str) -> None:
     """Whatever the bytes are, nothing else is raised, and nothing is written outside."""
     code, chance, refused = compiled(EVERYTHING, family), random.Random(5), 0
     for _ in range(600):
@@ -373,7 +373,7 @@ def _mapping(address: int) -> str | None:
 
 
 @pytest.mark.skipif(not machine_code.can_hold_code(), reason="code is held otherwise here")
-def test_code_is_never_writable_and_goes_with_its_owner(without_llvm: None) -> None:
+def test_code_is_never_writable_and_freed_with_its_owner(without_llvm: None) -> None:
     loaded = LoadedCode(compiled(returning(3)), ["f"])
     address = loaded["f"]
     mapping = _mapping(address)
@@ -384,7 +384,7 @@ def test_code_is_never_writable_and_goes_with_its_owner(without_llvm: None) -> N
 
 
 @pytest.mark.skipif(not machine_code.can_hold_code(), reason="code is held otherwise here")
-def test_loading_leaves_nothing_behind(without_llvm: None) -> None:
+def test_loading_leaks_nothing(without_llvm: None) -> None:
     def counts() -> tuple[int, int]:
         maps = Path("/proc/self/maps").read_text("utf-8").count("\n")
         return maps, len(list(Path("/proc/self/fd").iterdir()))
@@ -401,7 +401,7 @@ def test_loading_leaves_nothing_behind(without_llvm: None) -> None:
 
 
 @pytest.mark.skipif(not machine_code.can_hold_code(), reason="code is held otherwise here")
-def test_code_that_cannot_be_made_leaves_no_memory() -> None:
+def test_failed_loading_leaks_no_memory() -> None:
     def fail(address: int) -> bytes:
         assert _mapping(address) is not None
         found.append(address)

@@ -12,7 +12,7 @@ from tests.frontend.kernels import function_from
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradients_are_those_of_the_interpreter(name: str) -> None:
+def test_gradients_equal_those_of_the_interpreter(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)
     module = forward_module(text, args, constexprs)
     run_forward(module, grid, args)

@@ -94,7 +94,7 @@ KINDS = pytest.mark.parametrize("jit", [tw.jit, InterpretedFunction], ids=["cpu"
 
 @KINDS
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_gelu_as_torch(jit: Any, dtype: str) -> None:
+def test_gelu_agrees_with_torch(jit: Any, dtype: str) -> None:
     kind = getattr(torch, dtype)
     x = torch.randn(1000, dtype=kind, requires_grad=True)
     y, dy, dx = torch.empty_like(x), torch.randn_like(x), torch.full_like(x, torch.nan)
@@ -124,7 +124,7 @@ def test_narrow_types(dtype: Any, gradients: Any) -> None:
 
 
 @KINDS
-def test_softmax_as_torch(jit: Any) -> None:
+def test_softmax_agrees_with_torch(jit: Any) -> None:
     x = torch.randn(7, 100, dtype=torch.float64, requires_grad=True)
     y = torch.softmax(x, 1)
     dy, dx = torch.randn_like(x), torch.empty_like(x)

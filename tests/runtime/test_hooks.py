@@ -136,7 +136,7 @@ def test_load_hooks_surround_loading() -> None:
     ]
 
 
-def test_load_hooks_name_the_file_of_the_kernel(tmp_path: Path) -> None:
+def test_load_hooks_receive_the_file_of_the_kernel(tmp_path: Path) -> None:
     received: list[Any] = []
     knobs.runtime.kernel_load_end_hook.add(lambda *reported: received.append(reported))
     with knobs.cache.scope():
@@ -150,7 +150,7 @@ def test_load_hooks_name_the_file_of_the_kernel(tmp_path: Path) -> None:
         assert compiled.metadata_group == {}
 
 
-def test_unload_hooks_hear_of_kernels_that_go() -> None:
+def test_unload_hooks_are_called_for_freed_kernels() -> None:
     received: list[Any] = []
     kernel = jit(fill)
     kernel[(1,)](array(), 1.0, N=8)
@@ -163,7 +163,7 @@ def test_unload_hooks_hear_of_kernels_that_go() -> None:
     assert received == ["fill"]
 
 
-def test_pre_run_hooks_see_the_arguments() -> None:
+def test_pre_run_hooks_receive_the_arguments() -> None:
     seen: list[Any] = []
     kernel = jit(fill)
     kernel.add_pre_run_hook(lambda *args, **kwargs: seen.append((args[1:], kwargs)))
@@ -174,7 +174,7 @@ def test_pre_run_hooks_see_the_arguments() -> None:
 # -- compilations ---------------------------------------------------------------------------------
 
 
-def test_compilation_hooks_are_told_what_is_compiled() -> None:
+def test_compilation_hooks_receive_the_variant() -> None:
     before: list[dict[str, Any]] = []
     after: list[dict[str, Any]] = []
     knobs.runtime.jit_cache_hook = lambda **reported: before.append(reported)
@@ -200,7 +200,7 @@ def test_compilation_hooks_are_told_what_is_compiled() -> None:
     assert before[1]["is_manual_warmup"]
 
 
-def test_cache_hook_stops_the_launch() -> None:
+def test_cache_hook_can_cancel_the_launch() -> None:
     knobs.runtime.jit_cache_hook = lambda **reported: True
     kernel, out = jit(fill), array()
     for _ in range(2):
@@ -211,7 +211,7 @@ def test_cache_hook_stops_the_launch() -> None:
     assert out.all()
 
 
-def test_compilation_listener_hears_times_and_hits() -> None:
+def test_compilation_listener_receives_times_and_cache_hits() -> None:
     received: list[dict[str, Any]] = []
     knobs.compilation.listener = lambda **reported: received.append(reported)
     for _ in range(2):
@@ -253,7 +253,7 @@ def test_recorded_variant_is_preloaded(
     assert kernel[(1,)](out, *args, **kwargs) is preloaded
 
 
-def test_other_recordings_are_refused() -> None:
+def test_other_recordings_are_rejected() -> None:
     text = recorded(jit(fill), array(), 1.0, N=8)
     expected = "Specialization data is for fill but trying to preload for broken"
     with pytest.raises(RuntimeError, match=expected):
@@ -293,7 +293,7 @@ def test_launch_waits_for_its_kernel() -> None:
     assert type(compiled).__name__ == "CompiledKernel"
 
 
-def test_errors_are_raised_at_the_end() -> None:
+def test_errors_are_raised_on_exit() -> None:
     with ThreadPoolExecutor(1) as executor:
         with pytest.raises(tw.CompilationError, match="too large"), AsyncCompileMode(executor):
             jit(broken).warmup(np.float32, N=8, grid=(1,))

@@ -123,7 +123,7 @@ def test_grid_has_one_to_three_axes(
     assert out.tolist() == expected + [-1] * (20 - count)
 
 
-def test_grid_function_sees_all_arguments(make: Callable[..., JITFunction]) -> None:
+def test_grid_function_receives_all_arguments(make: Callable[..., JITFunction]) -> None:
     seen: dict[str, Any] = {}
 
     def grid(meta: dict[str, Any]) -> tuple[int]:
@@ -156,7 +156,7 @@ def test_empty_grid_launches_nothing_but_compiles(
         ((1, -2), ValueError, "axis y of the grid is -2, which is negative"),
     ],
 )
-def test_wrong_grid_is_explained(
+def test_wrong_grid_has_a_clear_error(
     make: Callable[..., JITFunction], grid: Any, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -251,7 +251,7 @@ def shift_in_place(x, y, N: tl.constexpr):
         tl.store(y + k + 1, tl.load(x + k) + 1)
 
 
-def test_overlapping_arguments_see_each_other(make: Callable[..., JITFunction]) -> None:
+def test_stores_are_visible_through_overlapping_arguments(make: Callable[..., JITFunction]) -> None:
     kernel = make(shift_in_place)
     apart, out = np.zeros(9, np.int32), np.zeros(9, np.int32)
     kernel[(1,)](apart, out, N=8)
@@ -296,7 +296,7 @@ def test_values_make_variants(options: dict[str, Any], count: int) -> None:
     assert variants(kernel) == count
 
 
-def test_variants_are_told_by_types_constants_and_options() -> None:
+def test_variants_differ_by_types_constants_and_options() -> None:
     kernel = jit(add_one)
     x, y = np.zeros(64, np.float32), np.zeros(64, np.int32)
     for arrays, block, options in [
@@ -346,7 +346,7 @@ def test_parameter_may_be_an_option_too() -> None:
     assert compiled.metadata.num_warps == 2
 
 
-def test_wrong_options_are_refused() -> None:
+def test_wrong_options_are_rejected() -> None:
     kernel, out = jit(fill), np.zeros(1, np.int32)
     with pytest.raises(KeyError, match="Keyword argument num_wraps was specified but unrecog"):
         kernel[(1,)](out, 5, num_wraps=4)
@@ -392,14 +392,14 @@ def test_tensor_elsewhere_is_named() -> None:
         (object(), r"data_ptr\(\) and dtype"),
     ],
 )
-def test_what_is_no_argument_is_explained(value: Any, hint: str) -> None:
+def test_unsupported_argument_has_a_clear_error(value: Any, hint: str) -> None:
     kind = type(value).__name__
     text = f"failed to specialize argument of type: {kind}: argument `value` of fill.*{hint}"
     with pytest.raises(TypeError, match=text):
         jit(fill)[(1,)](np.zeros(1, np.float32), value)
 
 
-def test_wrong_calls_have_pythons_words() -> None:
+def test_wrong_calls_have_the_error_messages_of_python() -> None:
     kernel, out = jit(fill), np.zeros(1, np.float32)
     with pytest.raises(TypeError, match=r"fill\(\) missing 1 required positional argument"):
         kernel[(1,)](out)
@@ -409,19 +409,19 @@ def test_wrong_calls_have_pythons_words() -> None:
         kernel[(1,)](out, 2**64)
 
 
-def test_kernel_is_no_function_of_the_host() -> None:
+def test_kernel_cannot_be_called_on_the_host() -> None:
     with pytest.raises(RuntimeError, match=r"Cannot call @triton.jit'd outside of the scope"):
         jit(fill)(1, 2)
 
 
-def test_kernel_without_source_is_refused() -> None:
+def test_kernel_without_source_is_rejected() -> None:
     scope: dict[str, Any] = {}
     exec("def kernel(x):\n    pass\n", scope)
     with pytest.raises(ValueError, match="@jit functions should be defined in a Python file"):
         jit(scope["kernel"])
 
 
-def test_keyword_parameters_are_refused() -> None:
+def test_keyword_parameters_are_rejected() -> None:
     def kernel(x, **rest):
         pass
 
@@ -450,7 +450,7 @@ def use_global(out):
     tl.store(out, FACTOR)
 
 
-def test_changed_global_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_global_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, out = jit(use_global), np.zeros(1, np.int32)
     kernel[(1,)](out)
     monkeypatch.setitem(globals(), "FACTOR", tl.constexpr(4))
@@ -470,7 +470,7 @@ def cast_to_global(out, x):
     tl.store(out, x.to(ELEMENT).to(tl.int32))
 
 
-def test_changed_global_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_global_type_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, out = jit(cast_to_global), np.zeros(1, np.int32)
     for _ in range(3):
         kernel[(1,)](out, 300)
@@ -485,7 +485,7 @@ def test_changed_global_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 # -- caches and threads ---------------------------------------------------------------------------
 
 
-def test_disk_cache_spares_compiling(
+def test_disk_cache_avoids_compilation(
     make: Callable[..., JITFunction], cache_dir: Path, builds: list[str]
 ) -> None:
     out = np.zeros(1, np.int32)
@@ -512,7 +512,7 @@ def test_damaged_cache_entry_is_compiled_again(cache_dir: Path, builds: list[str
     assert len(builds) == 4
 
 
-def test_unusable_cache_folder_is_told_once(cache_dir: Path, builds: list[str]) -> None:
+def test_unusable_cache_folder_is_reported_once(cache_dir: Path, builds: list[str]) -> None:
     cache_dir.write_text("a file is in its place")
     out = np.zeros(1, np.int32)
     with pytest.warns(RuntimeWarning, match="compiled kernels are not cached"):
@@ -644,7 +644,7 @@ def test_names_of_a_kernel() -> None:
         kernel.src = "other"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def test_reinterpret_sees_other_elements() -> None:
+def test_reinterpret_changes_the_element_type() -> None:
     bits = torch.zeros(4, dtype=torch.int8)
     wrapped = tilewright.reinterpret(bits, tl.float8e5)
     jit(fill)[(4,)](wrapped, 1.0)

@@ -30,7 +30,7 @@ def test_extents(grid: Any, extents: tuple[int, int, int]) -> None:
     assert all(type(n) is int for n in found)
 
 
-def test_slots_begin_with_the_value_and_take_eight_bytes() -> None:
+def test_slots_begin_with_the_value_and_have_eight_bytes() -> None:
     types = ["*fp32", "i8", "i32", "i64", "u32", "u64", "u1", "fp16", "fp32", "fp64", "bf16"]
     values = (2**47, -3, -(2**31), -(2**63), 2**32 - 1, 2**64 - 1, True, 1.5, 0.1, 0.1, -2.0)
     packed = make_packer([((i,), t) for i, t in enumerate(types)])(values)

@@ -85,7 +85,7 @@ def test_variants_of_rows(rows: Runtime, slot: int) -> None:
 
 
 @pytest.mark.parametrize("count", ["many", None, 2**64])
-def test_wrong_values_are_refused_by_python(rows: Runtime, count: Any) -> None:
+def test_wrong_values_are_rejected_by_python(rows: Runtime, count: Any) -> None:
     twin = Twin(plain, runtime=rows)
     twin.launch(Ticks(1), 2, 3)
     twin.launch(Ticks(1), 2, 3)
@@ -106,7 +106,7 @@ def test_rows_that_come_later_are_launched_by_python(rows: Runtime) -> None:
         assert not twin.natively
 
 
-def test_rows_without_room_are_refused(rows: Runtime) -> None:
+def test_rows_that_exceed_the_slots_are_rejected(rows: Runtime) -> None:
     with pytest.raises(ValueError, match="no room for many"):
         register(TICKS._replace(name="many", types=tuple(type(f"T{i}", (), {}) for i in range(24))))
     assert KINDS[-1] is SECONDS
@@ -139,6 +139,6 @@ def test_every_row_is_native() -> None:
         assert kind.types or kind.base or kind.met is not None
 
 
-def test_row_whose_native_code_nobody_registers_is_rejected() -> None:
+def test_row_without_native_code_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"kind 'ticks' are read natively by 'tick', which is not"):
         reader_of(INT._replace(name="ticks", read="tick"))

@@ -60,7 +60,7 @@ def test_kinds_of_parameters(jit: Any) -> None:
     assert out.tolist() == [303] * 4
 
 
-def test_loops_over_tiles_are_left(jit: Any) -> None:
+def test_loops_over_tiles_break(jit: Any) -> None:
     rng = np.random.default_rng(1)
     x = rng.uniform(-1, 1, (6, 5, 8)).astype(np.float32)
     x[1, 2] = -np.abs(x[1, 2])
@@ -82,7 +82,7 @@ def test_loops_over_tiles_are_left(jit: Any) -> None:
 
 
 @pytest.mark.parametrize("i", [2, 5])
-def test_tiles_are_indexed_and_cut(jit: Any, i: int) -> None:
+def test_tiles_are_indexed_and_sliced(jit: Any, i: int) -> None:
     x = np.arange(64, dtype=np.int32).reshape(8, 8) * 7
     out = np.zeros(40, np.int32)
     jit(cut)[(1,)](out, x, i, N=8)

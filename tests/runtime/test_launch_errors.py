@@ -51,7 +51,7 @@ def kernel(request: pytest.FixtureRequest) -> JITFunction:
         ((OUT, 3, 4), {"BLOCK": 4}),
     ],
 )
-def test_arguments_that_do_not_fit_are_told_as_python_does(
+def test_wrong_arguments_have_the_error_messages_of_python(
     kernel: JITFunction, args: Any, kwargs: Any
 ) -> None:
     expected = outcome(fill, *args, **kwargs)
@@ -155,7 +155,7 @@ def test_wrong_kinds(kernel: JITFunction, value: Any, error: Any, text: str) -> 
             kernel[(1,)](OUT, BLOCK=4, value=value)
 
 
-def test_descriptor_that_was_broken_after_it_was_made() -> None:
+def test_descriptor_modified_into_an_invalid_one() -> None:
     kernel = jit(fill)
     for field, value, text in (
         ("strides", [2], "a descriptor's strides are multiples of 16 bytes, and the last is 1"),
@@ -168,7 +168,7 @@ def test_descriptor_that_was_broken_after_it_was_made() -> None:
             kernel[(1,)](OUT, descriptor, BLOCK=4)
 
 
-def test_descriptor_where_a_number_belongs() -> None:
+def test_descriptor_in_place_of_a_number() -> None:
     def scale(out, factor: tl.float32):  # pyright: ignore[reportInvalidTypeForm]
         tl.store(out, factor)
 
@@ -201,7 +201,7 @@ def test_wrapped_kernels_have_the_same_errors(wrapper: str) -> None:
             made[(1,)](OUT, 3, valeu=4)
 
 
-def test_a_kernel_is_no_function() -> None:
+def test_a_kernel_cannot_be_called() -> None:
     with pytest.raises(RuntimeError, match="outside of the scope of a kernel"):
         jit(fill)(OUT, 3, 4)
     assert list(inspect.signature(fill).parameters) == jit(fill).arg_names

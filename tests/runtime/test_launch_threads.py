@@ -198,7 +198,7 @@ def second(x, depth: tl.constexpr):
     return x
 
 
-def test_no_thread_sees_a_key_that_is_being_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_thread_observes_a_partially_computed_key(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, started, go_on = jit(fill), threading.Event(), threading.Event()
     compute = dependencies.cache_key
 
@@ -279,7 +279,7 @@ def test_kernels_of_one_text_are_compiled_once_in_a_mode() -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_threads_launch_tune_and_bind_while_kernels_are_given_up() -> None:
+def test_threads_launch_tune_and_bind_while_kernels_are_freed() -> None:
     """All of it at once: results are right, and nothing raises."""
     shared = jit(fill)
     tuned = autotune([Config({"BLOCK": size}) for size in (8, 16)], ["value"])(jit(fill))

@@ -40,7 +40,7 @@ def double_unmasked(x, out, BLOCK: tl.constexpr):
     tl.store(out + at, 2 * tl.load(x + at))
 
 
-def test_what_a_gpu_holds_is_read_and_written(fake: FakeCuda) -> None:
+def test_gpu_memory_is_mirrored_and_written_back(fake: FakeCuda) -> None:
     x, out = np.arange(16, dtype=np.float32), np.full(16, -1, np.float32)
     fake.memory = {X: x, OUT: out}
     interpreted(double)[(2,)](Tensor(X, "cuda:0"), Tensor(OUT, "cuda:0"), 13, BLOCK=8)
@@ -106,7 +106,7 @@ def test_extent_of_an_interface(
     assert Mirrors([tensor]).buffer_of(tensor).extent == extent
 
 
-def test_tensor_that_does_not_say_its_size_is_refused(fake: FakeCuda) -> None:
+def test_tensor_without_a_size_is_rejected(fake: FakeCuda) -> None:
     class Bare:
         dtype, device = "float32", "cuda:0"
 

@@ -102,7 +102,7 @@ READ = [
 
 
 @pytest.mark.parametrize("number", range(len(READ)))
-def test_names_that_code_reads(number: int) -> None:
+def test_names_read_by_bytecode(number: int) -> None:
     function, names = READ[number]
     assert names_read(function.__code__) == names
 
@@ -137,7 +137,7 @@ def written(count: int, value: int) -> list[int]:
     return [value] * count + [-1] * (8 - count)
 
 
-def test_each_launch_gives_the_values_of_its_own_arguments(kernel: JITFunction) -> None:
+def test_each_launch_uses_its_own_arguments(kernel: JITFunction) -> None:
     def grid(meta: dict[str, Any]) -> Any:
         return (meta["n"] // meta["BLOCK"], len(meta["out"]) // 8)
 
@@ -146,7 +146,7 @@ def test_each_launch_gives_the_values_of_its_own_arguments(kernel: JITFunction) 
         assert filled(kernel, grid, n=n, a=3) == written(n // 4, n + 3)
 
 
-def test_more_functions_than_are_remembered(kernel: JITFunction) -> None:
+def test_more_functions_than_the_cache_holds(kernel: JITFunction) -> None:
     """Their code is looked at anew, and none gets what belongs to another."""
     grids: list[Grid] = [
         lambda meta: (meta["a"] + 1,),
@@ -164,7 +164,7 @@ def test_more_functions_than_are_remembered(kernel: JITFunction) -> None:
             assert filled(kernel, grid) == written(count, 6)
 
 
-def test_functions_that_are_made_for_each_launch(kernel: JITFunction) -> None:
+def test_functions_created_for_each_launch(kernel: JITFunction) -> None:
     """Code whose memory another function's code takes over is not taken for it."""
     for i in range(200):
         names = "abcdefn"
@@ -183,7 +183,7 @@ def test_functions_of_many_arguments(kernel: JITFunction, count: int) -> None:
         assert filled(kernel, scope["grid"], **given) == written(n + 1, n)
 
 
-def test_a_name_that_no_parameter_has(kernel: JITFunction) -> None:
+def test_a_name_of_no_parameter(kernel: JITFunction) -> None:
     out = np.zeros(8, np.int32)
 
     def grid(meta: dict[str, Any]) -> Any:

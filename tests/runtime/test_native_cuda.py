@@ -126,7 +126,7 @@ def arguments(number: int = 0) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("metadata", [{}, {"num_ctas": 2, "shared": 1024}, {"launch_pdl": True}])
 @pytest.mark.parametrize("grid", [(5,), (5, 6, 7), lambda meta: (meta["n"], 2)])
-def test_driver_gets_the_same_as_from_python(
+def test_driver_receives_the_same_as_from_python(
     fake: FakeCuda, metadata: dict[str, Any], grid: Any
 ) -> None:
     fake.widths["k"] = WIDTHS
@@ -157,7 +157,7 @@ def test_tensors_that_overlap_are_another_variant(fake: FakeCuda, kernel: Kernel
     assert kernel.natively
 
 
-def test_each_device_has_its_own(fake: FakeCuda, kernel: Kernel) -> None:
+def test_each_device_has_its_own_kernel(fake: FakeCuda, kernel: Kernel) -> None:
     for number in (0, 1):
         with device(number).current():
             kernel((2,), *arguments(number))
@@ -166,7 +166,7 @@ def test_each_device_has_its_own(fake: FakeCuda, kernel: Kernel) -> None:
         assert fake.launches[-1].context == 0x100 + number
 
 
-def test_another_context_is_left_to_python(fake: FakeCuda, kernel: Kernel) -> None:
+def test_another_context_falls_back_to_python(fake: FakeCuda, kernel: Kernel) -> None:
     with device(1).current():
         kernel((2,), *arguments(0))
         assert not kernel.natively
@@ -192,9 +192,7 @@ def test_grid_function_is_called_once_though_python_launches(
     assert fake.launches[-1].grid == (4, 5, 1)
 
 
-def test_stream_is_asked_for_on_each_launch(
-    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stream_is_queried_on_each_launch(fake: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.widths["k"] = WIDTHS
     streams = iter([0xFFFF_8000_0000_1000, 0x2000, 0])
     monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: next(streams))
@@ -246,7 +244,7 @@ class StreamsOfTorch:
         return self.status
 
 
-def test_stream_is_told_by_torchs_c_function(
+def test_stream_is_returned_by_torchs_c_function(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     streams = StreamsOfTorch(fake, monkeypatch)
@@ -268,7 +266,7 @@ def test_stream_is_told_by_torchs_c_function(
 
 
 @pytest.mark.parametrize("lie", [0, 0x5000])
-def test_c_function_that_knows_no_streams_is_not_asked(
+def test_c_function_without_streams_is_not_called(
     fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, lie: int
 ) -> None:
     streams = StreamsOfTorch(fake, monkeypatch)
@@ -282,7 +280,7 @@ def test_c_function_that_knows_no_streams_is_not_asked(
     assert fake.launches[-1].stream == 0x6000
 
 
-def test_bound_launches_are_the_same_on_the_stream_of_the_time(
+def test_bound_launches_use_the_current_stream(
     fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_python: list[Any] = []
@@ -304,7 +302,7 @@ def test_bound_launches_are_the_same_on_the_stream_of_the_time(
     assert fake.launches[-1].context == 0x100
 
 
-def test_torch_that_comes_later_gives_the_stream(
+def test_torch_imported_later_provides_the_stream(
     fake: FakeCuda, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel((1,), *arguments())
@@ -314,7 +312,7 @@ def test_torch_that_comes_later_gives_the_stream(
     assert fake.launches[-1].stream == 0x3000
 
 
-def test_failure_to_find_the_stream_is_passed_on(
+def test_error_of_the_stream_query_propagates(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 1 // 0)
@@ -326,7 +324,7 @@ def test_failure_to_find_the_stream_is_passed_on(
 
 
 @pytest.mark.parametrize(("status", "grid"), [(1, (5,)), (1, (1, 70000)), (700, (5,)), (999, (5,))])
-def test_refused_launches_have_the_same_words(
+def test_failed_launches_have_the_same_message(
     fake: FakeCuda, kernel: Kernel, status: int, grid: tuple[int, ...]
 ) -> None:
     fake.fail["cuLaunchKernel"] = status
@@ -339,7 +337,7 @@ def test_refused_launches_have_the_same_words(
     assert by_native.value.code == by_python.value.code
 
 
-def test_last_kernel_is_noted(kernel: Kernel) -> None:
+def test_last_kernel_is_recorded(kernel: Kernel) -> None:
     for name in ("another", "größer", ""):
         device(0).last_kernel = name
         assert device(0).last_kernel == name
@@ -361,7 +359,7 @@ def test_empty_and_oversized_grids(fake: FakeCuda, kernel: Kernel) -> None:
     assert not kernel.natively
 
 
-def test_scratch_memory_is_left_to_python(fake: FakeCuda) -> None:
+def test_scratch_memory_falls_back_to_python(fake: FakeCuda) -> None:
     fake.widths["k"] = [*WIDTHS, 8]
     kernel = Kernel(global_scratch_size=64, global_scratch_align=16)
     for _ in range(2):
@@ -371,7 +369,7 @@ def test_scratch_memory_is_left_to_python(fake: FakeCuda) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forked_child_is_told(kernel: Kernel) -> None:
+def test_forked_child_gets_an_error(kernel: Kernel) -> None:
     kernel((1,), *arguments())
     assert kernel.natively
     child = os.fork()
@@ -412,7 +410,7 @@ def map_of(launch: Launch) -> list[int]:
     return list((ctypes.c_uint64 * 16).from_buffer_copy(launch.arguments[-1]))
 
 
-def test_tensor_maps_are_made_once_and_found_by_their_arguments(
+def test_tensor_maps_are_encoded_once_and_cached_by_their_arguments(
     fake: FakeCuda, mapped: Kernel
 ) -> None:
     x, out, _, factor = arguments()
@@ -426,7 +424,7 @@ def test_tensor_maps_are_made_once_and_found_by_their_arguments(
     assert fake.calls.count("cuTensorMapEncodeTiled") == 3
 
 
-def test_tensor_without_elements_is_a_zero(fake: FakeCuda, mapped: Kernel) -> None:
+def test_tensor_without_elements_has_a_null_map(fake: FakeCuda, mapped: Kernel) -> None:
     x, out, _, factor = arguments()
     mapped((4,), x, out, 0, factor)
     kind, rank, base, *extents = map_of(fake.launches[-1])[:5]
@@ -434,7 +432,7 @@ def test_tensor_without_elements_is_a_zero(fake: FakeCuda, mapped: Kernel) -> No
     assert base in fake.allocated
 
 
-def test_many_tensors_are_found_or_made_anew(fake: FakeCuda, mapped: Kernel) -> None:
+def test_tensor_map_cache_evicts_and_re_encodes(fake: FakeCuda, mapped: Kernel) -> None:
     x, out, _, factor = arguments()
     for _ in range(2):
         for n in range(2, 3 * MAP_SETS, 2):
@@ -442,7 +440,7 @@ def test_many_tensors_are_found_or_made_anew(fake: FakeCuda, mapped: Kernel) -> 
             assert map_of(fake.launches[-1])[4] == n
 
 
-def test_tensor_that_no_map_describes(fake: FakeCuda, mapped: Kernel) -> None:
+def test_tensor_without_a_valid_map(fake: FakeCuda, mapped: Kernel) -> None:
     """There is no source to compile the kernel without tensor copies from."""
     _, out, n, factor = arguments()
     with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):

@@ -78,7 +78,7 @@ def npu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Npu]:
     native_runtime.DEVICES.pop("npu", None)
 
 
-def test_function_gets_the_same_as_from_python(npu: Npu) -> None:
+def test_function_receives_the_same_as_from_python(npu: Npu) -> None:
     twin = Twin(lambda x, n, f: ...)
     args: tuple[Any, ...] = Tensor(0x1000), 7, 2.5
     expected = twin.bind(*args)
@@ -102,7 +102,7 @@ def test_stream_is_looked_up_on_each_launch(npu: Npu) -> None:
         _natively(twin, (1,), Tensor(0x1000))
 
 
-def test_refused_launch_raises_what_the_driver_says(npu: Npu) -> None:
+def test_failed_launch_raises_the_error_of_the_driver(npu: Npu) -> None:
     twin = Twin(lambda x: ...)
     for _ in range(3):
         _natively(twin, (1,), Tensor(0x1000))
@@ -111,7 +111,7 @@ def test_refused_launch_raises_what_the_driver_says(npu: Npu) -> None:
     assert found == (RuntimeError, "status -5 of (4, 1, 1)")
 
 
-def test_tensors_of_unknown_and_of_several_devices_are_left_to_python(npu: Npu) -> None:
+def test_tensors_of_unknown_and_of_several_devices_fall_back_to_python(npu: Npu) -> None:
     twin = Twin(lambda x, y: ...)
     here, there = Tensor(0x1000), Tensor(0x2000, "elsewhere")
     for _ in range(4):

@@ -157,7 +157,7 @@ def reference_error(twin: Twin, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 @settings(max_examples=400)
 @given(st.sampled_from(sorted(MAKERS)), st.lists(calls(), min_size=1, max_size=3))
-def test_native_launches_are_those_of_the_reference(
+def test_native_launches_equal_those_of_the_reference(
     maker: str, several: list[tuple[list[Any], dict[str, Any]]]
 ) -> None:
     twin = MAKERS[maker]()
@@ -229,7 +229,7 @@ def test_every_pair_of_values_has_the_variant_of_its_key(maker: str) -> None:
         ("plain", [BASE[:64], BASE[16:]]),
     ],
 )
-def test_values_of_one_variant_take_one_launch_by_python(maker: str, values: list[Any]) -> None:
+def test_values_of_one_variant_need_one_launch_by_python(maker: str, values: list[Any]) -> None:
     twin = MAKERS[maker]()
     twin.launch(values[0], FIXED, 5)
     for value in values:
@@ -257,7 +257,7 @@ USUAL = st.one_of(
 
 
 @given(st.lists(USUAL, min_size=3, max_size=4), st.sampled_from([3, 2.5, "a", tl.int8, None]))
-def test_usual_launches_are_native_the_second_time(args: list[Any], constant: Any) -> None:
+def test_common_launches_are_native_the_second_time(args: list[Any], constant: Any) -> None:
     twin = Twin(plain)
     if not any(hasattr(value, "dtype") for value in args):
         args[0] = FIXED
@@ -324,7 +324,7 @@ UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("kind", UNUSUAL)
-def test_unusual_tensors_are_as_from_python(kind: str) -> None:
+def test_unusual_tensors_launch_as_from_python(kind: str) -> None:
     twin, tensor = Twin(plain), UNUSUAL[kind]()
     for _ in range(3):
         expect_as_from_python(twin, tensor)
@@ -354,7 +354,7 @@ class Elsewhere:
         return self
 
 
-def test_torch_is_left_to_python_when_it_is_not_as_expected() -> None:
+def test_unexpected_torch_internals_fall_back_to_python() -> None:
     elsewhere = Elsewhere()
     nn = SimpleNamespace(Parameter=lambda view, **_: view)
     other = SimpleNamespace(_C=torch._C, nn=nn, empty=lambda *_, **__: elsewhere)
@@ -385,7 +385,7 @@ class First:
         return id(self.tensor)
 
 
-def test_the_place_of_a_tensor_in_its_object_is_found() -> None:
+def test_offset_of_the_tensor_in_its_object_is_found() -> None:
     behind, first = BehindAFlag(), First()
     behind.flag = behind.tensor = first.tensor = None
     behind.flag = 1
@@ -404,7 +404,7 @@ def test_a_call_may_name_its_arguments_with_other_strings() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["grid", "warmup", "self"])
-def test_keywords_of_run_are_not_the_kernels(keyword: str) -> None:
+def test_keywords_of_run_are_not_arguments_of_the_kernel(keyword: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def kernel(x, {keyword}): ...", scope)
     twin = Twin(scope["kernel"])
@@ -450,7 +450,7 @@ def test_entries_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(st.dictionaries(st.integers(1, 2**64 - 1), st.integers(1, 99), max_size=BUCKETS // 2))
-def test_tables_hold_what_they_are_given(pairs: dict[int, int]) -> None:
+def test_table_contains_every_inserted_key(pairs: dict[int, int]) -> None:
     words = table_of(pairs)
     assert dict(zip(words[::2], words[1::2], strict=True)).items() >= pairs.items()
     for key in pairs:
@@ -464,7 +464,7 @@ def test_tables_hold_what_they_are_given(pairs: dict[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 64, 4096, 1 << 20])
-def test_programs_get_aligned_workspace(size: int) -> None:
+def test_programs_have_aligned_workspace(size: int) -> None:
     twin = Twin(plain)
     _, _, variant = twin.bind(FIXED, 2, 2)
     variant.scratch_bytes = size

@@ -108,7 +108,7 @@ def test_grids_run_natively(
 @pytest.mark.parametrize(
     "grid", [4, (), (1, 1, 1, 1), (2.0,), (1, -2), None, (2**31,), (2**70,), lambda meta: 3]
 )
-def test_wrong_grids_have_the_same_words(kernel: JITFunction, grid: Any, out: Array) -> None:
+def test_wrong_grids_have_the_same_message(kernel: JITFunction, grid: Any, out: Array) -> None:
     ready(kernel, out, 5)
     assert outcome(kernel[grid], out, 5) == outcome(kernel.run, out, 5, grid=grid)
     assert isinstance(outcome(kernel[grid], out, 5)[0], type)
@@ -129,7 +129,7 @@ def test_grid_function_is_called_once_with_all_arguments(kernel: JITFunction, ou
     assert out.tolist() == [6, 6, 0, 0]
 
 
-def test_error_of_a_grid_function_is_passed_on(kernel: JITFunction, out: Array) -> None:
+def test_error_of_a_grid_function_propagates(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
 
     def grid(meta: dict[str, Any]) -> Any:
@@ -139,7 +139,7 @@ def test_error_of_a_grid_function_is_passed_on(kernel: JITFunction, out: Array) 
         kernel[grid](out, 5)
 
 
-def test_grid_function_may_give_up_what_is_being_launched(kernel: JITFunction, out: Array) -> None:
+def test_grid_function_may_drop_the_kernel_being_launched(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
 
     def grid(meta: dict[str, Any]) -> Any:
@@ -155,7 +155,7 @@ def test_grid_function_may_give_up_what_is_being_launched(kernel: JITFunction, o
 # -- what sends a launch through Python -----------------------------------------------------------
 
 
-def test_forgotten_variants_are_made_again(kernel: JITFunction, out: Array) -> None:
+def test_evicted_variants_are_recreated(kernel: JITFunction, out: Array) -> None:
     first = ready(kernel, out, 5)[(1,)](out, 5)
     for drop in (
         lambda: kernel.device_caches.clear(),
@@ -170,7 +170,7 @@ def test_forgotten_variants_are_made_again(kernel: JITFunction, out: Array) -> N
         first = second
 
 
-def test_replaced_variant_is_what_runs(kernel: JITFunction, out: Array) -> None:
+def test_replaced_variant_runs(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
     variants = kernel.device_caches["cpu"].kernel_cache
     other = jit(fill)[(1,)](out, 5)
@@ -179,7 +179,7 @@ def test_replaced_variant_is_what_runs(kernel: JITFunction, out: Array) -> None:
     assert kernel[(1,)](out, 5) is other
 
 
-def test_hooks_see_every_launch(kernel: JITFunction, out: Array) -> None:
+def test_hooks_are_called_for_every_launch(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
     launch = kernel[(1,)]
     calls: list[Any] = []
@@ -263,7 +263,7 @@ def use_global(out):
     tl.store(out, FACTOR)
 
 
-def test_changed_globals_are_refused(monkeypatch: pytest.MonkeyPatch, out: Array) -> None:
+def test_changed_globals_are_rejected(monkeypatch: pytest.MonkeyPatch, out: Array) -> None:
     kernel = ready(jit(use_global), out)
     seen = runs_of(kernel, monkeypatch)
     kernel[(1,)](out)
@@ -292,7 +292,7 @@ def use_types_and_functions(out):
     ("name", "value"),
     [("ELEMENT", tl.int8), ("MODE", tl.PropagateNan.ALL), ("FUNCTION", tl.minimum)],
 )
-def test_changed_types_and_functions_are_refused(
+def test_changed_types_and_functions_are_rejected(
     name: str, value: Any, monkeypatch: pytest.MonkeyPatch, out: Array
 ) -> None:
     kernel = ready(jit(use_types_and_functions), out)
@@ -312,9 +312,7 @@ def use_tuple_global(out):
     tl.store(out, SHAPE[1])
 
 
-def test_globals_that_may_change_inside_are_left_to_python(
-    monkeypatch: pytest.MonkeyPatch, out: Array
-) -> None:
+def test_mutable_globals_fall_back_to_python(monkeypatch: pytest.MonkeyPatch, out: Array) -> None:
     kernel = ready(jit(use_tuple_global), out)
     seen = runs_of(kernel, monkeypatch)
     kernel[(1,)](out)
@@ -325,7 +323,7 @@ def write_half(out, x: tl.float16):  # pyright: ignore[reportInvalidTypeForm]
     tl.store(out, x.to(tl.float32))
 
 
-def test_narrow_floats_are_left_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_narrow_floats_fall_back_to_python(monkeypatch: pytest.MonkeyPatch) -> None:
     out = np.zeros(1, np.float32)
     kernel = ready(jit(write_half), out, 0.1)
     seen = runs_of(kernel, monkeypatch)
@@ -348,7 +346,7 @@ def _launch_often(kernel: JITFunction, args: tuple[Any, ...], count: int) -> Non
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
-def test_references_and_memory_stay_level(library: str) -> None:
+def test_launches_leak_no_references_or_memory(library: str) -> None:
     kernel, array = jit(fill), np.zeros(4, np.int32)
     first: Any = array if library == "numpy" else torch.from_numpy(array)
     args = (first, 123456789)
@@ -366,7 +364,7 @@ def test_references_and_memory_stay_level(library: str) -> None:
     assert abs(after[1] - before[1]) < 500
 
 
-def test_errors_leave_no_references(kernel: JITFunction, out: Array) -> None:
+def test_errors_leak_no_references(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
     wrong = object()
     before = sys.getrefcount(out), sys.getrefcount(wrong)
@@ -409,7 +407,7 @@ def test_threads_launch_while_variants_come_and_go(kernel: JITFunction) -> None:
     in_threads(work, 4)
 
 
-def test_grid_function_gets_a_dictionary_of_its_own(kernel: JITFunction, out: Array) -> None:
+def test_grid_function_receives_its_own_dictionary(kernel: JITFunction, out: Array) -> None:
     """Whatever it does with one, later launches have theirs; and arguments are not kept."""
     ready(kernel, out, 5)
     seen: list[dict[str, Any]] = []
@@ -437,7 +435,7 @@ def one_program(meta: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("grid", [(1,), one_program])
-def test_launchers_on_one_grid_are_apart(kernel: JITFunction, out: Array, grid: Any) -> None:
+def test_launchers_on_one_grid_are_independent(kernel: JITFunction, out: Array, grid: Any) -> None:
     ready(kernel, out, 5)
     first = id(kernel[grid])
     assert id(kernel[grid]) == first  # nobody had it
@@ -450,7 +448,7 @@ def test_launchers_on_one_grid_are_apart(kernel: JITFunction, out: Array, grid: 
         assert out.tolist() == [6] * programs + [0] * (4 - programs)
 
 
-def test_what_a_grid_holds_is_freed(kernel: JITFunction, out: Array) -> None:
+def test_references_of_a_grid_are_freed(kernel: JITFunction, out: Array) -> None:
     class Held:
         pass
 
@@ -496,7 +494,7 @@ class LaunchesWhenFreed:
         self.kernel[(1,)](self.out, 11)
 
 
-def test_launch_within_a_launch(kernel: JITFunction, out: Array) -> None:
+def test_nested_launch(kernel: JITFunction, out: Array) -> None:
     ready(kernel, out, 5)
     inner = np.zeros(4, np.int32)
 

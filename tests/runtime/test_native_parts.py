@@ -174,7 +174,7 @@ def compared(twin: Twin, *args: Any, **kwargs: Any) -> bool:
 
 @settings(max_examples=200)
 @given(st.sampled_from(sorted(MAKERS)), st.lists(ARGUMENTS, min_size=1, max_size=4))
-def test_launches_are_those_of_the_reference(maker: str, several: list[Any]) -> None:
+def test_launches_equal_those_of_the_reference(maker: str, several: list[Any]) -> None:
     twin = MAKERS[maker]()
     for first in [*several, *several]:
         for second in (5, BASE[:16], several[0]):
@@ -211,7 +211,7 @@ def test_every_pair_has_the_variant_of_its_key(maker: str) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_they_are_native_once_they_have_run(value: Any) -> None:
+def test_launches_are_native_after_the_first(value: Any) -> None:
     twin = Twin(plain)
     for _ in range(3):  # the first meets the class, the second the key
         twin.launch(value, 7)
@@ -219,7 +219,7 @@ def test_they_are_native_once_they_have_run(value: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", broken(), ids=lambda d: f"{d.shape} {d.strides} {d.block_shape}")
-def test_broken_descriptors_are_left_to_python(wrong: Any) -> None:
+def test_invalid_descriptors_fall_back_to_python(wrong: Any) -> None:
     twin = Twin(plain)
     for _ in range(3):
         twin.launch(descriptor(BASE, 16))
@@ -244,7 +244,7 @@ def test_a_descriptor_is_read_on_each_launch() -> None:
     assert not twin.natively
 
 
-def test_errors_of_what_a_tensor_says_are_those_of_the_reference() -> None:
+def test_errors_of_tensor_attributes_equal_those_of_the_reference() -> None:
     class Moody:
         dtype = "fp32"
         address: Any = 64
@@ -291,7 +291,7 @@ def test_compile_time_values_with_parts(constant: Any) -> None:
     assert twin.natively
 
 
-def test_compile_time_values_that_look_alike_are_apart() -> None:
+def test_similar_compile_time_values_are_distinct() -> None:
     twin = Twin(plain)
     for _ in range(3):
         for constant in (
@@ -311,7 +311,7 @@ def test_a_changed_constexpr_is_another_value() -> None:
     assert twin.bind(BASE, K=box)[2] is not first
 
 
-def test_classes_of_descriptors_are_known_once_met() -> None:
+def test_classes_of_descriptors_are_registered_on_first_use() -> None:
     class Described:
         base, shape, strides, block_shape = BASE, [16], [1], [8]
 

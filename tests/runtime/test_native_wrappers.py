@@ -96,7 +96,7 @@ def launched(kernel: Any, out: Array, *args: Any, **kwargs: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_wrapped_launches_are_those_of_python(
+def test_wrapped_launches_equal_those_of_python(
     name: str, out: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, reference = WRAPPED[name](), WRAPPED[name]()
@@ -114,7 +114,7 @@ def test_wrapped_launches_are_those_of_python(
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_no_python_runs_once_everything_is_known(
+def test_warm_launches_run_no_python(
     name: str, out: Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel = WRAPPED[name]()
@@ -133,7 +133,7 @@ def one_block(block: int) -> Autotuner:
     return tuned(jit(fill), *(Config({"BLOCK": b, "EVEN": 0}) for b in (block, 2 * block)))
 
 
-def test_what_tuning_found_may_be_replaced(out: Array) -> None:
+def test_the_tuned_configuration_may_be_replaced(out: Array) -> None:
     kernel = warm(one_block(16), out, 7, 32)
     found = kernel.best_config.kwargs["BLOCK"]
     (key,) = kernel.cache
@@ -160,7 +160,7 @@ def test_an_only_configuration_may_be_replaced_in_place(out: Array) -> None:
         assert launched(kernel, out, 7, 32)[2] in (8, 64)
 
 
-def test_what_is_wrapped_may_be_replaced(out: Array) -> None:
+def test_the_wrapped_kernel_may_be_replaced(out: Array) -> None:
     kernel = warm(one_block(16), out, 7, 32)
     calls: list[Any] = []
 
@@ -194,7 +194,7 @@ def test_run_of_a_wrapper_may_be_replaced(out: Array) -> None:
     assert kernel[grid](out, 7, 32) == "replaced"
 
 
-def test_forgotten_variants_are_made_again(out: Array) -> None:
+def test_evicted_variants_are_recreated(out: Array) -> None:
     kernel = warm(WRAPPED["computed inside"](), out, 7, 32)
     first = kernel[grid](out, 7, 32)
     kernel.fn.fn.device_caches.clear()
@@ -242,7 +242,7 @@ def test_hooks_of_the_kernel_are_called_each_time(out: Array) -> None:
     assert seen == [1, 1]
 
 
-def test_error_of_a_function_is_passed_on(out: Array) -> None:
+def test_error_of_a_function_propagates(out: Array) -> None:
     count = [0]
 
     def compute(args: dict[str, Any]) -> int:
@@ -277,7 +277,7 @@ def test_error_of_a_function_is_passed_on(out: Array) -> None:
         ((7, 32), {"num_warps": "two"}),
     ],
 )
-def test_unusual_calls_are_those_of_python(name: str, args: Any, kwargs: Any, out: Array) -> None:
+def test_unusual_calls_equal_those_of_python(name: str, args: Any, kwargs: Any, out: Array) -> None:
     """Those that fail and those that override what a wrapper adds."""
     kernel, reference = WRAPPED[name](), WRAPPED[name]()
     warm(kernel, out, 7, 32)
@@ -289,7 +289,7 @@ def test_unusual_calls_are_those_of_python(name: str, args: Any, kwargs: Any, ou
         assert str(got) == str(expected)
 
 
-def test_conflict_with_a_configuration_is_refused(out: Array) -> None:
+def test_conflict_with_a_configuration_is_rejected(out: Array) -> None:
     kernel = warm(WRAPPED["tuned"](), out, 7, 32)
     for _ in range(3):
         with pytest.raises(ValueError, match="Conflicting meta-parameters: BLOCK"):
@@ -300,7 +300,7 @@ def test_conflict_with_a_configuration_is_refused(out: Array) -> None:
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_references_and_memory_stay_level(name: str, out: Array) -> None:
+def test_launches_leak_no_references_or_memory(name: str, out: Array) -> None:
     kernel, value = WRAPPED[name](), 123456789
     warm(kernel, out, value, 32)
 
@@ -320,7 +320,7 @@ def test_references_and_memory_stay_level(name: str, out: Array) -> None:
     assert after[1] - before[1] < 300  # what other tests left may go meanwhile
 
 
-def test_threads_launch_while_what_was_found_comes_and_goes() -> None:
+def test_threads_launch_while_tuning_results_change() -> None:
     kernel = WRAPPED["computed inside"]()
 
     def work(number: int) -> None:
@@ -378,7 +378,7 @@ def test_bound_launches_with_parts_and_empty_grids() -> None:
     assert (out == x + 2.5).all()
 
 
-def test_bound_launches_see_hooks_and_settings(out: Array) -> None:
+def test_bound_launches_follow_hooks_and_settings(out: Array) -> None:
     kernel = jit(fill)
     again = kernel.bind(out, 7, 32, 16, 1, grid=(1,))
     plain = again()
@@ -393,7 +393,7 @@ def test_bound_launches_see_hooks_and_settings(out: Array) -> None:
     assert again() is plain
 
 
-def test_bound_launches_outlive_what_they_are_made_from(out: Array) -> None:
+def test_bound_launches_outlive_their_kernel(out: Array) -> None:
     kernel = jit(fill)
     again = kernel.bind(out, 7, 32, 16, 1, grid=(1,))
     kernel.device_caches.clear()
@@ -405,7 +405,7 @@ def test_bound_launches_outlive_what_they_are_made_from(out: Array) -> None:
         again(5)  # pyright: ignore[reportCallIssue]
 
 
-def test_bound_launches_that_python_makes(out: Array) -> None:
+def test_bound_launches_through_python(out: Array) -> None:
     config = Config({"BLOCK": 16, "EVEN": 0}, pre_hook=lambda args: None)
     again = tuned(jit(fill), config).bind(out, 7, 32, grid=grid)
     again()
@@ -413,7 +413,7 @@ def test_bound_launches_that_python_makes(out: Array) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"value": object()}, {"valu": 3}, {"grid": None}, {"grid": 4}])
-def test_errors_of_binding_are_those_of_launching(wrong: Any, out: Array) -> None:
+def test_errors_of_binding_equal_those_of_launching(wrong: Any, out: Array) -> None:
     given: dict[str, Any] = {"value": 7, "n": 32, "BLOCK": 16, "EVEN": 1, "grid": (1,), **wrong}
     kernel = jit(fill)
     for _ in range(2):

@@ -80,7 +80,7 @@ def addresses(fake: FakeCuda) -> list[tuple[int, ...]]:
 # -- the device of the tensors --------------------------------------------------------------------
 
 
-def test_tensors_decide(fake: FakeCuda) -> None:
+def test_tensors_determine_the_device(fake: FakeCuda) -> None:
     kernel = jit(copy)
     x, out = np.array([5.0], np.float32), np.zeros(1, np.float32)
     assert kernel[(1,)](x, out).metadata.target.backend == "cpu"
@@ -97,7 +97,7 @@ def test_tensors_decide(fake: FakeCuda) -> None:
     assert kernel[(1,)](on_gpu(), Tensor(0x9000, "cuda:0")) is first
 
 
-def test_equal_gpus_load_for_themselves(fake: FakeCuda) -> None:
+def test_equal_gpus_load_separately(fake: FakeCuda) -> None:
     fake.gpus[1] = Gpu()
     kernel = jit(copy)
     first = kernel[(1,)](on_gpu(), on_gpu())
@@ -111,7 +111,9 @@ def test_equal_gpus_load_for_themselves(fake: FakeCuda) -> None:
 @pytest.mark.parametrize(
     "unnumbered", ["cuda", SimpleNamespace(type="cuda"), SimpleNamespace(type="cuda", index=None)]
 )
-def test_driver_tells_the_device_where_the_tensor_does_not(fake: FakeCuda, unnumbered: Any) -> None:
+def test_driver_determines_the_device_where_the_tensor_does_not(
+    fake: FakeCuda, unnumbered: Any
+) -> None:
     fake.owners = {0x7000: 1}
     jit(copy)[(1,)](on_gpu(unnumbered), on_gpu(unnumbered))
     assert fake.launches[0].context == 0x101
@@ -163,7 +165,7 @@ def test_torch_tensor_on_a_gpu_is_read_with_its_storage(fake: FakeCuda) -> None:
 # -- no tensors -----------------------------------------------------------------------------------
 
 
-def test_active_driver_decides_without_tensors(fake: FakeCuda) -> None:
+def test_active_driver_is_used_without_tensors(fake: FakeCuda) -> None:
     kernel = jit(nothing)
     driver.set_active(driver.CpuDriver())
     assert kernel[(1,)](5).metadata.target.backend == "cpu"
@@ -191,7 +193,7 @@ def test_default_driver_is_that_of_a_gpu_that_can_be_used(fake: FakeCuda) -> Non
     assert jit(nothing)[(1,)](5).metadata.target.backend == "cpu"
 
 
-def test_both_drivers_give_the_same_device_properties(fake: FakeCuda) -> None:
+def test_both_drivers_report_the_same_device_properties(fake: FakeCuda) -> None:
     drivers: list[Any] = [driver.CpuDriver(), CudaDriver()]
     cpu, cuda = (d.utils.get_device_properties(0) for d in drivers)
     assert cpu.keys() == cuda.keys()
@@ -199,7 +201,7 @@ def test_both_drivers_give_the_same_device_properties(fake: FakeCuda) -> None:
     assert all(isinstance(value, int) for value in cpu.values())
 
 
-def test_a_launch_finds_what_a_warmup_compiled(fake: FakeCuda) -> None:
+def test_a_launch_uses_the_kernel_of_a_warmup(fake: FakeCuda) -> None:
     kernel = jit(copy)
     driver.set_active(driver.CpuDriver())
     compiled = kernel.warmup(torch.float32, torch.float32, grid=(1,))
@@ -240,7 +242,7 @@ def test_setting_chooses_the_default_driver(fake: FakeCuda) -> None:
 # -- what is refused ------------------------------------------------------------------------------
 
 
-def test_cpu_tensor_among_those_of_a_gpu(fake: FakeCuda) -> None:
+def test_cpu_tensor_among_gpu_tensors(fake: FakeCuda) -> None:
     kernel, array = jit(copy), np.zeros((2, 3), np.float32)
     text = (
         r"Pointer argument \(at 1\) cannot be accessed from cuda:0 \(cpu tensor\?\): argument "
@@ -269,7 +271,7 @@ def test_tensors_inside_tuples_are_found(fake: FakeCuda) -> None:
         jit(copy)[(1,)](on_gpu(), (1, (np.zeros(1),)))
 
 
-def test_pinned_memory_is_taken_and_looked_at_each_time(fake: FakeCuda) -> None:
+def test_pinned_memory_is_accepted_and_inspected_each_time(fake: FakeCuda) -> None:
     kernel, array = jit(copy), np.zeros(4, np.float32)
     address = array.ctypes.data
     fake.pinned = {address: address}

@@ -104,7 +104,7 @@ def test_backend_of_a_plug_in() -> None:
         _ = backends["broken"].driver
 
 
-def test_broken_plug_in_is_named_with_its_distribution_and_cause() -> None:
+def test_broken_plug_in_is_reported_with_its_distribution_and_cause() -> None:
     with pytest.raises(PlugInError) as found:
         load_plug_in(DRIVERS, "broken")
     assert str(found.value).startswith(
@@ -120,7 +120,7 @@ def test_unknown_device_lists_plug_ins() -> None:
         driver.driver_of("od")
 
 
-def test_doctor_names_the_broken_one_and_goes_on() -> None:
+def test_doctor_reports_the_broken_plug_in_and_continues() -> None:
     found = list(doctor.CHECKS["plug-ins"]())
     levels = [(finding.level, finding.what) for finding in found]
     assert levels == [(OK, "odd"), (OK, "odd"), (PROBLEM, "broken"), (OK, "odd")]

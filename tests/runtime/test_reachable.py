@@ -83,7 +83,7 @@ def test_of_torch(group: Group) -> None:
     assert group.is_right()
 
 
-def test_memory_that_is_not_named_is_out_of_bounds(group: Group) -> None:
+def test_unregistered_memory_is_out_of_bounds(group: Group) -> None:
     kernel = InterpretedFunction(grouped_product)
     with pytest.raises(InterpreterError, match="out of bounds") as raised:
         group.launch(kernel)

@@ -79,7 +79,7 @@ def native() -> Runtime:
         (unless_left, 2, 2, 1),
     ],
 )
-def test_references_are_released_on_every_way_out(
+def test_references_are_released_on_every_exit_path(
     entry: Any, number: int, gives: int, kept: int
 ) -> None:
     function, owner = compiled(entry), [object()]
@@ -116,7 +116,7 @@ def test_fields_have_types() -> None:
         text_of("test", [wrong])
 
 
-def test_two_routines_of_one_name_are_refused() -> None:
+def test_two_routines_of_one_name_are_rejected() -> None:
     def named() -> Any:
         @routine(I1)
         def same(r: Routine) -> None: ...

@@ -118,7 +118,7 @@ def test_too_large_int_is_an_error(value: int) -> None:
         (object(), "object"),
     ],
 )
-def test_other_types_are_refused(value: object, name: str) -> None:
+def test_other_types_are_rejected(value: object, name: str) -> None:
     with pytest.raises(TypeError, match=f"failed to specialize argument of type: {name}$"):
         _spec(value)
 
@@ -215,7 +215,7 @@ def test_element_types(numpy_type: Any, torch_type: Any, element: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.complex64, ">f4", "S4", object])
-def test_element_types_that_kernels_lack(dtype: Any) -> None:
+def test_unsupported_element_types(dtype: Any) -> None:
     with pytest.raises(TypeError, match="no element type"):
         read(np.zeros(2, dtype))
 
@@ -230,7 +230,7 @@ def test_alignment_is_of_the_address() -> None:
     assert _spec(a, is_const=True) == ("*kfp32", "D")
 
 
-def test_reading_gives_address_and_storage() -> None:
+def test_reading_returns_address_and_storage() -> None:
     a = _aligned(np.float32, 100)
     whole = a.base
     assert isinstance(whole, np.ndarray)
@@ -251,7 +251,7 @@ def test_storage_behind_foreign_memory_is_the_outermost_array() -> None:
     assert read(gaps[::-1]) == (low + 8 + 16, "fp32", "cpu", low, low + 80, True)
 
 
-def test_read_only_arrays_are_told() -> None:
+def test_read_only_arrays_are_detected() -> None:
     def pair(x, y) -> None: ...
 
     a, b = np.zeros(4), np.zeros(4)
@@ -480,7 +480,7 @@ def test_descriptor() -> None:
         ({"shift": 1}, "base lies at a multiple of 16 bytes"),
     ],
 )
-def test_descriptor_that_kernels_do_not_expect(changes: dict[str, Any], message: str) -> None:
+def test_descriptor_of_an_unsupported_form(changes: dict[str, Any], message: str) -> None:
     base = _aligned(ml_dtypes.bfloat16)[changes.pop("shift", 0) :]
     fields: dict[str, Any] = {"shape": [8, 8], "strides": [8, 1], "block_shape": [4, 2], **changes}
     with pytest.raises(ValueError, match=message):
@@ -502,7 +502,7 @@ def _kernel_binder() -> Binder:
     return make_binder("kernel", signature, params)
 
 
-def test_binding_fills_defaults_and_sorts_out_options() -> None:
+def test_binding_fills_defaults_and_separates_options() -> None:
     a = _aligned(np.float32)
     values, slots, key, options = _kernel_binder()(a, 32, num_warps=8, BLOCK=64)
     assert values == (a, 32, 2.5, (), 64, None)
@@ -541,7 +541,7 @@ def test_wrong_calls_raise_pythons_own_error(args: Any, kwargs: Any, message: st
         kernel(*args, **kwargs)
 
 
-def test_keyword_parameters_are_refused() -> None:
+def test_keyword_parameters_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"JIT functions do not support \*\*kw parameters"):
         _binder(kernel)
 
@@ -553,7 +553,7 @@ def test_parameters_may_be_named_like_builtins() -> None:
 
 
 @given(st.integers(-(2**63), 2**64 - 1))
-def test_an_int_takes_one_path_or_the_other_to_the_same_spec(value: int) -> None:
+def test_an_int_has_the_same_spec_by_either_path(value: int) -> None:
     class Int(int): ...
 
     assert _spec(value) == _spec(Int(value))

@@ -164,7 +164,7 @@ def test_overlapping_descriptors_are_one_variant_of_their_own() -> None:
     np.testing.assert_array_equal(x, want)
 
 
-def test_allocator_is_kept_for_the_context() -> None:
+def test_allocator_is_local_to_the_context() -> None:
     with pytest.raises(RuntimeError, match="no allocator was set"):
         _allocation._allocator.get()(16, 16, None)
 

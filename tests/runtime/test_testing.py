@@ -113,7 +113,7 @@ def test_report_of_several_benchmarks_and_arguments() -> None:
     assert marked.run() is None
 
 
-def test_wrong_number_of_values_is_refused() -> None:
+def test_wrong_number_of_values_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"Expected 1 values, got \(1, 2\)"):
         perf_report(benchmark(x_vals=[(1, 2)]))(measured).run()
 
@@ -150,7 +150,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return made
 
 
-def test_peaks_are_those_of_the_data_sheets(gpus: FakeCuda) -> None:
+def test_peaks_equal_those_of_the_data_sheets(gpus: FakeCuda) -> None:
     # A100 (40 GB): 1555 GB/s; 19.5, 312 and 156 TFLOPS of fp32, fp16 and tf32 products.
     assert testing.get_dram_gbps(1) == pytest.approx(1555, rel=1e-3)
     assert testing.get_max_simd_tflops("fp32", device=1) == pytest.approx(19.5, rel=1e-3)
@@ -163,7 +163,7 @@ def test_peaks_are_those_of_the_data_sheets(gpus: FakeCuda) -> None:
     assert matrix("fp8e4nv", 1830e3, 0) == pytest.approx(1979, rel=1e-3)
 
 
-def test_missing_arithmetic_is_told(gpus: FakeCuda) -> None:
+def test_missing_arithmetic_is_reported(gpus: FakeCuda) -> None:
     with pytest.raises(ValueError, match="NVIDIA A100 has no tensor cores for fp8e5"):
         testing.get_max_tensorcore_tflops("fp8e5", device=1)
 

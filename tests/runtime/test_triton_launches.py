@@ -26,7 +26,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[..., JITFunction]]
         yield jit
 
 
-def test_extents_of_a_grid_are_anything_with_an_index(make: Callable[..., JITFunction]) -> None:
+def test_extents_of_a_grid_may_be_anything_with_an_index(make: Callable[..., JITFunction]) -> None:
     kernel = make(fill)
     grids: list[Any] = [
         (np.int64(4),), (torch.tensor(4),), [torch.tensor([4])], (np.array(4), np.uint8(1)),
@@ -65,7 +65,7 @@ def test_object_with_an_address_and_a_dtype_is_a_pointer(kind: type[Pointer]) ->
         assert out.tolist() == [value] * 4
 
 
-def test_setting_debug_wins_over_an_option_that_is_off() -> None:
+def test_setting_debug_overrides_an_option_that_is_off() -> None:
     kernel, out = jit(debug=True)(fill), np.zeros(1, np.int32)
     assert kernel[(1,)](out, 1).metadata.debug
     assert not kernel[(1,)](out, 1, debug=False).metadata.debug

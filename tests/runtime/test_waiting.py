@@ -124,7 +124,7 @@ def test_a_cooperative_grid_of_too_many_programs() -> None:
     assert not seen.any()
 
 
-def test_a_cooperative_grid_of_more_threads_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cooperative_grid_of_more_threads_than_available(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = threading.Thread.start, [0]
 
     def refuse(thread: threading.Thread) -> None:
@@ -142,7 +142,7 @@ def test_a_cooperative_grid_of_more_threads_than_there_are(monkeypatch: pytest.M
     assert not seen.any()
 
 
-def test_the_interpreter_refuses_cooperative_grids() -> None:
+def test_the_interpreter_rejects_cooperative_grids() -> None:
     kernel: Any = InterpretedFunction(barriers.fn)
     arrived, seen = np.zeros(1, np.int32), np.zeros(2, np.int32)
     kernel[(1,)](arrived, seen, 2, launch_cooperative_grid=True)
@@ -217,7 +217,7 @@ def test_the_second_interrupt_names_the_kernel(programs: int, options: str, tmp_
         assert process.wait() == 0
 
 
-def test_names_of_kernels_go_with_their_code() -> None:
+def test_names_of_kernels_are_freed_with_their_code() -> None:
     made: Any = tw.jit(locked.fn)
     kernel = made.warmup(np.zeros(1, np.int32), np.zeros(1, np.int32), 1, grid=(1,))
     code = cpu.LoadedCode(kernel.kernel, [kernel.name])

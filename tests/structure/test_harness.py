@@ -38,13 +38,13 @@ def test_warning_fails_a_test(tmp_path: Path) -> None:
     assert "UserWarning: careful" in _run_suite(tmp_path, text, "-n0")
 
 
-def test_unknown_marker_is_refused(tmp_path: Path) -> None:
+def test_unknown_marker_is_rejected(tmp_path: Path) -> None:
     text = "import pytest\n@pytest.mark.gpus\ndef test_it(): pass\n"
     assert "'gpus' not found in `markers`" in _run_suite(tmp_path, text, "-n0")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_failing_seed_is_told_with_its_command(workers: int, tmp_path: Path) -> None:
+def test_failing_seed_is_reported_with_its_command(workers: int, tmp_path: Path) -> None:
     text = "def test_it(fuzz_seed): assert fuzz_seed != 8\n"
     output = _run_suite(tmp_path, text, f"-n{workers}", "--fuzz-seed=7", "--fuzz-count=3")
     assert "1 failed, 2 passed" in output
@@ -79,7 +79,7 @@ def test_cache_is_temporary_and_shared_by_the_workers(workers: int, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["emulator", "harness", "tiles"])
-def test_emulated_gpu_belongs_to_no_maker(name: str) -> None:
+def test_emulated_gpu_is_vendor_neutral(name: str) -> None:
     text = (ROOT / "tests" / "lowering" / "simt" / f"{name}.py").read_text("utf-8")
     assert "nvidia" not in text.lower()
     assert "cuda" not in text.lower()

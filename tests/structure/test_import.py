@@ -37,6 +37,6 @@ def test_import_loads_no_heavy_package(module: str) -> None:
     assert not loaded & set(HEAVY)
 
 
-def test_probe_sees_what_is_loaded() -> None:
+def test_probe_lists_loaded_modules() -> None:
     loaded, _ = _loaded_by("llvmlite")
     assert "llvmlite" in loaded

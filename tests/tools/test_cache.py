@@ -71,7 +71,7 @@ def test_a_key_may_be_shortened(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "prefix 'nothing'" in capsys.readouterr().err
 
 
-def test_verify_tells_and_removes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reports_and_removes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "verify") == 0
     assert "3 entries, 0 invalid" in capsys.readouterr().out
     path = DiskCache(folder).path(digest("tuned"))
@@ -88,7 +88,7 @@ def test_verify_tells_and_removes(folder: Path, capsys: pytest.CaptureFixture[st
     assert run(folder, "verify") == 0
 
 
-def test_clear_removes_what_is_meant(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clear_removes_the_selection(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = DiskCache(folder).path(digest("tuned"))
     assert path is not None
     os.utime(path, (0, time.time() - 40 * 86400))
@@ -101,7 +101,7 @@ def test_clear_removes_what_is_meant(folder: Path, capsys: pytest.CaptureFixture
     assert run(folder, "clear") == 0
 
 
-def test_a_pack_saves_compiling(
+def test_a_pack_avoids_compilation(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(folder, "pack", str(tmp_path / "kernels"), "scale") == 0
@@ -118,7 +118,7 @@ def test_a_pack_saves_compiling(
     assert received == [True, False]
 
 
-def test_what_is_no_pack_is_refused(
+def test_other_files_than_packs_are_rejected(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("words")
@@ -128,16 +128,14 @@ def test_what_is_no_pack_is_refused(
     assert "absent" in capsys.readouterr().err
 
 
-def test_a_folder_that_is_not_there_is_empty(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_folder_is_empty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("list", "verify", "clear"):
         assert run(tmp_path / "absent", action) == 0
         assert "0 entries" in capsys.readouterr().out
     assert not (tmp_path / "absent").exists()
 
 
-def test_the_settings_name_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_select_the_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with knobs.cache.scope():
         knobs.cache.dir = str(folder)
         assert cli.main(["cache", "list"]) == 0
@@ -154,5 +152,5 @@ def test_the_settings_name_the_folder(folder: Path, capsys: pytest.CaptureFixtur
         (5 << 40, "5120.0 GiB"),
     ],
 )
-def test_sizes_are_for_people(size: int, text: str) -> None:
+def test_sizes_are_human_readable(size: int, text: str) -> None:
     assert size_text(size) == text

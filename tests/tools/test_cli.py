@@ -132,7 +132,7 @@ def test_show_explains_wrong_usage(
     assert text in output(capsys, "show", *filled, status=2)
 
 
-def test_show_tells_an_error_of_the_kernel(
+def test_show_reports_an_error_of_the_kernel(
     script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = output(capsys, "show", f"{script}::other", "-s", "x=*fp32", status=1)
@@ -170,7 +170,7 @@ def test_opt_reads_standard_input(
     assert "func @twice" in output(capsys, "opt", "-")
 
 
-def test_opt_refuses_unknown_passes_and_invalid_ir(
+def test_opt_rejects_unknown_passes_and_invalid_ir(
     ir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "there is no pass 'csee'" in output(capsys, "opt", ir, "-p", "csee", status=2)
@@ -181,7 +181,7 @@ def test_opt_refuses_unknown_passes_and_invalid_ir(
 # -- interpret ------------------------------------------------------------------------------------
 
 
-def test_interpret_shows_what_was_written(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interpret_shows_written_memory(ir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "interpret", ir, "zeros(8, fp32)", "1.5", "3")
     assert "argument 0: zeros(8, fp32)\n[0.  0.  0.  0.  0.  0.  1.5 0. ]" in text
 

@@ -35,7 +35,7 @@ def no_trials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ask", answers(output))
 
 
-def test_this_machine_is_well_without_optional_packages() -> None:
+def test_this_machine_has_no_problems_without_optional_packages() -> None:
     """In a process of its own, which must load none of them."""
     program = """
 import sys
@@ -90,7 +90,7 @@ def test_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("no_trials")
-def test_a_check_that_fails_is_told(
+def test_a_failing_check_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken() -> list[Finding]:
@@ -114,7 +114,7 @@ def test_a_check_that_fails_is_told(
         ({"error": "DeviceError: broken"}, PROBLEM, "DeviceError: broken"),
     ],
 )
-def test_trials_are_judged(
+def test_results_of_trials_are_classified(
     answer: dict[str, Any], level: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "ask", answers({"cpu": answer}))
@@ -138,7 +138,7 @@ def boot(program: str) -> str:
         ("import time; time.sleep(60)", "timed out after", ""),
     ],
 )
-def test_whatever_the_child_does_is_told(
+def test_any_failure_of_the_child_is_reported(
     program: str, says: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_BOOT", boot(program))
@@ -148,7 +148,7 @@ def test_whatever_the_child_does_is_told(
     assert advice in answer.get("advice", "")
 
 
-def test_a_child_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_cannot_be_started_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert "the child process cannot be started" in doctor.ask("cpu")["error"]
 
@@ -160,7 +160,7 @@ def test_an_error_of_the_probe_is_an_answer(capsys: pytest.CaptureFixture[str]) 
     assert "error" in json.loads(capsys.readouterr().out)
 
 
-def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_results_are_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe.run_kernel("cpu")["right"] is True
     monkeypatch.setattr(probe, "expected", lambda x: x)
     assert probe.run_kernel("cpu")["right"] is False
@@ -169,7 +169,7 @@ def test_wrong_results_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- GPUs -----------------------------------------------------------------------------------------
 
 
-def test_gpus_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = {"name": "H200", "capability": [9, 0], "memory": 141 << 30, "multiprocessors": 132}
     output = {"driver": "CUDA 12.8", "gpus": [gpu]}
     run = {"seconds": 2.0, "right": True}
@@ -187,7 +187,7 @@ def test_without_a_driver_there_is_a_note(monkeypatch: pytest.MonkeyPatch) -> No
     assert found("GPUs")["CUDA driver"].level == PROBLEM
 
 
-def test_the_probe_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_queries_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe.ctypes, "CDLL", lambda name: None)
     FakeCuda([Gpu(), Gpu()]).install(monkeypatch)
     output = probe.gpus()
@@ -196,7 +196,7 @@ def test_the_probe_asks_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output["gpus"][0]["multiprocessors"] == 132
 
 
-def test_arrays_go_to_a_gpu_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_copied_to_a_gpu_and_back(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCuda([Gpu()]).install(monkeypatch)
     array = np.arange(7, dtype=np.float32)
     there = probe._OnGpu(0, array)
@@ -215,7 +215,7 @@ def test_a_kernel_runs_on_the_gpu() -> None:
 # -- the rest -------------------------------------------------------------------------------------
 
 
-def test_an_assembler_that_is_asked_for_and_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_requested_assembler_that_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_PTXAS_PATH", "/nowhere/ptxas")
     finding = found("compilers")["assembler"]
     assert finding.level == PROBLEM
@@ -253,14 +253,14 @@ def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert findings["writing"].level == OK
 
 
-def test_the_trial_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+def test_the_trial_leaves_no_entry_in_the_cache(tmp_path: Path) -> None:
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)
         assert {finding.level for finding in found("cache").values()} == {OK}
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_settings_are_told_with_their_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_are_listed_with_their_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_CPU_THREADS", "many")
     monkeypatch.setenv("TILEWRIGHT_ASEMBLER", "ptxas")
     monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", "1")

@@ -34,7 +34,7 @@ def test_each_element_is_a_line(threads: Threads) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
-def test_what_is_behind_an_uneven_tile_is_not_printed(threads: Threads) -> None:
+def test_padding_of_an_uneven_tile_is_not_printed(threads: Threads) -> None:
     x = np.arange(15, dtype=np.int32)
     text = (
         "x = tl.load(a0 + tl.arange(0, 5)[:, None] * 3 + tl.arange(0, 3))\n    "
@@ -58,7 +58,7 @@ def test_scalars_and_no_values_are_one_line(threads: Threads) -> None:
     ]
 
 
-def test_each_program_says_where_it_is() -> None:
+def test_each_program_prints_its_index() -> None:
     found = said("tl.device_print('', tl.program_id(0))", [], "", Threads(1, 4), grid=3)
     assert found == [f"pid ({i}, 0, 0) idx (): {i}\n" for i in range(3)]
 

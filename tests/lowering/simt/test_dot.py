@@ -77,5 +77,5 @@ def test_small_product(kind: str, shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("precision", ["tf32", "tf32x3", "bf16x3", "bf16x6"])
-def test_precision_is_the_least_there_must_be(precision: str) -> None:
+def test_requested_precision_is_a_minimum(precision: str) -> None:
     check("fp32 fp32 float32", 2, SHAPES[0], precision)

@@ -56,12 +56,12 @@ def _shuffle_from_nowhere(kernel: Kernel, op: control.Barrier) -> None:
     ("shuffles in one lane", r"wait in vain: .*'at a shuffle': \[0, 4\]"),
     ("asks a lane that is not there", "a shuffle from a lane that is not there"),
 ])  # fmt: skip
-def test_threads_that_do_not_meet_are_found(name: str, message: str) -> None:
+def test_divergent_barriers_are_found(name: str, message: str) -> None:
     with pytest.raises(EmulationError, match=message):
         compiled(name, with_barrier()).launch((1, 1, 1), [])
 
 
-def test_all_threads_meet_at_a_barrier() -> None:
+def test_all_threads_reach_a_barrier() -> None:
     compiled("emulator", with_barrier()).launch((2, 1, 1), [])
 
 
@@ -89,7 +89,7 @@ def flipping() -> Module:
     return tile_kernel(build, [ir.Tile((WARPS * LANES,), ir.I32)])
 
 
-def test_a_write_beside_the_shared_memory_is_found() -> None:
+def test_a_write_outside_shared_memory_is_found() -> None:
     args = [np.arange(8, dtype=np.int32), np.zeros(8, np.int32)]
     with pytest.raises(EmulationError, match="beside the shared memory"):
         compiled("writes too far", flipping()).launch((1, 1, 1), args)
@@ -121,7 +121,7 @@ def test_a_misaligned_access_is_found() -> None:
         kernel.launch((1, 1, 1), [data[1:], out])
 
 
-def test_programs_know_their_place() -> None:
+def test_programs_have_their_indices() -> None:
     fn = Function("kernel", [ir.Pointer(ir.I32)])
     b = Builder(fn.body)
     ids = [b.value(control.ProgramId(axis)) for axis in range(3)]

@@ -94,7 +94,7 @@ ONCE = {
 
 
 @pytest.mark.parametrize("name", ONCE)
-def test_what_is_computed_once(name: str) -> None:
+def test_values_computed_once(name: str) -> None:
     """The only thread has 32 columns, in runs of 16 or of 4."""
     module = laid_out(kernel_of(NUMBERS[name]), warps=1, lanes=1)
     infos = axis_info(module.entry)

@@ -41,7 +41,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, str], dict[str, Any], list[Any],
 
 @pytest.mark.parametrize("warps", [1, 2])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case[0].__name__)
-def test_kernel_does_what_the_interpreter_does(case: Any, warps: int) -> None:
+def test_kernel_agrees_with_the_interpreter(case: Any, warps: int) -> None:
     fn, signature, constants, args, programs = case
     module = build(jit(fn), signature, constants)
     assert_same(module, (programs, 1, 1), args, warps=warps)

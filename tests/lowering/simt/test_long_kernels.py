@@ -91,7 +91,7 @@ def test_code_grows_with_the_number_of_steps(kernel: Any, n: int, warps: int, la
 
 @pytest.mark.parametrize(("warps", "lanes"), [(1, 8), (4, 8), (2, 64)])
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)
-def test_long_chains_compute_what_the_interpreter_does(kernel: Any, warps: int, lanes: int) -> None:
+def test_long_chains_agree_with_the_interpreter(kernel: Any, warps: int, lanes: int) -> None:
     n = 128
     x, o = floats(n), np.zeros(2 * n, np.float32)
     inexact = kernel in (fourier_kernel, sums_kernel)

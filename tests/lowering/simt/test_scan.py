@@ -32,7 +32,7 @@ func @kernel(%x: ptr<i32>, %o: ptr<i32>) {{
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(("rows", "columns"), [(4, 4), (8, 2), (2, 16), (16, 32)])
 @pytest.mark.parametrize("warps", [1, 4])
-def test_scan_of_what_was_permuted(rows: int, columns: int, warps: int, reverse: bool) -> None:
+def test_scan_of_a_permuted_tile(rows: int, columns: int, warps: int, reverse: bool) -> None:
     n = rows * columns
     module = parse_module(SCAN.format(n=n, r=rows, c=columns, reverse=reverse))
     verify_module(module)

@@ -49,7 +49,7 @@ def _only(ops: list[Op], name: str) -> Op:
     return found
 
 
-def test_product_reads_until_it_is_waited_for() -> None:
+def test_operands_of_a_product_are_live_until_its_wait() -> None:
     module = parse_module(LOOP)
     ops = list(module.entry.walk())
     plan = SharedMemory(module.entry)
@@ -58,7 +58,7 @@ def test_product_reads_until_it_is_waited_for() -> None:
     assert share in plan.barriers, "in the next turn other warps may still be reading"
 
 
-def test_memory_of_a_product_in_flight_is_not_used_again() -> None:
+def test_memory_of_a_product_in_flight_is_not_reused() -> None:
     module = parse_module(LOOP)
     ops = list(module.entry.walk())
     plan = SharedMemory(module.entry)
@@ -93,7 +93,7 @@ def test_scratch_of_many_ops_is_shared() -> None:
     assert_same(module, (1, 1, 1), [np.arange(256, dtype=np.int32)])
 
 
-def test_scratch_of_few_ops_is_their_own() -> None:
+def test_scratch_of_few_ops_is_not_shared() -> None:
     plan = SharedMemory(laid_out(_flips(10), warps=4, lanes=8).entry)
     assert plan.bytes == 10 * 256 * 4
     assert not plan.barriers

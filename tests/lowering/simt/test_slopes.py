@@ -115,14 +115,14 @@ def test_narrow_numbers_may_wrap() -> None:
     assert walk_of(offset_of_load(kernel_of(bytes_wrap))) is None
 
 
-def test_a_value_of_many_sums_is_looked_at_once() -> None:
+def test_a_shared_subexpression_is_visited_once() -> None:
     value = Arange(0, 8).result
     for _ in range(60):
         value = Add(value, value).result
     assert slopes_of(value) == {0: Slope(2**60)}
 
 
-def test_a_broadcast_column_does_not_change() -> None:
+def test_column_broadcast_from_one_element() -> None:
     text = "row[:, None] * s + tl.broadcast_to((tl.arange(0, 1).to(tl.int64) * t)[None, :], 8, 32)"
     module = kernel_of(text)
     expected, found = arguments(40, 1000), arguments(40, 1000)

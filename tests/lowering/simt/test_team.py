@@ -90,7 +90,7 @@ func @kernel(%c: i1) {{
 """
 
 
-def test_what_roles_use_lies_apart_and_begins_behind_a_barrier_for_all(
+def test_roles_use_disjoint_memory_and_start_after_a_common_barrier(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The branches of an `if` share memory, as one runs; if both ran at once, they may not."""

@@ -71,7 +71,7 @@ def test_flip_and_gather_of_each_size(element: ir.DType) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, 8), (8, 2), (16, 2), (2, 2, 2)], ids=ids)
-def test_split_of_what_lies_in_other_lanes(shape: tuple[int, ...]) -> None:
+def test_split_across_lanes(shape: tuple[int, ...]) -> None:
     """A loaded tile keeps its last axis in lanes where a thread has one element."""
 
     def build(b: Builder, x: Value) -> list[Value]:
@@ -105,7 +105,7 @@ def test_gather_of_another_shape(
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (16, 16), (2, 4, 8)], ids=ids)
-def test_shapes_meet_memory_in_another_order(shape: tuple[int, ...]) -> None:
+def test_shapes_in_another_order_than_memory(shape: tuple[int, ...]) -> None:
     """What comes by columns and goes by rows has to be converted between layouts."""
 
     def build(b: Builder, x: Value) -> list[Value]:
@@ -198,7 +198,7 @@ def test_scan_keeps_the_order(shape: tuple[int, ...], reverse: bool) -> None:
     check(build, [tile(ir.I64, *shape)] * 2, columns=(1,), threads=threads)
 
 
-def test_scan_of_more_than_all_threads_hold_at_once() -> None:
+def test_scan_of_more_elements_than_threads_hold() -> None:
     """Rounds of all threads follow each other in far registers."""
 
     def build(b: Builder, x: Value, y: Value) -> list[Value]:
@@ -259,7 +259,7 @@ def test_sum_and_argmax_over_many_warps(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("threads", [*THREADS, *MANY_WARPS], ids=str)
-def test_threads_agree_whichever_operand_is_the_left_one(threads: Threads) -> None:
+def test_threads_agree_for_either_operand_order(threads: Threads) -> None:
     """A function that is not symmetric, if only in its last digits, gives one number to all."""
 
     def left_one(b: Builder, left: list[Value], right: list[Value]) -> list[Value]:

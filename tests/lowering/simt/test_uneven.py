@@ -161,7 +161,7 @@ def test_reshapes_that_keep_the_order_of_padded_tiles(
     ((7,), (20,), 0), ((3, 10), (5, 10), 0), ((3, 10), (3, 3), 1), ((8,), (5,), 0), ((5,), (8,), 0),
 ], ids=ids)  # fmt: skip
 @pytest.mark.parametrize("kind", [ir.I8, ir.U16, ir.I32, ir.I64], ids=ids)
-def test_gather_clamps_to_what_is_no_padding(
+def test_gather_clamps_to_the_unpadded_extent(
     source: tuple[int, ...], index: tuple[int, ...], axis: int, kind: ir.DType
 ) -> None:
     def build(b: Builder, x: Value, i: Value) -> list[Value]:
@@ -231,7 +231,7 @@ def test_extremum_of_floats(element: ir.DType, propagate: bool, op: type[Max]) -
     same(build, [tile(element, 3, 6)])
 
 
-def test_extremum_of_nothing_but_nan() -> None:
+def test_extremum_of_nans_only() -> None:
     def build(b: Builder, x: Value) -> list[Value]:
         nan = b.value(Constant(float("nan"), x.type))
         region = combining(b, [ir.FP32], lambda p, q: [b.value(Max(p, q, False))])
@@ -241,7 +241,7 @@ def test_extremum_of_nothing_but_nan() -> None:
 
 
 @shapes
-def test_reduce_with_a_function_of_its_own(shape: tuple[int, ...]) -> None:
+def test_reduce_with_a_custom_function(shape: tuple[int, ...]) -> None:
     """The greatest and its place; and the last of each row, which depends on the order."""
 
     def better(b: Builder, v: Value, i: Value, w: Value, j: Value) -> list[Value]:

@@ -86,12 +86,12 @@ def test_results_of_reductions() -> None:
 
 
 @pytest.mark.skipif(not avx512.converts_bf16(host()), reason="the host has no instruction for it")
-def test_an_instruction_rounds() -> None:
+def test_bf16_instruction_rounds() -> None:
     code, _ = generate(parse_module(CAST.format(n=64)), host())
     assert "cvtneps2bf16" in code
 
 
-def test_lanes_that_a_constant_mask_leaves_out() -> None:
+def test_lanes_disabled_by_a_constant_mask() -> None:
     """LLVM 22 ended the process: it made constants of bfloat of the registers that are all 1."""
     kernel = kernel_from("""
         def kernel(x, o):

@@ -84,7 +84,7 @@ def arguments(kind: DType, total: DType, turns: int) -> list[Any]:
     ids=str,
 )
 @pytest.mark.parametrize("name", LOOPS)
-def test_all_numbers_of_turns(name: str, kind: DType, total: DType) -> None:
+def test_all_trip_counts(name: str, kind: DType, total: DType) -> None:
     init, body = LOOPS[name]
     if (name, total) in (("negative zeros", I32), ("a sum", FP16)):
         pytest.skip("integers have no such zero, and the sum is fp32")

@@ -99,7 +99,7 @@ def test_div(element: ir.DType) -> None:
 
 @pytest.mark.parametrize("element", FLOATS, ids=ids)
 @pytest.mark.parametrize("cls", [arith.Min, arith.Max], ids=lambda c: c.name)
-def test_extremum_that_passes_nan_on(cls: Any, element: ir.DType) -> None:
+def test_extremum_that_propagates_nan(cls: Any, element: ir.DType) -> None:
     check(lambda x, y: cls(x, y, propagate_nan=True), [element, element], element)
 
 

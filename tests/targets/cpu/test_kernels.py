@@ -108,7 +108,7 @@ def transpose_in_place(p, B: tl.constexpr):
     tl.store(p + i[None, :] * B + i[:, None], x)
 
 
-def test_store_over_what_was_loaded() -> None:
+def test_store_to_loaded_memory() -> None:
     same(shift, [floats(65)], B=64)
     same(in_place, [floats(64), np.int32(37)], B=64, tolerance=1e-5)
     same(transpose_in_place, [floats(16, 16)], B=16)
@@ -203,7 +203,7 @@ def kept_mask(x, o, n, B: tl.constexpr):
 
 
 @pytest.mark.parametrize("n", [0, 1, 15, 16, 17, 300, 511, 512])
-def test_mask_that_is_kept_for_a_later_reduction(n: int) -> None:
+def test_mask_materialised_for_a_later_reduction(n: int) -> None:
     """It holds at the first lane, and past the end it must not."""
     x = -np.arange(512, dtype=np.float32)
     same(kept_mask, [x, np.zeros(512, np.float32), np.int32(n)], B=512)
@@ -279,7 +279,7 @@ def nan_extrema(x, o, B: tl.constexpr):
     tl.store(o + 4 + j, tl.min(v, 1))
 
 
-def test_extrema_pass_over_nan() -> None:
+def test_extrema_ignore_nan() -> None:
     x = floats(4, 64)
     x[0, 5] = np.nan
     x[1, :] = np.nan
@@ -534,6 +534,6 @@ def read_before_write(p, q, o, n, B: tl.constexpr):
     tl.store(o + i, w)
 
 
-def test_store_does_not_pass_a_load_that_waits_for_its_group() -> None:
+def test_store_is_not_reordered_before_an_earlier_load() -> None:
     args = [ints(64), ints(16), ints(16), np.int32(3)]
     same(read_before_write, args, types="*i32 *i32 *i32 i32", disjoint=False, B=16)

@@ -24,7 +24,7 @@ def _builder() -> Builder:
 
 
 @pytest.mark.parametrize("lanes", [2, 3, 4, 8])
-def test_quotient_and_remainder_are_what_they_claim(lanes: int) -> None:
+def test_lanes_of_quotient_and_remainder(lanes: int) -> None:
     """Whatever is said of them holds for each base that fits what is known."""
     b = _builder()
     claims = 0
@@ -48,7 +48,7 @@ def test_quotient_and_remainder_are_what_they_claim(lanes: int) -> None:
     assert claims  # some are linear
 
 
-def test_arithmetic_keeps_what_is_known_of_the_base() -> None:
+def test_arithmetic_preserves_facts_about_the_base() -> None:
     b = _builder()
     base = b.function.params[0]
     x, y = Lanes(base, 1, 0, (8, 0)), Lanes(base, 0, 0, (12, 3))
@@ -104,7 +104,7 @@ def test_reshapes_of_permuted_tiles() -> None:
 
 
 @pytest.mark.parametrize(("count", "bound"), [(16, 5), (32, 20), (48, 16)])
-def test_mask_that_recurs_along_the_lanes(count: int, bound: int) -> None:
+def test_mask_that_is_periodic_along_the_lanes(count: int, bound: int) -> None:
     """A comparison that holds in the first lanes of each row of what was reshaped does not fail
     for good where it first does."""
     tiles = _Tiles()

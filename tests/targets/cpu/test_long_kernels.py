@@ -99,7 +99,7 @@ def test_code_grows_with_the_number_of_steps_and_no_faster(kernel: Any) -> None:
     assert many < 4000
 
 
-def test_buffers_on_the_stack_take_a_bounded_part_of_it() -> None:
+def test_buffers_use_a_bounded_part_of_the_stack() -> None:
     """Each is small, and a long kernel has many."""
     n, steps = 1024, 400
     module = module_of(add_rotated, [floats(n), floats(n)], N=n, STEPS=steps)
@@ -113,12 +113,14 @@ def test_buffers_on_the_stack_take_a_bounded_part_of_it() -> None:
 
 @pytest.mark.parametrize("n", [32, 96, 1024])
 @pytest.mark.parametrize("kernel", FAMILIES, ids=lambda k: k.__name__)
-def test_long_chains_compute_what_the_interpreter_does(kernel: Any, n: int) -> None:
+def test_long_chains_agree_with_the_interpreter(kernel: Any, n: int) -> None:
     x, o = floats(n), np.zeros(n, np.float32)
     assert_same(module_of(kernel, [x, o], N=n, STEPS=7), (1, 1, 1), [x, o])
 
 
-def test_values_at_several_points_are_kept_once_their_repetition_costs_much() -> None:
+def test_values_needed_at_several_coordinates_are_materialised_where_recomputation_is_expensive() -> (
+    None
+):
     """A stage of a transform is computed N times, not N times for each element of the result."""
     n = 4096
     text = generate(module_of(hadamard, [floats(n), floats(n)], N=n, STEPS=12), host())[0]
@@ -145,7 +147,7 @@ def chain(x, o, N: tl.constexpr, STEPS: tl.constexpr):
     tl.store(o + i, v)
 
 
-def test_a_chain_of_thousands_of_ops_needs_no_deep_stack() -> None:
+def test_a_chain_of_thousands_of_ops_compiles_without_recursion() -> None:
     x, o = floats(64), np.zeros(64, np.float32)
     assert_same(module_of(chain, [x, o], N=64, STEPS=1300), (1, 1, 1), [x, o])
 
@@ -159,7 +161,7 @@ def offsets_chain(x, o, n, N: tl.constexpr, STEPS: tl.constexpr):
     tl.store(o + i, tl.load(x + at))
 
 
-def test_addresses_may_be_long_chains_too() -> None:
+def test_addresses_that_are_long_chains() -> None:
     x, o = floats(64), np.zeros(64, np.float32)
     module = module_of(offsets_chain, [x, o, 5], N=64, STEPS=400)
     assert_same(module, (1, 1, 1), [x, o, np.int32(5)])

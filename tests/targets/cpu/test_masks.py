@@ -94,14 +94,14 @@ def test_masks_that_end_at_different_vectors(n: int, m: int, mask: str) -> None:
     assert_same(TWO_BOUNDS.replace("MASK", mask), (1, 1, 1), args)
 
 
-def test_no_code_for_vectors_that_are_cut() -> None:
+def test_no_code_for_truncated_vectors() -> None:
     lanes = host().vector_bytes // 4
     assert masked_accesses(kernel(1, rows=False))
     assert not masked_accesses(kernel(lanes, rows=False))
     assert not masked_accesses(kernel(lanes, rows=True))
 
 
-def test_fewer_lanes_are_known_than_a_vector_has() -> None:
+def test_fewer_known_lanes_than_a_vector_has() -> None:
     """A bound of which too little is known may cut a vector."""
     x = np.ones((ROWS, COLUMNS), np.float32)
     ours, theirs = both(kernel(4, rows=False), (1, 1, 1), [x, 0 * x, np.int32(20), np.int32(0)])

@@ -62,7 +62,7 @@ def normalise(x, o, stride, columns, B: tl.constexpr):
 
 
 @pytest.mark.parametrize("columns", [512, 500, 1024])
-def test_next_row_is_read_ahead_and_the_result_made_ready(columns: int) -> None:
+def test_next_row_and_the_result_are_prefetched(columns: int) -> None:
     block = tw.next_power_of_2(columns)
     x, o = floats(5, block + 32), floats(4, columns)
     sizes = [np.int32(block + 32), np.int32(columns)]
@@ -105,12 +105,12 @@ def by_table(x, table, o, B: tl.constexpr):
     tl.store(o + start + i, v / tl.sum(tl.exp(v - tl.max(v, axis=0)), axis=0))
 
 
-def test_one_walk_asks_for_nothing() -> None:
+def test_a_single_pass_prefetches_nothing() -> None:
     x, o = floats(2048), floats(2048)
     assert not requests(twice, 2, [x, o], B=1024)
 
 
-def test_rows_from_a_table_are_not_guessed() -> None:
+def test_rows_from_a_table_are_not_prefetched() -> None:
     """Where the next program reads is not known, but what this one writes is."""
     x, o = floats(2048), floats(2048)
     table = np.array([1024, 0], np.int32)
@@ -119,7 +119,7 @@ def test_rows_from_a_table_are_not_guessed() -> None:
     assert {a // 64 for a, _ in seen} == lines_of(o)
 
 
-def test_short_rows_are_left_alone() -> None:
+def test_short_rows_are_not_prefetched() -> None:
     x, o = floats(4, 128), floats(4, 128)
     assert not requests(normalise, 4, [x, o, np.int32(128), np.int32(128)], B=128)
 
@@ -181,6 +181,6 @@ def store_where_it_loads(x, n, B: tl.constexpr):
     [store_after_a_loop, store_after_a_while, store_after_a_branch, store_where_it_loads],
     ids=lambda k: k.__name__,
 )
-def test_only_addresses_that_are_known_by_then_are_requested(kernel: Any, n: int) -> None:
+def test_only_computable_addresses_are_prefetched(kernel: Any, n: int) -> None:
     x = (np.arange(6 * 1024) % 7).astype(np.float32)
     assert_same(module_of(kernel, [x, n], B=1024), (1, 1, 1), [x, np.int32(n)])

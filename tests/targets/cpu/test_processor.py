@@ -34,7 +34,7 @@ def test_named_processor_has_its_own_features(cpu: str, features: str) -> None:
 
 
 @on_x86
-def test_levels_are_what_llvm_says() -> None:
+def test_levels_agree_with_llvm() -> None:
     """The table that spares a process, against what the process would find."""
     for level, requested in (("x86-64-v2", ()), ("x86-64-v3", ("avx", "f16c", "fma"))):
         other = {"x86-64-v2": "nehalem", "x86-64-v3": "haswell"}[level]

@@ -44,7 +44,7 @@ def test_one_lane_of_narrowed_integers(t: str, bits: int, n: int) -> None:
         np.testing.assert_array_equal(out, expected)
 
 
-def test_other_masks_are_left() -> None:
+def test_other_masks_are_unchanged() -> None:
     for mask in ("i1 true, i1 true, i1 false, i1 false", "i1 false, i1 false, i1 false, i1 false"):
         text = STORE.format(n=4, t="i16", wide="i32", narrow="trunc", mask=mask)
         assert repairs.without_lone_lanes(text) == text
@@ -121,7 +121,7 @@ def test_extrema_of_numbers_and_nan(t: str, name: str, features: str | None) -> 
             np.testing.assert_array_equal(out, choose(source, dtype(2)))
 
 
-def test_a_repair_begins_where_the_call_does() -> None:
+def test_a_repair_starts_at_the_call() -> None:
     """Not at another one above it, which calls no function by name."""
     above = '  %one = call float asm "", "=x,0"(float 1.0)\n  %x = sitofp i64 %n to float\n'
     extremum = "  %m = call float @llvm.maximumnum.f32(float %x, float %one)\n"

@@ -102,13 +102,13 @@ def uneven_kernel(x_ptr, out_ptr):
     tl.store(out_ptr + at, tl.load(x_ptr + at) + 1)
 
 
-def test_vectors_of_no_power_of_two_can_not_be_aligned() -> None:
+def test_vectors_of_other_lengths_than_powers_of_two_are_not_aligned() -> None:
     x, out = placed(np.arange(40, dtype=np.int32), 0), placed(np.zeros(40, np.int32), 0)
     assert "!nontemporal" not in agree(uneven_kernel, 2, [x, out])
 
 
 @pytest.mark.parametrize("columns", [256, 250, 16])
-def test_rows_that_are_walked_over_again(columns: int) -> None:
+def test_rows_that_are_read_again(columns: int) -> None:
     x = placed(np.random.default_rng(3).normal(size=(5, columns)).astype(np.float32), 0)
     module = module_of(shares_kernel, [x, x, np.int32(columns)], BLOCK=256)
     ours, theirs = both(module, (5, 1, 1), [x, x * 0, np.int32(columns)], machine=TINY)
@@ -127,7 +127,7 @@ def test_programs_that_wait_for_one_another_store_in_order(size: int) -> None:
     assert "!nontemporal" not in agree(counted_kernel, 1, args, BLOCK=size)
 
 
-def test_what_the_kernel_will_soon_read_stays_in_the_caches() -> None:
+def test_data_that_is_read_again_stays_in_the_caches() -> None:
     args = [placed(np.zeros(256, np.float32), 0)]
     assert "!nontemporal" not in agree(kept_kernel, 1, args, BLOCK=256)
 

@@ -37,7 +37,7 @@ CONTEXT = PassContext(machine=gpu_machine(lanes=32, warps=4))
         ),
     ],
 )
-def test_kernel_is_refused_at_its_line(line: str, message: str) -> None:
+def test_kernel_is_rejected_at_its_line(line: str, message: str) -> None:
     kernel = kernel_from(f"def kernel(p):\n    n = 1\n    {line}\n    tl.store(p + i, i)\n")
     with pytest.raises(CompilationError, match=message) as found:
         compile(ASTSource(kernel, {"p": "*i32"}), HOPPER)
@@ -54,7 +54,7 @@ PRODUCT = """def kernel(a, b, c, N: tl.constexpr):
 """
 
 
-def test_product_far_beyond_the_registers_is_refused() -> None:
+def test_product_far_beyond_the_registers_is_rejected() -> None:
     def compiled(extent: int, warps: int) -> None:
         types = {"a": "*fp16", "b": "*fp16", "c": "*fp32"}
         source = ASTSource(kernel_from(PRODUCT), types, {"N": extent})
@@ -126,7 +126,7 @@ def test_op_without_a_lowering_shows_its_source(tmp_path: Path) -> None:
     ]
 
 
-def test_op_from_nowhere_is_refused_too() -> None:
+def test_op_without_a_location_is_rejected() -> None:
     with pytest.raises(CompilationError, match=r"source unavailable.*\narith\.strange can't be"):
         check_kernel(_with_strange(None), CONTEXT)
 
@@ -139,7 +139,7 @@ def test_error_where_the_source_has_no_such_function(function: str, tmp_path: Pa
     assert said == f"at 13:8: <source unavailable>\nIt is wrong. ({path}:13:9)"
 
 
-def test_shared_memory_beyond_the_limit_is_told_by_the_metadata() -> None:
+def test_shared_memory_beyond_the_limit_is_in_the_metadata() -> None:
     """Compiling needs no GPU and so refuses nothing; loading compares the two numbers."""
     kernel = compile_time.KERNELS["matmul 128 x 256 x 64"]
     larger = replace(kernel, constants={**kernel.constants, "BLOCK_K": 512})

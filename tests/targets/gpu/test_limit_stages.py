@@ -85,7 +85,7 @@ def remarks(ctx: PassContext) -> list[str]:
         (90, 3, 64, 64, 32, 3),
     ],
 )
-def test_slots_fit_and_no_fewer_than_fit(
+def test_stages_are_the_most_that_fit(
     arch: int, stages: int, M: int, N: int, BK: int, slots: int
 ) -> None:
     module, ctx = laid_out(product, arch, stages, M, N, BK)
@@ -110,7 +110,7 @@ def test_slots_fit_and_no_fewer_than_fit(
     assert "for start in range(0, K, BK):" in line
 
 
-def test_one_stage_is_the_least() -> None:
+def test_at_least_one_stage_remains() -> None:
     module, ctx = laid_out(product, 86, 4, 256, 256, 128)
     assert slots_of(module) == []
     assert "128 of the 99 KiB" in remarks(ctx)[0]

@@ -64,7 +64,7 @@ def test_advice_names_the_line_of_the_kernel() -> None:
     assert str(second).endswith("(ptxas, C7517)")
 
 
-def test_other_words_are_no_advice() -> None:
+def test_other_messages_are_no_advice() -> None:
     assert advice_in(HARMLESS, PTX) == []
     log = "ptxas warning : (C7508) Potential Performance Loss: 'setmaxnreg' ignored\n"
     assert advice_in(log, PTX) == [
@@ -79,7 +79,7 @@ def test_advice_without_lines() -> None:
     assert found.loc is None
 
 
-def test_ptxas_gives_advice_unasked() -> None:
+def test_ptxas_prints_advice_by_default() -> None:
     """A result that is changed while its product runs: the words of this machine's program."""
     assembler = find_assembler()
     if not isinstance(assembler, Ptxas):
@@ -162,6 +162,6 @@ def test_calls_of_a_debug_build_may_serialise_products(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("advising")
-def test_kernels_of_these_tests_fail_where_products_are_serialised() -> None:
+def test_tests_fail_where_products_are_serialised() -> None:
     with pytest.raises(PTXASError, match=r":4:.*serialized due to .*C7510"):
         lower(product())

@@ -57,7 +57,7 @@ def of_one(element: ir.DType) -> list[Make]:
 
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("element", ir.SCALARS, ids=ids)
-def test_every_op_on_every_type_assembles_alone(element: ir.DType, arch: int) -> None:
+def test_every_op_on_every_type_assembles(element: ir.DType, arch: int) -> None:
     """Nothing is left for a library to define, and nothing spills."""
     modules = [applied(of_two(element), 2, element), applied(of_one(element), 1, element)]
     if element.is_floating():
@@ -76,14 +76,14 @@ def instructions(makes: list[Make], count: int, element: ir.DType, arch: int = 9
     return [name for name in body if not re.match(dull, name)]
 
 
-def test_exp_takes_few_instructions() -> None:
+def test_exp_needs_few_instructions() -> None:
     found = instructions([math.Exp], 1, ir.FP32)
     assert found.count("ex2.approx.ftz.f32") == 1
     assert len(found) <= 8, found
 
 
 @pytest.mark.parametrize(("make", "most"), [(math.Log, 23), (math.Log2, 25), (math.Log10, 25)])
-def test_logarithms_take_few_instructions(make: Make, most: int) -> None:
+def test_logarithms_need_few_instructions(make: Make, most: int) -> None:
     found = instructions([make], 1, ir.FP32)
     assert found.count("lg2.approx.ftz.f32") == 1
     assert len(found) <= most, found
@@ -108,11 +108,11 @@ def test_halves_of_a_word_widen_by_one_instruction_each() -> None:
     (lambda x: arith.Cast(x, ir.FP8E4NV, "rtne"), ir.FP32, "cvt.rn.satfinite.e4m3x2.f32"),
     (lambda x: arith.Cast(x, ir.FP32, "rtne"), ir.FP8E5, "cvt.rn.f16x2.e5m2x2"),
 ])  # fmt: skip
-def test_there_is_an_instruction_for(make: Make, element: ir.DType, name: str) -> None:
+def test_a_single_instruction_exists_for(make: Make, element: ir.DType, name: str) -> None:
     assert name in instructions([make], 1, element)
 
 
-def test_fp8_is_converted_by_hand_where_no_instruction_does() -> None:
+def test_fp8_is_converted_in_software_without_an_instruction() -> None:
     found = instructions([lambda x: arith.Cast(x, ir.FP8E4NV, "rtne")], 1, ir.FP32, arch=80)
     assert not any("e4m3" in name for name in found)
 
@@ -132,7 +132,7 @@ def test_a_narrow_store_of_the_bits_of_a_float_converts_nothing() -> None:
         assert "F2I" not in sass(cubin)
 
 
-def test_a_wide_count_of_a_shift_is_cut_after_it_is_clamped() -> None:
+def test_a_wide_shift_count_is_truncated_after_clamping() -> None:
     """LLVM 22 cuts it first, so that 2**32 would shift by 0."""
     for element in (ir.I64, ir.U64):
         found = instructions([arith.Shl, arith.Shr], 2, element)
@@ -151,7 +151,7 @@ def test_accesses_are_as_wide_as_they_can_be() -> None:
     ("bits", "float_"), [("int16", "float16"), ("uint16", "float16"), ("int32", "float32")]
 )
 @pytest.mark.parametrize("value", ["flag", "(n > 3)", "tl.where(n > 3, 1, 0)", "(n & 1)"])
-def test_bits_that_become_a_float_are_hidden_from_the_assembler(
+def test_bits_that_become_a_float_are_opaque_to_the_assembler(
     value: str, bits: str, float_: str
 ) -> None:
     """It would convert the integer, where the fp16 (or fp32) with these bits is meant."""

@@ -47,7 +47,7 @@ def test_assembly(
 
 
 @pytest.mark.parametrize("pure", [True, False])
-def test_only_pure_assembly_may_vanish(pure: bool) -> None:
+def test_only_pure_assembly_is_removed(pure: bool) -> None:
     text = f"""
     def kernel(p):
         clock = tl.inline_asm_elementwise("mov.u32 $0, %clock;", "=r", [], tl.int32, {pure}, 1)

@@ -85,7 +85,7 @@ def test_spills_are_seen(assembler: Assembler) -> None:
     assert used.local_bytes == 0
 
 
-def test_so_many_ctas_leave_each_so_many_registers(assembler: Assembler) -> None:
+def test_registers_per_thread_for_resident_ctas(assembler: Assembler) -> None:
     ptx = ptx_of(many_values(emit.kernel_attributes(512), 80))
     alone = resources(cubin_of(assembler, ptx, HOPPER), "many_values")
     assert 80 <= alone.registers <= 128
@@ -93,7 +93,7 @@ def test_so_many_ctas_leave_each_so_many_registers(assembler: Assembler) -> None
     assert two.registers == 65536 // (2 * 512)
 
 
-def test_memory_of_a_kernel_is_seen(assembler: Assembler) -> None:
+def test_memory_of_a_kernel_is_reported(assembler: Assembler) -> None:
     text = f"""
         @buffer = internal addrspace(3) global [1000 x i32] undef, align 16
         define ptx_kernel void @shared(ptr addrspace(1) %x, i32 %i) #0 {{
@@ -153,7 +153,7 @@ def open_rounding(ptx: str) -> str:
     return re.sub(r"(mul|add)\.rn\.f32", r"\1.f32", ptx)
 
 
-def test_fusion_is_left_to_the_request(assembler: Assembler) -> None:
+def test_fusion_follows_the_request(assembler: Assembler) -> None:
     ptx = open_rounding(ptx_of(scaled_add(ATTRIBUTES)))
     fused = cubin_of(assembler, ptx, HOPPER)
     apart = cubin_of(assembler, ptx, Request("sm_90a", fp_fusion=False))
@@ -200,7 +200,7 @@ def test_error_names_the_line_of_ptx_and_of_the_kernel(
     assert "sm_90a" in text.split("assembled as: ")[1]
 
 
-def test_error_of_ptxas_tells_a_command_that_repeats_it() -> None:
+def test_error_of_ptxas_includes_a_command_that_repeats_it() -> None:
     ptx = ptx_of(scaled_add(ATTRIBUTES)).replace("add.rn.f32", "plus.rn.f32")
     with pytest.raises(PTXASError) as caught:
         cubin_of(assembler_called("ptxas"), ptx, HOPPER)
@@ -211,7 +211,7 @@ def test_error_of_ptxas_tells_a_command_that_repeats_it() -> None:
     assert again.stderr.count("'plus'") == 4
 
 
-def test_error_without_lines_tells_the_log(assembler: Assembler) -> None:
+def test_error_without_lines_includes_the_log(assembler: Assembler) -> None:
     with pytest.raises(PTXASError) as caught:
         cubin_of(assembler, "nothing", HOPPER)
     assert any(line in str(caught.value) for line in caught.value.log.split("\n") if line)
@@ -236,7 +236,7 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_ptxas_goes_before_nvjitlink(
+def test_ptxas_is_preferred_to_nvjitlink(
     nothing_installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
@@ -254,7 +254,7 @@ def test_ptxas_goes_before_nvjitlink(
         assert find_assembler() is None
 
 
-def test_no_assembler_is_none_unless_one_is_asked_for(nothing_installed: None) -> None:
+def test_missing_assembler_is_none_unless_one_is_requested(nothing_installed: None) -> None:
     assert find_assembler() is None
     for name in ("ptxas", "nvjitlink"):
         with knobs.nvidia.scope():
@@ -263,10 +263,10 @@ def test_no_assembler_is_none_unless_one_is_asked_for(nothing_installed: None) -
                 find_assembler()
 
 
-def test_assembler_of_another_name_is_refused() -> None:
+def test_assembler_of_another_name_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected one of ptxas, nvjitlink, driver"):
         knobs.nvidia.assembler = "gas"
 
 
-def test_version_tells_the_release(assembler: Assembler) -> None:
+def test_version_is_the_release(assembler: Assembler) -> None:
     assert re.fullmatch(r"\d+\.\d+(\.\d+)?", assembler.version())

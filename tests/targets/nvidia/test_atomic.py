@@ -64,7 +64,7 @@ def test_every_kind_on_every_type_assembles(element: ir.DType, arch: int) -> Non
     (ir.I64, "max", "max.s64"), (ir.U64, "min", "min.u64"), (ir.I32, "and", "and.b32"),
     (ir.I64, "xor", "xor.b64"), (ir.FP32, "xchg", "exch.b32"), (ir.FP64, "xchg", "exch.b64"),
 ])  # fmt: skip
-def test_there_is_an_instruction_for(element: ir.DType, kind: str, name: str) -> None:
+def test_a_single_instruction_exists_for(element: ir.DType, kind: str, name: str) -> None:
     unused = "atom" if kind == "xchg" else "red"
     assert atomics(ptx_of(kernel(element, kind))) == [f"{unused}.relaxed.gpu.global.{name}"]
     used = ptx_of(kernel(element, kind, used=True))
@@ -89,7 +89,7 @@ def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
     (ir.FP32, 80, 1, "f32"), (ir.FP64, 90, 1, "f64"), (ir.I32, 90, 1, "u32"),
 ])  # fmt: skip
 @pytest.mark.parametrize("used", [False, True])
-def test_neighbours_are_added_at_once_on_hopper(
+def test_adjacent_elements_are_added_by_one_instruction_on_hopper(
     element: ir.DType, arch: int, length: int, type: str, used: bool
 ) -> None:
     """By relaxed instructions between two fences, which stand for the order of all of them."""

@@ -84,7 +84,7 @@ def held(ptx: str) -> int:
         pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is refused"),
     ],
 )
-def test_the_cubin_that_is_taken(
+def test_selected_cubin(
     made: dict[int, tuple[int, int]], taken: int, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
@@ -111,7 +111,7 @@ def test_the_cubin_that_is_taken(
         pytest.param(LONG_PTX, {PLAIN: (255, 9)}, [PLAIN], id="long, spills in need"),
     ],
 )
-def test_how_often_the_assembler_runs(
+def test_number_of_assembler_runs(
     lines: int, made: dict[int, tuple[int, int]], runs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
@@ -154,7 +154,7 @@ def test_a_loop_that_carries_all_registers_is_not_assembled_for_several_ctas(
 @pytest.mark.parametrize(
     ("slow", "taken"), [((), 4), ((4,), PLAIN), ((PLAIN, 4), 4), ((PLAIN,), 4)]
 )
-def test_one_more_cta_is_not_worth_serialised_products(
+def test_one_more_cta_does_not_justify_serialised_products(
     slow: tuple[int, ...], taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def resources(cubin: bytes, name: str) -> Resources:
@@ -166,7 +166,7 @@ def test_one_more_cta_is_not_worth_serialised_products(
     assert int(best.cubin) == taken
 
 
-def test_a_product_that_would_not_fit_is_no_error(
+def test_a_product_that_does_not_fit_is_not_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path))

@@ -89,7 +89,9 @@ def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:
         ((16, 4, 64), 4, Dot),
     ],
 )
-def test_shape_and_warps_decide(element: str, shape: Shape, warps: int, expected: type[Op]) -> None:
+def test_instruction_by_shape_and_warps(
+    element: str, shape: Shape, warps: int, expected: type[Op]
+) -> None:
     assert type(chosen(module_of(element, shape), warps)) is expected
 
 
@@ -111,7 +113,7 @@ def test_shape_and_warps_decide(element: str, shape: Shape, warps: int, expected
         ("fp16", "ieee", 90, Wgmma),
     ],
 )
-def test_chip_and_precision_decide(
+def test_instruction_by_chip_and_precision(
     element: str, precision: str, arch: int, expected: type[Op]
 ) -> None:
     module = module_of(element, (64, 64, 64), precision=precision)
@@ -119,7 +121,7 @@ def test_chip_and_precision_decide(
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(1 << 30, "fp8e5"), (64, "fp8e5"), (32, "fp16")])
-def test_fp8_is_summed_in_as_many_bits_as_asked_for(limit: int, expected: str) -> None:
+def test_fp8_is_accumulated_in_the_requested_precision(limit: int, expected: str) -> None:
     """Hopper's sums of fp8 have fewer bits: no more than `limit` steps of K may go into one."""
     module = module_of("fp8e5", (64, 64, 64))
     (dot,) = (op for op in module.walk() if isinstance(op, Dot))
@@ -146,7 +148,7 @@ def _shares(op: Op) -> list[Share]:
 
 
 @pytest.mark.parametrize("orders", ["nn", "nt", "tn", "tt"])
-def test_sixteen_bit_operands_keep_the_order_of_memory(orders: str) -> None:
+def test_sixteen_bit_operands_keep_their_order_in_memory(orders: str) -> None:
     product = chosen(module_of("fp16", (64, 128, 64), orders))
     for share, order in zip(_shares(product), orders, strict=True):
         assert _fast_axis(share) == (1 if order == "n" else 0)
@@ -192,7 +194,7 @@ def test_warp_groups_cover_the_result_once(warps: int) -> None:
             assert not any(layout.free_variables(name) for name in ("register", "lane", "warp"))
 
 
-def test_computed_left_side_stays_in_registers() -> None:
+def test_computed_left_operand_stays_in_registers() -> None:
     text = """
     func @f(%0: ptr<fp32>, %1: ptr<fp16>) {
       %p = tile.splat %0, shape=(64, 64,) : ptr<fp32> -> 64x64xptr<fp32>

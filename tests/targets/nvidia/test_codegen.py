@@ -24,7 +24,7 @@ def compiled(program: recipes.Program, **options: Any) -> CompiledKernel:
     return compile(source_of(program)[0], HOPPER, options)
 
 
-def test_every_op_has_code() -> None:
+def test_every_op_has_a_lowering() -> None:
     """Terminators are read by the ops that hold them, and calls are inlined."""
     without = {
         name
@@ -38,7 +38,7 @@ def test_every_op_has_code() -> None:
     ("type", "acc", "expected"),
     [("fp16", "fp32", 0), ("fp8e5", "fp32", 84), ("fp8e4nv", "fp16", 87)],
 )
-def test_ptx_is_as_new_as_the_instructions(type: str, acc: str, expected: int) -> None:
+def test_ptx_version_covers_the_instructions(type: str, acc: str, expected: int) -> None:
     """Two warps: mma.sync, which has fp8 in later versions than wgmma."""
     version = max(expected, processor(90).ptx_version)
     kernel = compiled(products.dot(type, acc, (32, 32, 64)), num_warps=2)
@@ -49,7 +49,7 @@ def test_ptx_is_as_new_as_the_instructions(type: str, acc: str, expected: int) -
 
 
 @pytest.mark.parametrize("warps", [1, 4, 32])
-def test_threads_are_promised(warps: int) -> None:
+def test_thread_count_is_declared(warps: int) -> None:
     text = compiled(recipes.vector_add(1000), num_warps=warps).asm["ptx"]
     assert re.search(rf"\.(reqntid|maxntid) {32 * warps}\b", text)
 
@@ -61,7 +61,7 @@ def test_registers_are_bounded() -> None:
     assert ".maxnreg 64" in narrow.asm["ptx"]
 
 
-def test_fusion_is_the_users_choice() -> None:
+def test_fusion_follows_the_users_choice() -> None:
     """A product and a sum are one instruction with one rounding, or are not."""
     text = "a * b + c", (("fp32", (256,)),) * 3, ("fp32", (256,))
     program = recipes.expression(*text)

@@ -28,7 +28,7 @@ def compiled(type: str, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("type", ["i8", "u64", "fp16", "fp64"])
-def test_both_become_calls_of_the_driver(type: str) -> None:
+def test_print_and_assert_become_calls_of_the_driver(type: str) -> None:
     kernel = compiled(type, debug=True)
     ptx = kernel.asm["ptx"]
     assert "vprintf" in ptx

@@ -67,7 +67,7 @@ def test_product_of_a_warp_group_is_one_instruction() -> None:
     assert counts["HGMMA.64x8x16.F32"] == 1
 
 
-def test_spilled_registers_are_those_that_the_code_stores() -> None:
+def test_spills_equal_the_stores_in_the_code() -> None:
     """The frame that `resources` reads has a place for each value that goes to local memory.
 
     Its size is a multiple of 8 bytes.
@@ -85,7 +85,7 @@ def test_lines_of_the_kernel_are_shown() -> None:
     assert '"/sources/kernel.py", line 6' in text
 
 
-def test_missing_disassembler_is_told_with_what_to_install(
+def test_missing_disassembler_error_names_the_package(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(disassemble, "find_program", lambda name, given: given)
@@ -97,7 +97,7 @@ def test_missing_disassembler_is_told_with_what_to_install(
             sass(b"")
 
 
-def test_disassembler_refuses_what_is_no_cubin() -> None:
+def test_disassembler_rejects_other_files_than_cubins() -> None:
     if find_disassembler() is None:
         pytest.skip("needs nvdisasm: pip install nvidia-cuda-nvdisasm")
     with pytest.raises(RuntimeError, match="nvdisasm failed"):

@@ -88,7 +88,7 @@ def test_inline_assembly_keeps_its_order() -> None:
     assert found == ["fence", "mma_async", "commit_group", "wait_group"]
 
 
-def test_lines_are_kept_without_the_directive_that_stops_optimising() -> None:
+def test_lines_are_kept_without_the_directive_that_disables_optimisation() -> None:
     ptx = ptx_of(scaled_add(ATTRIBUTES, lines="DebugDirectivesOnly"))
     assert f'.file\t1 "{SOURCE}"' in ptx
     assert {"\t.loc\t1 4 2", "\t.loc\t1 6 4"} <= set(ptx.split("\n"))
@@ -165,7 +165,7 @@ def test_strength_reduction_is_left_out_where_many_pairs_would_be_compared(
         assert multiplications_of(count) == multiplications
 
 
-def test_code_without_strength_reduction_is_the_same_where_it_finds_nothing(
+def test_code_without_strength_reduction_is_the_same_where_there_is_nothing_to_reduce(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for text in (scaled_add(ATTRIBUTES), many_values(ATTRIBUTES, 16), wgmma(ATTRIBUTES)):

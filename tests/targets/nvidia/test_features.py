@@ -15,13 +15,13 @@ PACKAGE = Path(features.__file__).parent
 
 
 @pytest.mark.parametrize("arch", [90, "90", "90a", "sm90", "sm_90", "sm_90a"])
-def test_processor_takes_each_way_to_write_an_architecture(arch: int | str) -> None:
+def test_processor_accepts_each_spelling_of_an_architecture(arch: int | str) -> None:
     assert processor(arch) == processor(90)
     assert processor(arch).llvm_cpu == "sm_90a"
 
 
 @pytest.mark.parametrize("arch", ["", "sm", "hopper", "gfx942", 9, 91, "sm_90b", "90 "])
-def test_processor_refuses_what_it_does_not_know(arch: int | str) -> None:
+def test_processor_rejects_unknown_architectures(arch: int | str) -> None:
     with pytest.raises(ValueError, match=r"there is no NVIDIA architecture .*known are 75, 80"):
         processor(arch)
 
@@ -54,7 +54,7 @@ def test_fp8_follows_the_architecture() -> None:
     assert processor(89).imprecise_accumulation == processor(100).imprecise_accumulation == 0
 
 
-def test_no_other_file_knows_capability_numbers() -> None:
+def test_no_other_file_contains_capability_numbers() -> None:
     """No comparison with a capability outside the table: features have names."""
     for path in PACKAGE.glob("*.py"):
         if path.name == "features.py":

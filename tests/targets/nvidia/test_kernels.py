@@ -125,7 +125,7 @@ def needs_assembler() -> None:
         pytest.skip("needs ptxas or nvJitLink")
 
 
-def test_no_kernel_is_left_out() -> None:
+def test_every_kernel_is_tested() -> None:
     files = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"report"}
     assert files == set(EXAMPLES)
     folder = ROOT / "benchmarks" / "gpu" / "kernels"
@@ -138,7 +138,7 @@ def test_no_kernel_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kernel_as_it_is_meant_to_run_spills_nothing(name: str) -> None:
+def test_kernel_in_its_intended_configuration_spills_nothing(name: str) -> None:
     for each in names_of(name):
         registers, spills, shared = resources(compiled(each))
         assert spills == 0, each
@@ -153,7 +153,7 @@ WAITS = {"attention keys": {"C7517"}, "attention queries": {"C7508"}}
 
 
 @pytest.mark.parametrize("name", [n for n in BENCHMARKS if "matmul" in n or "attention" in n])
-def test_kernel_as_it_is_meant_to_run_waits_where_its_code_does(name: str) -> None:
+def test_kernel_in_its_intended_configuration_waits_as_recorded(name: str) -> None:
     assembler = find_assembler()
     if not isinstance(assembler, Ptxas):
         pytest.skip("needs ptxas")
@@ -246,7 +246,7 @@ def matmul(
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 5])
-def test_slots_of_a_pipelined_product(stages: int) -> None:
+def test_stages_of_a_pipelined_product(stages: int) -> None:
     """Two operands of 128 x 64 halves in each slot. Without stages ahead nothing is copied."""
     kernel = matmul("fp16", (128, 128, 64), 4, stages)
     assert kernel.metadata.shared >= stages * 2 * 128 * 64 * 2

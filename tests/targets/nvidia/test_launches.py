@@ -46,7 +46,7 @@ def order_of(ptx: str) -> list[str]:
 
 
 @pytest.mark.parametrize("stages", [1, 3])
-def test_launch_that_may_begin_early_waits_before_its_first_access(stages: int) -> None:
+def test_dependent_launch_waits_before_its_first_access(stages: int) -> None:
     order = order_of(ptx_of(module_of(PLAIN), launch_pdl=True, num_stages=stages))
     assert order[0] == WAIT
     assert order.count(WAIT) == 1
@@ -59,18 +59,18 @@ def test_other_launches_do_not_wait() -> None:
 
 
 @pytest.mark.parametrize("option", [True, False])
-def test_kernel_that_waits_by_itself_may_load_before(option: bool) -> None:
+def test_kernel_with_an_explicit_wait_may_load_before(option: bool) -> None:
     ptx = ptx_of(module_of(BY_ITSELF), launch_pdl=option)
     assert order_of(ptx) == ["ld", WAIT, "ld", START, "st"]
 
 
-def test_older_gpus_wait_for_nothing() -> None:
+def test_older_gpus_emit_no_wait() -> None:
     assert order_of(ptx_of(module_of(BY_ITSELF), 80)) == ["ld", "ld", "st"]
     with pytest.raises(ValueError, match=r"launch_pdl requires NVIDIA SM90\+"):
         lower(module_of(PLAIN), 80, launch_pdl=True)
 
 
-def test_loads_stay_behind_a_wait_within_a_loop() -> None:
+def test_loads_stay_after_a_wait_within_a_loop() -> None:
     """Neither loading ahead nor hoisting may bring them before it."""
     text = """
 def kernel(x_ptr, y_ptr, n):

@@ -40,7 +40,7 @@ def load_line(mask: str, cache: str, evict: str, volatile: bool = False) -> str:
 
 @pytest.mark.parametrize("mask", ["", "mask=i < n, "])
 @pytest.mark.parametrize(("cache", "evict"), list(product(LOAD_CACHES, POLICIES)))
-def test_advice_reaches_the_load(cache: str, evict: str, mask: str) -> None:
+def test_cache_hints_reach_the_load(cache: str, evict: str, mask: str) -> None:
     found = accesses(load_line(mask, f".{cache}" if cache else "", evict), "ld")
     known = cache if cache != "wb" else ""
     priority = evict if evict in ("evict_first", "evict_last") else ""
@@ -55,7 +55,7 @@ def test_advice_reaches_the_load(cache: str, evict: str, mask: str) -> None:
 
 @pytest.mark.parametrize("mask", ["", ", mask=i < n"])
 @pytest.mark.parametrize(("cache", "evict"), list(product(STORE_CACHES, POLICIES)))
-def test_advice_reaches_the_store(cache: str, evict: str, mask: str) -> None:
+def test_cache_hints_reach_the_store(cache: str, evict: str, mask: str) -> None:
     line = f"tl.store(x + i, 1.0{mask}, cache_modifier='{cache}', eviction_policy='{evict}')"
     found = accesses(line, "st")
     known = cache if cache != "ca" else ""
@@ -69,7 +69,7 @@ def test_advice_reaches_the_store(cache: str, evict: str, mask: str) -> None:
 
 
 @pytest.mark.parametrize("mask", ["", "mask=i < n, "])
-def test_volatile_load_takes_no_advice(mask: str) -> None:
+def test_volatile_load_ignores_cache_hints(mask: str) -> None:
     for cache, evict in product(("", "cg", "cs"), POLICIES):
         found = accesses(load_line(mask, cache, evict, True), "ld")
         width = ".b32" if mask else ".v4.b32"
@@ -84,7 +84,7 @@ def test_policies_need_an_architecture_that_has_them() -> None:
 
 
 @pytest.mark.parametrize("element", ["i1", "i8", "fp8e5", "bf16", "i64"])
-def test_every_width_takes_advice(element: str) -> None:
+def test_every_width_has_cache_hints(element: str) -> None:
     for mask in ("", "mask=i < n, "):
         for cache, evict in (("cs", ""), ("", "evict_first")):
             found = accesses(load_line(mask, cache, evict), "ld", element)
@@ -107,7 +107,7 @@ def test_volatile_loads_are_neither_merged_nor_moved() -> None:
     assert found.index(f"{target}:") < place, "the loop's condition is in the loop"
 
 
-def test_what_is_written_wider_than_read_fills_its_sectors() -> None:
+def test_stores_wider_than_loads_fill_their_sectors() -> None:
     """Eight numbers of bf16 are one vector, but as fp32 two, that would be written by halves."""
     text = """
     def kernel(x, y):
@@ -142,7 +142,7 @@ def test_loops_carry_words_not_halves() -> None:
     assert alone.count("ld.global") == 4  # programs of one warp hide each other's loads
 
 
-def test_promised_addresses_of_a_table_are_copied_16_bytes_at_once() -> None:
+def test_aligned_addresses_from_a_table_are_copied_16_bytes_at_once() -> None:
     """Nothing is known of a pointer that is loaded, nor of a stride: only the hint says it."""
     text = """
     def kernel(table, strides, out, turns):

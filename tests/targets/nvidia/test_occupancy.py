@@ -33,14 +33,14 @@ def test_resident_ctas(threads: int, registers: int, shared: int, ctas: int) -> 
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_room_is_made_for_40_registers_and_not_much_more(threads: int) -> None:
+def test_each_thread_has_at_least_40_registers_and_ctas_are_maximal(threads: int) -> None:
     ctas = ctas_with_room(threads)
     assert REGISTERS // (ctas * threads) >= ROOMY_REGISTERS
     assert ctas == MAX_CTAS or REGISTERS // ((ctas + 1) * threads) < ROOMY_REGISTERS
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
+def test_no_kernel_is_limited_to_fewer_than_40_registers(threads: int) -> None:
     requested = {ctas_if_one_more(HOPPER, threads, n, 0) for n in range(16, 256)} - {0}
     assert all(REGISTERS // (ctas * threads) >= ROOMY_REGISTERS for ctas in requested)
 
@@ -58,7 +58,7 @@ def test_no_kernel_is_asked_to_do_with_less_than_40(threads: int) -> None:
         (32, 80, 0, 0),  # 25 run
     ],
 )
-def test_one_more_cta_is_asked_for_where_it_costs_little(
+def test_one_more_cta_is_requested_where_it_costs_little(
     threads: int, registers: int, shared: int, ctas: int
 ) -> None:
     assert ctas_if_one_more(HOPPER, threads, registers, shared) == ctas

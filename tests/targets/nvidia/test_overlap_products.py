@@ -143,7 +143,7 @@ def test_two_products(stages: int) -> None:
         check(TWICE, late, steps)
 
 
-def test_second_schedule_finds_nothing() -> None:
+def test_schedule_is_idempotent() -> None:
     late, ctx = after(rows_loop(TWICE), 3, *PASSES_AFTER)
     assert not PASSES["schedule_products"](late.entry, ctx)
 
@@ -172,7 +172,7 @@ def test_copies_that_start_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> N
     assert is_race(refused(CARRIED, "overlap_products"))
 
 
-def test_operands_that_do_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overwritten_operands_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap_products, "_operands_stay", lambda product, loop: True)
     late, ctx = after(rows_loop(CARRIED), 1, "overlap_products")
     assert ctx.counts["overlapped"] == 1
@@ -194,7 +194,7 @@ def _fewer_products(module: Module) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_no_barriers, _fewer_products])
-def test_spoilt_overlap(spoil: Any) -> None:
+def test_broken_overlap(spoil: Any) -> None:
     late, _ = after(rows_loop(CARRIED), 3, *PASSES_AFTER)
     spoil(late)
     with pytest.raises((Race, InterpreterError, AssertionError)):
@@ -207,7 +207,7 @@ def test_wait_that_leaves_one_product_more(monkeypatch: pytest.MonkeyPatch) -> N
     refused(TWICE, *PASSES_AFTER)
 
 
-def test_uses_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlooked_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unseen(op: Op, values: set[Any]) -> bool:
         return False
 

@@ -94,7 +94,7 @@ def test_matmul_of_other_types(type: str) -> None:
 
 @pytest.mark.parametrize("type", ["fp8e4b8", "fp8e5b16", "fp8e4b15"])
 @pytest.mark.filterwarnings("ignore:fp8e4b15 is deprecated")
-def test_matmul_of_fp8_that_no_instruction_takes(type: str) -> None:
+def test_matmul_of_fp8_without_an_instruction(type: str) -> None:
     program = square(3, "nt", type)
     module, _ = lowered(program, 4, 3)
     (found,) = (op for op in module.walk() if isinstance(op, Wgmma))
@@ -181,7 +181,7 @@ def used(steps: int, before: float, after: float) -> Program:
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.5, 1.0), (1.0, 0.5)])
-def test_product_that_is_needed_at_once(before: float, after: float) -> None:
+def test_product_that_is_used_immediately(before: float, after: float) -> None:
     program = used(6, before, after)
     module, counts = lowered(program, 4, 3)
     assert counts["wgmma"] == counts["pipelined"] == 1

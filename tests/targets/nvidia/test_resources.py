@@ -35,7 +35,7 @@ def test_occupancy(metadata: dict[str, Any], percent: float, words: str) -> None
     assert found.missed == (percent < 25)
 
 
-def test_spills_and_too_much_shared_memory_are_told() -> None:
+def test_spills_and_too_much_shared_memory_are_reported() -> None:
     found = taken(n_spills=3, shared=228 * KIB)
     assert found["spilled registers"].missed
     assert found["shared memory"].missed
@@ -44,7 +44,7 @@ def test_spills_and_too_much_shared_memory_are_told() -> None:
     assert taken(80, shared=164 * KIB)["shared memory"].limit == 163 * KIB
 
 
-def test_registers_that_nobody_has_counted() -> None:
+def test_unknown_register_count() -> None:
     found = {r.name: r for r in resources_of(processor(90), {"shared": 0, "num_warps": 4})}
     assert set(found) == {"shared memory", "threads"}
     assert found["threads"].note == UNKNOWN

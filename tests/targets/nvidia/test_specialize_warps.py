@@ -35,7 +35,7 @@ def test_matmul(orders: str, stages: int) -> None:
         check(program, module, seed=steps)
 
 
-def test_plain_interpreter_runs_roles() -> None:
+def test_plain_interpreter_executes_roles() -> None:
     program = square(5)
     module, _ = lowered(program, 4, 3, tensor_copies=True)
     assert count(module, Roles) == 1
@@ -110,7 +110,7 @@ def test_descriptors(stages: int, steps: int) -> None:
     check(program, module)
 
 
-def test_product_that_is_needed_at_once() -> None:
+def test_product_that_is_used_immediately() -> None:
     program = used(6, 1.0, 0.5)
     module, counts = lowered(program, 4, 3, tensor_copies=True)
     assert (counts["rings"], counts["overlapped"]) == (1, 0)

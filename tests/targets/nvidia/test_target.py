@@ -97,7 +97,7 @@ def test_setting_overrides_the_architecture(hopper: NvidiaTarget) -> None:
             hopper.features()
 
 
-def test_key_names_what_makes_the_code(hopper: NvidiaTarget) -> None:
+def test_key_names_the_tools_that_generate_the_code(hopper: NvidiaTarget) -> None:
     assembler = find_assembler()
     maker = f"{assembler.name}-{assembler.version()}" if assembler else "driver"
     assert hopper.key() == f"cuda llvm-{llvm_version()} sm_90a ptx-81 {maker}"
@@ -171,7 +171,7 @@ def test_least_dot_follows_the_width_of_its_operands(dtype: Any, k: int) -> None
         (90, {"extern_libs": (("a", "b"),)}, "extern_libs are not supported"),
     ],
 )
-def test_option_that_the_processor_does_not_have(
+def test_option_unsupported_by_the_processor(
     arch: int, given: Mapping[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
@@ -183,7 +183,7 @@ def test_limits_of_options_are_allowed(hopper: NvidiaTarget) -> None:
     assert options_dict(hopper.parse_options(given)).items() >= given.items()
 
 
-def test_unknown_options_and_odd_warps_are_refused(hopper: NvidiaTarget) -> None:
+def test_unknown_options_and_wrong_warp_counts_are_rejected(hopper: NvidiaTarget) -> None:
     with pytest.raises(KeyError, match=r"num_warp was specified but .*did you mean num_warps\?"):
         hopper.parse_options({"num_warp": 2})
     with pytest.raises(KeyError, match="ir_override was specified but unrecognised"):
@@ -226,7 +226,7 @@ def test_stages_and_metadata(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPat
     }
 
 
-def test_code_generation_may_change_what_a_launch_is_told(
+def test_code_generation_may_change_the_launch_metadata(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = scaled_add(emit.kernel_attributes(256))
@@ -267,7 +267,7 @@ def test_options_of_the_assembler(hopper: NvidiaTarget) -> None:
             knobs.nvidia.opt_level = 4
 
 
-def test_ptx_version_may_be_asked_for(
+def test_ptx_version_may_be_requested(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with knobs.nvidia.scope():
@@ -277,7 +277,7 @@ def test_ptx_version_may_be_asked_for(
     assert ".version 8.3\n" in str(lowered.stages["ptx"])
 
 
-def test_refused_ptx_is_the_kernel_s_error(
+def test_rejected_ptx_is_an_error_of_the_kernel(
     hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     needs_assembler()
@@ -311,7 +311,7 @@ def test_sass_is_derived(hopper: NvidiaTarget, monkeypatch: pytest.MonkeyPatch) 
         hopper.derive("amdgcn", lowered.stages, lowered.metadata)
 
 
-def test_strict_triton_refuses_fp8_of_other_makers(hopper: NvidiaTarget) -> None:
+def test_strict_triton_rejects_fp8_of_other_vendors(hopper: NvidiaTarget) -> None:
     with knobs.language.scope():
         knobs.language.strict_triton = True
         assert hopper.parse_options({}).supported_fp8_dtypes == ("fp8e4nv", "fp8e5", "fp8e4b15")

@@ -51,13 +51,13 @@ def test_program_comes_from_the_first_place_that_has_it(places: dict[str, Path])
         assert find_program("nvdisasm") is None
 
 
-def test_program_that_cannot_run_is_passed_over(places: dict[str, Path]) -> None:
+def test_program_that_cannot_run_is_skipped(places: dict[str, Path]) -> None:
     Path(program(places["wheel"] / "ptxas")).chmod(0o644)
     expected = program(places["path"] / "ptxas")
     assert find_program("ptxas") == expected
 
 
-def test_named_program_counts_alone(places: dict[str, Path], tmp_path: Path) -> None:
+def test_named_program_excludes_others(places: dict[str, Path], tmp_path: Path) -> None:
     program(places["wheel"] / "ptxas")
     mine = program(tmp_path / "mine" / "ptxas-12")
     assert find_program("ptxas", mine) == mine
@@ -80,7 +80,7 @@ def test_library_comes_from_the_first_place_that_has_it(
         find_library(pattern, str(tmp_path / "missing"))
 
 
-def test_newest_library_of_a_folder_counts(places: dict[str, Path], tmp_path: Path) -> None:
+def test_newest_library_of_a_folder_is_used(places: dict[str, Path], tmp_path: Path) -> None:
     folder = tmp_path / "toolkit" / "lib64"
     folder.mkdir(parents=True)
     for name in ("libnvJitLink.so.13", "libnvJitLink.so.12"):
@@ -108,14 +108,14 @@ def test_program_reads_and_writes_files() -> None:
     assert ended.output == content[::-1]
 
 
-def test_program_tells_what_failed() -> None:
+def test_error_of_a_program_includes_its_output() -> None:
     script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     ended = run_program([sys.executable, "-c", script], b"")
     assert (ended.status, ended.stdout, ended.stderr, ended.output) == (3, "out\n", "err\n", b"")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
-def test_running_leaves_nothing_open_and_nothing_on_disk(
+def test_running_leaks_no_descriptors_and_no_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))

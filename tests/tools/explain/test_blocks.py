@@ -72,7 +72,7 @@ def test_blocks_are_listed(kernel: str, explain: Explain) -> None:
     assert listed(as_text(explain(kernel))) == EXPECTED[kernel].strip()
 
 
-def test_refusals_have_a_code(explain: Explain) -> None:
+def test_rejections_have_a_code(explain: Explain) -> None:
     report = explain("looked_up", "sm_90")
     assert [touched.refused for touched in report.accesses] == ["", "loaded", ""]
     assert report.plain()["accesses"][1]["refused"] == "loaded"

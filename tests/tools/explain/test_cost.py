@@ -28,7 +28,7 @@ def test_masked_tail_is_not_moved(explain: Explain) -> None:
     assert not cost.notes
 
 
-def test_products_and_what_is_read_again(explain: Explain) -> None:
+def test_products_and_repeated_reads(explain: Explain) -> None:
     sizes = ("k=4096", "a_stride=4096", "b_stride=64")
     words = [word for size in sizes for word in ("--arg", size)]
     cost = cost_in(explain("product", "cpu", "--grid", "10", *words))
@@ -41,13 +41,13 @@ def test_products_and_what_is_read_again(explain: Explain) -> None:
     assert cost.arguments["out"] == pytest.approx((10 * 64 * 64 * 4, 64 * 64 * 4))
 
 
-def test_programs_that_do_different_amounts(explain: Explain) -> None:
+def test_programs_of_different_cost(explain: Explain) -> None:
     cost = cost_in(explain("triangle", "cpu", "--grid", "101"))
     assert cost.total.loaded == pytest.approx(4 * 512 * sum(range(1, 102)))
     assert cost.arguments["x"][1] == 4 * 512 * 101
 
 
-def test_what_is_not_known_is_said(explain: Explain) -> None:
+def test_unknown_quantities_are_reported(explain: Explain) -> None:
     assert explain("total").cost is None
     assert "--grid" in explain("total").cost_note
     cost = cost_in(explain("total", "cpu", "--grid", "1"))
@@ -66,7 +66,7 @@ def test_lines_of_calls_have_the_callers(explain: Explain) -> None:
     assert line.tally.operations == 512
 
 
-def test_roofline_of_a_device_that_is_not_here(explain: Explain) -> None:
+def test_roofline_of_an_absent_device(explain: Explain) -> None:
     cost, target = cost_in(explain("add", "sm_90", *ADD)), GPUTarget("cuda", 90)
     hopper, older = roofline_of(cost, target), roofline_of(cost, target, "h100")
     assert hopper is not None

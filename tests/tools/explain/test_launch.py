@@ -38,7 +38,7 @@ def test_compile_time_values_replace_those_of_the_launch() -> None:
     assert found.grid == (3, 2)
 
 
-def test_stated_types_where_there_is_no_launch() -> None:
+def test_explicit_types_without_a_launch() -> None:
     found = launch(f"{KERNELS}::rows")
     assert found.origin == "types from __tilewright_signatures__"
     assert found.grid is None
@@ -57,7 +57,7 @@ def test_stated_types_where_there_is_no_launch() -> None:
         ("::add", ("--grid", "0"), "--grid: write one to three extents"),
     ],
 )
-def test_what_is_wrong_is_said(place: str, more: tuple[str, ...], message: str) -> None:
+def test_errors_are_reported(place: str, more: tuple[str, ...], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         launch(f"{KERNELS}{place}", *more)
 
@@ -82,7 +82,7 @@ def test_script_that_cannot_be_imported(tmp_path: Path, ending: str) -> None:
             launch(f"{script}::k", *words)
 
 
-def test_triton_that_is_there_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_triton(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
     script = tmp_path / "k.py"
     script.write_text("import triton\n@triton.jit\ndef k(x):\n    pass\n")

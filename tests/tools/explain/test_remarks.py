@@ -69,7 +69,7 @@ def test_addresses_from_memory(explain: Explain, target: str) -> None:
     assert texts[0].endswith("the addresses are loaded from memory")
 
 
-def test_address_that_is_no_known_multiple(explain: Explain) -> None:
+def test_address_of_unknown_divisibility(explain: Explain) -> None:
     report = explain("rows", HOPPER)
     assert [r.text for r in report.remarks if r.missed] == [
         "each thread loads 4 bytes at a time, 4 times: `row_stride` is not known to be a multiple "
@@ -87,7 +87,7 @@ def test_mask_that_ends_within_a_vector(explain: Explain) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", HOPPER])
-def test_mask_of_what_was_loaded(explain: Explain, target: str) -> None:
+def test_mask_of_loaded_values(explain: Explain, target: str) -> None:
     text = said(explain("positive", target), "value > 0)", "stores")
     assert ": the mask may differ between adjacent elements (line " in text
 
@@ -112,12 +112,12 @@ def test_address_that_the_loop_loads(explain: Explain) -> None:
     assert "an address depends on memory that the loop reads" in texts
 
 
-def test_loads_that_a_warp_copies(explain: Explain) -> None:
+def test_loads_by_a_copying_warp(explain: Explain) -> None:
     texts = {r.text for r in explain("product", HOPPER).remarks}
     assert "a warp of its own copies this up to 3 iterations ahead, as blocks of a tensor" in texts
 
 
-def test_loads_that_are_copied_ahead(explain: Explain) -> None:
+def test_pipelined_loads(explain: Explain) -> None:
     texts = {r.text for r in explain("product", HOPPER, "-o", "tensor_copies=False").remarks}
     assert (
         "starts 2 iterations ahead, by asynchronous copies of 16 bytes into 3 buffers of 4 KiB in "
@@ -134,7 +134,7 @@ def test_too_much_shared_memory(explain: Explain) -> None:
     assert shared.note == "more than a CTA can have: the kernel can't be launched"
 
 
-def test_pass_that_the_architecture_has_no_use_for(explain: Explain) -> None:
+def test_pass_that_does_not_apply_to_the_architecture(explain: Explain) -> None:
     passes = {p.name: p.skipped for p in explain("product", "sm_75").passes}
     assert passes["pipeline_loads"] == "cuda has no async_copy"
 
@@ -161,7 +161,7 @@ def test_code_is_the_same_when_it_is_explained(kernel: str) -> None:
     ]
 
 
-def test_words_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says of products stands at their line; the kernel is not refused for it."""
 
     class Advising(Assembler):

@@ -130,7 +130,7 @@ def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     assert "on NVIDIA H200: at least" in text
 
 
-def test_page_goes_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_page_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "page.html"
     assert cli.main([*words("add", "cpu"), "-O", str(path)]) == 0
     assert capsys.readouterr().out.strip() == str(path)
@@ -168,7 +168,7 @@ class _Checker(HTMLParser):
 
 
 @pytest.mark.parametrize(("kernel", "target"), CASES)
-def test_page_is_whole_and_needs_nothing(kernel: str, target: str) -> None:
+def test_page_is_self_contained(kernel: str, target: str) -> None:
     report, layouts = explained(kernel, target)
     page = as_page(report, layouts)
     assert len(page) < 1_000_000
