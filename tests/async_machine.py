@@ -11,7 +11,7 @@ shows nowhere. Here
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
-- a warp with a role knows of the other roles what barriers have told it. So it is an error to read
+- a warp with a role is ordered after other roles by barriers only. So it is an error to read
   a slot whose copy it has not waited for, and to copy into a slot of which it does not know that
   all reads are complete;
 - other warps may be anywhere between the same two barriers. So it is an error to start a copy to a

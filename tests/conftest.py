@@ -21,13 +21,13 @@ from typing import Any
 import hypothesis
 import pytest
 
-# A pure function of the tests, so that a red run is red for everybody; exploring is asked for.
+# A pure function of the tests, so that a failure is reproducible; random seeds are an option.
 DEFAULT_FUZZ_SEED = 0
 DEFAULT_FUZZ_COUNT = 20
 
 
 def _load_hypothesis_profile() -> None:
-    """Without deadlines, for time depends on the machine; without chance where nobody watches."""
+    """Without deadlines, as time depends on the machine; deterministic except when exploring."""
     slow_machine = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile(
         "tilewright", deadline=None, suppress_health_check=slow_machine
@@ -162,7 +162,7 @@ def fuzz_seed(request: pytest.FixtureRequest) -> int:
 
 @cache
 def missing_cuda_device() -> str | None:
-    """Why no CUDA device can be used, or None where one can: asked of the driver, without torch."""
+    """Why no CUDA device can be used, or None where one can; queries the driver, not torch."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

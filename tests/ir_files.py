@@ -26,8 +26,8 @@ passes do in place of what was expected. Where tiles have layouts, these are ver
 `check: verify`, `check: layouts` and `check: axis` run no pass. In every file a comment on a line
 says what is expected there:
 
-    # error[axis-range]: …             the text must be refused, with this code at this line
-    # missed: …                        a pass refuses something of this line, for this reason
+    # error[axis-range]: …             the text must be rejected, with this code at this line
+    # missed: …                        a pass reports a missed transformation of this line
     # axis: contiguity=8 constancy=1   these facts of the line's first result
 """
 
@@ -272,7 +272,7 @@ def _check_error(head: Head, case: Case, file: str, reference: list[tuple[int, s
         if error.code != code or error.loc is None or error.loc.line != line:
             raise CaseFailure(f"expected [{code}] at line {line}, got: {error}") from error
         return
-    raise CaseFailure(f"expected [{code}] at line {line}, but nothing was refused")
+    raise CaseFailure(f"expected [{code}] at line {line}, but nothing was rejected")
 
 
 def _check_axis(module: Module, case: Case) -> None:
@@ -284,7 +284,7 @@ def _check_axis(module: Module, case: Case) -> None:
             continue
         op = by_line.get(number)
         if op is None or not op.results:
-            raise CaseFailure(f"line {number} has no result to tell facts of")
+            raise CaseFailure(f"line {number} has no result to state facts about")
         _check_facts(infos[op.results[0]]._asdict(), comment[1], number, op)
 
 
@@ -328,7 +328,7 @@ def _compare(before: Module, after: Module, case: Case, file: str, bless: bool) 
 
 def _bless(case: Case, file: str, expected: str | None) -> None:
     """Write the outcome into the file, from the case's place in it, which earlier ones may have
-    moved: so it is looked up anew by its input."""
+    moved: so it is looked up again by its input."""
     path = Path(file)
     text = path.read_text("utf-8")
     _, cases = read_cases(text)

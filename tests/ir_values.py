@@ -76,7 +76,7 @@ def random_array(type: Type, rng: np.random.Generator, *, small: bool = False) -
 
 
 def random_arguments(fn: Function, rng: np.random.Generator) -> list[Any]:
-    """Values for each argument. A function with pointers gets small integers; a promised
+    """Values for each argument. A function with pointers receives small integers; a promised
     divisibility is kept."""
     small = any(isinstance(element_of(a.type), Pointer) for a in fn.args)
     found: list[Any] = []
@@ -139,11 +139,11 @@ def same_bits(a: np.ndarray, b: np.ndarray, *, close: bool = False) -> bool:
 def same_meaning(before: Module, after: Module, *, tries: int = 6, close: bool = False) -> str:
     """What differs between the entries of two modules on random inputs; "" if nothing does.
 
-    Inputs that the first module refuses (an access out of bounds, say) are passed over; one at
+    Inputs that the first module rejects (an access out of bounds, say) are skipped; one at
     least must be accepted.
     """
     rng = np.random.default_rng(zlib.crc32(before.entry.name.encode()))
-    refused = ""
+    rejected = ""
     accepted = 0
     for _ in range(tries):
         args = random_arguments(before.entry, rng)
@@ -151,7 +151,7 @@ def same_meaning(before: Module, after: Module, *, tries: int = 6, close: bool =
         try:
             expected = evaluate_function(before.entry, mine, module=before)
         except InterpreterError as error:
-            refused = str(error)
+            rejected = str(error)
             continue
         accepted += 1
         actual = evaluate_function(after.entry, theirs, module=after)
@@ -161,7 +161,7 @@ def same_meaning(before: Module, after: Module, *, tries: int = 6, close: bool =
         for i, (x, y) in enumerate(zip(mine, theirs, strict=True)):
             if isinstance(x, Buffer) and not same_bits(x.owner, y.owner, close=close):
                 return f"what argument {i} points to differs, for the arguments {args}"
-    return "" if accepted else f"no input could be evaluated: {refused}"
+    return "" if accepted else f"no input could be evaluated: {rejected}"
 
 
 def _same_result(

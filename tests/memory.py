@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Memory:
-    """Keeps what is put into it, as `tilewright.base.fact_cache` wants it."""
+    """A store in memory with the interface of `tilewright.base.fact_cache`."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, bytes]] = {}

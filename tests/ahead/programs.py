@@ -26,7 +26,7 @@ def add(x, y, out, n, BLOCK: tl.constexpr):
 
 @tilewright.jit
 def matmul(a, b, c, n, stride, B: tl.constexpr):
-    """c = a @ b, of square matrices; enough workspace that it comes from malloc."""
+    """c = a @ b, of square matrices; enough workspace that it is allocated by malloc."""
     i, j = tl.program_id(0) * B + tl.arange(0, B), tl.program_id(1) * B + tl.arange(0, B)
     total = tl.zeros((B, B), tl.float32)
     for k in range(0, n, B):
@@ -76,13 +76,13 @@ def kernels(tmp_path: Path) -> Path:
 
 
 def compiled(*argv: object, capsys: pytest.CaptureFixture[str]) -> list[Path]:
-    """The files that the verb `compile` says it has written."""
+    """The files that `compile` reports as written."""
     assert cli.main(["compile", *map(str, argv)]) == 0, capsys.readouterr().err
     return [Path(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def linked(*argv: object, capsys: pytest.CaptureFixture[str]) -> list[Path]:
-    """The files that the verb `link` says it has written."""
+    """The files that `link` reports as written."""
     assert cli.main(["link", *map(str, argv)]) == 0, capsys.readouterr().err
     return [Path(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -92,8 +92,8 @@ def symbol_of(files: Sequence[Path]) -> str:
     return files[0].stem.replace(".", "_")
 
 
-def refused(*argv: object, capsys: pytest.CaptureFixture[str]) -> str:
-    """What a command says whose usage is wrong."""
+def rejected(*argv: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """The error message of a command whose usage is wrong."""
     assert cli.main([*map(str, argv)]) == 2
     return capsys.readouterr().err
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.ahead import programs
-from tests.ahead.programs import built, compiled, linked, output, refused, symbol_of
+from tests.ahead.programs import built, compiled, linked, output, rejected, symbol_of
 
 kernels = programs.kernels
 
@@ -224,5 +224,5 @@ def test_output_is_deterministic(
 
 
 def test_kernel_that_prints_is_rejected(kernels: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = refused("compile", f"{kernels}::tell", "-s", "*fp32", "-t", "cpu", capsys=capsys)
-    assert "tell prints or asserts, which on the CPU is done by Python" in said
+    message = rejected("compile", f"{kernels}::tell", "-s", "*fp32", "-t", "cpu", capsys=capsys)
+    assert "tell prints or asserts, which on the CPU is done by Python" in message

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.ahead import programs
-from tests.ahead.programs import built, compiled, linked, output, refused, symbol_of
+from tests.ahead.programs import built, compiled, linked, output, rejected, symbol_of
 from tilewright.compat import search_path
 
 kernels = programs.kernels
@@ -237,7 +237,7 @@ def test_wrong_usage_is_explained(
     for word in argv:
         same = word == "{s}"
         words += ["-s", "*fp32, *fp32, *fp32, i32, 64"] if same else [word.format(k=kernels)]
-    assert text in refused("compile", *words, capsys=capsys)
+    assert text in rejected("compile", *words, capsys=capsys)
 
 
 def test_linker_explains_incompatible_inputs(
@@ -250,18 +250,18 @@ def test_linker_explains_incompatible_inputs(
         )  # fmt: skip
         return next(path for path in files if path.suffix == ".h")
 
-    def said(*headers: Path) -> str:
-        return refused("link", *headers, "-o", tmp_path / "all", capsys=capsys)
+    def error_of(*headers: Path) -> str:
+        return rejected("link", *headers, "-o", tmp_path / "all", capsys=capsys)
 
     single = header("cpu", "*fp32, *fp32, *fp32, i32, 64")
     double = header("cpu", "*fp64, *fp64, *fp64, i32, 64")
     device = header("cuda:90", "*fp32, *fp32, *fp32, i32, 64")
-    assert "compile one of them with another --out-name" in said(single, double)
-    assert "for cuda in" in said(single, device)
-    assert "are the same variant of add" in said(single, single)
-    assert "was not written by `tilewright compile`" in said(kernels)
+    assert "compile one of them with another --out-name" in error_of(single, double)
+    assert "for cuda in" in error_of(single, device)
+    assert "are the same variant of add" in error_of(single, single)
+    assert "was not written by `tilewright compile`" in error_of(kernels)
     single.write_text(single.read_text().replace('"base"', '"other"'))
-    assert "was written by another version" in said(single)
+    assert "was written by another version" in error_of(single)
 
 
 def test_triton_commands_are_equivalent(kernels: Path, tmp_path: Path) -> None:

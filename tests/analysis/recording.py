@@ -54,7 +54,7 @@ def kernel_ir(text: str, signature: str, **constants: Any) -> Module:
     """Tile IR of a kernel in text after the tile passes.
 
     Args:
-        signature: the types of its run-time parameters, as "*fp32, i32"; a trailing :16 says that
+        signature: the types of its run-time parameters, as "*fp32, i32"; a trailing :16 means that
             16 divides the number.
     """
     fn = kernel_from(text)
@@ -136,7 +136,7 @@ def moments(
 
     Args:
         args: of all parameters; of a pointer an address.
-        garble: changes what a load gives.
+        garble: changes the result of a load.
     """
     machines: list[_Recording] = []
 

@@ -71,7 +71,7 @@ INDICES = {
 
 
 def congruent(form: Affine, value: Value, array: Array, values: Mapping[Atom, Array]) -> bool:
-    """Whether the elements are as the form says, modulo their width."""
+    """Whether the elements equal the form, modulo their width."""
     found = elements(form, value, values)
     numbers = array.astype(object)
     bits = array.dtype.itemsize * 8
@@ -213,7 +213,7 @@ LOOPS = {
                 tl.load(x + at, volatile=True)
                 at += i
         """,
-    "anew": """
+    "restarted": """
         def kernel(x, s, n):
             at = tl.arange(0, 8) * s
             for i in range(0, n):
@@ -246,7 +246,7 @@ def test_loops(name: str, through_scalars: bool) -> None:
                 if not wraps(form, forms, moment.values) and value is loads[0].ptr:
                     assert congruent(form, value, array, moment.values), (value, form)
     known = all(forms.of(load.ptr).stride(0) is not None for load in loads)
-    assert known == (name not in ("by what changes", "anew", "twice"))
+    assert known == (name not in ("by what changes", "restarted", "twice"))
 
 
 def test_long_chains_take_linear_time() -> None:

@@ -145,7 +145,7 @@ def test_products_of_wrapped_operands_need_no_wraps() -> None:
     rows, cols = "(pid_m * BM + tl.arange(0, BM)) % M", "(pid_n * BN + tl.arange(0, BN)) % N"
     for value, needed in [
         ("tl.maximum(acc, 0.0)", [False, False]),
-        ("tl.sort(acc)", [False, True]),  # a row is sorted by itself
+        ("tl.sort(acc)", [False, True]),  # rows are sorted independently
     ]:
         module = kernel_ir(
             MATMUL.format(rows=rows, cols=cols, value=value),

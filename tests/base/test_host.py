@@ -35,7 +35,7 @@ host_facts = llvm_library.host_facts
 
 
 class CountingMemory(Memory):
-    """Counts how often LLVM was asked, too."""
+    """Counts the queries of LLVM, too."""
 
     requested = 0
 
@@ -71,7 +71,7 @@ def test_llvm_is_queried_once_for_a_processor(
     assert memory.requested == (1 if processor_identity() else 2)
     monkeypatch.setattr(module, "processor_identity", lambda: [[1, 2, 3, 4]])
     assert _again() == _again() == expected
-    assert memory.requested == 2  # of a processor that it was not asked of
+    assert memory.requested == 2  # of another processor
     monkeypatch.setattr(module, "library_state", lambda: ("other.so", 1, 2, 3))
     _again()
     assert memory.requested == 3
@@ -87,7 +87,7 @@ def test_unknown_processor_is_queried_each_time(
 
 
 def test_every_core_reports_the_same() -> None:
-    """What differs from core to core, such as its number, would have LLVM asked again and again."""
+    """Values that differ between cores, such as their number, would repeat the query of LLVM."""
     reported: list[Any] = []
 
     def ask(core: int) -> None:
@@ -122,7 +122,7 @@ def test_cpuid_agrees_with_linux() -> None:
     flags = facts["flags"].split()
     assert bool(leaf1[2] >> 28 & 1) == ("avx" in flags)
     assert bool(reported[2][1] >> 16 & 1) == ("avx512f" in flags)
-    assert leaf1[1] == 0  # the number of the core that was asked
+    assert leaf1[1] == 0  # the number of the queried core
     if "avx" in flags:
         assert reported[-1] & 0b110 == 0b110  # the system saves vector registers
 

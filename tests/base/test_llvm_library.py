@@ -44,13 +44,13 @@ def test_text_that_is_not_a_module(texts: tuple[str, ...], why: str) -> None:
         pass
 
 
-REFUSED = """
+REJECTED = """
     import gc
     from tilewright.targets.cpu import emit
     from tilewright.targets.cpu.host import host_machine
     from tilewright.targets.nvidia import emit as gpu
 
-    # The verifier refuses this, in a frame that holds the module.
+    # The verifier rejects this, in a frame that holds the module.
     text = '''
     define float @f(ptr %p) {
       br label %b
@@ -69,7 +69,7 @@ REFUSED = """
             try:
                 compile()
             except RuntimeError as error:
-                cycle = [error]  # whose order of going nobody knows
+                cycle = [error]  # freed in an unknown order
                 cycle.append(cycle)
             else:
                 raise AssertionError
@@ -81,7 +81,7 @@ REFUSED = """
 
 def test_a_rejected_module_does_not_end_the_process() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(REFUSED)],
+        [sys.executable, "-c", textwrap.dedent(REJECTED)],
         capture_output=True,
         text=True,
         check=False,

@@ -34,7 +34,7 @@ def taken(lock: Lock) -> bool:
 
 
 class Holder:
-    """A thread that holds a lock until it is told to let go."""
+    """A thread that holds a lock until it is released."""
 
     def __init__(self, lock: Lock) -> None:
         self._has, self._release = threading.Event(), threading.Event()

@@ -69,7 +69,7 @@ def test_kernel_of_the_compile_times_fits_its_types(name: str) -> None:
 def test_file_is_loaded_for_the_requested_module(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that only keeps what its `jit` decorates gets the kernels, under the same names."""
+    """A module whose `jit` only records functions has the same kernels, under the same names."""
     (tmp_path / "stand_in").mkdir()
     (tmp_path / "stand_in" / "__init__.py").write_text("jitted = []\njit = jitted.append\n")
     (tmp_path / "stand_in" / "language.py").write_text("constexpr = int\n")

@@ -29,7 +29,7 @@ def _ignore(who: str) -> None:
 
 
 class FakeClock:
-    """Gives the times it was told, by the names of the configurations."""
+    """Returns the given times, by the names of the configurations."""
 
     def __init__(self, times: Mapping[Run, float]) -> None:
         self.times = times

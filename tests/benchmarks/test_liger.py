@@ -103,7 +103,7 @@ def test_arguments_are_as_they_were_before_each_timed_call() -> None:
 
 
 class Fake(Contestant):
-    """Answers what it was told; its times are so many microseconds."""
+    """Returns the given answers; its times are in microseconds."""
 
     def __init__(self, us: float, answer: dict[str, Any]) -> None:
         self.us, self.answer, self.requested = us, answer, list[str]()
@@ -162,7 +162,7 @@ def test_finished_work_is_not_repeated_and_nothing_starts_after_the_deadline(
     fine = {"error": 1e-3}
     check = Step("cpu", "float16")
     run = _run(tmp_path, ours := Fake(1, fine), theirs := Fake(1, fine), check, check)
-    assert (ours.requested, theirs.requested) == (["check"], [])  # Triton knows no CPU
+    assert (ours.requested, theirs.requested) == (["check"], [])  # Triton has no CPU target
     late = _run(tmp_path, Fake(1, fine), Fake(1, fine), check, until=0)
     assert late.missed == ["relu_squared: LigerReLUSquaredFunction, cpu float16"]
     assert not run.missed

@@ -83,7 +83,7 @@ def owner(module: str) -> Any:
 
 
 def parameters(function: Any) -> list[str] | None:
-    """Names of the parameters of a function; None if Python does not know them."""
+    """Names of the parameters of a function; None if it has no signature."""
     try:
         found = inspect.signature(getattr(function, "fn", function)).parameters.values()
     except (TypeError, ValueError):

@@ -122,7 +122,7 @@ class Duck:
 )
 def test_types_of_arguments(value: Any, mangled: Any, spec: Any) -> None:
     if isinstance(value, np.ndarray):
-        value = np.zeros(64, np.float32)[-value.ctypes.data // 4 % 4 :]  # aligned, whatever it was
+        value = np.zeros(64, np.float32)[-value.ctypes.data // 4 % 4 :]  # aligned
         spec = (spec[0], "D" if value.ctypes.data % 16 == 0 else "")
     assert compiling.mangle_type(value) == mangled
     assert compiling.native_specialize_impl(BaseBackend, value, False, True, True) == spec
@@ -249,7 +249,7 @@ def test_sass_of_a_compiled_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
         disasm.get_sass(b"")
 
 
-# -- files beside kernels -------------------------------------------------------------------------
+# -- files next to kernels ------------------------------------------------------------------------
 
 KEY = digest("something")
 

@@ -77,7 +77,7 @@ def test_run_with_the_long_calling_convention() -> None:
     x, out = _data()
     kernel, seen = _compiled(), list[Any]()
     reported = kernel.launch_metadata((1, 1, 1), 0, x, out, N, 128)
-    assert reported is None  # nobody listens
+    assert reported is None  # no hook is registered
     kernel.run(
         1, 1, 1, 0, kernel.function, kernel.packed_metadata, "told", seen.append,
         lambda reported: seen.append((reported, out[1])), x, out, N, 128,

@@ -1,4 +1,4 @@
-"""Each public name of Triton 3.7 is supported, or the table says how it differs."""
+"""Each public name of Triton 3.7 is supported, or the table states how it differs."""
 
 import subprocess
 import sys

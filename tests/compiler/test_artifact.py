@@ -120,7 +120,7 @@ class FakeLaunch:
 
 
 class FakeLauncher:
-    """A launcher that records, and fails to load when told."""
+    """A launcher that records, and fails to load if so configured."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure

@@ -54,7 +54,7 @@ def spoil_types(fn: Function, ctx: PassContext) -> bool:
 
 
 class FakeTarget(InterpreterTarget):
-    """Counts what it compiles and may be told to fail."""
+    """Counts its compilations and can be made to fail."""
 
     name = "fake"
     compiled: list[str]
@@ -87,7 +87,7 @@ class FakeTarget(InterpreterTarget):
 
 
 class MemoryStore:
-    """A store in memory that records what is asked."""
+    """A store in memory that records look-ups."""
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, bytes]] = {}
@@ -155,7 +155,7 @@ def options_of(target: FakeTarget, **given: Any) -> Any:
     return target.parse_options(given)
 
 
-# -- what comes out -----------------------------------------------------------------------------
+# -- results ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("store")

@@ -1,4 +1,4 @@
-"""Compiling in other processes: the same code comes out, errors come back, lost processes do no
+"""Compiling in other processes: the code is the same, errors are returned, lost processes do no
 harm."""
 
 import os
@@ -141,10 +141,10 @@ def test_job_of_a_killed_worker_is_compiled_here(monkeypatch: pytest.MonkeyPatch
 
 
 def test_without_workers_this_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> Any:
         raise PermissionError("no processes here")
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", fail)
     with pytest.raises(Lost, match="no processes here"):
         Worker()
     pool = Pool()

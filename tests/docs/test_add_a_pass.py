@@ -1,4 +1,4 @@
-"""The pass and the rewrite rule that docs/add-a-pass.md adds do what the page says."""
+"""The pass and the rewrite rule that docs/add-a-pass.md adds behave as described."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def flips(module: Module) -> int:
 
 
 def test_cases_of_the_page(page: dict[str, str], tmp_path: Path) -> None:
-    """As the page says: `unchanged` fails for the case that changes, until --bless writes it."""
+    """As described: `unchanged` fails for the case that changes, until --bless writes it."""
     file = tmp_path / "fold_flips.ir"
     file.write_text(page["tests/passes/fold_flips.ir"])
     head, cases = read_cases(file.read_text())

@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs import tour, tour_kernel
 
-HOW = "python -m tests.docs.tour writes the dumps anew; read what has changed"
+HOW = "python -m tests.docs.tour regenerates the dumps; read the differences"
 
 
 def _page() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Makes the dumps of docs/tour.md from its kernel: ``python -m tests.docs.tour`` writes them anew.
+"""Generates the dumps of docs/tour.md from its kernel, by ``python -m tests.docs.tour``.
 
 A dump is what stands in the code block after a line ``<!-- dump: NAME -->``. Its processor is a
 fixed one, whatever the machine, so that it is the same everywhere; only the two that LLVM makes
@@ -164,7 +164,7 @@ def dumps_of(page: str) -> dict[str, str]:
 
 
 def renewed(page: str) -> str:
-    """The page with all dumps made anew."""
+    """The page with all dumps regenerated."""
     return DUMP.sub(lambda m: m[1] + DUMPS[m[2]]() + m[4], page)
 
 

@@ -147,7 +147,7 @@ def _error_of_program(source: str) -> BaseException | None:
 
 
 def _said(source: str) -> str:
-    """What a command line says of what is wrong."""
+    """The error message of a command line."""
     *given, command = source.split("\n")
     file: list[str] = []
     for line in given:

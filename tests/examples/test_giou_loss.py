@@ -1,4 +1,4 @@
-"""The GIoU loss of the example equals the one in plain torch, whatever the boxes' type."""
+"""The GIoU loss of the example equals the one in plain torch, for any type of the boxes."""
 
 from __future__ import annotations
 

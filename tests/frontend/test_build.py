@@ -1,4 +1,4 @@
-"""Modules that the front end builds: names, attributes, locations, the kernels everyone knows."""
+"""Modules that the front end builds: names, attributes, locations, well-known kernels."""
 
 import inspect
 from typing import Any

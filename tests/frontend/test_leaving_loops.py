@@ -21,7 +21,7 @@ class _Python:
 
 
 def in_python(text: str, n: int, a: int) -> list[int]:
-    """What the function `f` of a text gives for two numbers."""
+    """The result of the function `f` of a text for two numbers."""
     scope: dict[str, Any] = {"tl": _Python}
     exec(text, scope)
     return list(scope["f"](n, a))

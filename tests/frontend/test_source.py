@@ -225,7 +225,7 @@ def test_conflicting_values_of_a_global_are_an_error() -> None:
 
 
 def test_plain_functions_have_no_part_in_the_key() -> None:
-    # the front end refuses them, with the line: tests/errors
+    # the front end rejects them, with the line: tests/errors
     text = "def kernel(x):\n    plain(x)\n"
     assert key(text, plain=decorated) == key(text, plain=len)
 

@@ -1,4 +1,4 @@
-"""Every function of `tl` refuses wrong arguments in its own words, whatever they are.
+"""Every function of `tl` rejects wrong arguments of any kind with an error message of its own.
 
 Each parameter of each function gets, in turn, values of every wrong kind: another rank, another
 element type, a pointer, a run-time value where one known at compile time is needed, a compile-time
@@ -66,16 +66,16 @@ def _calls(name: str) -> Iterator[str]:
 
 
 def _fault(call: str) -> str | None:
-    """What is wrong with the error of a call; None if the call is accepted or refused well."""
+    """What is wrong with the error of a call; None if the call is accepted or rejected well."""
     kernel = kernel_from(f"{HEAD}    _ = {call}\n")
     try:
         build(kernel, {"p": "*fp32", "n": "i32"})
     except CompilationError as error:
-        said = _root(error)
-        if isinstance(said, CompileTimeAssertionFailure):  # may have no message
+        cause = _root(error)
+        if isinstance(cause, CompileTimeAssertionFailure):  # may have no message
             return None
-        text = said.error_message or "" if isinstance(said, CompilationError) else str(said)
-        return text or "no words" if isinstance(said, RAW) or OF_PYTHON.search(text) else None
+        text = cause.error_message or "" if isinstance(cause, CompilationError) else str(cause)
+        return text or "no words" if isinstance(cause, RAW) or OF_PYTHON.search(text) else None
     return None
 
 

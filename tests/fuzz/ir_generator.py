@@ -284,7 +284,7 @@ class Generator:
             self.choose(makers)()
 
     def region(self, arg_types: Sequence[Type], fill: Callable[[list[Value]], Op]) -> Region:
-        """A nested region that sees the values around it; `fill` gives its terminator."""
+        """A nested region that can use the values around it; `fill` returns its terminator."""
         region = Region(arg_types)
         saved = self.pool
         self.pool = [*saved, *region.args]

@@ -1,4 +1,4 @@
-"""Runs many random programs in many processes, and says how they fail and what they reached.
+"""Runs many random programs in many processes; reports failures and coverage.
 
     python -m tests.fuzz.run --programs=50000 --programs-emulated=10000 --views=250 \\
         --processes=32 --minutes=10 --output=summary.txt
@@ -184,10 +184,10 @@ def _counts(summary: Summary, requested: int, seconds: float) -> Iterator[str]:
         yield f"{name}: {count} programs{each}"
     yield f"{ran} of {requested} programs in {seconds:.0f} s"
     differences, crashes = summary.count("Difference"), summary.count("Crash")
-    refusals = summary.count(CompilationError.__name__)
+    rejections = summary.count(CompilationError.__name__)
     wrong = sum(map(len, summary.failures.values()))
-    yield (f"differences: {differences}, crashes: {crashes}, refusals: {refusals}, "
-           f"other errors: {wrong - differences - crashes - refusals}")  # fmt: skip
+    yield (f"differences: {differences}, crashes: {crashes}, rejections: {rejections}, "
+           f"other errors: {wrong - differences - crashes - rejections}")  # fmt: skip
 
 
 def _reached(summary: Summary) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.run`: programs in processes of their own, and what it says of them."""
+"""`python -m tests.fuzz.run`: programs in separate processes, and the summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_each_check_runs_and_is_in_the_summary(tmp_path: Path) -> None:
     assert summary == done.stdout
     for name in CHECKS:
         assert f"{name}: 2 programs" in summary
-    assert "differences: 0, crashes: 0, refusals: 0, other errors: 0" in summary
+    assert "differences: 0, crashes: 0, rejections: 0, other errors: 0" in summary
 
 
 def test_a_crashed_process_is_a_failure_of_the_program() -> None:

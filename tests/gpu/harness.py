@@ -82,7 +82,7 @@ class Preparable(Protocol):
 
 
 def _prepare(job: Preparable) -> Prepared | str:
-    """What the other process does. An exception comes back as text: not all can be sent."""
+    """The work of the other process. An exception is returned as text: not all can be pickled."""
     try:
         return job.prepare()
     except Exception:
@@ -90,7 +90,7 @@ def _prepare(job: Preparable) -> Prepared | str:
 
 
 class Ahead:
-    """Prepares jobs in other processes, some way ahead of where they are asked for in order."""
+    """Prepares jobs in other processes, in order and in advance."""
 
     def __init__(self, pool: Executor, jobs: Sequence[Preparable], distance: int) -> None:
         self.pool = pool

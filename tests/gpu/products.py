@@ -84,7 +84,7 @@ def dot(type: str, acc: str, shape: tuple[int, int, int], precision: str = "tf32
 
 @tw.jit
 def persistent_kernel(a_ptr, b_ptr, c_ptr, tiles, steps, M: tl.constexpr, N: tl.constexpr):
-    """A product for each of several tiles in one program: the inner loop begins anew each time."""
+    """A product for each of several tiles in one program: the inner loop restarts each time."""
     m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, 32)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
         acc = tl.zeros((M, N), tl.float32)
@@ -128,7 +128,7 @@ def persistent(
 def computed_kernel(
     a_ptr, b_ptr, x_ptr, c_ptr, sums_ptr, steps, M: tl.constexpr, N: tl.constexpr
 ):  # fmt: skip
-    """The right side is computed in each step, and a sum over warps runs beside the product."""
+    """The right side is computed in each step, and a sum over warps overlaps the product."""
     m, n, k = tl.arange(0, M)[:, None], tl.arange(0, N)[None, :], tl.arange(0, 64)
     a = tl.load(a_ptr + m * 64 + k[None, :])
     acc = tl.zeros((M, N), tl.float32)

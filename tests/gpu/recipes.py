@@ -234,7 +234,7 @@ def places_kernel(out_ptr, x, y, z):
 
 
 def places(x: int, y: int, z: int) -> Program:
-    """Each program says where it is; a grid may be empty."""
+    """Each program stores its indices; a grid may be empty."""
     return Program(places_kernel, [np.full(x * y * z + 1, -1, np.int32), x, y, z], grid=(x, y, z))
 
 

@@ -1,4 +1,4 @@
-"""Kernels compiled ahead of time, run on a GPU by programs in C that know nothing of Python.
+"""Kernels compiled ahead of time, run on a GPU by programs in C without Python.
 
 Needs a C compiler; where there is none, the tests say so and skip. What the sources call of the
 driver is tested without a GPU, in tests/ahead.
@@ -130,7 +130,7 @@ def ran(folder: Path, text: str, header: Path, sources: list[Path]) -> str:
 
 
 def driver_library() -> list[str]:
-    """How a linker is told of the driver's library, which need not be where it looks."""
+    """The linker's options for the driver's library, which need not be on its search path."""
     found = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
     lines = [line.split("=>")[1].strip() for line in found.splitlines() if "libcuda.so.1 " in line]
     return [f"-L{os.path.dirname(lines[0])}"] * bool(lines) + ["-l:libcuda.so.1"]

@@ -19,7 +19,7 @@ from tests.gpu.programs import Job
 from tilewright.tools.tensor_descriptor import TensorDescriptor
 
 WARPS = (1, 2, 4, 8)
-AHEAD = 64  # jobs that are prepared before they are asked for
+AHEAD = 64  # jobs that are prepared in advance
 WIDE_INTEGERS = ("i32", "u32", "i64", "u64")
 STORED = ("i1", "i8", "u8", "i16", "u16", *WIDE_INTEGERS, "fp16", "bf16", "fp32", "fp64", "fp8e5",
           "fp8e4nv")  # fmt: skip
@@ -99,7 +99,7 @@ def _samples() -> Sequence[Job]:
 
 @pytest.mark.parametrize("job", _samples(), ids=lambda job: job.name)
 def test_job_can_be_prepared(job: Job) -> None:
-    """Without a GPU: it compiles, and what is expected is what the interpreter gives."""
+    """Without a GPU: it compiles, and the expected results are the interpreter's."""
     prepared = job.prepare()
     assert prepared.kernel.asm["cubin"]
     assert any(isinstance(e, np.ndarray) and e.size for e in prepared.expected)

@@ -55,7 +55,7 @@ def ptxas(text: str, folder: Path, arch: str) -> bytes:
 
 
 def process(script: str, **environment: str) -> str:
-    """What a script prints that runs in a Python of its own, which knows the tests' modules."""
+    """The output of a script in a separate Python process, which can import the tests' modules."""
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=ROOT,
@@ -331,7 +331,7 @@ def test_two_devices() -> None:
     assert torch.equal(first[2], first[0] + first[1])
 
 
-# -- refused code ---------------------------------------------------------------------------------
+# -- rejected code --------------------------------------------------------------------------------
 
 
 @gpu
@@ -385,16 +385,16 @@ os._exit(0)  # torch complains when it ends with such a device
 
 @gpu
 def test_illegal_address_names_the_kernel() -> None:
-    said = process(ILLEGAL)
-    assert said.startswith("launched\nwaiting for cuda:0: a kernel read or wrote an illegal addr")
-    assert "The last one launched was `add`." in said
-    assert "again: launching add" in said
+    output = process(ILLEGAL)
+    assert output.startswith("launched\nwaiting for cuda:0: a kernel read or wrote an illegal addr")
+    assert "The last one launched was `add`." in output
+    assert "again: launching add" in output
 
 
 @gpu
 def test_illegal_address_with_blocking_launches() -> None:
-    said = process(ILLEGAL, CUDA_LAUNCH_BLOCKING="1")
-    assert said.startswith("launching add on cuda:0 with grid (8, 1, 1): a kernel read or wrote")
+    output = process(ILLEGAL, CUDA_LAUNCH_BLOCKING="1")
+    assert output.startswith("launching add on cuda:0 with grid (8, 1, 1): a kernel read or wrote")
 
 
 WITHOUT_TORCH = """

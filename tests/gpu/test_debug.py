@@ -42,7 +42,7 @@ else:
 
 
 def run(limit: int, debug: bool, folder: Path) -> tuple[list[str], str]:
-    """Lines of what it prints, and what it says of errors."""
+    """The lines that it prints, and its error messages."""
     path = folder / "script.py"
     path.write_text(SCRIPT.format(limit=limit, debug=debug))
     done = subprocess.run(

@@ -26,7 +26,7 @@ from tilewright.ir.memory import Checks
 from tilewright.ir.printer import print_module
 
 BATCH = 10  # kernels of one fuzz seed
-AHEAD = 8  # fuzz seeds whose kernels are prepared before they are asked for
+AHEAD = 8  # fuzz seeds whose kernels are prepared in advance
 FEATURES = Features(math=False, float_dot=False, float_sums=False, races=False, aliases=False)
 
 

@@ -29,7 +29,7 @@ from tests.language.uses import USES
 
 WARPS = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 3, 4, 5)
-AHEAD = 64  # jobs that are prepared before they are asked for
+AHEAD = 64  # jobs that are prepared in advance
 
 INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 FLOATS = ("fp16", "bf16", "fp32", "fp64")
@@ -231,7 +231,7 @@ def _libdevice() -> Iterator[Job]:
 
 
 def _names() -> Iterator[Job]:
-    """Every name of the language, but for assembly, which the interpreter does not know."""
+    """Every name of the language, but for assembly, which the interpreter does not support."""
     warps = cycle(WARPS)
     for name in sorted(USES.keys() - {"inline_asm_elementwise"}):
         yield Job(recipes.use, (name,), {"num_warps": next(warps)})
@@ -332,7 +332,7 @@ def _dots() -> Iterator[Job]:
 
 
 def _loops_of_products() -> Iterator[Job]:
-    """Shared memory that is written anew while other warps may still be reading."""
+    """Shared memory that is overwritten while other warps may still be reading."""
     for stages, warps in product(STAGES, WARPS):
         options = {"num_warps": warps, "num_stages": stages}
         for steps in (1, 2, 7):
@@ -399,7 +399,7 @@ def _samples() -> Sequence[Job]:
 
 @pytest.mark.parametrize("job", _samples(), ids=lambda job: job.name)
 def test_job_can_be_prepared(job: Job) -> None:
-    """Without a GPU: it compiles, and what is expected is what the interpreter gives."""
+    """Without a GPU: it compiles, and the expected results are the interpreter's."""
     prepared = job.prepare()
     assert prepared.kernel.asm["cubin"]
     assert any(isinstance(e, np.ndarray) and e.size for e in prepared.expected)

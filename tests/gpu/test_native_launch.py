@@ -53,10 +53,10 @@ def ready(monkeypatch: pytest.MonkeyPatch, *devices: str) -> JITFunction:
             with torch.cuda.device(device):
                 kernel[grid](*vectors(device), N, BLOCK=128)
 
-    def refuse(*args: Any, **kwargs: Any) -> Any:
+    def fail(*args: Any, **kwargs: Any) -> Any:
         raise AssertionError("launched by Python")
 
-    monkeypatch.setattr(JITFunction, "run", refuse)
+    monkeypatch.setattr(JITFunction, "run", fail)
     return kernel
 
 
@@ -86,7 +86,7 @@ def test_streams(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_c_function_of_torch_returns_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each launch asks Python, which is right too, and slower."""
+    """Else each launch calls Python, which is correct too, and slower."""
     ready(monkeypatch)
     found = runtime()
     assert found is not None

@@ -19,7 +19,7 @@ from tests.gpu.harness import Ahead, run
 from tests.gpu.programs import Prepared, prepare
 
 BATCH = 10  # programs of one fuzz seed
-AHEAD = 8  # fuzz seeds whose programs are prepared before they are asked for
+AHEAD = 8  # fuzz seeds whose programs are prepared in advance
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def ahead(pool: Executor, request: pytest.FixtureRequest) -> Ahead:
 
 @pytest.mark.gpu
 def test_random_programs_agree(fuzz_seed: int, ahead: Ahead) -> None:
-    """All of a batch run, and those that fail are told together."""
+    """All of a batch run, and failures are reported together."""
     problems: list[str] = []
     for job in jobs_of(fuzz_seed):
         try:

@@ -1,7 +1,7 @@
 """Several GPUs in one process: launches go where their tensors are, and the current device stays.
 
 All of it needs two GPUs; `tests/runtime/test_native_cuda.py` and `test_cuda_device.py` look at what
-the driver is asked for without any.
+the driver is queried without any.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ def gather(addresses, out, n, BLOCK: tl.constexpr):
 
 
 def fill(address, value, BLOCK: tl.constexpr):
-    """Writes where a number says."""
+    """Writes at an address given as a number."""
     target = address.to(tl.pointer_type(tl.float32))
     tl.store(target + tl.arange(0, BLOCK), value)
 
@@ -74,7 +74,7 @@ def vectors(where: str) -> tuple[Any, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def first_device_is_current(tmp_path: Path) -> Iterator[None]:
-    """Before each test and after it, and each test compiles and tunes by itself."""
+    """Before each test and after it, and each test compiles and tunes separately."""
     torch.cuda.set_device(0)
     with knobs.cache.scope(), knobs.autotuning.scope(), knobs.compilation.scope():
         knobs.cache.dir = str(tmp_path)

@@ -96,7 +96,7 @@ def test_other_error_fails() -> None:
 
 
 def test_missing_error_fails() -> None:
-    with pytest.raises(CaseFailure, match="nothing was refused"):
+    with pytest.raises(CaseFailure, match="nothing was rejected"):
         _run(ERROR.replace("CODE", "undefined").replace("%y", "%x"))
 
 

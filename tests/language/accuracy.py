@@ -5,7 +5,7 @@
 
 measure on those targets (`simt`: the code for GPU threads, run on the CPU) and replace their
 columns in `docs/accuracy.md`. Errors are in units of the last place (ulp) of the result's type at
-the exact value, which mpmath gives with 40 digits.
+the exact value, by mpmath with 40 digits.
 """
 
 from __future__ import annotations

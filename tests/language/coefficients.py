@@ -182,9 +182,9 @@ def coefficients(fit: Fit) -> list[float]:
 def text() -> str:
     with mp.workdps(DIGITS):
         parts = [
-            '"""Polynomials of the formulas, the constant first, in t = -1 .. 1 or as said.',
+            '"""Polynomials of the formulas, the constant first, in t = -1 .. 1 by default.',
             "",
-            "Written by `python -m tests.language.coefficients`, which says how they were found.",
+            "Written by `python -m tests.language.coefficients`, which documents the method.",
             '"""',
             "",
         ]

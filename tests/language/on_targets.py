@@ -68,7 +68,7 @@ def run(
 
 
 def same(found: np.ndarray, expected: Any, *args: Any) -> None:
-    """Equal to the bit, with any NaN equal to any other; `args` are told where not."""
+    """Equal to the bit, with any NaN equal to any other; `args` are part of the message."""
     reference = np.array(expected, found.dtype)
     equal = (found == reference) | ((found != found) & (reference != reference))
     if found.dtype.kind not in "iub":

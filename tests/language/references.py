@@ -3,7 +3,7 @@
 The interpreter runs each op's own definition in NumPy, and the compiled targets are compared with
 it. These formulas share nothing with it: not the front end, which promotes, broadcasts and chooses
 the ops, nor the ops' definitions. They are of the functions whose meaning on arrays everybody
-knows; `sheet.py` says on which element types they are compared.
+supports; `support_table.py` has the element types on which they are compared.
 """
 
 from __future__ import annotations

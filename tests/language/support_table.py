@@ -55,7 +55,7 @@ class Cell(NamedTuple):
     """What a use gave on an element type: the type of its value, or why there is none."""
 
     result: Any = None
-    refusal: str = ""
+    rejection: str = ""
 
 
 # -- kernels --------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def probe(use: Use, element: DType, target: str) -> Cell:
     try:
         _build(kernel, dict.fromkeys(OPERANDS, f"*{element.short}"), target)
     except CompilationError as error:
-        return Cell(refusal=_reason(error))
+        return Cell(rejection=_reason(error))
     return Cell(result=seen[0])
 
 
@@ -112,10 +112,10 @@ def _reason(error: BaseException) -> str:
     """The first cause's first line."""
     while error.__cause__ is not None:
         error = error.__cause__
-    said = getattr(error, "error_message", None) or str(error) or type(error).__name__
+    message = getattr(error, "error_message", None) or str(error) or type(error).__name__
     # Errors of operators say their class too.
-    wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", said)
-    return (wrapped[2] if wrapped else said).strip().splitlines()[0]
+    wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", message)
+    return (wrapped[2] if wrapped else message).strip().splitlines()[0]
 
 
 def batch(use: Use, elements: Sequence[DType], target: str) -> tuple[SourceFunction, list[Any]]:
@@ -162,7 +162,7 @@ def elements_of(use: Use) -> Sequence[DType]:
 
 def taken(use: Use, target: str) -> list[DType]:
     """The types that a target takes."""
-    return [t for t in elements_of(use) if not probe(use, t, target).refusal]
+    return [t for t in elements_of(use) if not probe(use, t, target).rejection]
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -262,11 +262,11 @@ def _cell(name: str, use: Use, target: str, reasons: dict[str, list[str]]) -> st
     found: list[DType] = []
     for element in elements_of(use):
         cell = probe(use, element, target)
-        if not cell.refusal:
+        if not cell.rejection:
             found.append(element)
             continue
         # One sentence for all types: the type's own name stands for any.
-        reason = re.sub(rf"\b({element}|{element.short})\b", "T", cell.refusal)
+        reason = re.sub(rf"\b({element}|{element.short})\b", "T", cell.rejection)
         who = reasons.setdefault(reason, [])
         if name not in who:
             who.append(name)

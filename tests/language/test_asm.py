@@ -1,4 +1,4 @@
-"""What inline assembly refuses, and functions of the device library by their symbols."""
+"""What inline assembly rejects, and functions of the device library by their symbols."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tilewright.ops.asm import InlineAsm, InlineAsmEffect
 PTX = FrontendOptions(assembly="PTX")
 
 
-def refusal(arguments: str, options: FrontendOptions = PTX) -> str:
+def error_of(arguments: str, options: FrontendOptions = PTX) -> str:
     text = f"def k(p):\n    x = tl.load(p)\n    tl.inline_asm_elementwise({arguments})\n"
     with pytest.raises(CompilationError) as info:
         build(kernel_from(text), {"p": "*i32"}, options=options)
@@ -23,11 +23,11 @@ def refusal(arguments: str, options: FrontendOptions = PTX) -> str:
 
 
 def test_target_without_assembly() -> None:
-    said = refusal("'', '=r,r', [x], tl.int32, True, 1", FrontendOptions(backend_name="cpu"))
-    assert said.startswith("inline_asm_elementwise is not possible on 'cpu', which takes no")
+    message = error_of("'', '=r,r', [x], tl.int32, True, 1", FrontendOptions(backend_name="cpu"))
+    assert message.startswith("inline_asm_elementwise is not possible on 'cpu', which takes no")
 
 
-REFUSED = [
+REJECTED = [
     ("'', '=r,r', [x], (), True, 1", "must give something"),
     ("'', '=r,r', [x], tl.int32, True, 0", "pack is a positive integer, not 0"),
     ("'', '=r,r', [x], tl.pointer_type(tl.int8), True, 1", "gives numbers, not pointer<int8>"),
@@ -36,9 +36,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+@pytest.mark.parametrize(("arguments", "message"), REJECTED)
 def test_assembly_rejects(arguments: str, message: str) -> None:
-    assert message in refusal(arguments)
+    assert message in error_of(arguments)
 
 
 @pytest.mark.parametrize(("pure", "cls"), [(True, InlineAsm), (False, InlineAsmEffect)])

@@ -1,4 +1,4 @@
-"""Atomics: every operation on every type, order and scope, on every target; what they refuse."""
+"""Atomics: every operation on every type, order and scope, on every target; what they reject."""
 
 import re
 from typing import Any
@@ -31,7 +31,7 @@ EVERY = [(kind, t) for kind in SUPPORTED for t in TYPES]
 
 
 def message_of(kind: str, element: DType) -> str:
-    """What the table of the language says of a type that an operation does not take."""
+    """The language's error for a type that an operation does not support."""
     return f"atomic_{kind} does not support {element}"
 
 
@@ -220,7 +220,7 @@ def test_endless_wait_of_an_interpreted_program_is_reported() -> None:
         launch(kernel_from(text), np.zeros(2, np.int32))
 
 
-REFUSED = [
+REJECTED = [
     ("tl.atomic_load(n)", "Unsupported ptr type int32 in `tl.atomic_load`"),
     ("tl.atomic_load(x, mask=i < 2)",
      "Mask argument cannot be block type if pointer argument is not a block"),
@@ -248,7 +248,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = f"def k(x, f, n):\n    i = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, np.ones(4, np.int32), np.ones(4, np.float32), 5)

@@ -47,7 +47,7 @@ def test_block_is_read_and_padded(element: Any) -> None:
 
 
 def test_only_the_named_axes_are_checked() -> None:
-    """What is outside along an unchecked axis is read as if the array went on."""
+    """Elements outside along an unchecked axis are read as if the array continued."""
     memory = np.arange(1000, dtype=np.int32)
     for check in ((), (0,), (1,), (0, 1), (-1,), (-2, 1)):
         y = np.zeros((8, 16), np.int32)
@@ -239,7 +239,7 @@ def test_operands_of_a_product_are_prefetched_by_vectors() -> None:
     assert "ld.global" not in ptx
 
 
-REFUSED = [
+REJECTED = [
     ("tl.make_block_ptr(n, (4,), (1,), (0,), (4,), (0,))",
      "Expected `base` to be a pointer type (but not a block pointer type or others), got int32"),
     ("tl.make_block_ptr(x + i, (4,), (1,), (0,), (4,), (0,))",
@@ -282,7 +282,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = (
         "def k(x, n):\n    i = tl.arange(0, 4)\n"

@@ -21,7 +21,7 @@ def test_prefix_ends_in_a_colon(prefix: str, values: bool, expected: str) -> Non
     assert op.prefix == expected
 
 
-REFUSED = [
+REJECTED = [
     ("tl.device_print(3, n)", "3 is not string"),
     ("tl.device_print('\u00e9', n)", "\u00e9 is not an ascii string"),
     ("tl.device_print('x', 'y')", "cannot convert y of type <class 'str'> to tensor"),
@@ -29,7 +29,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("call", "message"), REFUSED)
+@pytest.mark.parametrize(("call", "message"), REJECTED)
 def test_print_rejects(call: str, message: str) -> None:
     with pytest.raises(CompilationError) as info:
         build(kernel_from(f"def k(n):\n    {call}\n"), {"n": "i32"})

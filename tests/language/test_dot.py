@@ -1,4 +1,4 @@
-"""Matrix products: result types, precision, and what is refused."""
+"""Matrix products: result types, precision, and what is rejected."""
 
 from collections.abc import Callable
 from typing import Any
@@ -82,14 +82,14 @@ def test_environment_sets_the_default_precision(monkeypatch: pytest.MonkeyPatch)
     assert dot_of(None).precision == "tf32x3"
 
 
-def refusal(arguments: str, dtype: str = "fp32", options: Any = None) -> CompilationError:
+def error_of(arguments: str, dtype: str = "fp32", options: Any = None) -> CompilationError:
     with pytest.raises(CompilationError) as info:
         dot_of(options, arguments, dtype)
     assert str(info.value).startswith("at 4:4:")
     return info.value
 
 
-REFUSED: list[tuple[str, str, str]] = [
+REJECTED: list[tuple[str, str, str]] = [
     (", input_precision='exact'", "fp32", "input_precision must be one of ('tf32', 'tf32x3', 'ieee'"
                                           ", 'bf16x3', 'bf16x6'). Got exact"),
     (", input_precision='ieee', allow_tf32=True", "fp32",
@@ -104,9 +104,9 @@ REFUSED: list[tuple[str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "dtype", "message"), REFUSED)
+@pytest.mark.parametrize(("arguments", "dtype", "message"), REJECTED)
 def test_product_rejects(arguments: str, dtype: str, message: str) -> None:
-    assert str(refusal(arguments, dtype).__cause__).startswith(message)
+    assert str(error_of(arguments, dtype).__cause__).startswith(message)
 
 
 SHAPES = [

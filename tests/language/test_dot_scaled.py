@@ -190,7 +190,7 @@ def test_extremes_of_scales(fast: bool) -> None:
     assert (args[-1][3:] == 64 * 2.0**60).all()
 
 
-REFUSED = [
+REJECTED = [
     ("a, None, 'e9m9', b, None, 'e4m3'", "Invalid float format: e9m9."),
     ("a, None, 'e4m3', b, None, 'e4m3', lhs_k_pack=False",
      "only mxfp4 inputs can be packed along a dimension different than K"),
@@ -209,7 +209,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+@pytest.mark.parametrize(("arguments", "message"), REJECTED)
 def test_product_rejects(arguments: str, message: str) -> None:
     text = f"""
     def kernel(p):

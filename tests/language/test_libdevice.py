@@ -26,7 +26,7 @@ INF, NAN = math.inf, math.nan
 
 
 def run(target: str, name: str, args: list[np.ndarray], result: str) -> np.ndarray:
-    """What a function gives for arrays of a length."""
+    """The results of a function for arrays of a length."""
     called = f"libdevice.{name}({', '.join('abcd'[: len(args)])})"
     return on_targets.run(target, called, args, LETTERS[result], **NAMES)
 

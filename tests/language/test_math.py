@@ -120,7 +120,7 @@ def test_rounded_quotients_and_roots() -> None:
     x, y = arrays(FP32, 2)
 
     def root(v: Any) -> Any:
-        return np.sqrt(v)  # which is correctly rounded, as IEEE 754 asks
+        return np.sqrt(v)  # which is correctly rounded, as IEEE 754 requires
 
     check("tl.div_rn(a, b)", [x, y], lambda a, b: a / b, np.float32)
     check("tl.fdiv(a, b, ieee_rounding=True)", [x, y], lambda a, b: a / b, np.float32)
@@ -182,7 +182,7 @@ def test_elementary_functions_report_supported_types(element: DType) -> None:
         assert str(error.__cause__) == f"Expected dtype ['fp32', 'fp64'] but got {element}"
 
 
-REFUSED = [
+REJECTED = [
     ("tl.sqrt_rn(a)", FP64, "Expected dtype ['fp32'] but got fp64"),
     ("tl.div_rn(a, 1.0)", FP64, "Expected dtype ['fp32'] but got fp64"),
     ("tl.umulhi(a, a)", SCALARS[0], None),
@@ -191,7 +191,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "element", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "element", "message"), REJECTED)
 def test_wrong_usage_is_rejected(expression: str, element: DType, message: str | None) -> None:
     text = f"def k(p):\n    a = tl.load(p)\n    {expression}\n"
     error = fails(text, np.ones(1, element.numpy))

@@ -1,4 +1,4 @@
-"""Loads, stores and atomics: what they do on every target, and what they refuse."""
+"""Loads, stores and atomics: what they do on every target, and what they reject."""
 
 from typing import Any
 
@@ -129,7 +129,7 @@ def test_cache_hints_have_every_spelling() -> None:
     assert stores == [("wt", "evict_last"), ("wb", "")]
 
 
-REFUSED = [
+REJECTED = [
     ("tl.load(n)", "Unsupported ptr type int32 in `tl.load`"),
     ("tl.load(3)", "Unsupported ptr type 3 in `tl.load`"),
     ("tl.store(n, 1)", "Unsupported ptr type int32 in `tl.store`"),
@@ -162,7 +162,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_memory_function_rejects(expression: str, message: str) -> None:
     text = f"def k(x, n):\n    i = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, np.ones(1, np.float32), 5)

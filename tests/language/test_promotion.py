@@ -171,7 +171,7 @@ def test_assigned_number_is_not_weak() -> None:
     build(kernel_from(text), {"a": "*i8"})
 
 
-REFUSED: list[tuple[str, list[DType], str]] = [
+REJECTED: list[tuple[str, list[DType], str]] = [
     ("a + 300", [I8], "Scalar 300 is out of range for type int8"),
     ("a - (-1)", [U32], "Cannot perform a binary operation between an unsigned tensor and a neg"),
     ("a // b", [I32, U32], "Cannot use /, #, or % with int32 and uint32 because they have differ"),
@@ -191,7 +191,7 @@ REFUSED: list[tuple[str, list[DType], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "types", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "types", "message"), REJECTED)
 def test_unsupported_operation_is_rejected(
     expression: str, types: list[DType], message: str
 ) -> None:

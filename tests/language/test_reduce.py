@@ -136,7 +136,7 @@ def test_scan_with_a_function() -> None:
     np.testing.assert_array_equal(found, np.maximum.accumulate(A[:, ::-1], 1)[:, ::-1])
 
 
-REFUSED = [
+REJECTED = [
     ("tl.sum(x, 1)", "invalid axis 1. Expected -1 <= axis < 1"),
     ("tl.max(x, -2)", "invalid axis -2. Expected -1 <= axis < 1"),
     ("tl.argmax(x, 1)", "invalid axis 1. Expected -1 <= axis < 1"),
@@ -150,7 +150,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_reduction_rejects(expression: str, message: str) -> None:
     text = f"def k():\n    x = tl.arange(0, 4)\n    {expression}\n"
     error = fails(text, f=COMBINE)

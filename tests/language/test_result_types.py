@@ -68,7 +68,7 @@ def test_type(expression: str, given: str, expected: str) -> None:
     build(kernel_from(text), {"p": f"*{given}"})
 
 
-REFUSED_WHEN_STRICT = [
+REJECTED_WHEN_STRICT = [
     ("tl.flip(x)", "i32"),
     ("tl.clamp(x, 0, 1)", "i32"),
     ("tl.maximum(x, 1)", "fp8e5"),
@@ -81,7 +81,7 @@ REFUSED_WHEN_STRICT = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "given"), REFUSED_WHEN_STRICT)
+@pytest.mark.parametrize(("expression", "given"), REJECTED_WHEN_STRICT)
 def test_type_that_only_strict_triton_rejects(expression: str, given: str) -> None:
     text = f"""
     def kernel(p):

@@ -1,4 +1,4 @@
-"""Creation and shape functions, against NumPy, and what they refuse."""
+"""Creation and shape functions, against NumPy, and what they reject."""
 
 from types import ModuleType
 from typing import Any
@@ -73,7 +73,7 @@ def test_shape_function_equals_numpy(expression: str, inputs: list[Any], expecte
     np.testing.assert_array_equal(found, expected)
 
 
-REFUSED = [
+REJECTED = [
     ("tl.arange(4, 4)", "arange's end argument must be greater than the start argument"),
     ("tl.arange(0, n)", "arange's arguments must be of type tl.constexpr"),
     ("tl.arange(2147483647, 2147483649)", "arange must fit in int32"),
@@ -114,7 +114,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_function_rejects(expression: str, message: str) -> None:
     text = f"def k(n):\n    x = tl.arange(0, 4)\n    m = x[None, :]\n    {expression}\n"
     error = fails(text, 5)
@@ -122,7 +122,7 @@ def test_function_rejects(expression: str, message: str) -> None:
     assert str(error).startswith("at 4:4:")
 
 
-REFUSED_BY_TRITON = [
+REJECTED_BY_TRITON = [
     ("tl.arange(2, 7)", "arange's range must be a power of 2"),
     ("tl.full((33,), 0, tl.int64)", "Shape element 0 must be a power of 2"),
     ("tl.zeros((4, 6), tl.int64)", "Shape element 1 must be a power of 2"),
@@ -135,7 +135,7 @@ REFUSED_BY_TRITON = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED_BY_TRITON)
+@pytest.mark.parametrize(("expression", "message"), REJECTED_BY_TRITON)
 def test_strict_setting_rejects_what_triton_does(expression: str, message: str) -> None:
     text = f"def k(n):\n    x = tl.arange(0, 4)\n    m = x[None, :]\n    {expression}\n"
     build(kernel_from(text), {"n": "i32"})

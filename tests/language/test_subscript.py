@@ -1,4 +1,4 @@
-"""``x[...]`` against NumPy, and what it refuses."""
+"""``x[...]`` against NumPy, and what it rejects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every public name, for every element type, gives the same result on all targets or is rejected.
+"""Every public name, for every element type, has the same result on all targets or is rejected.
 
 `support_table.py` writes the results to `docs/support.md`.
 """
@@ -123,5 +123,7 @@ def test_assembly_is_accepted_by_the_assembler() -> None:
 def test_error_is_the_same_on_all_targets() -> None:
     for name in USES.keys() - ASSEMBLY:
         for element in (tl.int1, tl.int8, tl.float8e5, tl.float64):
-            said = {probe(USES[name], element, target).refusal for target in TARGETS}
-            assert len(said) == 1, f"{name} on {language_name(element)}: {said}, of {OPERANDS}"
+            messages = {probe(USES[name], element, target).rejection for target in TARGETS}
+            assert len(messages) == 1, (
+                f"{name} on {language_name(element)}: {messages}, of {OPERANDS}"
+            )

@@ -275,7 +275,7 @@ def test_operands_of_a_product_are_prefetched_by_vectors() -> None:
     assert "ld.global" not in ptx
 
 
-REFUSED = [
+REJECTED = [
     ("tl.make_tensor_descriptor(x, [], [], [])", "Expected 1 <= ndim <= 5 but got 0 dimensions"),
     ("tl.make_tensor_descriptor(x, [1]*6, [1]*6, [1]*6)",
      "Expected 1 <= ndim <= 5 but got 6 dimensions"),
@@ -322,7 +322,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("expression", "message"), REFUSED)
+@pytest.mark.parametrize(("expression", "message"), REJECTED)
 def test_wrong_operands_are_rejected(expression: str, message: str) -> None:
     text = f"""
     def k(x, p, n):

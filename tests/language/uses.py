@@ -1,4 +1,4 @@
-"""A use of each public name of the language: the body of a function that gives a tile or a scalar.
+"""A use of each public name of the language: the body of a function that returns a value.
 
 In it are `pa`, `pb`, `pc`: pointers to 512 elements of type `T`; `i`, the first 16 offsets; `p`,
 the pointers there; `a`, `b`, `c`, what lies there; and `m`, a mask. `sheet.py` tries every use on
@@ -16,7 +16,7 @@ class Use(NamedTuple):
     """A use of a name.
 
     Attributes:
-        text: the body; its last line is what it gives.
+        text: the body; its last line is the result.
         kind: which inputs: "specials", "integral" for sums exact in any order, or "positive".
         close: whether targets may differ in the last places, as in functions that round.
         typed: whether the element type matters; a use of which it does not is tried on int32.

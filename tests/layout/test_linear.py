@@ -145,17 +145,17 @@ def test_pseudo_inverse_finds_the_lowest_holder(layout: LinearLayout) -> None:
 
 
 def test_inverse_and_composition_finds_the_lowest_holder_in_all_small_layouts() -> None:
-    refused = 0
+    rejected = 0
     for want, have in product(SMALL, repeat=2):
         held = values(have)
         if not set(values(want)) <= set(held):
-            refused += 1
+            rejected += 1
             with pytest.raises(ValueError, match=r"second does not: .register:2 lane:2 warp:2 -> "):
                 want.invert_and_compose(have)
             continue
         found = want.invert_and_compose(have)
         assert values(found) == [held.index(element) for element in values(want)]
-    assert 0 < refused < len(SMALL) ** 2
+    assert 0 < rejected < len(SMALL) ** 2
 
 
 @given(layouts())

@@ -1,4 +1,4 @@
-"""ldmatrix: done by hand as the PTX ISA has it, it leaves elements where the layout says."""
+"""ldmatrix, emulated by the PTX ISA, places elements as the layout describes."""
 
 import pytest
 from hypothesis import given

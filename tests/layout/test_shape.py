@@ -1,4 +1,4 @@
-"""Shape operations keep every element in its thread; NumPy says where each element goes."""
+"""Shape operations keep every element in its thread; NumPy determines its new index."""
 
 from collections.abc import Callable
 from math import prod

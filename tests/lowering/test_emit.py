@@ -1,4 +1,4 @@
-"""The text emitter: LLVM accepts what it writes, and what runs gives the right numbers."""
+"""The text emitter: LLVM accepts its output, and the code computes the right results."""
 
 from __future__ import annotations
 

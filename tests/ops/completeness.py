@@ -1,4 +1,4 @@
-"""What makes an op whole. `test_sheet.py` asks it of every op.
+"""The facets that every op must have; `test_completeness.py` checks them.
 
 Adding an op is: write the class, run the test, do what it says. See `docs/add-an-op.md`.
 """
@@ -65,7 +65,7 @@ def meaning(cls: OpClass, folder: Path) -> str | None:
 
 
 def index_maps(cls: OpClass, folder: Path) -> str | None:
-    """Each op that takes tiles and gives results says how axes pass through it."""
+    """Each op on tiles with results declares how axes map through it."""
     declares = cls.elementwise or cls.index_maps is not CoreOp.index_maps
     if declares and cls.no_index_maps:
         return "has both `index_maps` and a reason why it has none"

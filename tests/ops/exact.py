@@ -108,7 +108,7 @@ class Format:
         if not toward_zero:
             rest = units - whole
             whole += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and whole % 2 == 1)
-        # a carry out of the mantissa goes into the exponent by itself
+        # a carry out of the mantissa propagates into the exponent
         pattern = ((exponent - (1 - self.bias)) << self.mantissa) + whole
         if pattern > self.largest:
             if toward_zero:
@@ -127,7 +127,7 @@ class Format:
         return (self.largest + 1) | (self.sign_bit if negative else 0)
 
     def canonical(self, pattern: int) -> int:
-        """The pattern, with one NaN for all: which NaN an operation gives is not specified."""
+        """The bits, with one NaN for all: which NaN an operation returns is not specified."""
         return self.nan if math.isnan(self.decode(pattern)) else pattern
 
     def samples(self, count: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Runs one op by itself, on Python numbers in and out, through the interpreter; compares."""
+"""Runs a single op, on Python numbers in and out, through the interpreter; compares."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check(
     expected: Callable[..., int],
     **attrs: Any,
 ) -> None:
-    """The op on each row of numbers gives what `expected` does."""
+    """Check that the op on each row of numbers returns what `expected` does."""
     got = elementwise(cls, shorts, list(zip(*rows, strict=True)), **attrs)
     wrong = [(row, g, e) for row, g in zip(rows, got, strict=True) if g != (e := expected(*row))]
     assert not wrong, f"{len(wrong)} of {len(rows)}: (operands, found, expected) {wrong[:5]}"

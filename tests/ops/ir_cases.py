@@ -68,7 +68,7 @@ def faulty_line(case: Case) -> tuple[int, str, str]:
 
 
 def fault_of(case: Case) -> str | None:
-    """What is wrong with an invalid case: that it has no error, or another than it says."""
+    """The fault of an invalid case: no error, or another than the expected."""
     line, code, message = faulty_line(case)
     try:
         verify_module(parse_module(case.text, case.file))

@@ -1,4 +1,4 @@
-"""Every op has every facet that `sheet.py` asks for, and the sheet finds what is missing."""
+"""Every op has every facet that `completeness.py` requires, and missing ones are reported."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

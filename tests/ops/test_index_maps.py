@@ -3,7 +3,7 @@
 Each op of the valid cases and of the examples that computes numbers from numbers is run on random
 ones, then again with one element of one operand changed. Where the declaration says that the
 element does not go, nothing may change; of an op that only moves elements, every place must hold
-the element that it says.
+the declared element.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def test_view_holds_the_declared_elements(name: str, op: Op) -> None:
 def _held(
     found: IndexMap | None, array: Any, target: tuple[int, ...], args: list[Any]
 ) -> Any | None:
-    """The element of an operand that goes to a place; None where none of it does."""
+    """The element of an operand at an index of the result; None where none is."""
     assert found is not None
     place = found.at(target)
     if place is None:

@@ -288,7 +288,7 @@ def test_fma_rounds_once(short: str) -> None:
 def test_cast_between_floats(source: str, to: str, rounding: str) -> None:
     f, g = FORMATS[source], FORMATS[to]
     patterns = list(range(256)) if f.bits == 8 else f.samples(300)
-    if f.bits > g.bits:  # every tie between neighbours of the target, and what lies beside it
+    if f.bits > g.bits:  # every tie between neighbours of the target, and its neighbours
         for p in g.samples(60):
             low, high = g.decode(p), g.decode(p + 1 & (1 << g.bits) - 1)
             if math.isfinite(low) and math.isfinite(high) and (low < 0) == (high < 0):
@@ -494,7 +494,7 @@ def distance(f: Format, p: int, exact: float) -> float:
     return abs(value - exact) / ulp
 
 
-# fp8e4b15 has no NaN, and a number comes into it by two roundings.
+# fp8e4b15 has no NaN, and conversion to it rounds twice.
 @pytest.mark.parametrize("short", [s for s in FLOATS if s != "fp8e4b15"])
 @pytest.mark.parametrize("cls", FUNCTIONS, ids=lambda c: c.name)
 def test_elementary_functions_are_within_an_ulp(cls: Any, short: str) -> None:

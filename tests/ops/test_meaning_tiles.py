@@ -27,7 +27,7 @@ def element(short: str) -> Any:
 
 
 def tile_of(short: str, dims: Index, start: int = 0) -> tuple[Tile, Any]:
-    """A tile's type and a value whose elements are told apart by their bytes where they can be."""
+    """A tile's type and a value whose elements have distinct bytes where possible."""
     t = Tile(dims, element(short))
     size = numpy_of(t).itemsize
     raw = np.arange(start, start + t.numel * size, dtype=np.uint64).astype(np.uint8)

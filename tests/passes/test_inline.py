@@ -30,7 +30,7 @@ def test_inlined_op_names_its_callers() -> None:
 
 
 def test_function_that_another_still_calls_stays() -> None:
-    """A pass runs function by function: @inner goes only once @outer has gone."""
+    """A pass runs function by function: @inner is removed only after @outer."""
     module = parse_module(TEXT, "k.ir")
     ctx = PassContext(module=module)
     PASSES["inline"](module.functions["outer"], ctx)

@@ -80,7 +80,7 @@ TAKEN = {
     "turned": TURNED, "hinted": HINTED,
 }  # fmt: skip
 
-# Of places on two axes nobody knows that each element has its own, so these may not share memory.
+# Elements indexed along two axes are not known to be distinct, so these must not overlap.
 DISJOINT = {"rows", "columns", "turned"}
 
 SHIFTED = """
@@ -151,7 +151,7 @@ def case(text: str, dtype: DType, *, disjoint: bool = False) -> tuple[Module, li
     """The kernel after the passes of all targets, and arguments, which share no memory.
 
     Args:
-        disjoint: whether the kernel may know that.
+        disjoint: whether the kernel may assume that.
     """
     rng = np.random.default_rng(4)
     args = [*(random_array(Tile((LENGTH,), dtype), rng) for _ in range(3)), 700]

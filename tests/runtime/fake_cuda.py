@@ -98,7 +98,7 @@ class Gpu:
 
 @dataclass
 class Launch:
-    """What the driver was asked to run.
+    """A launch that the driver was called for.
 
     `arguments` holds the bytes of each, `attributes` the numbers and first words of the launch's
     attributes, `context` the one that was current.
@@ -124,14 +124,14 @@ class FakeCuda:
     Attributes:
         widths: bytes of each parameter of a kernel by its name; the launch reads so many.
         function_attributes: of every kernel, by number.
-        fail: status that a function gives, by its name, instead of what it does.
+        fail: status that a function returns instead of running, by its name.
         missing: functions that this driver does not have.
         pinned: addresses on the CPU that GPUs reach, and what GPUs call them.
         owners: the device of addresses on a GPU.
         memory: what lies at addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         events: times of those that exist, in ms; `now`: the present; `tick`: what a record adds.
-        free_memory: bytes that nobody uses.
+        free_memory: unused bytes.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
         modules: takes the place of `sys.modules` where torch is looked for.

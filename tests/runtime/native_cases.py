@@ -1,7 +1,7 @@
 """A kernel launched by native code and by the reference, side by side, without compiling anything.
 
     twin = Twin(lambda x, n: ..., do_not_specialize=["n"])
-    twin.launch(array, 5)        # by native code once it knows the key
+    twin.launch(array, 5)        # by native code once it has the key
     twin.natively                # whether the last launch was
 
 What is launched is a C callback that records the bytes of its arguments. Each launch is compared
@@ -39,7 +39,7 @@ def native() -> Runtime:
 
 
 def outcome(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a call gives, or the error that it raises."""
+    """The result of a call, or the error that it raises."""
     try:
         return function(*args, **kwargs)
     except Exception as error:

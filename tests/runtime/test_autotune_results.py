@@ -68,7 +68,7 @@ from tests.runtime.tuned import blocks, grid, increment, tuned
 from tilewright.base import knobs
 
 heard = []
-knobs.autotuning.listener = lambda **told: heard.append(told["cache_hit"])
+knobs.autotuning.listener = lambda **event: heard.append(event["cache_hit"])
 x = np.zeros(100, np.float32)
 tuned(increment, blocks(16, 32))[grid](x, 100)
 assert x.tolist() == [1.0] * 100

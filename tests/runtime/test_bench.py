@@ -201,7 +201,7 @@ def test_device_is_that_of_the_active_driver(
         bench, "sys", SimpleNamespace(modules={"torch": SimpleNamespace(cuda=cuda)})
     )
     assert default_device() == "cuda:1"
-    driver.set_active(driver.driver_of("cpu"))  # asked for, so it counts
+    driver.set_active(driver.driver_of("cpu"))  # explicit, so it counts
     try:
         assert default_device() == "cpu"
         driver.set_active(CudaDriver())

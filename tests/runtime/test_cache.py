@@ -215,7 +215,7 @@ while True:
             assert len(set(found["a"])) == 1
             assert len(found["a"]) == 200000
             seen += 1
-        # The lock of a killed process holds up nobody, with no entry there to go on with either.
+        # The lock of a killed process blocks nobody, even where no entry exists.
         _entry(reader).unlink(missing_ok=True)
         begin = time.monotonic()
         with reader.compiling(KEY):
@@ -283,7 +283,7 @@ def test_nested_compilation_does_not_deadlock(root: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"pid": 0}'])
 def test_a_lock_is_never_seen_half_written(content: bytes, root: Path) -> None:
-    """A lock appears whole, so one that is not was made by nobody who holds it."""
+    """A lock file is created atomically, so a partial one has no owner."""
     cache = DiskCache(root)
     cache.put(digest("x"), {})
     with cache.compiling(KEY):
@@ -293,7 +293,7 @@ def test_a_lock_is_never_seen_half_written(content: bytes, root: Path) -> None:
         assert list(root.rglob("*.tmp")) == []
     lock.write_bytes(content)
     if content in (b"{}", b'{"pid": 0}', b"[]"):
-        os.utime(lock, (1, 1))  # of an unknown machine: only its age tells
+        os.utime(lock, (1, 1))  # of an unknown machine: only its age is usable
     begin = time.monotonic()
     with cache.compiling(KEY):
         assert time.monotonic() - begin < cache_module.WAIT_SECONDS / 2

@@ -35,7 +35,7 @@ def double(x, out, BLOCK: tl.constexpr):
 
 
 def run() -> list[str]:
-    """Launch a kernel that this process has not seen; gives "compiled" or "found"."""
+    """Launch a kernel that this process has not seen; return "compiled" or "found"."""
     received: list[str] = []
     kernel = tw.jit(double)
     x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
@@ -107,14 +107,14 @@ def test_killed_at_any_time_the_cache_verifies_and_the_next_run_is_right(
     begin = time.monotonic()
     last = kills // 2 + 5
     outcome(start(folder, "check", 0, last))
-    # Locks of the dead hold up nobody.
+    # Locks of dead processes block nobody.
     assert time.monotonic() - begin < cache_module.WAIT_SECONDS + last
     assert list(faults(cache)) == []
     assert outcome(start(folder, "check", 0, last)) == "0", "what was kept is found again"
 
 
 def test_processes_on_one_folder_compile_and_tune_once(folder: Path) -> None:
-    """And a process that comes later compiles nothing and tunes nothing."""
+    """And a later process compiles nothing and tunes nothing."""
     count = 2
     at_once = [start(folder, "check", 0, count) for _ in range(2)]
     made = sum(int(outcome(process)) for process in at_once)
@@ -163,7 +163,7 @@ def test_a_launch_while_another_thread_compiles_the_same_waits_for_it(
 
 
 def in_child(work: Callable[[], None], user: int | None = None) -> int:
-    """The exit status of a forked process that does something, as another user if asked."""
+    """The exit status of a forked process that does something, as another user if given."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -205,7 +205,7 @@ assert len(told) == 1 and "cannot be written" in told[0] and "File too large" in
 
 
 def test_no_space_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the disk says so: on opening, in the midst of writing, on renaming."""
+    """At any call that fails: on opening, in the midst of writing, on renaming."""
 
     def full(*args: Any, **kwargs: Any) -> Any:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -316,7 +316,7 @@ def test_a_clock_jump_changes_nothing(
         path.unlink()
     lock = DiskCache(folder).path("0" * 64)
     assert lock is not None
-    # A lock that another machine has made just now by its own clock holds up nobody for long.
+    # A lock that another machine has just created by its own clock does not block for long.
     lock.parent.mkdir(exist_ok=True)
     lock.with_suffix(".lock").write_text('{"host": "another", "pid": 1}')
     begin = time.monotonic()

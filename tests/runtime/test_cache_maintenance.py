@@ -34,7 +34,7 @@ def cache(tmp_path: Path) -> DiskCache:
 
 
 def fill(cache: DiskCache, names: list[str], size: int = 100) -> dict[str, Path]:
-    """Entries of about a size each, used a day apart, the last named used now; gives their files.
+    """Entries of about a size each, used a day apart, the last named used now; returns their files.
 
     The bound does not hold while they are written.
     """
@@ -61,7 +61,7 @@ def left(paths: dict[str, Path]) -> set[str]:
 def test_entries_are_those_that_were_put(cache: DiskCache) -> None:
     assert list(entries(cache)) == []
     paths = fill(cache, ["a", "b"])
-    (paths["a"].parent / "note.txt").write_text("of somebody else")
+    (paths["a"].parent / "note.txt").write_text("of another program")
     found = {entry.key: entry for entry in entries(cache)}
     assert set(found) == {digest("a"), digest("b")}
     assert found[digest("a")].size == paths["a"].stat().st_size
@@ -138,7 +138,7 @@ def test_without_a_bound_nothing_is_evicted(cache: DiskCache) -> None:
 
 
 def test_after_the_clock_went_backwards_used_entries_are_kept(cache: DiskCache) -> None:
-    """Times that lie ahead tell nothing: what has one, and was not used since, goes first."""
+    """Times in the future are not trusted: such entries, if unused since, are evicted first."""
     paths = fill(cache, list("abcde"), MIB // 4)
     for name, path in paths.items():
         os.utime(path, (0, time.time() + 365 * DAY + ord(name)))

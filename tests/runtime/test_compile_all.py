@@ -49,7 +49,7 @@ def crew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Crew]:
 
 
 class Compiler:
-    """Notes where configurations were compiled: as a build does, it asks who lowers the module."""
+    """Records where configurations were compiled, by the process that lowers the module."""
 
     def __init__(self) -> None:
         self.here: list[Config] = []
@@ -103,7 +103,7 @@ def test_slow_compilations_start_processes(crew: Crew, monkeypatch: pytest.Monke
     compiler = Compiler()
     compiled(MANY, compiler, early=False)
     assert compiler.here[0] is MANY[0]
-    assert len(compiler.here) >= 2  # the first tells nothing: it loads the compiler
+    assert len(compiler.here) >= 2  # the first is not representative: it loads the compiler
     assert crew.started == 3
 
 

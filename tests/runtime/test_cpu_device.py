@@ -300,7 +300,7 @@ def test_launches_that_become_expensive(code: cpu.LoadedCode) -> None:
 
 
 class Shared:
-    """Launches of a kernel that the pool takes to cost what they are said to.
+    """Launches of a kernel with a given estimate of their cost.
 
     The pool counts in its word `state` the launches that it has published for workers.
     """
@@ -340,7 +340,7 @@ class Shared:
 def test_short_launches_wake_no_worker_unless_they_are_many(
     code: cpu.LoadedCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu, "_pool", None)  # one worker, and nobody else's launches
+    monkeypatch.setattr(cpu, "_pool", None)  # one worker, and no other launches
     shared = Shared(code["count"])
     shared.wait_until_all_sleep()
     assert not any(shared.is_shared(us) for us in (0.5, 3, 7, 19))

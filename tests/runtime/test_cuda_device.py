@@ -274,7 +274,7 @@ def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
 
 
 def test_threads_launch_at_the_same_time(fake: FakeCuda) -> None:
-    """Each launch passes its own arguments, whatever others do between packing and calling."""
+    """Each launch passes its own arguments, whatever others do between packing and launching."""
     fake.widths["k"] = [8]
     kernel = compiled([((0,), "i64")])
     start = kernel.run.start

@@ -125,7 +125,7 @@ def test_compiled_kernels_report_their_loaded_attributes(fake: FakeCuda) -> None
     kernel._init_handles()
     assert kernel.module
     assert kernel.packed_metadata == (kernel.metadata.num_warps, kernel.metadata.num_ctas, 0)
-    assert kernel.launch_metadata((2,), 0x5000) is None  # nobody listens
+    assert kernel.launch_metadata((2,), 0x5000) is None  # no hook is registered
     hook: Callable[[Any], None] = lambda reported: None  # noqa: E731
     tw.knobs.runtime.launch_enter_hook.add(hook)
     try:
@@ -196,13 +196,13 @@ def test_current_device_is_that_of_torch(fake: FakeCuda) -> None:
 
 
 def _in_child(launch: CudaLaunch, pipe: Any) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     for use in (lambda: launch.start((1, 1, 1), (), ()), device_count, lambda: device(1)):
         try:
             use()
         except DeviceError as error:
-            said.append(str(error))
-    pipe.send((said, CudaDriver.is_active(), index_of(1)))
+            messages.append(str(error))
+    pipe.send((messages, CudaDriver.is_active(), index_of(1)))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -215,11 +215,11 @@ def test_forked_child_gets_an_error(fake: FakeCuda) -> None:
     child = context.Process(target=_in_child, args=(kernel.run, there))
     child.start()
     assert here.poll(30)
-    said, active, index = here.recv()
+    messages, active, index = here.recv()
     child.join()
     assert child.exitcode == 0
-    assert len(said) == 3
-    assert all(text == cuda_api.FORKED for text in said)
+    assert len(messages) == 3
+    assert all(text == cuda_api.FORKED for text in messages)
     assert (active, index) == (False, None)
     kernel.run.start((1, 1, 1), (), ())  # the parent goes on
     assert len(fake.launches) == 2

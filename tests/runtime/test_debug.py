@@ -110,8 +110,8 @@ def raised(launch: Callable[[], Any]) -> str:
 
 def test_failure_names_location_and_message(target: str) -> None:
     x = np.array([0, 1, 2, 3], np.int32)
-    said = raised(lambda: check_kernel[(1,)](x, 4, SIZE=4, debug=True))
-    assert said == (f"{HERE}:{LINE}: check_body: program (0, 0, 0): Assertion `below 3` failed.")
+    message = raised(lambda: check_kernel[(1,)](x, 4, SIZE=4, debug=True))
+    assert message == (f"{HERE}:{LINE}: check_body: program (0, 0, 0): Assertion `below 3` failed.")
     assert x.tolist() == [0, 1, 2, 3], "nothing is done after it"
     check_kernel[(1,)](x, 3, SIZE=4, debug=True)  # the mask leaves the last one out
     assert x.tolist() == [1, 2, 3, 4]
@@ -120,7 +120,7 @@ def test_failure_names_location_and_message(target: str) -> None:
 def test_program_that_failed_is_named(target: str) -> None:
     x = np.array([0, 0, 9, 0], np.int32)
     assert "program (1, 0, 0)" in raised(lambda: check_kernel[(2,)](x, 2, SIZE=2, debug=True))
-    # and it is not said again
+    # and it is not reported again
     check_kernel[(1,)](x, 2, SIZE=2, debug=True)
 
 
@@ -172,7 +172,7 @@ def test_failure_in_a_loop_ends_the_program(target: str) -> None:
 
 
 def test_failures_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each launch that fails raises, whatever runs beside it."""
+    """Each launch that fails raises, whatever runs concurrently."""
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     bad, good = np.full(4096, 9, np.int32), np.zeros(4096, np.int32)
     errors: list[str] = []

@@ -1,4 +1,4 @@
-"""Linking object code without LLVM: each kind of reference, and what is refused or left to LLVM."""
+"""Linking object code without LLVM: each relocation; what is rejected or left to LLVM."""
 
 import ctypes
 import platform
@@ -135,10 +135,10 @@ def outer() -> Outer:
 
 @pytest.fixture
 def without_llvm(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: Any) -> Any:
-        raise AssertionError("LLVM was asked")
+    def fail(*_: Any) -> Any:
+        raise AssertionError("LLVM was called")
 
-    monkeypatch.setattr(device_code.llvm, "link", refused)
+    monkeypatch.setattr(device_code.llvm, "link", fail)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_relocations_of_every_kind_resolve(outer: Outer, without_llvm: None) -> 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_relocations_are_independent_of_the_load_address(family: str, outer: Outer) -> None:
-    """Only words that are told of depend on where the code lies."""
+    """Only the listed words depend on the load address."""
     image = link(compiled(EVERYTHING, family), NAMES, outer.find, family)
     assert len(image.words) == 2  # the table's
     one, other = image.placed(1 << 20), image.placed(1 << 32)
@@ -182,7 +182,7 @@ def test_relocations_are_independent_of_the_load_address(family: str, outer: Out
     assert differing == set(image.words)
 
 
-# What the architectures' manuals say of the instructions, and of words: machine, kind, place,
+# Relocations by the architectures' manuals: machine, kind, address of the word,
 # target, what is there before, what is there after.
 CASES: list[tuple[str, int, int, int, str, str]] = [
     ("x86_64", 2, 0x10, 0x4, "00000000", "f4ffffff"),
@@ -260,7 +260,7 @@ def _word(image: Image, at: int) -> int:
     return struct.unpack_from("<Q", image.content, at)[0]
 
 
-# -- what it refuses ------------------------------------------------------------------------------
+# -- rejected objects -----------------------------------------------------------------------------
 
 VARIABLE = """
 @count = internal global i64 40
@@ -296,10 +296,10 @@ def test_unknown_relocations_are_linked_by_llvm(what: str, requested: list[bytes
 def test_where_files_of_code_cannot_be_mapped_llvm_links(
     requested: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: Any) -> int:
+    def fail(*_: Any) -> int:
         raise OSError(1, "no memory for machine code")
 
-    monkeypatch.setattr(machine_code, "_map", refused)
+    monkeypatch.setattr(machine_code, "_map", fail)
     loaded = LoadedCode(compiled(returning(7)), ["f"])
     assert len(requested) == 1
     assert called(loaded["f"], ctypes.c_int64) == 7
@@ -347,7 +347,7 @@ def test_truncated_objects_are_rejected(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_altered_objects_are_linked_or_rejected(family: str) -> None:
     """Whatever the bytes are, nothing else is raised, and nothing is written outside."""
-    code, chance, refused = compiled(EVERYTHING, family), random.Random(5), 0
+    code, chance, rejected = compiled(EVERYTHING, family), random.Random(5), 0
     for _ in range(600):
         altered = bytearray(code)
         for _ in range(chance.randint(1, 3)):
@@ -356,8 +356,8 @@ def test_altered_objects_are_linked_or_rejected(family: str) -> None:
             image = link(bytes(altered), NAMES, lambda _: 1, family)
             assert all(0 <= at <= image.size - 8 for at in image.words)
         except (Malformed, Unsupported):
-            refused += 1
-    assert refused > 50
+            rejected += 1
+    assert rejected > 50
 
 
 # -- memory ---------------------------------------------------------------------------------------

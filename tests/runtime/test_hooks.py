@@ -59,7 +59,7 @@ def test_launch_hooks_surround_each_launch() -> None:
     received: list[Any] = []
     out = array()
     kernel = jit(fill)
-    kernel[(1,)](out, 1.0, N=8)  # native code knows the variant before there are hooks
+    kernel[(1,)](out, 1.0, N=8)  # native code has the variant before there are hooks
     kernel[(1,)](out, 2.0, N=8)
     knobs.runtime.launch_enter_hook.add(
         lambda reported: received.append((reported.get(), float(out[0])))
@@ -228,7 +228,7 @@ def test_compilation_listener_receives_times_and_cache_hits() -> None:
 
 
 def recorded(kernel: JITFunction, *args: Any, **kwargs: Any) -> str:
-    """What hooks are told of the variant that a launch needs."""
+    """What hooks receive about the variant of a launch."""
     reported: list[str] = []
     with knobs.runtime.scope():
         knobs.runtime.jit_cache_hook = lambda **given: reported.append(

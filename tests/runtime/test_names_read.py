@@ -147,7 +147,7 @@ def test_each_launch_uses_its_own_arguments(kernel: JITFunction) -> None:
 
 
 def test_more_functions_than_the_cache_holds(kernel: JITFunction) -> None:
-    """Their code is looked at anew, and none gets what belongs to another."""
+    """Their code is inspected again, and none receives the names of another."""
     grids: list[Grid] = [
         lambda meta: (meta["a"] + 1,),
         lambda meta: (meta["b"],),

@@ -1,4 +1,4 @@
-"""Native launches on a CUDA driver that records, beside those by Python."""
+"""Native launches on a CUDA driver that records, against those by Python."""
 
 import ctypes
 import inspect
@@ -32,14 +32,14 @@ class OnGpu(Tensor):
 
 
 def _tells(width: Any, what: Callable[[Any], int]) -> Any:
-    """A function as torch's for code compiled ahead of time, which tells this of a tensor."""
+    """A C function like torch's for code compiled ahead of time, which returns this of a tensor."""
 
-    def tell(tensor: int, out: int) -> int:
+    def report(tensor: int, out: int) -> int:
         found: Any = ctypes.cast(tensor - TORCH_OFFSETS[0], ctypes.py_object).value
         width.from_address(out).value = what(found)
         return 0
 
-    return ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(tell)
+    return ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)(report)
 
 
 _TELL = {
@@ -81,7 +81,7 @@ WIDTHS = [8, 8, 4, 4]
 class Kernel:
     """A kernel launched by native code where it can, else as CudaLaunch does.
 
-    `natively` tells which it was the last time.
+    `natively` is whether the last launch was native.
     """
 
     def __init__(self, **metadata: Any) -> None:
@@ -204,11 +204,11 @@ def test_stream_is_queried_on_each_launch(fake: FakeCuda, monkeypatch: pytest.Mo
 
 
 class StreamsOfTorch:
-    """torch's current stream, told to Python and by a C function as DLPack has it.
+    """torch's current stream, as a Python function and as a C function of DLPack's form.
 
     Attributes:
         current: the handle.
-        asked: how often Python has asked.
+        queries: how often Python has called it.
         lies: what the C function says instead, if anything.
         status: what it gives.
     """
@@ -223,7 +223,7 @@ class StreamsOfTorch:
             cuda=SimpleNamespace(stream=self.using, ExternalStream=lambda handle, device: handle),
         )
         kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.c_void_p)
-        self._function = kind(self.tell)
+        self._function = kind(self.report)
         address = ctypes.cast(self._function, ctypes.c_void_p).value
         monkeypatch.setattr(native(), "torch_stream", address)
 
@@ -237,7 +237,7 @@ class StreamsOfTorch:
         self.requested += 1
         return self.current + index
 
-    def tell(self, kind: int, index: int, out: int) -> int:
+    def report(self, kind: int, index: int, out: int) -> int:
         assert kind == 2
         reported = self.current + index if self.lies is None else self.lies
         ctypes.c_uint64.from_address(out).value = reported

@@ -1,4 +1,4 @@
-"""Native launches on a device of another package, by a C function that its driver gives."""
+"""Native launches on a device of another package, by a C function of its driver."""
 
 import ctypes
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Native launches beside the reference: keys, arguments as the kernel gets them, wrong calls."""
+"""Native launches against the reference: keys, arguments that the kernel receives, wrong calls."""
 
 import _ctypes
 from collections.abc import Callable
@@ -285,7 +285,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_tensor_is_read_on_each_launch(change: str) -> None:
-    """What was known of the same object at the launch before says nothing."""
+    """Nothing is reused from an earlier launch with the same object."""
     twin, keep = Twin(plain), SHARED[256:]
     for _ in range(2):
         tensor = torch.ones(48)
@@ -308,7 +308,7 @@ def test_tensor_at_the_address_of_a_freed_one() -> None:
 
 
 class Derived(torch.Tensor):
-    """Reads like any tensor; native code does not know its type."""
+    """Readable like any tensor; its type is unknown to native code."""
 
 
 UNUSUAL: dict[str, Callable[[], torch.Tensor]] = {

@@ -438,7 +438,7 @@ def one_program(meta: dict[str, Any]) -> Any:
 def test_launchers_on_one_grid_are_independent(kernel: JITFunction, out: Array, grid: Any) -> None:
     ready(kernel, out, 5)
     first = id(kernel[grid])
-    assert id(kernel[grid]) == first  # nobody had it
+    assert id(kernel[grid]) == first  # no reference was left
     held = [kernel[grid] for _ in range(3)]
     assert len({id(launcher) for launcher in held}) == 3
     other = kernel[(2,)]

@@ -1,4 +1,4 @@
-"""Native launches beside the reference: tuples, descriptors, tensors of any library, no tensors."""
+"""Native launches against the reference: tuples, descriptors, tensors of any library, none."""
 
 from typing import Any, NamedTuple
 
@@ -163,7 +163,7 @@ ARGUMENTS = st.one_of(TUPLES, LEAVES)
 
 
 def compared(twin: Twin, *args: Any, **kwargs: Any) -> bool:
-    """Launch beside the reference; whether there is such a launch."""
+    """Launch, and compare with the reference; False if the reference rejects the launch."""
     expected = outcome(twin.binder, *args, **kwargs)
     if isinstance(expected[0], type):
         assert outcome(twin.launcher.bind((1,)), *args, **kwargs) == expected
@@ -319,7 +319,7 @@ def test_classes_of_descriptors_are_registered_on_first_use() -> None:
     assert Described not in DESCRIPTORS
     twin.launch(Described())
     assert Described in DESCRIPTORS
-    twin.launch(Described())  # without `padding`: Python says what that means
+    twin.launch(Described())  # without `padding`: left to Python
     assert not twin.natively
     del DESCRIPTORS[Described]
 

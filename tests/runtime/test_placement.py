@@ -1,4 +1,4 @@
-"""Where a launch runs: on the device of its tensors, else on the active driver's; what is refused.
+"""Where a launch runs: on the device of its tensors, else on the active driver's; what is rejected.
 
 The CUDA driver only records, and the target for it only makes the PTX of an empty kernel.
 """
@@ -239,7 +239,7 @@ def test_setting_chooses_the_default_driver(fake: FakeCuda) -> None:
             jit(nothing)[(1,)](5)
 
 
-# -- what is refused ------------------------------------------------------------------------------
+# -- what is rejected -----------------------------------------------------------------------------
 
 
 def test_cpu_tensor_among_gpu_tensors(fake: FakeCuda) -> None:

@@ -124,4 +124,4 @@ def test_doctor_reports_the_broken_plug_in_and_continues() -> None:
     found = list(doctor.CHECKS["plug-ins"]())
     levels = [(finding.level, finding.what) for finding in found]
     assert levels == [(OK, "odd"), (OK, "odd"), (PROBLEM, "broken"), (OK, "odd")]
-    assert "odd-chip 2.5" in found[2].says
+    assert "odd-chip 2.5" in found[2].summary

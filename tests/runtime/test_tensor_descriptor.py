@@ -35,7 +35,7 @@ def counted(shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
     return aligned(np.arange(np.prod(shape), dtype=dtype).reshape(shape))
 
 
-REFUSED: list[tuple[Any, str]] = [
+REJECTED: list[tuple[Any, str]] = [
     (lambda x: TensorDescriptor(x, [4, 8], [8], [4, 8]), "rank mismatch"),
     (lambda x: TensorDescriptor(x, [4, 8], [8, 1], [8]), "rank mismatch"),
     (lambda x: TensorDescriptor(x, [], [], []), "rank must not be zero"),
@@ -53,7 +53,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("make", "message"), REFUSED)
+@pytest.mark.parametrize(("make", "message"), REJECTED)
 def test_host_checks(make: Any, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         make(counted((4, 8)))

@@ -127,7 +127,7 @@ def test_a_cooperative_grid_of_too_many_programs() -> None:
 def test_a_cooperative_grid_of_more_threads_than_available(monkeypatch: pytest.MonkeyPatch) -> None:
     start, started = threading.Thread.start, [0]
 
-    def refuse(thread: threading.Thread) -> None:
+    def fail(thread: threading.Thread) -> None:
         if started[0] == 5:
             raise RuntimeError("can't start new thread")
         started[0] += 1
@@ -136,7 +136,7 @@ def test_a_cooperative_grid_of_more_threads_than_available(monkeypatch: pytest.M
     arrived, seen = np.zeros(1, np.int32), np.zeros(9, np.int32)
     barriers[(1,)](arrived, seen, 1, launch_cooperative_grid=True)
     seen[:] = 0
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(DeviceError, match="the system starts no more than 5"):
         barriers[(9,)](arrived, seen, 1, launch_cooperative_grid=True)
     assert not seen.any()
@@ -195,7 +195,7 @@ def test_the_second_interrupt_names_the_kernel(programs: int, options: str, tmp_
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == "begun\n"
-        # Interrupts that come before the first was handled are one: repeat until it is said.
+        # Interrupts that come before the first was handled are one: repeat until it is reported.
         ended = threading.Event()
 
         def interrupt() -> None:
@@ -203,7 +203,7 @@ def test_the_second_interrupt_names_the_kernel(programs: int, options: str, tmp_
                 if ended.wait(0.05):
                     return
                 process.send_signal(signal.SIGINT)
-            process.kill()  # nothing is said
+            process.kill()  # nothing was reported
 
         thread = threading.Thread(target=interrupt)
         thread.start()

@@ -18,7 +18,7 @@ def _run_suite(folder: Path, text: str, *options: str) -> str:
     shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests")
     (folder / "tests" / "test_it.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]
-    # The worker of the outer run tells the inner one nothing.
+    # The inner run does not inherit the worker of the outer one.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     environment = {**inherited, "CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(

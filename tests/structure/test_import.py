@@ -32,7 +32,7 @@ def _loaded_by(module: str) -> tuple[set[str], float]:
 @pytest.mark.parametrize("module", ["tilewright", "tilewright.language"])
 def test_import_loads_no_heavy_package(module: str) -> None:
     loaded, seconds = _loaded_by(module)
-    # Told, not asserted: how long it takes depends on the machine and on who else uses it.
+    # Printed, not asserted: the time depends on the machine and its load.
     print(f"import {module}: {seconds * 1e3:.0f} ms")
     assert not loaded & set(HEAVY)
 

@@ -64,11 +64,11 @@ FOREIGN: dict[str, tuple[str, ...]] = {
 }
 
 # Only here may an import stand inside a function: optional packages, and tools that start fast.
-# A single module that must load something late gets a line of its own, with its reason.
+# A single module that must import lazily has its own line, with the reason.
 LATE_IMPORTS = (
     "interop/*",
     "tools/*",
-    "compat/names.py",  # a finder imports what it is asked for
+    "compat/names.py",  # a finder imports the requested module
 )
 
 # Calls that import, and the one of them that a module may use at its top, in the form that gives it
@@ -80,7 +80,7 @@ COMPUTED_PLACES = ("base/lazy_import.py", "compat/managers.py", "compat/names.py
 # Packages that need not be installed, so that type checkers may not find them.
 OPTIONAL = ("matplotlib", "pandas")
 
-# What names the built-in targets, to load one when it is asked for.
+# What names the built-in targets, to load one on request.
 REGISTRIES = ("targets/registry.py",)
 
 # Targets' folders that are no target themselves -> the targets that share what is in them.

@@ -72,7 +72,7 @@ sys.exit(cli.main(["doctor", "--json"]))
     assert not output["healthy"]
     llvm = next(f for f in output["checks"]["compilers"] if f["what"] == "target cpu")
     assert llvm["level"] == "problem"
-    assert "wrong ELF class" in llvm["says"]
+    assert "wrong ELF class" in llvm["summary"]
     assert "pip install" in llvm["advice"]
     assert {f["level"] for f in output["checks"]["cache"]} == {"ok"}
 
@@ -85,7 +85,7 @@ def test_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> None:
     assert output["compiler"].startswith("0.")
     assert list(output["checks"]) == list(CHECKS)
     for finding in [f for findings in output["checks"].values() for f in findings]:
-        assert set(finding) == {"level", "what", "says", "advice"}
+        assert set(finding) == {"level", "what", "summary", "advice"}
         assert finding["level"] in (OK, NOTE)
 
 
@@ -107,7 +107,7 @@ def test_a_failing_check_is_reported(
 
 
 @pytest.mark.parametrize(
-    ("answer", "level", "says"),
+    ("answer", "level", "summary"),
     [
         ({"seconds": 1.0, "right": True}, OK, "correct result"),
         ({"seconds": 1.0, "right": False}, PROBLEM, "result is wrong"),
@@ -115,12 +115,12 @@ def test_a_failing_check_is_reported(
     ],
 )
 def test_results_of_trials_are_classified(
-    answer: dict[str, Any], level: str, says: str, monkeypatch: pytest.MonkeyPatch
+    answer: dict[str, Any], level: str, summary: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "ask", answers({"cpu": answer}))
     finding = found("CPU")["kernel on cpu"]
     assert finding.level == level
-    assert says in finding.says
+    assert summary in finding.summary
 
 
 def boot(program: str) -> str:
@@ -129,7 +129,7 @@ def boot(program: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("program", "says", "advice"),
+    ("program", "summary", "advice"),
     [
         (f"import os; os.kill(os.getpid(), {int(signal.SIGILL)})", "SIGILL", "CPU_FEATURES"),
         (f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})", "SIGSEGV", ""),
@@ -139,12 +139,12 @@ def boot(program: str) -> str:
     ],
 )
 def test_any_failure_of_the_child_is_reported(
-    program: str, says: str, advice: str, monkeypatch: pytest.MonkeyPatch
+    program: str, summary: str, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_BOOT", boot(program))
     monkeypatch.setattr(doctor, "CHILD_SECONDS", 1.0 if "sleep" in program else 60.0)
     answer = doctor.ask("cpu")
-    assert says in answer["error"]
+    assert summary in answer["error"]
     assert advice in answer.get("advice", "")
 
 
@@ -175,8 +175,8 @@ def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = {"seconds": 2.0, "right": True}
     monkeypatch.setattr(doctor, "ask", answers({"cuda": output, "cuda:0": run}))
     findings = found("GPUs")
-    assert findings["CUDA driver"].says == "for CUDA 12.8"
-    assert findings["cuda:0"].says == "H200, capability 9.0, 141.0 GiB, 132 multiprocessors"
+    assert findings["CUDA driver"].summary == "for CUDA 12.8"
+    assert findings["cuda:0"].summary == "H200, capability 9.0, 141.0 GiB, 132 multiprocessors"
     assert findings["kernel on cuda:0"].level == OK
 
 
@@ -219,7 +219,7 @@ def test_a_requested_assembler_that_is_absent(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TILEWRIGHT_PTXAS_PATH", "/nowhere/ptxas")
     finding = found("compilers")["assembler"]
     assert finding.level == PROBLEM
-    assert "/nowhere/ptxas" in finding.says
+    assert "/nowhere/ptxas" in finding.summary
 
 
 def test_no_assembler_is_a_note_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,10 +242,10 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: object) -> None:
+    def fail(*args: object) -> None:
         raise PermissionError("no links here")
 
-    monkeypatch.setattr("os.link", refuse)
+    monkeypatch.setattr("os.link", fail)
     with knobs.cache.scope():
         knobs.cache.dir = str(tmp_path)
         findings = found("cache")
@@ -267,7 +267,7 @@ def test_settings_are_listed_with_their_errors(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TRITON_OF_ITS_OWN", "1")
     findings = found("settings")
     assert findings["TILEWRIGHT_CPU_THREADS"].level == PROBLEM
-    assert "'many'" in findings["TILEWRIGHT_CPU_THREADS"].says
+    assert "'many'" in findings["TILEWRIGHT_CPU_THREADS"].summary
     assert findings["TILEWRIGHT_ASEMBLER"].advice == "Did you mean TILEWRIGHT_ASSEMBLER?"
-    assert findings["TRITON_PRINT_AUTOTUNING"].says == "autotuning.print = True"
+    assert findings["TRITON_PRINT_AUTOTUNING"].summary == "autotuning.print = True"
     assert findings["TRITON_OF_ITS_OWN"].level == OK

@@ -15,11 +15,11 @@ class Finding:
         level: ``ok``; ``note`` if something optional is absent or unusual; ``problem`` if
             something fails.
         what: the subject, one or two words.
-        says: the result.
+        summary: the result.
         advice: how to fix it; "" if nothing is needed.
     """
 
     level: str
     what: str
-    says: str
+    summary: str
     advice: str = ""

@@ -19,7 +19,7 @@ from typing import Any
 
 from tilewright.runtime import driver
 from tilewright.tools.aot import export_kernel
-from tilewright.tools.load import find_kernel, refusals
+from tilewright.tools.load import find_kernel, usage_errors
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, typed_source
 
 HELP = "compile a kernel ahead of time, for a program in C"
@@ -73,7 +73,7 @@ def compile_kernel(args: CompileArgs) -> tuple[str, list[Path]]:
         raise UsageError(f"{base!r} is not a name of a function in C: give another --out-name")
     path = Path(args.out_path or base)
     target = args.target or driver.active.get_current_target()
-    with refusals():
+    with usage_errors():
         exported = export_kernel(
             typed, target, options=options, grid=args.grid, base=base, file=path.name
         )

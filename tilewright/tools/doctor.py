@@ -73,10 +73,10 @@ def _version_of(name: str) -> str:
 def _triton() -> Finding:
     found = _version_of("triton")
     if not found:
-        says = "not installed; `python -m tilewright run SCRIPT` runs programs that import it"
+        summary = "not installed; `python -m tilewright run SCRIPT` runs programs that import it"
     else:
-        says = f"{found}; `import triton` imports it, except under `python -m tilewright run`"
-    return Finding(OK, "triton", says)
+        summary = f"{found}; `import triton` imports it, except under `python -m tilewright run`"
+    return Finding(OK, "triton", summary)
 
 
 # -- compilers ------------------------------------------------------------------------------------
@@ -88,9 +88,9 @@ def _compilers() -> Iterator[Finding]:
             findings: Iterable[Finding] = getattr(registry.target(name), "examine", lambda: ())()
             yield from findings
         except Exception as error:
-            says = f"cannot be used: {type(error).__name__}: {error}"
+            summary = f"cannot be used: {type(error).__name__}: {error}"
             advice = _REINSTALL if registry.is_built_in(name) else _PLUG_IN
-            yield Finding(PROBLEM, f"target {name}", says, advice)
+            yield Finding(PROBLEM, f"target {name}", summary, advice)
 
 
 def _plug_ins() -> Iterator[Finding]:
@@ -113,12 +113,12 @@ def _processor() -> Iterator[Finding]:
     from tilewright.runtime.devices.cpu import thread_count
 
     cores = os.cpu_count() or 1
-    says = f"{thread_count()} per launch, {cores} cores"
+    summary = f"{thread_count()} per launch, {cores} cores"
     few = thread_count() < cores
     advice = (
         "The process is restricted to some cores, or TILEWRIGHT_CPU_THREADS is set." if few else ""
     )
-    yield Finding(NOTE if few else OK, "threads", says, advice)
+    yield Finding(NOTE if few else OK, "threads", summary, advice)
     yield _trial("cpu")
 
 
@@ -307,8 +307,8 @@ def examine() -> dict[str, list[Finding]]:
         try:
             findings.extend(check())
         except Exception as error:
-            says = f"the check failed: {type(error).__name__}: {error}"
-            findings.append(Finding(PROBLEM, title, says))
+            summary = f"the check failed: {type(error).__name__}: {error}"
+            findings.append(Finding(PROBLEM, title, summary))
     return found
 
 
@@ -336,7 +336,7 @@ def _print(found: dict[str, list[Finding]]) -> None:
     for title, findings in found.items():
         print(title)
         for finding in findings:
-            print(f" {marks[finding.level]} {finding.what:<16} {finding.says}")
+            print(f" {marks[finding.level]} {finding.what:<16} {finding.summary}")
             if finding.advice:
                 print(f"   {'':<16} {finding.advice}")
 

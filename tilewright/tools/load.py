@@ -150,7 +150,7 @@ def kernel_source(args: argparse.Namespace) -> ASTSource:
         constexprs = {**defaults, **constexprs}
     # As at a launch: the runtime detects overlap of tensors only if it knows their extents, which
     # it does on the CPU.
-    with refusals():
+    with usage_errors():
         disjoint = registry.described(args.target).backend == CPU
     return source_of(fn, signature or "", constexprs, disjoint=disjoint)
 
@@ -161,7 +161,7 @@ def parse_options(items: Iterable[str]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def refusals() -> Generator[None]:
+def usage_errors() -> Generator[None]:
     """Convert the errors for unknown targets and invalid options to `UsageError`."""
     try:
         yield
@@ -173,7 +173,7 @@ def refusals() -> Generator[None]:
 
 def target_of(args: argparse.Namespace) -> tuple[Target, Any]:
     """The target and its parsed options, from the arguments of `add_target_arguments`."""
-    with refusals():
+    with usage_errors():
         target = registry.target(args.target)
         return target, target.parse_options(parse_options(args.option))
 

@@ -103,7 +103,7 @@ def _content(length: int, dtype: DType, rng: np.random.Generator) -> np.ndarray:
 
 
 def launch_of(program: ModuleType) -> Program:
-    """The launch, for whatever target."""
+    """The launch, for any target."""
     return Program(program.kernel, arguments(program), program.CONSTEXPRS, program.GRID)
 
 
@@ -237,7 +237,7 @@ def compare(found: list[Any], expected: list[Any], launch: Program, where: str) 
 
 
 def failure(text: str, check: Callable[[str], object] = check) -> str | None:
-    """What goes wrong with a program, less what differs between two that fail alike; None if
+    """How a program fails, without the details that differ between equal failures; None if
     nothing does."""
     try:
         check(text)

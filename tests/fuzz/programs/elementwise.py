@@ -225,7 +225,7 @@ def rounded(w: Writer, shape: Shape, depth: int) -> Value | None:
 
 @expression(2)
 def quantised(w: Writer, shape: Shape, depth: int) -> Value | None:
-    """Functions that targets round differently, where what is asked of them is plain."""
+    """Functions that targets round differently, on arguments with an exact result."""
     k = w.whole(FP32, shape, w.choose((7, 15, 63)), depth)
     text = w.choose((
         "tl.floor(tl.exp2({}) + 0.5)" if "& 63" not in k else "(tl.exp2({} * 0.25) >= 1.0)",

@@ -1,6 +1,6 @@
-"""What a value of a random program is, and which type an operation gives.
+"""What a value of a random program is, and the result type of an operation.
 
-The rules of promotion are written here anew, from the language's reference: programs assert what
+The rules of promotion are reimplemented here from the language's reference: programs assert what
 they say, so that the compiler's own rules are tested against them.
 """
 

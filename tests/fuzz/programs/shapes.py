@@ -335,7 +335,7 @@ def product(w: Writer, shape: Shape, depth: int) -> Value | None:
     operands = w.choose((I8, FP16, BF16, FP32, FP64, FP8E4NV, FP8E5))
     k = 32 if operands.primitive_bitwidth == 8 else 16
     if w.is_uneven and w.one_in(2):
-        k = w.choose((k + 1, k + 7, 40, 48))  # GPUs refuse less than k
+        k = w.choose((k + 1, k + 7, 40, 48))  # GPUs reject less than k
     a, b = (w.whole(operands, s, 3, depth) for s in ((m, k), (k, n)))
     dtype = {I8: I32, FP64: FP64}.get(operands, FP32)
     extra = ""

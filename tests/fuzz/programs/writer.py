@@ -1,13 +1,13 @@
 """Writes functions of random programs: scopes, lines, and the choice of what to write.
 
-The productions, functions that write an expression or a statement, stand in the files beside this
-one. Each registers itself:
+The productions, functions that write an expression or a statement, are in the other files of this
+folder. Each registers itself:
 
     @expression(3)                                  # chosen three times as often as one with 1
     def minimum(w: Writer, shape: Shape, depth: int) -> Value | None:
 
-gives an expression of the shape, of any type, or None where it does not fit. What it asks the
-writer for (`value`, `typed`, `integer`) is chosen anew, `depth` levels deep at most.
+returns an expression of the shape, of any type, or None where it does not fit. Its operands are
+drawn from the writer (`value`, `typed`, `integer`), at random, `depth` levels deep at most.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def expression(weight: int) -> Callable[[Expression], Expression]:
 
 
 def statement(weight: int) -> Callable[[Statement], Statement]:
-    """Register a production, which says whether it wrote anything."""
+    """Register a production, which returns whether it wrote anything."""
 
     def register(made: Statement) -> Statement:
         _add(STATEMENTS, made, weight)

@@ -1,4 +1,4 @@
-"""A GPU of our own making: what the lowering for GPUs gives, run on this processor.
+"""An emulated GPU: runs the output of the lowering for GPUs on this processor.
 
     run(module, grid, args, warps=4, lanes=8)
 
@@ -54,8 +54,8 @@ from tilewright.targets.cpu.host import host_machine
 MAX_THREADS = 512
 CONTEXT_BYTES = 8192  # of a ucontext_t, with room to spare
 STACK_BYTES = 1 << 20  # of which a thread touches what it needs
-MAX_SAID = 4096  # lines that a launch may print
-GUARD = 256  # bytes around shared memory that nobody may write
+MAX_PRINTED = 4096  # lines that a launch may print
+GUARD = 256  # bytes around shared memory that must not be written
 
 # What a thread does: it has ended, waits for its program, or for its warp.
 ENDED, AT_BARRIER, AT_SHUFFLE = 0, 1, 2
@@ -82,8 +82,8 @@ class _Words:
         self.words = np.zeros((MAX_THREADS, 2), np.int32)
         self.args = np.zeros(256, np.uint64)
         # What threads print: a row each, of a number of a form and the values.
-        self.said = np.zeros((MAX_SAID, 12), np.uint64)
-        self.said_count = np.zeros(1, np.int64)
+        self.printed = np.zeros((MAX_PRINTED, 12), np.uint64)
+        self.printed_count = np.zeros(1, np.int64)
         self.scheduler = np.zeros(CONTEXT_BYTES, np.uint8)
         self.contexts = np.zeros((MAX_THREADS, CONTEXT_BYTES), np.uint8)
         self.stacks = np.frombuffer(mmap.mmap(-1, MAX_THREADS * STACK_BYTES), np.uint8)
@@ -241,7 +241,7 @@ class EmulatedHardware:
         """All copies are complete."""
 
     def load_matrices(self, b: Builder, row: V, count: int, transposed: bool) -> list[V]:
-        """Each lane asks the lanes that have them for the addresses of its rows."""
+        """Each lane reads the addresses of its rows from the lanes that hold them."""
         self._check_aligned(b, row, 16)
         lane = b.and_(self.thread(b), self.lanes - 1)
         group, place = b.lshr(lane, 2), b.and_(lane, 3)
@@ -375,26 +375,26 @@ class EmulatedHardware:
     # -- what threads say -----------------------------------------------------------------------
 
     def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
-        count = b.load(I64, _at(_words().said_count))
-        row = b.gep(array(I64, 12), _at(_words().said), b.and_(count, MAX_SAID - 1))
+        count = b.load(I64, _at(_words().printed_count))
+        row = b.gep(array(I64, 12), _at(_words().printed), b.and_(count, MAX_PRINTED - 1))
         b.store(const(I64, len(self.forms)), row)
         for i, value in enumerate(values):
             b.store(value, b.gep(I64, row, i + 1))
-        b.store(b.add(count, 1), _at(_words().said_count))
+        b.store(b.add(count, 1), _at(_words().printed_count))
         self.forms.append((form, [v.type for v in values]))
 
     def fail(self, b: Builder, message: str, file: str, line: int, function: str) -> None:
-        """The thread says so and goes on: others may wait for it."""
+        """Record it and continue: others may wait for this thread."""
         self.printf(b, f"{file}:{line}: {function}: {message} (%d)\n", [self.thread(b)])
 
-    def heard(self) -> list[str]:
-        """What threads have said since this was last asked, in the order in which they did."""
+    def printed(self) -> list[str]:
+        """What threads have printed since the last call, in order."""
         words = _words()
-        count = int(words.said_count[0])
-        assert count <= MAX_SAID, f"{count} lines were printed, only {MAX_SAID} are kept"
-        words.said_count[0] = 0
+        count = int(words.printed_count[0])
+        assert count <= MAX_PRINTED, f"{count} lines were printed, only {MAX_PRINTED} are kept"
+        words.printed_count[0] = 0
         found: list[str] = []
-        for row in words.said[:count]:
+        for row in words.printed[:count]:
             form, types = self.forms[int(row[0])]
             specs = re.findall(r"%(?:%|[0-9]*(?:ll)?([dufx]))", form)
             kinds = [spec for spec in specs if spec]

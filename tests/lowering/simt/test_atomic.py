@@ -67,7 +67,7 @@ def check(element: ir.DType, shape: tuple[int, ...], act: Act, **options: bool) 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_on_every_type(kind: str, element: ir.DType) -> None:
     if element.is_floating() and kind in ("and", "or", "xor"):
-        return  # the verifier refuses it
+        return  # the verifier rejects it
 
     def act(b: Builder, ptr: Value, x: Value, mask: Value | None) -> Value:
         return b.value(AtomicRMW(ptr, x, mask, kind, "acq_rel", "gpu"))
@@ -79,7 +79,7 @@ def test_every_kind_on_every_type(kind: str, element: ir.DType) -> None:
 
 @pytest.mark.parametrize("element", ELEMENTS, ids=ids)
 def test_compare_and_swap(element: ir.DType) -> None:
-    """Where memory is as expected bit for bit, that is, where the odd half says so."""
+    """Where memory equals the expected bit for bit."""
 
     def act(b: Builder, ptr: Value, x: Value, mask: Value | None) -> Value:
         expected = load(b, ptr)

@@ -13,15 +13,15 @@ from tests.lowering.simt.tiles import THREADS, Threads
 from tilewright.frontend.options import FrontendOptions
 
 
-def said(text: str, args: list[Any], types: str, threads: Threads, grid: int = 1) -> list[str]:
-    """What the kernel `kernel(…)` with this body says, sorted."""
+def printed(text: str, args: list[Any], types: str, threads: Threads, grid: int = 1) -> list[str]:
+    """The lines that the kernel `kernel(…)` with this body prints, sorted."""
     names = [f"a{i}" for i in range(len(args))]
     kernel = kernel_from(f"def kernel({', '.join(names)}):\n    {text}\n")
     signature = dict(zip(names, types.split(), strict=True))
     module = build(kernel, signature, options=FrontendOptions(debug=True))
     warps, lanes = threads
     compiled = run_emulated(module, (grid, 1, 1), args, warps=warps, lanes=lanes)
-    return sorted(compiled.hw.heard())
+    return sorted(compiled.hw.printed())
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
@@ -30,7 +30,7 @@ def test_each_element_is_a_line(threads: Threads) -> None:
     text = "tl.device_print('x', tl.load(a0 + tl.arange(0, 8)[:, None] * 4 + tl.arange(0, 4)))"
     expected = [f"pid (0, 0, 0) idx ({i}, {j}) x: {4 * i + j - 3}\n"
                 for i in range(8) for j in range(4)]  # fmt: skip
-    assert said(text, [x], "*i16", threads) == sorted(expected)
+    assert printed(text, [x], "*i16", threads) == sorted(expected)
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
@@ -43,12 +43,12 @@ def test_padding_of_an_uneven_tile_is_not_printed(threads: Threads) -> None:
     expected = [f"pid (0, 0, 0) idx ({i}, {j}) x: (operand 0) {3 * i + j}\n"
                 for i in range(5) for j in range(3)]  # fmt: skip
     expected += [f"pid (0, 0, 0) idx ({i}) x: (operand 1) {9 * i + 3}\n" for i in range(5)]
-    assert said(text, [x], "*i32", threads) == sorted(expected)
+    assert printed(text, [x], "*i32", threads) == sorted(expected)
 
 
 @pytest.mark.parametrize("threads", THREADS, ids=str)
 def test_scalars_and_no_values_are_one_line(threads: Threads) -> None:
-    found = said(
+    found = printed(
         "tl.device_print('n%', a0, a0 + 1)\n    tl.device_print('end')", [7], "i32", threads
     )
     assert found == [
@@ -59,7 +59,7 @@ def test_scalars_and_no_values_are_one_line(threads: Threads) -> None:
 
 
 def test_each_program_prints_its_index() -> None:
-    found = said("tl.device_print('', tl.program_id(0))", [], "", Threads(1, 4), grid=3)
+    found = printed("tl.device_print('', tl.program_id(0))", [], "", Threads(1, 4), grid=3)
     assert found == [f"pid ({i}, 0, 0) idx (): {i}\n" for i in range(3)]
 
 
@@ -76,7 +76,7 @@ VALUES: list[tuple[str, Any, str, str]] = [
 @pytest.mark.parametrize(("type", "value", "plain", "hex"), VALUES, ids=[v[0] for v in VALUES])
 def test_forms_of_numbers(type: str, value: Any, plain: str, hex: str) -> None:
     text = "x = tl.load(a0)\n    tl.device_print('x', x)\n    tl.device_print('h', x, hex=True)"
-    found = said(text, [np.array([value])], f"*{type}", Threads(1, 4))
+    found = printed(text, [np.array([value])], f"*{type}", Threads(1, 4))
     assert found == [f"pid (0, 0, 0) idx () {text}\n" for text in (f"h: {hex}", f"x: {plain}")]
 
 
@@ -85,10 +85,10 @@ def test_forms_of_numbers(type: str, value: Any, plain: str, hex: str) -> None:
 def test_assertion_fails_in_threads_with_a_false_element(bad: int, threads: Threads) -> None:
     x = np.ones(32, np.int32)
     text = "tl.device_assert(tl.load(a0 + tl.arange(0, 32)) > 0, 'all positive')"
-    assert said(text, [x], "*i32", threads) == []
+    assert printed(text, [x], "*i32", threads) == []
     x[bad] = 0
-    found = said(text, [x], "*i32", threads)
+    found = printed(text, [x], "*i32", threads)
     assert found
     assert all(": kernel: all positive (" in line for line in found)
     masked = text.replace("'all positive'", f"'', mask=tl.arange(0, 32) != {bad}")
-    assert said(masked, [x], "*i32", threads) == []
+    assert printed(masked, [x], "*i32", threads) == []

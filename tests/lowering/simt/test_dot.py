@@ -1,4 +1,4 @@
-"""Products that each thread sums up by itself, on the emulated GPU, of every type there is."""
+"""Products without matrix instructions, on the emulated GPU, of every type."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def _shuffle_of_one_lane(kernel: Kernel, op: control.Barrier) -> None:
         kernel.hw.shuffle_xor(kernel.b, const(I32, 1), 1)
 
 
-@emits(control.Barrier, target=declare_target("asks a lane that is not there"))
+@emits(control.Barrier, target=declare_target("reads a missing lane"))
 def _shuffle_from_nowhere(kernel: Kernel, op: control.Barrier) -> None:
     kernel.hw.shuffle(kernel.b, const(I32, 1), kernel.b.add(kernel.lane, 1))
 
@@ -54,7 +54,7 @@ def _shuffle_from_nowhere(kernel: Kernel, op: control.Barrier) -> None:
 @pytest.mark.parametrize(("name", "message"), [
     ("meets in one warp", r"in vain: .*'ended': \[4, 5, 6, 7\], 'at a barrier': \[0, 1, 2, 3\]"),
     ("shuffles in one lane", r"wait in vain: .*'at a shuffle': \[0, 4\]"),
-    ("asks a lane that is not there", "a shuffle from a lane that is not there"),
+    ("reads a missing lane", "a shuffle from a lane that is not there"),
 ])  # fmt: skip
 def test_divergent_barriers_are_found(name: str, message: str) -> None:
     with pytest.raises(EmulationError, match=message):
@@ -72,7 +72,7 @@ def _writes_too_far(kernel: Kernel, op: shape.Flip) -> None:
     kernel.bind(op, kernel.env[op.src])
 
 
-@emits(shape.Flip, target=declare_target("forgets a barrier"))
+@emits(shape.Flip, target=declare_target("lacks a barrier"))
 def _forgets_a_barrier(kernel: Kernel, op: shape.Flip) -> None:
     """Each thread writes its number, and reads that of the thread across."""
     b = kernel.b
@@ -100,7 +100,7 @@ def test_a_missing_barrier_gives_other_results() -> None:
     for seed in (0, 1):
         out = np.zeros(8, np.int32)
         module = flipping()
-        compiled("forgets a barrier", module).launch((1, 1, 1), [np.arange(8), out], seed)
+        compiled("lacks a barrier", module).launch((1, 1, 1), [np.arange(8), out], seed)
         found.append(out.tobytes())
     assert found[0] != found[1]
     assert np.arange(8, dtype=np.int32)[::-1].tobytes() not in found

@@ -28,7 +28,7 @@ Operand = Callable[[tuple[int, int], int, tuple[int, int]], LinearLayout]
 
 
 def through_shared_memory(bits: int, buffer: LinearLayout) -> Module:
-    """A tile goes to shared memory and comes back."""
+    """A tile is written to shared memory and read back."""
     tile = f"{ROWS}x{COLUMNS}x"
     pointers = f"{tile}ptr<i{bits}>"
     module = parse_module(f"""
@@ -88,7 +88,7 @@ def test_operands_arrive(
     bits: int, operand: Operand, across: bool, swizzle: int,
     calls: Calls, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Every value gets to the register that the instruction reads, whichever way it lies."""
+    """Every value reaches the register of the instruction, in either order of memory."""
     layout = operand((ROWS, COLUMNS), bits, (2, 1))
     demand(monkeypatch, layout)
     check(bits, shared_hopper((ROWS, COLUMNS), bits, swizzle, transposed=across), 2)

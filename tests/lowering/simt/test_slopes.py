@@ -21,7 +21,7 @@ from tilewright.ops.shape import Arange
 
 ROOM = 20000
 
-# Of 8 x 32 elements, or what the name says. The strides are 64-bit scalars.
+# Of 8 x 32 elements, or as named. The strides are 64-bit scalars.
 OFFSETS = {
     "rows": "row[:, None] * s + column",
     "columns": "row[:, None] + column * s",

@@ -106,7 +106,7 @@ def test_gather_of_another_shape(
 
 @pytest.mark.parametrize("shape", [(4, 16), (16, 16), (2, 4, 8)], ids=ids)
 def test_shapes_in_another_order_than_memory(shape: tuple[int, ...]) -> None:
-    """What comes by columns and goes by rows has to be converted between layouts."""
+    """Tiles loaded by columns and stored by rows have their layout converted."""
 
     def build(b: Builder, x: Value) -> list[Value]:
         rank = len(shape)
@@ -260,7 +260,7 @@ def test_sum_and_argmax_over_many_warps(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("threads", [*THREADS, *MANY_WARPS], ids=str)
 def test_threads_agree_for_either_operand_order(threads: Threads) -> None:
-    """A function that is not symmetric, if only in its last digits, gives one number to all."""
+    """A function that is not symmetric, if only by rounding, has one result in all threads."""
 
     def left_one(b: Builder, left: list[Value], right: list[Value]) -> list[Value]:
         return left

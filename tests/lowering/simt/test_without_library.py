@@ -42,7 +42,7 @@ def _cos(b: Code, op: math.Cos, src: V) -> V:
 
 
 def results(make: Any, element: ir.DType, *operands: np.ndarray) -> np.ndarray:
-    """What an op gives for operands of `COUNT` numbers at a time."""
+    """The results of an op for operands of `COUNT` numbers at a time."""
 
     def build(b: Builder, *loaded: Value) -> list[Value]:
         return [b.value(make(*loaded))]

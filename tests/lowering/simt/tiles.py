@@ -1,4 +1,4 @@
-"""Kernels that load tiles, do something with them, and store what comes out.
+"""Kernels that load tiles, transform them, and store the results.
 
     check(lambda b, x, y: [b.value(Add(x, y))], [Tile((4, 8), FP32)] * 2)
 
@@ -81,7 +81,7 @@ def load(b: Builder, ptr: Value) -> Value:
 
 
 def tile_kernel(build: Build, sources: Sequence[Type], columns: Collection[int] = ()) -> Module:
-    """A kernel of one array for each source, then one for each value that `build` gives."""
+    """A kernel of one array for each source, then one for each value that `build` returns."""
     aligned = {"divisibility": ALIGNMENT}
     params: list[Type] = [Pointer(dtype_of(t)) for t in sources]
     fn = Function("kernel", params, arg_attrs=[dict(aligned) for _ in params])
@@ -128,7 +128,7 @@ def check(
     close: bool = False,
     name: str = EMULATOR,
 ) -> None:
-    """The emulated GPU and the interpreter must agree, whatever number of threads runs it."""
+    """The emulated GPU and the interpreter must agree, for any number of threads."""
     module = tile_kernel(build, sources, columns)
     args = arguments(module, sources, seed=1)
     for warps, lanes in threads:

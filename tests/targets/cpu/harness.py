@@ -56,7 +56,7 @@ def places_ir(rows: int, columns: int) -> str:
 
 
 def slots(args: Sequence[Any]) -> ctypes.Array[Any]:
-    """Arguments packed as the launch ABI wants them: 8 bytes each."""
+    """Arguments packed as the launch ABI requires: 8 bytes each."""
     packed = (ctypes.c_uint8 * (8 * max(1, len(args))))()
     for i, a in enumerate(args):
         raw = a.ctypes.data.to_bytes(8, "little") if _is_buffer(a) else np.asarray(a).tobytes()

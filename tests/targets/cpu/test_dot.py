@@ -203,7 +203,7 @@ def test_amx_emulated(layout: str, kind: str) -> None:
         np.testing.assert_array_equal(ours[2], theirs[2])
 
 
-@pytest.mark.skipif(not amx_permitted(), reason="this machine has no AMX, or refuses it")
+@pytest.mark.skipif(not amx_permitted(), reason="this machine has no AMX, or does not permit it")
 @pytest.mark.parametrize("kind", ["i8", "u8", "bf16", "fp8"])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_amx(layout: str, kind: str) -> None:
@@ -223,6 +223,6 @@ def test_amx_is_a_feature_only_with_permission(
     assert cpu_host.host_machine().features == (AMX if permitted else set()) | {"avx2"}
 
 
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="asks Linux what there is")
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="reads /proc/cpuinfo")
 def test_permission_is_not_given_without_amx() -> None:
     assert not amx_permitted() or "amx_tile" in Path("/proc/cpuinfo").read_text("utf-8")

@@ -25,7 +25,7 @@ def _builder() -> Builder:
 
 @pytest.mark.parametrize("lanes", [2, 3, 4, 8])
 def test_lanes_of_quotient_and_remainder(lanes: int) -> None:
-    """Whatever is said of them holds for each base that fits what is known."""
+    """Every known fact holds for each base that is consistent with what is known."""
     b = _builder()
     claims = 0
     for m, r, stride, n in product(

@@ -118,9 +118,7 @@ def test_long_chains_agree_with_the_interpreter(kernel: Any, n: int) -> None:
     assert_same(module_of(kernel, [x, o], N=n, STEPS=7), (1, 1, 1), [x, o])
 
 
-def test_values_needed_at_several_coordinates_are_materialised_where_recomputation_is_expensive() -> (
-    None
-):
+def test_expensive_values_at_several_coordinates_are_materialised() -> None:
     """A stage of a transform is computed N times, not N times for each element of the result."""
     n = 4096
     text = generate(module_of(hadamard, [floats(n), floats(n)], N=n, STEPS=12), host())[0]

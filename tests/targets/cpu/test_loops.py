@@ -18,7 +18,7 @@ from tilewright.targets.cpu.loops import LOOP_ALIGNMENT
 @on_x86
 @pytest.mark.parametrize("mask", ["i < 4096", "i < n"])
 def test_heads_of_loops_are_aligned(mask: str) -> None:
-    """So that how fast they are does not depend on what comes before them."""
+    """So that their speed does not depend on the code before them."""
     kernel = kernel_from(f"""
         def kernel(x, out, n):
             i = tl.arange(0, 4096)

@@ -71,7 +71,7 @@ def test_next_row_and_the_result_are_prefetched(columns: int) -> None:
     writes = {a // 64 for a, write in seen if write}
     expected = set.union(*(lines_of(row[:columns]) for row in x[1:]))
     assert expected <= reads
-    assert len(reads) <= len(expected) * 1.2 + 8  # what a mask leaves out may be asked for
+    assert len(reads) <= len(expected) * 1.2 + 8  # masked-off addresses may be prefetched
     assert lines_of(o) <= writes
 
 

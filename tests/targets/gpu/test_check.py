@@ -73,7 +73,7 @@ def test_product_far_beyond_the_registers_is_rejected() -> None:
 
 
 class _Strange(Op, name="arith.strange"):
-    """An op of which no GPU knows how to compute it."""
+    """An op without a lowering on GPUs."""
 
     src: Value = operand()
 
@@ -135,12 +135,12 @@ def test_op_without_a_location_is_rejected() -> None:
 def test_error_where_the_source_has_no_such_function(function: str, tmp_path: Path) -> None:
     path = tmp_path / "kernels.py"
     path.write_text(KERNEL)
-    said = str(error_at(Loc(str(path), 13, 9, function), "It is wrong."))
-    assert said == f"at 13:8: <source unavailable>\nIt is wrong. ({path}:13:9)"
+    message = str(error_at(Loc(str(path), 13, 9, function), "It is wrong."))
+    assert message == f"at 13:8: <source unavailable>\nIt is wrong. ({path}:13:9)"
 
 
 def test_shared_memory_beyond_the_limit_is_in_the_metadata() -> None:
-    """Compiling needs no GPU and so refuses nothing; loading compares the two numbers."""
+    """Compiling needs no GPU and so rejects nothing; loading compares the two numbers."""
     kernel = compile_time.KERNELS["matmul 128 x 256 x 64"]
     larger = replace(kernel, constants={**kernel.constants, "BLOCK_K": 512})
     compiled = compile(compile_time.source("tilewright", larger), HOPPER, kernel.options)

@@ -141,7 +141,7 @@ def test_advice_on_a_kernel_is_a_remark_at_its_product() -> None:
 
 
 def compile_debug_build() -> list[str]:
-    """Compile a product with the checks of a debug build; gives the advice on it."""
+    """Compile a product with the checks of a debug build; returns the advice on it."""
     hopper = NvidiaTarget(90)
     options = hopper.parse_options({"debug": True})
     ctx = context_for(hopper, options)

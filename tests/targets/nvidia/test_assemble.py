@@ -56,12 +56,12 @@ def assembler(request: pytest.FixtureRequest) -> Assembler:
 
 @pytest.fixture(autouse=True)
 def kept_ptx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where refused PTX is kept, out of the user's folders."""
+    """Where rejected PTX is written, out of the user's folders."""
     monkeypatch.setenv("TILEWRIGHT_REPRODUCER_DIR", str(tmp_path / "kept"))
     return tmp_path / "kept"
 
 
-# -- what comes out -------------------------------------------------------------------------------
+# -- results --------------------------------------------------------------------------------------
 
 
 def test_matrix_instruction_of_a_warp_group_is_assembled(assembler: Assembler) -> None:
@@ -158,7 +158,7 @@ def test_fusion_follows_the_request(assembler: Assembler) -> None:
     fused = cubin_of(assembler, ptx, HOPPER)
     apart = cubin_of(assembler, ptx, Request("sm_90a", fp_fusion=False))
     assert fused != apart
-    # The rounding that we write says the same without the request.
+    # The rounding modifiers have the same effect without the request.
     strict = ptx_of(scaled_add(ATTRIBUTES))
     code = cubin_of(assembler, strict, Request("sm_90a", fp_fusion=False))
     assert text_of(code) == text_of(cubin_of(assembler, strict, HOPPER)) == text_of(apart)
@@ -225,7 +225,7 @@ def test_error_when_the_ptx_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.M
     assert caught.value.path is None
 
 
-# -- who does it ----------------------------------------------------------------------------------
+# -- choice of the assembler ----------------------------------------------------------------------
 
 
 @pytest.fixture

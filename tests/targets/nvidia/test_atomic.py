@@ -75,7 +75,7 @@ def test_a_single_instruction_exists_for(element: ir.DType, kind: str, name: str
 @pytest.mark.parametrize("scope", SCOPES)
 def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
     for used in (False, True):
-        # What acquires must be an `atom`, whether or not its result is wanted.
+        # An acquire must be an `atom`, whether or not its result is used.
         name = "red" if not used and sem in ("relaxed", "release") else "atom"
         text = ptx_of(kernel(ir.I32, "add", sem=sem, scope=scope, used=used))
         assert atomics(text) == [f"{name}.{sem}.{scope}.global.add.u32"]

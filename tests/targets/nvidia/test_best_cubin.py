@@ -36,7 +36,7 @@ PLAIN = 0  # stands for a cubin that holds no number of CTAs
 
 
 class FixedReports(Assembler):
-    """An assembler whose cubins use what they are told to; what it is not told of, it refuses.
+    """An assembler whose cubins use the given registers; it rejects other requests.
 
     Args:
         registers: of a thread, with the words that spill, for each number of CTAs.
@@ -74,14 +74,14 @@ def held(ptx: str) -> int:
     [
         pytest.param({PLAIN: (31, 0)}, PLAIN, id="as it is"),
         pytest.param({PLAIN: (32, 0), 6: (36, 0)}, 6, id="squeezed"),
-        pytest.param({PLAIN: (32, 0)}, PLAIN, id="squeezed, and refused with more"),
+        pytest.param({PLAIN: (32, 0)}, PLAIN, id="squeezed, and rejected with more"),
         pytest.param({PLAIN: (33, 0), 6: (33, 0)}, PLAIN, id="just not squeezed"),
         pytest.param({PLAIN: (40, 9), 1: (250, 0)}, 1, id="spills without need"),
         pytest.param({PLAIN: (255, 9), 1: (255, 0)}, PLAIN, id="spills in need"),
         pytest.param({PLAIN: (74, 0), 4: (64, 0)}, 4, id="one more"),
         pytest.param({PLAIN: (80, 0), 4: (64, 4)}, 4, id="one more spills little"),
         pytest.param({PLAIN: (79, 0), 4: (64, 4)}, PLAIN, id="one more spills"),
-        pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is refused"),
+        pytest.param({PLAIN: (74, 0)}, PLAIN, id="one more is rejected"),
     ],
 )
 def test_selected_cubin(

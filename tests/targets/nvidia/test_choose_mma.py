@@ -217,7 +217,7 @@ def test_computed_left_operand_stays_in_registers() -> None:
 @pytest.mark.parametrize("left", [False, True])
 @pytest.mark.parametrize("rows", [16, 64])
 def test_constants_of_fp8_are_multiplied_as_fp16(left: bool, rows: int) -> None:
-    """ptxas gets products with them wrong at times; see `rewrite_products`."""
+    """ptxas miscompiles some products with them; see `rewrite_products`."""
     lhs, rhs = ("%2", "%1") if left else ("%0", "%3")
     module = parse_module(f"""
         func @product(%0: {rows}x32xfp8e5, %1: 32x64xfp8e5, %9: {rows}x64xfp32) -> {rows}x64xfp32 {{

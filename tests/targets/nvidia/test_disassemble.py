@@ -68,7 +68,7 @@ def test_product_of_a_warp_group_is_one_instruction() -> None:
 
 
 def test_spills_equal_the_stores_in_the_code() -> None:
-    """The frame that `resources` reads has a place for each value that goes to local memory.
+    """The frame that `resources` reads has a slot for each value spilled to local memory.
 
     Its size is a multiple of 8 bytes.
     """

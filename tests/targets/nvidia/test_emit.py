@@ -32,7 +32,7 @@ def test_every_processor_and_ptx_version_of_the_table_is_known_to_llvm(
     for version in (chip.ptx_version, NEWEST_PTX):
         _, ptx = emit.compile_text(scaled_add(ATTRIBUTES), chip.llvm_cpu, version)
         assert f".version {version // 10}.{version % 10}\n.target {chip.llvm_cpu}\n" in ptx
-    # LLVM only warns of what it does not know.
+    # LLVM only warns of unknown names.
     assert capfd.readouterr().err == ""
 
 
@@ -93,7 +93,7 @@ def test_lines_are_kept_without_the_directive_that_disables_optimisation() -> No
     assert f'.file\t1 "{SOURCE}"' in ptx
     assert {"\t.loc\t1 4 2", "\t.loc\t1 6 4"} <= set(ptx.split("\n"))
     assert ".target sm_90a\n" in ptx
-    # Why the module's docstring asks for that kind:
+    # Why the module's docstring requires that kind:
     assert ".target sm_90a, debug" in ptx_of(scaled_add(ATTRIBUTES, lines="LineTablesOnly"))
 
 

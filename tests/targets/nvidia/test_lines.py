@@ -1,4 +1,4 @@
-"""Compiled code knows the lines of its source."""
+"""Compiled code has the lines of its source."""
 
 import re
 

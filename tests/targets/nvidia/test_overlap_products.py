@@ -151,7 +151,7 @@ def test_schedule_is_idempotent() -> None:
 # -- the machine finds what is wrong --------------------------------------------------------------
 
 
-def refused(products: str, *passes: str) -> Exception:
+def rejected(products: str, *passes: str) -> Exception:
     """The error of a kernel after passes one of which is wrong."""
 
     def compile_and_check() -> None:
@@ -169,7 +169,7 @@ def is_race(error: Exception) -> bool:
 
 def test_copies_that_start_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap_products, "_sink_copies", lambda loop, place: None)
-    assert is_race(refused(CARRIED, "overlap_products"))
+    assert is_race(rejected(CARRIED, "overlap_products"))
 
 
 def test_overwritten_operands_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +204,7 @@ def test_broken_overlap(spoil: Any) -> None:
 def test_wait_that_leaves_one_product_more(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = schedule_products._started_after
     monkeypatch.setattr(schedule_products, "_started_after", lambda wait: counted(wait) + 1)
-    refused(TWICE, *PASSES_AFTER)
+    rejected(TWICE, *PASSES_AFTER)
 
 
 def test_overlooked_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,4 +212,4 @@ def test_overlooked_uses_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     monkeypatch.setattr(schedule_products, "_uses", unseen)
-    refused(TWICE, *PASSES_AFTER)
+    rejected(TWICE, *PASSES_AFTER)

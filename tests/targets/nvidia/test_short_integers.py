@@ -1,4 +1,4 @@
-"""16-bit arithmetic that ptxas gets wrong is spelt out in other instructions."""
+"""16-bit arithmetic that ptxas miscompiles is expanded into other instructions."""
 
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def tiles(m: int, n: int, k: int) -> Program:
 @pytest.mark.parametrize("stages", [2, 3, 4])
 @pytest.mark.parametrize("shape", [(64, 64, 64), (80, 144, 96), (192, 64, 160), (64, 128, 48)])
 def test_loop_in_a_loop(stages: int, shape: tuple[int, int, int]) -> None:
-    """The copying warp goes on to the next tile while the others store."""
+    """The copying warp continues with the next tile while the others store."""
     program = tiles(*shape)
     module, counts = lowered(program, 4, stages, tensor_copies=True)
     assert counts["rings"] == 1

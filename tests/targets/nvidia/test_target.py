@@ -48,7 +48,7 @@ def lower(
     generated: Generated | None = None,
     ctx: PassContext | None = None,
 ) -> Lowered:
-    """What the target makes when code generation gives `generated`."""
+    """What the target returns when code generation returns `generated`."""
     made = generated or Generated(
         scaled_add(emit.kernel_attributes(128)), "scaled_add", "laid out", 2048, 64, warps=4
     )

@@ -74,5 +74,5 @@ def test_blocks_are_listed(kernel: str, explain: Explain) -> None:
 
 def test_rejections_have_a_code(explain: Explain) -> None:
     report = explain("looked_up", "sm_90")
-    assert [touched.refused for touched in report.accesses] == ["", "loaded", ""]
-    assert report.plain()["accesses"][1]["refused"] == "loaded"
+    assert [access.reason for access in report.accesses] == ["", "loaded", ""]
+    assert report.plain()["accesses"][1]["reason"] == "loaded"

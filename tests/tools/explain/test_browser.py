@@ -72,11 +72,13 @@ def test_page_in_a_browser(
     seen = visit(page, tmp_path / "profile")
     assert seen["panes"] == 3
     assert all(count > 5 for count in _numbers(seen["lines"]))
-    assert any(_numbers(seen["first"]))  # what the first remark speaks of is lit from the start
+    assert any(
+        _numbers(seen["first"])
+    )  # the lines of the first remark are highlighted from the start
     assert seen["none"] == [0, 0]
     for what in ("hovered", "clicked"):
         assert all(count > 0 for count in _numbers(seen[what])), what
-    assert "Lines: " in str(seen["says"])
+    assert "Lines: " in str(seen["inspected"])
     assert sum(count > 0 for count in _numbers(seen["counts"])) >= 6
     moved = seen["moved"]
     assert isinstance(moved, list)

@@ -34,7 +34,7 @@ def test_products_and_repeated_reads(explain: Explain) -> None:
     cost = cost_in(explain("product", "cpu", "--grid", "10", *words))
     assert cost.total.products == pytest.approx(10 * 2 * 64 * 64 * 4096)
     assert cost.products == {"fp16": cost.total.products}
-    # All ten programs do the same: memory gives each byte of it once.
+    # All ten programs do the same: each byte is read from memory once.
     moved, least = cost.arguments["a"]
     assert moved == pytest.approx(10 * 64 * 4096 * 2)
     assert least == 64 * 4096 * 2

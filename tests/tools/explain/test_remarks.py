@@ -27,7 +27,7 @@ def line_of(place: str) -> str:
     return LINES[int(place.rpartition(":")[2]) - 1].strip()
 
 
-def said(report: Report, words: str, verb: str = "loads") -> str:
+def remark_on(report: Report, words: str, verb: str = "loads") -> str:
     """The text of the one remark on loads on the source line that holds these words."""
     found = [r.text for r in report.remarks if words in line_of(r.place)]
     (text,) = [text for text in found if verb in text.split()]
@@ -50,15 +50,15 @@ def said(report: Report, words: str, verb: str = "loads") -> str:
     ],
 )
 def test_unknown_stride(explain: Explain, target: str, expected: str) -> None:
-    assert re.fullmatch(expected, said(explain("strided", target), "i * stride"))
+    assert re.fullmatch(expected, remark_on(explain("strided", target), "i * stride"))
 
 
 def test_known_stride(explain: Explain) -> None:
-    text = said(explain("every_third", HOPPER), "i * 3")
+    text = remark_on(explain("every_third", HOPPER), "i * 3")
     assert (
         text == "each thread loads 4 bytes at a time, 4 times: adjacent elements have the stride 3"
     )
-    assert "out of wider vectors" in said(explain("every_third"), "i * 3")
+    assert "out of wider vectors" in remark_on(explain("every_third"), "i * 3")
 
 
 @pytest.mark.parametrize("target", ["cpu", HOPPER])
@@ -88,7 +88,7 @@ def test_mask_that_ends_within_a_vector(explain: Explain) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", HOPPER])
 def test_mask_of_loaded_values(explain: Explain, target: str) -> None:
-    text = said(explain("positive", target), "value > 0)", "stores")
+    text = remark_on(explain("positive", target), "value > 0)", "stores")
     assert ": the mask may differ between adjacent elements (line " in text
 
 
@@ -162,7 +162,7 @@ def test_code_is_the_same_when_it_is_explained(kernel: str) -> None:
 
 
 def test_messages_of_the_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it says of products stands at their line; the kernel is not refused for it."""
+    """Its messages on products appear at their line; the kernel is not rejected."""
 
     class Advising(Assembler):
         name = "advising"

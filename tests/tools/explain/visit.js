@@ -1,4 +1,4 @@
-// Uses the page as a person would and writes down what it saw, for test_browser.py.
+// Uses the page as a reader would and records the state, for test_browser.py.
 (() => {
   const seen = {};
   const lit = (name) => [...document.querySelectorAll(".explorer .code")].map((pane) => pane.querySelectorAll(`.ln.${name}`).length);
@@ -14,7 +14,7 @@
   seen.hovered = lit("hot");
   row.click();
   seen.clicked = lit("on");
-  seen.says = document.getElementById("inspect").textContent;
+  seen.inspected = document.getElementById("inspect").textContent;
   seen.counts = [...document.querySelectorAll(".code [role=tab] sup")].map((sup) => Number(sup.textContent));
   const before = source.getAttribute("aria-activedescendant");
   key("ArrowUp");

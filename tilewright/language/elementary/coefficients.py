@@ -1,6 +1,6 @@
-"""Polynomials of the formulas, the constant first, in t = -1 .. 1 or as said.
+"""Polynomials of the formulas, the constant first, in t = -1 .. 1 by default.
 
-Written by `python -m tests.language.coefficients`, which says how they were found.
+Written by `python -m tests.language.coefficients`, which documents the method.
 """
 
 # (asin(x) - x) / x^3 in x^2, up to x = 1/2.

@@ -24,13 +24,13 @@ class AccessSummary:
         text: a summary, such as "loads 64 x 32 elements of `x`"; for accesses that are not blocks,
             with the reason.
         axes: a line for each axis of the block, its offset and its conditions.
-        refused: the code of the reason why the access is not a block; "" if it is one.
+        reason: the code of the reason why the access is not a block; "" if it is one.
         lines: as `LocatedRemark.lines`.
     """
 
     text: str
     axes: tuple[str, ...]
-    refused: str
+    reason: str
     lines: tuple[int, ...]
 
 
@@ -38,7 +38,7 @@ def accesses_of(fn: Function, sources: SourceMap) -> list[AccessSummary]:
     """Descriptions of the accesses of a kernel after the tile passes, without duplicates."""
     finder = BlockFinder()
     describer = _Describer(fn, finder)
-    found = [describer.touched(block, sources) for block in blocks_of(fn, finder).values()]
+    found = [describer.summary(block, sources) for block in blocks_of(fn, finder).values()]
     return list(dict.fromkeys(found))
 
 
@@ -49,7 +49,7 @@ class _Describer:
         self.finder = finder
         self.reasons = Reasons(fn, AxisMap())
 
-    def touched(self, found: Block | Refusal, sources: SourceMap) -> AccessSummary:
+    def summary(self, found: Block | Refusal, sources: SourceMap) -> AccessSummary:
         op = found.op
         plain = "loads" if isinstance(op, memory.Load) else "updates"
         verb = "stores" if isinstance(op, memory.Store) else plain

@@ -209,12 +209,12 @@ function inspect(number) {
   const place = $("#inspect");
   if (number === null) { place.innerHTML = `<p class="counts">${escaped(place.dataset.hint)}</p>`; return; }
   const { block, line } = lines[number];
-  const made = report.listings.map((l) => [l.title, (l.at.get(number) || []).length]).filter(([, n]) => n).map(([title, n]) => `${n} of ${title}`);
+  const counts = report.listings.map((l) => [l.title, (l.at.get(number) || []).length]).filter(([, n]) => n).map(([title, n]) => `${n} of ${title}`);
   const cost = costOf.get(number);
   const does = cost ? [cost.bytes && `moves ${scaled(cost.bytes, "B")}`, cost.work && scaled(cost.work, "FLOP")].filter(Boolean) : [];
-  const head = `<p><b>${escaped(block.file.split("/").pop())}:${line}</b> <span class="counts">${escaped([made.length ? `Lines: ${made.join(", ")}` : "No code comes from this line", ...does].join(" · "))}</span></p>`;
-  const said = (remarksOf.get(number) || []).map((r) => `<p class="says ${r.missed ? "missed" : ""}">${escaped(r.text)}</p>`);
-  place.innerHTML = head + said.join("");
+  const head = `<p><b>${escaped(block.file.split("/").pop())}:${line}</b> <span class="counts">${escaped([counts.length ? `Lines: ${counts.join(", ")}` : "No code is generated from this line", ...does].join(" · "))}</span></p>`;
+  const remarks = (remarksOf.get(number) || []).map((r) => `<p class="message ${r.missed ? "missed" : ""}">${escaped(r.text)}</p>`);
+  place.innerHTML = head + remarks.join("");
 }
 
 source.addEventListener("click", (event) => {

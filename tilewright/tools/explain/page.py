@@ -181,7 +181,7 @@ def _remark(report: Report, remark: LocatedRemark) -> str:
     return (
         f'<button type="button" class="remark"{jump} title="{escape(remark.by)}">'
         f'<span class="line">{escape(line)}</span>{code}'
-        f'<span class="says">{_ticked(remark.text)}</span></button>'
+        f'<span class="message">{_ticked(remark.text)}</span></button>'
     )
 
 
@@ -309,7 +309,7 @@ def _limits(report: Report) -> str:
 
 
 def _accesses(report: Report) -> str:
-    items = "".join(_access(report, touched) for touched in report.accesses)
+    items = "".join(_access(report, access) for access in report.accesses)
     if not items:
         return ""
     return f"""<h2>Blocks of memory</h2>
@@ -317,13 +317,13 @@ def _accesses(report: Report) -> str:
 <div class="remarks good"><div><ol>{items}</ol></div></div>"""
 
 
-def _access(report: Report, touched: AccessSummary) -> str:
-    line = _place(report, touched.lines).rpartition(":")[2] if touched.lines else ""
-    jump = f' data-line="{touched.lines[0]}"' if touched.lines else ""
-    words = "<br>".join(_ticked(text) for text in (touched.text, *touched.axes))
+def _access(report: Report, access: AccessSummary) -> str:
+    line = _place(report, access.lines).rpartition(":")[2] if access.lines else ""
+    jump = f' data-line="{access.lines[0]}"' if access.lines else ""
+    text = "<br>".join(_ticked(part) for part in (access.text, *access.axes))
     return (
-        f'<li><button type="button" class="remark"{jump} title="{escape(touched.refused)}">'
-        f'<span class="line">{escape(line)}</span><span class="says">{words}</span></button></li>'
+        f'<li><button type="button" class="remark"{jump} title="{escape(access.reason)}">'
+        f'<span class="line">{escape(line)}</span><span class="message">{text}</span></button></li>'
     )
 
 

@@ -29,7 +29,7 @@ from tilewright.tools.load import (
     add_kernel_arguments,
     add_target_arguments,
     parse_options,
-    refusals,
+    usage_errors,
 )
 
 HELP = "report how a kernel is compiled, as an HTML page"
@@ -62,11 +62,11 @@ def report_of(args: argparse.Namespace) -> tuple[Report, list[LinearLayout]]:
         UsageError: the command line is invalid.
         CompilationError: the kernel is invalid.
     """
-    with refusals():
+    with usage_errors():
         device = registry.described(args.target)
         target = registry.target(device)
     launch = launch_of(args)
-    with refusals():
+    with usage_errors():
         options = _options(target, launch, parse_options(args.option))
     return gather(launch, device_of(device, target), target, options, args.device)
 
