@@ -70,6 +70,7 @@ UNCOVERED = (
     Uncovered("autodiff/*", "", "tests/autodiff: test_rejections, test_forward, test_mutations"),
     Uncovered("interop/*", "", "needs torch: tests/interop"),
     Uncovered("runtime/derivation.py", "", "tests/runtime/test_gradients.py"),
+    Uncovered("runtime/derived_launch.py", "", "tests/runtime/test_gradients.py"),
     Uncovered("runtime/gradients.py", "", "tests/runtime/test_gradients.py"),
     # Tile IR from files.
     Uncovered("ir/verify.py", "", IR),

@@ -27,7 +27,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from tilewright.runtime.gradients import Gradient, NarrowSumError
+from tilewright.runtime.derived_launch import NarrowSumError
+from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.jit import JITFunction
 
 Named = dict[str, Any]

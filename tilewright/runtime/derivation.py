@@ -26,7 +26,7 @@ from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type
-from tilewright.runtime.gradients import Launch, NarrowSumError, Plan, Request
+from tilewright.runtime.derived_launch import Launch, NarrowSumError, Plan, Request, Step
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.launch import at_path
 from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
@@ -36,8 +36,11 @@ from tilewright.runtime.tensors import read
 SMALL = 32  # bits; narrower floats are not added up atomically
 
 
-def derive(request: Request, launch: Launch) -> Plan:
+def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> Plan:
     """Derive and compile the kernel for a launch.
+
+    Args:
+        integers: see `Plan.integers`.
 
     Raises:
         the errors of a launch of a derivative, see `Gradient.run`.
@@ -57,7 +60,11 @@ def derive(request: Request, launch: Launch) -> Plan:
     derived = _derived(module, request, types, proofs)
     more = _positions(request)
     arguments = [
-        paths[i] if role.kind == "argument" else (more[role],) if role in more else tuple(role)
+        paths[i]
+        if role.kind == "argument"
+        else (more[role],)
+        if role in more
+        else (role.kind, role.name)
         for i, role in enumerate(derived.roles)
     ]
     _declare_facts(derived.module, arguments, key, len(kernel.params))
@@ -65,8 +72,9 @@ def derive(request: Request, launch: Launch) -> Plan:
     compiled = compile_source(text, cache.target, options)
     compiled.device = device
     coarse = proofs.coarse
+    step = Step(compiled, tuple(arguments), launch.grid, coarse.axes if coarse else ())
     return Plan(
-        compiled, tuple(arguments), coarse.axes if coarse else (), coarse.arrays if coarse else (),
+        launch.grid, integers, (step,), coarse.arrays if coarse else (),
         proofs.covered(derived), tuple(a.name for a in proofs.arrays if a.writes),
         bool(key.aliases), proofs.text(),
     )  # fmt: skip

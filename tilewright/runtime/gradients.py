@@ -6,118 +6,45 @@
 The kernel's arguments are those of its own launch, as that left them; the gradient kernel is
 derived from the kernel's tile IR on the first launch of a variant (`runtime/derivation.py`) and
 compiled like any other. What the derivation proves depends on the kernel's integers and on the
-grid, so these are part of the variant's key: a launch with a known key costs no proof.
+grid, so these are part of the variant's key: a launch with a known key costs no proof, and runs in
+native code (`runtime/hot_launch.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from inspect import Parameter, Signature
-from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.frontend.source import KernelParam
+from tilewright.runtime.derived_launch import (
+    NEW,
+    Arrays,
+    How,
+    Launch,
+    Mispredicted,
+    Path,
+    Plan,
+    Request,
+    require_same_layout,
+    start_plan,
+    zero_what_is_not_written,
+)
 from tilewright.runtime.jit import JITFunction, constexpr_key
-from tilewright.runtime.launch import Grid, at_path, extents_of, slot_of, start_with_hooks
-from tilewright.runtime.partial_sums import Partials, add_up, partial_sums, workers_of
+from tilewright.runtime.launch import at_path, extents_of
 from tilewright.runtime.specialize import Binder, make_binder
-from tilewright.runtime.tensors import find_reader
 
 if TYPE_CHECKING:
     from tilewright.compiler.artifact import CompiledKernel
-    from tilewright.runtime import derivation
+    from tilewright.runtime import derivation, hot_launch
+    from tilewright.runtime.hot_launch import CallShape, Hot, HotLaunches
 else:
     derivation = lazy_import("tilewright.runtime.derivation")
-
-
-Arrays = Mapping[str, Any]
-Path = tuple[int, ...]
-
-
-class NarrowSumError(TypeError):
-    """Gradients that several programs add up would be rounded at each addition.
-
-    Attributes:
-        names: the inputs whose gradients need an array of fp32.
-    """
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-        super().__init__(
-            f"the gradient of {', '.join(names)} is added up by several programs, and its elements "
-            "are narrower than 32 bits: pass an array of fp32"
-        )
-
-
-class Plan(NamedTuple):
-    """How one variant of a derivative is launched.
-
-    Attributes:
-        kernel: the compiled derived kernel.
-        arguments: for each of its arguments where it is among those of the launch; or what it is,
-            such as ("partial", name).
-        axes: those of the grid over which workers add up gradients.
-        summed: the arrays whose gradients they add up.
-        covered: by array, how many elements the kernel writes, if it writes each of them once and
-            no others; an array with so many elements need not be zeroed first.
-        stored: the arrays that the kernel itself stores.
-        overlapping: whether arrays may share memory, so that each launch compares their extents.
-        text: what was decided and why, for `explain`.
-    """
-
-    kernel: CompiledKernel
-    arguments: tuple[Any, ...]
-    axes: tuple[int, ...]
-    summed: tuple[str, ...]
-    covered: Mapping[str, int | None]
-    stored: tuple[str, ...]
-    overlapping: bool
-    text: str
-
-
-class Request(NamedTuple):
-    """What is to be derived.
-
-    Attributes:
-        mode: "reverse" or "forward".
-        kernel: the kernel.
-        wrt, outputs: the arrays whose derivatives are given or computed.
-        aux: arrays that are stored, and count as constants.
-        in_place: arrays of `wrt` that are results, too.
-        accumulate: whether gradients are added to what is in memory.
-        deterministic: whether atomic additions are an error.
-    """
-
-    mode: str
-    kernel: JITFunction
-    wrt: tuple[str, ...]
-    outputs: tuple[str, ...]
-    aux: tuple[str, ...]
-    in_place: tuple[str, ...]
-    accumulate: bool
-    deterministic: bool
-
-
-class Launch(NamedTuple):
-    """The arguments of one launch.
-
-    Attributes:
-        args, kwargs: those of the kernel.
-        values, slots, key, options: what the binder returned for these and the further arrays.
-        grid: the launch's extents.
-    """
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    values: tuple[Any, ...]
-    slots: tuple[Any, ...]
-    key: tuple[Any, ...]
-    options: dict[str, Any]
-    grid: Grid
+    hot_launch = lazy_import("tilewright.runtime.hot_launch")
 
 
 class _Derivative:
@@ -155,6 +82,9 @@ class _Derivative:
         self._binders: dict[tuple[tuple[str, ...], tuple[str, ...]], Binder] = {}
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
+        self._shapes: dict[Any, CallShape] = {}
+        self._hot: dict[Any, Hot | None] = {}
+        self._launchers: HotLaunches | None = None
         self._lock = Lock()
         for name in (*(self.wrt or ()), *(self.outputs or ()), *self.aux):
             self._require_parameter(name)
@@ -182,9 +112,54 @@ class _Derivative:
         grid: Any,
         of_wrt: Arrays,
         of_outputs: Arrays,
-        accumulate: bool = False,
-        in_place: tuple[str, ...] = (),
-    ) -> Plan:
+        how: How = NEW,
+    ) -> None:
+        shape = len(args), *kwargs, None, *of_wrt, None, *of_outputs, how
+        known = self._shapes.get(shape)
+        hot = known.predicted(args, kwargs, grid) if known is not None else None
+        if known is not None and hot is not None:
+            known.require_same_layouts(args, kwargs, of_wrt, of_outputs)
+            self._prepare(hot.plan, of_wrt, how)
+            try:
+                hot.start(args, kwargs, of_wrt, of_outputs, how.accumulate)
+                return
+            except Mispredicted:
+                pass
+        plan, launch = self._planned(args, kwargs, grid, of_wrt, of_outputs, how)
+        named = dict(zip(self.kernel.arg_names, launch.values, strict=False))
+        for name, array in (*of_wrt.items(), *of_outputs.items()):
+            require_same_layout(name, named[name], array)
+        if plan.overlapping:
+            derivation.require_apart(plan, named, of_wrt, of_outputs, self.mode)
+        self._prepare(plan, of_wrt, how)
+        if 0 in launch.grid:
+            return
+        start_plan(plan, launch, of_wrt, how.accumulate)
+        if type(grid) is tuple:
+            if known is None:
+                names = self.kernel.arg_names
+                known = hot_launch.CallShape(args, kwargs, names, of_wrt, of_outputs)
+                self._shapes[shape] = known
+            known.predict(args, kwargs, grid, self._hot_plan(plan, of_wrt, of_outputs, how))
+
+    def _hot_plan(self, plan: Plan, of_wrt: Arrays, of_outputs: Arrays, how: How) -> Hot | None:
+        key = id(plan), how
+        if key not in self._hot:
+            if self._launchers is None:
+                self._launchers = hot_launch.HotLaunches(self.kernel, self._planned)
+            self._hot[key] = self._launchers.of(plan, tuple(of_wrt), tuple(of_outputs), how)
+        return self._hot[key]
+
+    def _planned(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grid: Any,
+        of_wrt: Arrays,
+        of_outputs: Arrays,
+        how: How,
+    ) -> tuple[Plan, Launch]:
+        """The plan of a launch, derived on first use."""
         wrt = self._names(of_wrt, self.wrt, "of the inputs")
         outputs = self._names(of_outputs, self.outputs, "of the results")
         binder = self._binders.get((wrt, outputs)) or self._new_binder(wrt, outputs)
@@ -194,36 +169,28 @@ class _Derivative:
         if callable(grid):
             grid = grid(dict(zip(self.kernel.arg_names, values, strict=False)))
         launch = Launch(args, kwargs, values, slots, key, options, extents_of(grid))
-        places = self._integers.get(key)
-        if places is None:
-            places = self._integers[key] = derivation.integer_paths(self.kernel, launch)
+        integers = self._integers.get(key)
+        if integers is None:
+            integers = self._integers[key] = derivation.integer_paths(self.kernel, launch)
         variant = (
-            key, wrt, outputs, launch.grid, accumulate, in_place, knobs.runtime.debug,
-            tuple([_argument(slots, path, {}) for path in places]),
+            key, wrt, outputs, launch.grid, how, knobs.runtime.debug,
+            tuple([at_path(slots, path) for path in integers]),
             tuple(sorted(map(repr, options.items()))) if options else (),
         )  # fmt: skip
         self.kernel.check_globals()
         plan = self._plans.get(variant)
         if plan is None:
             request = Request(
-                self.mode, self.kernel, wrt, outputs, self.aux, in_place, accumulate,
+                self.mode, self.kernel, wrt, outputs, self.aux, how.in_place, how.accumulate,
                 self.deterministic,
             )  # fmt: skip
             with self._lock:
                 plan = self._plans.get(variant)
                 if plan is None:
-                    plan = self._plans[variant] = derivation.derive(request, launch)
-        named = dict(zip(self.kernel.arg_names, values, strict=False))
-        for name, array in (*of_wrt.items(), *of_outputs.items()):
-            _require_same_layout(name, named[name], array)
-        if plan.overlapping:
-            derivation.require_apart(plan, named, of_wrt, of_outputs, self.mode)
-        self._prepare(plan, of_wrt, launch.grid, accumulate)
-        if 0 not in launch.grid:
-            _start(plan, launch, of_wrt, accumulate)
-        return plan
+                    plan = self._plans[variant] = derivation.derive(request, launch, integers)
+        return plan, launch
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, grid: Grid, accumulate: bool) -> None:
+    def _prepare(self, plan: Plan, of_wrt: Arrays, how: How) -> None:
         """Bring the further arrays into the state that the derived kernel expects."""
 
     def _new_binder(self, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> Binder:
@@ -240,7 +207,7 @@ class _Derivative:
     @property
     def kernels(self) -> list[CompiledKernel]:
         """The derived kernels so far, compiled."""
-        return [plan.kernel for plan in self._plans.values()]
+        return [step.kernel for plan in self._plans.values() for step in plan.steps]
 
     def explain(self) -> str:
         """For each variant that was launched: what is done with each array, and why."""
@@ -281,14 +248,11 @@ class Gradient(_Derivative):
                 memory, or a name is none of the kernel's.
             TypeError: an argument is missing, or has a type that it cannot have.
         """
-        self._launch(args, kwargs, grid, into, grads, accumulate)
+        self._launch(args, kwargs, grid, into, grads, How(True) if accumulate else NEW)
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, grid: Grid, accumulate: bool) -> None:
-        if not accumulate:
-            for name, array in of_wrt.items():
-                written = plan.covered.get(name) == _size(array) or name in plan.summed
-                if not written or 0 in grid:
-                    _zero(name, array)
+    def _prepare(self, plan: Plan, of_wrt: Arrays, how: How) -> None:
+        if not how.accumulate:
+            zero_what_is_not_written(plan, of_wrt)
 
 
 class Tangents(_Derivative):
@@ -321,7 +285,8 @@ class Tangents(_Derivative):
                 )
         results = {name: array for name, array in into.items() if name not in tangents}
         in_place = tuple(name for name in into if name in tangents)
-        self._launch(args, kwargs, grid, tangents, results, in_place=in_place)
+        how = How(in_place=in_place) if in_place else NEW
+        self._launch(args, kwargs, grid, tangents, results, how)
 
 
 def grad(
@@ -381,90 +346,3 @@ def jvp(
     computes y as the kernel does, and ty = J tx. See `grad` for the arguments.
     """
     return Tangents(kernel, wrt, outputs, aux)
-
-
-# -- one launch -----------------------------------------------------------------------------------
-
-
-def _start(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:
-    """Launch the kernel, and add up what workers have summed."""
-    grid, found = launch.grid, dict[tuple[str, str], Any]()
-    sums: dict[str, Partials] = {}
-    if plan.axes:
-        programs = prod(grid[axis] for axis in plan.axes)
-        workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
-        for axis in plan.axes:
-            found["extent", str(axis)] = grid[axis]
-        grid = _coarse(grid, plan.axes, workers)
-        for name in plan.summed:
-            filled = plan.covered[name] == _size(of_wrt[name])
-            sums[name] = partial_sums(of_wrt[name], workers, filled)
-            found["partial", name], found["span", name] = sums[name].buffer, sums[name].span
-    values = [_argument(launch.values, a, found) for a in plan.arguments]
-    slots = [_argument(launch.slots, a, found, slot_of) for a in plan.arguments]
-    if knobs.launch_hooks:
-        start_with_hooks(plan.kernel, grid, values, slots)
-    else:
-        plan.kernel.run.start(grid, values, slots)
-    for name, partials in sums.items():
-        add_up(partials, of_wrt[name], accumulate)
-
-
-def _argument(
-    given: Sequence[Any], argument: tuple[Any, ...], found: Mapping[Any, Any],
-    convert: Callable[[Any], Any] | None = None,
-) -> Any:  # fmt: skip
-    """An argument of the derived kernel: one of those of the launch, or one that was made."""
-    first = argument[0]
-    if type(first) is int:
-        return given[first] if len(argument) == 1 else at_path(given, argument)
-    made = found[argument]
-    return made if convert is None else convert(made)
-
-
-def _coarse(grid: Grid, axes: Sequence[int], workers: int) -> Grid:
-    x, y, z = (
-        workers if axis == axes[0] else 1 if axis in axes else n for axis, n in enumerate(grid)
-    )
-    return x, y, z
-
-
-def _require_same_layout(name: str, array: Any, derivative: Any) -> None:
-    """Raise ValueError unless a derivative is addressed like its array."""
-    if find_reader(derivative) is None:
-        raise TypeError(f"the derivative of {name} is {derivative!r}, not an array")
-    mine, other = _layout(array), _layout(derivative)
-    if mine is not None and other is not None and mine != other:
-        raise ValueError(
-            f"the derivative of {name} has shape {other[0]} and strides {other[1]} (in elements); "
-            f"it must be laid out like {name}, with shape {mine[0]} and strides {mine[1]}"
-        )
-
-
-def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    shape: Any = getattr(array, "shape", None)
-    stride_of: Any = getattr(array, "stride", None)
-    if stride_of is not None:
-        return tuple(shape), tuple(stride_of())
-    in_bytes: Any = getattr(array, "strides", None)
-    if shape is None or in_bytes is None:
-        return None
-    return tuple(shape), tuple(s // array.itemsize for s in in_bytes)
-
-
-def _size(array: Any) -> Any:
-    """The number of elements; None if the array does not say."""
-    numel: Any = getattr(array, "numel", None)
-    return getattr(array, "size", None) if numel is None else numel()
-
-
-def _zero(name: str, array: Any) -> None:
-    if hasattr(array, "zero_"):
-        array.zero_()
-    elif hasattr(array, "fill"):
-        array.fill(0)
-    else:
-        raise TypeError(
-            f"the gradient of {name} cannot be zeroed, as a {type(array).__name__} has neither "
-            "zero_() nor fill(): pass an array of zeros, and accumulate=True"
-        )

@@ -155,14 +155,14 @@ def _number(
 # -- parameters -----------------------------------------------------------------------------------
 
 
-def _flags(param: KernelParam, tuned_by: frozenset[str]) -> int:
+def _flags(param: KernelParam, by_every_value: frozenset[str]) -> int:
     """The field Param.flags of a parameter."""
     if param.is_constexpr:
         return layout.IS_CONSTEXPR
     mode, annotation = mode_of(param), param.annotation_type
     flags = sum(flag for field, flag in layout.BY.items() if getattr(mode, field))
     flags |= layout.TAKES_WIDE * (annotation in ("", "u64"))
-    flags |= layout.BY_EVERY_VALUE * (param.name in tuned_by)
+    flags |= layout.BY_EVERY_VALUE * (param.name in by_every_value)
     return flags | layout.kind_flags(annotation)
 
 
@@ -174,7 +174,7 @@ def _range(annotation: str) -> tuple[int, int]:
     return low, min(high, INT64_MAX)
 
 
-def _param_structures(kernel: Kernel, tuned_by: frozenset[str]) -> Structure:
+def _param_structures(kernel: Kernel, by_every_value: frozenset[str]) -> Structure:
     params = Structure("Param", len(kernel.params))
     declared = kernel.signature.parameters.values()
     for i, (param, parameter) in enumerate(zip(kernel.params, declared, strict=True)):
@@ -183,7 +183,7 @@ def _param_structures(kernel: Kernel, tuned_by: frozenset[str]) -> Structure:
         params.put_object("name", param.name, i)
         if parameter.default is not Parameter.empty:
             params.put_object("default", parameter.default, i)
-        params.put("flags", _flags(param, tuned_by), i)
+        params.put("flags", _flags(param, by_every_value), i)
         low, high = _range(param.annotation_type)
         params.put("low", low, i)
         params.put("high", high, i)
@@ -302,6 +302,7 @@ class Launcher:
         fallback: launches on the slow path: ``fallback(grid, *args, **kwargs)``.
         stages: the wrappers, outermost first.
         warm: compiles and loads without a launch; same arguments as `fallback`.
+        by_every_value: the parameters whose whole value is part of the key.
 
     Attributes:
         bind: a builtin function from a grid to a builtin that launches on the grid.
@@ -316,10 +317,12 @@ class Launcher:
         fallback: Callable[..., CompiledKernel],
         stages: Sequence[Stage] = (),
         warm: Callable[..., CompiledKernel] | None = None,
+        by_every_value: frozenset[str] = frozenset(),
     ) -> None:
         self._runtime = runtime
         self._kernel = kernel
         self._stages = stages
+        self._by_every_value = by_every_value
         self._grids = Structure("Grid", layout.GRIDS)
         self._grid_turn = count()
         self._codes: list[CodeType] = []
@@ -338,11 +341,12 @@ class Launcher:
         state = Structure("State")
         declared = kernel.signature.parameters.values()
         names = [param.name for param in kernel.params]
-        tuned_by = frozenset(name for stage in self._stages for name in stage.keys)
+        tuned_by = {name for stage in self._stages for name in stage.keys}
+        by_every_value = self._by_every_value | tuned_by
         state.put("runtime", self._runtime.address)
         state.put("count", len(names))
         state.put("positional", sum(p.kind is not Parameter.KEYWORD_ONLY for p in declared))
-        state.keep("params", _param_structures(kernel, tuned_by))
+        state.keep("params", _param_structures(kernel, by_every_value))
         reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
         state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
@@ -478,6 +482,7 @@ def make_launcher(
     fallback: Callable[..., CompiledKernel],
     stages: Sequence[Stage] = (),
     warm: Callable[..., CompiledKernel] | None = None,
+    by_every_value: frozenset[str] = frozenset(),
 ) -> Launcher | None:
     """The native launcher of a kernel in its wrappers; None if native launches are not supported:
     here, or for this kernel (variadic, or more than MAX_PARAMS parameters)."""
@@ -485,4 +490,6 @@ def make_launcher(
     if Parameter.VAR_POSITIONAL in kinds or len(kernel.params) > MAX_PARAMS:
         return None
     found = runtime()
-    return None if found is None else Launcher(found, kernel, fallback, stages, warm)
+    return (
+        None if found is None else Launcher(found, kernel, fallback, stages, warm, by_every_value)
+    )

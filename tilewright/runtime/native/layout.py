@@ -238,7 +238,7 @@ IS_CONSTEXPR: Final = 1
 BY_VALUE: Final = 2
 BY_ALIGNMENT: Final = 4
 BY_EVERY_VALUE: Final = 8
-"""The parameter is in the autotuner's key: the whole value is part of the launch's key."""
+"""The whole value is part of the launch's key, as for parameters in the key of an autotuner."""
 TAKES_WIDE: Final = 16
 """The parameter accepts ints from 2**63 to 2**64 - 1."""
 

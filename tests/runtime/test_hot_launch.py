@@ -1,0 +1,188 @@
+"""Repeated launches of a derivative: native code launches them, and only those that it may."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.runtime import gradients, hot_launch
+from tilewright.runtime.native import launcher
+from tilewright.runtime.native.runtime import runtime
+
+torch = pytest.importorskip("torch")
+
+
+@tw.jit
+def scaled_rows(x_ptr, w_ptr, y_ptr, n, stride, factor, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n)
+    w = tl.load(w_ptr + at, mask=at < n)
+    tl.store(y_ptr + row * stride + at, x * w * factor, mask=at < n)
+
+
+class Rows:
+    """A launch of the kernel's gradient, and what it computes.
+
+    Args:
+        distance: of the begins of two rows of x; below the width, rows overlap.
+    """
+
+    def __init__(self, rows: int = 4, width: int = 16, dtype: Any = None) -> None:
+        self.kind = {"dtype": dtype or torch.float32}
+        self.x, self.dy = (torch.randn(rows, width, **self.kind) for _ in range(2))
+        self.w, self.y = torch.randn(width, **self.kind), torch.empty(rows, width, **self.kind)
+        self.dx, self.dw = torch.empty_like(self.x), torch.empty_like(self.w)
+
+    def check(self, backward: Any, n: Any = None, factor: Any = 2.0, **more: Any) -> None:
+        rows, width = self.x.shape
+        n = width if n is None else n
+        for array in (self.dx, self.dw):
+            array.fill_(torch.nan)
+        backward[(rows,)](
+            self.x, self.w, self.y, n, width, factor, BLOCK=16,
+            grads={"y_ptr": self.dy}, into={"x_ptr": self.dx, "w_ptr": self.dw}, **more,
+        )  # fmt: skip
+        dx = self.dy * self.w * factor
+        dx[:, int(n) :] = 0
+        dw = (self.dy * self.x * factor).sum(0)
+        dw[int(n) :] = 0
+        torch.testing.assert_close(self.dx, dx)
+        torch.testing.assert_close(self.dw, dw)
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the launches that Python binds."""
+    calls: list[int] = []
+    planned = gradients.Gradient._planned
+
+    def counted(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        return planned(self, *args)
+
+    monkeypatch.setattr(gradients.Gradient, "_planned", counted)
+    return calls
+
+
+def native_is_supported() -> bool:
+    return scaled_rows.native_chain() is not None and runtime() is not None
+
+
+native = pytest.mark.skipif(not native_is_supported(), reason="no native launches here")
+
+
+@native
+def test_a_repeated_launch_is_native(in_python: list[int]) -> None:
+    """The first launch derives, the second tells native code the key, the others are native; also
+    with workers, whose buffers are new each time, and with other arrays."""
+    backward = tw.grad(scaled_rows)
+    for _ in range(2):
+        Rows().check(backward)
+    before = len(in_python)
+    for _ in range(3):
+        Rows().check(backward)
+    assert len(in_python) == before == 2
+
+
+def test_other_types_with_the_same_numbers(in_python: list[int]) -> None:
+    backward = tw.grad(scaled_rows)
+    for dtype in [torch.float32] * 3 + [torch.float64] * 3 + [torch.float32, torch.float64] * 2:
+        Rows(dtype=dtype).check(backward)
+    assert len(backward.kernels) == 2
+
+
+def test_other_numbers_of_the_same_types() -> None:
+    backward = tw.grad(scaled_rows)
+    for n in (16, 16, 16, 15, 14, 15, 14, 14, 16):
+        Rows().check(backward, n)
+    assert len(backward.kernels) == 3
+
+
+def test_integers_that_are_no_plain_ints() -> None:
+    """Predictions ignore them."""
+
+    class N(IntEnum):
+        FEW = 5
+        MORE = 7
+
+    backward = tw.grad(scaled_rows)
+    for n in (N.FEW, N.FEW, N.FEW, N.MORE, N.MORE, 5, 7, 7, N.FEW):
+        Rows().check(backward, n)
+
+
+def test_an_integer_where_a_float_was() -> None:
+    """Its value is in the key, though the launcher was made for a float."""
+    backward = tw.grad(scaled_rows)
+    for factor in (2.0, 2.0, 2.0, 3, 3, 3, 5, 5, 3, 2.5, 2.0):
+        Rows().check(backward, factor=factor)
+    assert len(backward.kernels) == 3, "a launch with an integer is not proven"
+
+
+def test_floats_are_not_part_of_the_key() -> None:
+    backward = tw.grad(scaled_rows)
+    for factor in (2.0, 2.0, 2.0, 3.5, 4.5):
+        Rows().check(backward, factor=factor)
+    assert len(backward.kernels) == 1
+
+
+@native
+def test_layouts_are_compared_at_each_launch() -> None:
+    backward = tw.grad(scaled_rows)
+    for _ in range(3):
+        Rows().check(backward)
+    wrong = Rows()
+    wrong.dx = torch.empty(4, 32)[:, ::2]
+    with pytest.raises(ValueError, match="the derivative of x_ptr has shape"):
+        wrong.check(backward)
+
+
+def test_overlapping_arrays_are_errors_at_each_launch() -> None:
+    backward = tw.grad(scaled_rows)
+    for _ in range(3):
+        Rows().check(backward)
+        wrong = Rows()
+        wrong.dx = wrong.x
+        with pytest.raises(ValueError, match="shares memory"):
+            wrong.check(backward)
+
+
+def test_accumulated_gradients() -> None:
+    backward = tw.grad(scaled_rows)
+    rows = Rows()
+    rows.check(backward)
+    dx, dw = rows.dx.clone(), rows.dw.clone()
+    for times in range(2, 6):
+        backward[(4,)](
+            rows.x, rows.w, rows.y, 16, 16, 2.0, BLOCK=16, accumulate=True,
+            grads={"y_ptr": rows.dy}, into={"x_ptr": rows.dx, "w_ptr": rows.dw},
+        )  # fmt: skip
+        torch.testing.assert_close(rows.dx, times * dx)
+        torch.testing.assert_close(rows.dw, times * dw)
+
+
+def test_elements_that_are_not_loaded_are_zeroed_at_each_launch() -> None:
+    backward = tw.grad(scaled_rows)
+    for _ in range(4):
+        Rows().check(backward, 10)
+
+
+@native
+@pytest.mark.parametrize("dropped", ["plan", "integers"])
+def test_each_part_of_the_key_is_needed(dropped: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the comparison of plans, or integers by value, one of the tests above fails."""
+    if dropped == "plan":
+        monkeypatch.setattr(hot_launch, "is_predicted", lambda *args: True)
+        with pytest.raises(AssertionError):
+            test_other_types_with_the_same_numbers([])
+    else:
+        made = launcher.make_launcher
+        monkeypatch.setattr(launcher, "make_launcher", lambda kernel, fallback, **_: made(
+            kernel, fallback, by_every_value=frozenset([hot_launch.STEP])
+        ))  # fmt: skip
+        with pytest.raises(AssertionError):
+            test_an_integer_where_a_float_was()

@@ -1,0 +1,266 @@
+"""How a derived kernel is launched: what a plan is made of, and its launch in Python.
+
+A *plan* belongs to one variant of a derivative: the kernel's arguments by type, its integers and
+the grid. `derivation.py` makes it, `hot_launch.py` repeats its launch in native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tilewright.base import knobs
+from tilewright.runtime.launch import Grid, at_path, slot_of, start_with_hooks
+from tilewright.runtime.partial_sums import Partials, add_up, partial_sums, workers_of
+from tilewright.runtime.tensors import find_reader
+
+if TYPE_CHECKING:
+    from tilewright.compiler.artifact import CompiledKernel
+    from tilewright.runtime.jit import JITFunction
+
+Arrays = Mapping[str, Any]
+Path = tuple[int, ...]
+Made = tuple[str, str]
+"""An argument that the launch makes: its kind, such as "partial", and a name."""
+
+
+class NarrowSumError(TypeError):
+    """Gradients that several programs add up would be rounded at each addition.
+
+    Attributes:
+        names: the inputs whose gradients need an array of fp32.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(
+            f"the gradient of {', '.join(names)} is added up by several programs, and its elements "
+            "are narrower than 32 bits: pass an array of fp32"
+        )
+
+
+class Mispredicted(Exception):
+    """The plan of a launch is not the predicted one, and nothing has been launched."""
+
+
+class Request(NamedTuple):
+    """What is to be derived.
+
+    Attributes:
+        mode: "reverse" or "forward".
+        kernel: the kernel.
+        wrt, outputs: the arrays whose derivatives are given or computed.
+        aux: arrays that are stored, and count as constants.
+        in_place: arrays of `wrt` that are results, too.
+        accumulate: whether gradients are added to what is in memory.
+        deterministic: whether atomic additions are an error.
+    """
+
+    mode: str
+    kernel: JITFunction
+    wrt: tuple[str, ...]
+    outputs: tuple[str, ...]
+    aux: tuple[str, ...]
+    in_place: tuple[str, ...]
+    accumulate: bool
+    deterministic: bool
+
+
+class How(NamedTuple):
+    """What a launch does with the arrays of `wrt`.
+
+    Attributes:
+        accumulate: whether gradients are added to what is in memory.
+        in_place: those that are results, too.
+    """
+
+    accumulate: bool = False
+    in_place: tuple[str, ...] = ()
+
+
+NEW = How()
+"""Gradients are written; no input is a result."""
+
+
+class Launch(NamedTuple):
+    """The arguments of one launch.
+
+    Attributes:
+        args, kwargs: those of the kernel.
+        values, slots, key, options: what the binder returned for these and the further arrays.
+        grid: the launch's extents.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    values: tuple[Any, ...]
+    slots: tuple[Any, ...]
+    key: tuple[Any, ...]
+    options: dict[str, Any]
+    grid: Grid
+
+
+class Step(NamedTuple):
+    """One of the kernels of a plan.
+
+    Attributes:
+        kernel: the compiled kernel.
+        arguments: for each of its arguments where it is among those of the launch, or what makes
+            it.
+        grid: the extents of its grid.
+        axes: those of the grid over which workers add up gradients: along the first of them there
+            is a program for each worker, and one along the others.
+    """
+
+    kernel: CompiledKernel
+    arguments: tuple[Path | Made, ...]
+    grid: Grid
+    axes: tuple[int, ...] = ()
+
+
+class Plan(NamedTuple):
+    """How one variant of a derivative is launched.
+
+    Attributes:
+        grid: the grid of the launch.
+        integers: where the integers are among the arguments of the launch.
+        steps: its kernels, in order.
+        summed: the arrays whose gradients workers add up.
+        covered: by array, how many elements the kernels write, if they write each of them once and
+            no others; an array with so many elements need not be zeroed first.
+        stored: the arrays that the kernel itself stores.
+        overlapping: whether arrays may share memory, so that each launch compares their extents.
+        text: what was decided and why, for `explain`.
+    """
+
+    grid: Grid
+    integers: tuple[Path, ...]
+    steps: tuple[Step, ...]
+    summed: tuple[str, ...]
+    covered: Mapping[str, int | None]
+    stored: tuple[str, ...]
+    overlapping: bool
+    text: str
+
+
+class Buffers:
+    """What one launch of a plan allocates and computes.
+
+    Attributes:
+        made: the arguments that the launch makes.
+        workers: how many there are; 0 if the plan has none.
+    """
+
+    def __init__(self, plan: Plan, of_wrt: Arrays) -> None:
+        self.made: dict[Made, Any] = {}
+        self.workers = 0
+        self._of_wrt = of_wrt
+        self._sums: dict[str, Partials] = {}
+        for step in plan.steps:
+            if step.axes:
+                programs = prod(step.grid[axis] for axis in step.axes)
+                self.workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
+                for axis in step.axes:
+                    self.made["extent", str(axis)] = step.grid[axis]
+        for name in plan.summed:
+            filled = plan.covered[name] == size_of(of_wrt[name])
+            sums = self._sums[name] = partial_sums(of_wrt[name], self.workers, filled)
+            self.made["partial", name], self.made["span", name] = sums.buffer, sums.span
+
+    def grid_of(self, step: Step) -> Grid:
+        """The grid of a step."""
+        if not step.axes:
+            return step.grid
+        x, y, z = (
+            self.workers if axis == step.axes[0] else 1 if axis in step.axes else n
+            for axis, n in enumerate(step.grid)
+        )
+        return x, y, z
+
+    def finish(self, accumulate: bool) -> None:
+        """Add up what workers have summed."""
+        for name, sums in self._sums.items():
+            add_up(sums, self._of_wrt[name], accumulate)
+
+
+def start_plan(plan: Plan, launch: Launch, of_wrt: Arrays, accumulate: bool) -> None:
+    """Launch a plan's kernels, through Python."""
+    buffers = Buffers(plan, of_wrt)
+    for step in plan.steps:
+        start_step(step, launch, buffers.grid_of(step), buffers.made)
+    buffers.finish(accumulate)
+
+
+def start_step(step: Step, launch: Launch, grid: Grid, made: Mapping[Made, Any]) -> None:
+    """Launch one kernel of a plan, through Python."""
+    values = [_argument(launch.values, a, made) for a in step.arguments]
+    slots = [_argument(launch.slots, a, made, slot_of) for a in step.arguments]
+    if knobs.launch_hooks:
+        start_with_hooks(step.kernel, grid, values, slots)
+    else:
+        step.kernel.run.start(grid, values, slots)
+
+
+def _argument(
+    given: Sequence[Any], argument: Path | Made, made: Mapping[Made, Any],
+    convert: Callable[[Any], Any] | None = None,
+) -> Any:  # fmt: skip
+    """An argument of the derived kernel: one of those of the launch, or one that it makes."""
+    match argument:
+        case (str() as kind, str() as name):
+            value = made[kind, name]
+            return value if convert is None else convert(value)
+        case _:
+            return at_path(given, argument)
+
+
+def zero_what_is_not_written(plan: Plan, of_wrt: Arrays) -> None:
+    """Zero the gradients of which the plan's kernels do not write all elements."""
+    for name, array in of_wrt.items():
+        written = name in plan.summed or plan.covered.get(name) == size_of(array)
+        if not written or 0 in plan.grid:
+            _zero(name, array)
+
+
+def _zero(name: str, array: Any) -> None:
+    if hasattr(array, "zero_"):
+        array.zero_()
+    elif hasattr(array, "fill"):
+        array.fill(0)
+    else:
+        raise TypeError(
+            f"the gradient of {name} cannot be zeroed, as a {type(array).__name__} has neither "
+            "zero_() nor fill(): pass an array of zeros, and accumulate=True"
+        )
+
+
+def require_same_layout(name: str, array: Any, derivative: Any) -> None:
+    """Raise ValueError unless a derivative is addressed like its array."""
+    if find_reader(derivative) is None:
+        raise TypeError(f"the derivative of {name} is {derivative!r}, not an array")
+    mine, other = _layout(array), _layout(derivative)
+    if mine is not None and other is not None and mine != other:
+        raise ValueError(
+            f"the derivative of {name} has shape {other[0]} and strides {other[1]} (in elements); "
+            f"it must be laid out like {name}, with shape {mine[0]} and strides {mine[1]}"
+        )
+
+
+def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    shape: Any = getattr(array, "shape", None)
+    stride_of: Any = getattr(array, "stride", None)
+    if stride_of is not None:
+        return tuple(shape), tuple(stride_of())
+    in_bytes: Any = getattr(array, "strides", None)
+    if shape is None or in_bytes is None:
+        return None
+    return tuple(shape), tuple(s // array.itemsize for s in in_bytes)
+
+
+def size_of(array: Any) -> Any:
+    """The number of elements; None if the array does not say."""
+    try:
+        return array.numel()
+    except AttributeError:
+        return getattr(array, "size", None)
