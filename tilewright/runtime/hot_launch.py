@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from tilewright.base.lazy_import import lazy_import
+from tilewright.frontend.dependencies import Recorded
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.derived_launch import (
     Arrays,
@@ -241,8 +242,12 @@ class _Described:
         self.params = [*(KernelParam(i, p) for i, p in enumerate(front)), *kernel.params]
 
     @property
-    def used_global_vals(self) -> dict[tuple[str, int], tuple[Any, dict[str, Any]]]:
+    def used_global_vals(self) -> Recorded:
         return self._kernel.used_global_vals
+
+    @property
+    def used_objects(self) -> Recorded:
+        return self._kernel.used_objects
 
 
 class _Started:
