@@ -159,7 +159,7 @@ def test_kernel_is_loaded_when_it_is_first_needed(monkeypatch: pytest.MonkeyPatc
     assert compiled.loaded is None
     assert compiled.function == 42
     assert compiled.loaded is not None
-    assert compiled.run.start == compiled.loaded.start
+    assert compiled.load().start == compiled.loaded.start
     assert launcher.loads == 1
 
 

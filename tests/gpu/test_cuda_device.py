@@ -369,7 +369,7 @@ add[(8, 1, 1)](x, x, x, 1000)
 torch.cuda.synchronize()
 slots = (1 << 46, x.data_ptr(), x.data_ptr(), 1000)
 try:
-    add.run.start((8, 1, 1), slots, slots)
+    add.load().start((8, 1, 1), slots, slots)
     print("launched")
     device(0).synchronize()
 except RuntimeError as error:

@@ -223,25 +223,25 @@ def test_arguments_grid_and_block(fake: FakeCuda) -> None:
     fake.widths["k"] = [8, 4, 8, 1, 2, 4, 8, 1]
     kernel = compiled([((i,), t) for i, t in enumerate(types)], num_warps=2, shared=1000)
     slots = (2**47, -3, -(2**40), True, 1.5, 0.1, 0.1, -1)
-    kernel.run.start((5, 6, 7), slots, slots)
+    kernel.load().start((5, 6, 7), slots, slots)
     formats = ["Q", "i", "q", "?", "e", "f", "d", "b"]
     expected = [struct.pack(f"<{f}", v) for f, v in zip(formats, slots, strict=True)]
     assert fake.launches == [Launch("k", (5, 6, 7), (64, 1, 1), 1000, 0, expected, 0x100)]
-    assert kernel.function == kernel.run.handle
+    assert kernel.function == kernel.load().handle
     assert fake.functions[kernel.function] == "k"
     assert kernel.device == "cuda:0"
     assert (kernel.n_regs, kernel.n_spills, kernel.n_max_threads) == (32, 0, 1024)
 
 
 def test_kernel_without_arguments(fake: FakeCuda) -> None:
-    compiled([]).run.start((1, 1, 1), (), ())
+    compiled([]).load().start((1, 1, 1), (), ())
     assert fake.launches[0].arguments == []
 
 
 def test_cubin_is_preferred_to_ptx(fake: FakeCuda) -> None:
     kernel = compiled([])
     with_cubin = CompiledKernel({"ptx": ptx("k"), "cubin": b"\x7fELF k"}, kernel.metadata)
-    with_cubin.run.start((1, 1, 1), (), ())
+    with_cubin.load().start((1, 1, 1), (), ())
     (image,) = fake.images.values()
     assert image == b"\x7fELF k"
 
@@ -252,7 +252,7 @@ def test_cluster_cooperative_and_dependent_launches(fake: FakeCuda) -> None:
     kernel = compiled(
         arguments, num_ctas=2, launch_cooperative_grid=True, launch_pdl=True, shared=64
     )
-    kernel.run.start((3, 4, 1), (7,), (7,))
+    kernel.load().start((3, 4, 1), (7,), (7,))
     (launch,) = fake.launches
     assert launch.grid == (6, 4, 1)
     assert (launch.block, launch.shared, launch.arguments) == ((128, 1, 1), 64, [b"\7\0\0\0"])
@@ -264,11 +264,11 @@ def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
     launches = [compiled([], f"cuda:{i}") for i in range(2)]
     for kernel in launches:
         kernel.run  # noqa: B018
-    launches[1].run.start((1, 1, 1), (), ())
+    launches[1].load().start((1, 1, 1), (), ())
     assert fake.stack == []  # the thread has none, which stands for device 0
-    launches[0].run.start((1, 1, 1), (), ())
+    launches[0].load().start((1, 1, 1), (), ())
     assert fake.stack == [0x100]
-    launches[1].run.start((1, 1, 1), (), ())
+    launches[1].load().start((1, 1, 1), (), ())
     assert fake.stack == [0x100]
     assert [launch.context for launch in fake.launches] == [0x101, 0x100, 0x101]
 
@@ -277,7 +277,7 @@ def test_threads_launch_at_the_same_time(fake: FakeCuda) -> None:
     """Each launch passes its own arguments, whatever others do between packing and launching."""
     fake.widths["k"] = [8]
     kernel = compiled([((0,), "i64")])
-    start = kernel.run.start
+    start = kernel.load().start
 
     def launches(first: int) -> None:
         for value in range(first, first + 50):
@@ -301,7 +301,7 @@ def test_launch_inside_a_launch_has_its_own_arguments(fake: FakeCuda) -> None:
     """As a signal handler may do it, after the arguments were written and before they are read."""
     fake.widths["k"] = [8]
     kernel = compiled([((0,), "i64")])
-    start, real = kernel.run.start, fake.do_cuCtxGetCurrent
+    start, real = kernel.load().start, fake.do_cuCtxGetCurrent
 
     def interrupted(out: int) -> None:
         fake.do_cuCtxGetCurrent = real
@@ -319,7 +319,7 @@ def test_launch_inside_a_launch_has_its_own_arguments(fake: FakeCuda) -> None:
 
 def test_failed_kernel_is_reported_by_a_later_call(fake: FakeCuda) -> None:
     kernel = compiled([])
-    kernel.run.start((1, 1, 1), (), ())
+    kernel.load().start((1, 1, 1), (), ())
     fake.fail["cuCtxSynchronize"] = ILLEGAL_ADDRESS
     text = (
         r"waiting for cuda:0: a kernel read or wrote an illegal address on cuda:0 "
@@ -331,7 +331,7 @@ def test_failed_kernel_is_reported_by_a_later_call(fake: FakeCuda) -> None:
     assert raised.value.code == "CUDA_ERROR_ILLEGAL_ADDRESS"
     fake.fail["cuLaunchKernel"] = ILLEGAL_ADDRESS
     with pytest.raises(RuntimeError, match=r"launching k on cuda:0 with grid \(2, 1, 1\): a kern"):
-        kernel.run.start((2, 1, 1), (), ())
+        kernel.load().start((2, 1, 1), (), ())
     fake.fail["cuCtxPushCurrent_v2"] = ILLEGAL_ADDRESS
     kernel.loaded = None  # unloading fails in silence
     del kernel
@@ -348,7 +348,7 @@ def test_failed_kernel_is_identified_by_its_stream(fake: FakeCuda) -> None:
 def test_first_launch_has_no_earlier_kernel(fake: FakeCuda) -> None:
     fake.fail["cuLaunchKernel"] = ILLEGAL_ADDRESS
     with pytest.raises(DeviceError) as raised:
-        compiled([]).run.start((1, 1, 1), (), ())
+        compiled([]).load().start((1, 1, 1), (), ())
     assert "last one" not in str(raised.value)
 
 
@@ -356,6 +356,6 @@ def test_grid_beyond_the_limits(fake: FakeCuda) -> None:
     fake.fail["cuLaunchKernel"] = INVALID_VALUE
     kernel = compiled([])
     with pytest.raises(DeviceError, match=r"grid \(1, 65536, 1\): .*at most \(2147483647, 65535,"):
-        kernel.run.start((1, 65536, 1), (), ())
+        kernel.load().start((1, 65536, 1), (), ())
     with pytest.raises(DeviceError, match=r"\(CUDA_ERROR_INVALID_VALUE\)$"):
-        kernel.run.start((1, 65535, 1), (), ())
+        kernel.load().start((1, 65535, 1), (), ())

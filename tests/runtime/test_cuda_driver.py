@@ -63,9 +63,9 @@ class FakeTorch(SimpleNamespace):
 @pytest.mark.parametrize("raw", [True, False])
 def test_stream_is_that_of_torch(fake: FakeCuda, raw: bool) -> None:
     kernel = compiled([], "cuda:1")
-    kernel.run.start((1, 1, 1), (), ())
+    kernel.load().start((1, 1, 1), (), ())
     fake.modules["torch"] = FakeTorch(raw)
-    kernel.run.start((1, 1, 1), (), ())
+    kernel.load().start((1, 1, 1), (), ())
     assert [launch.stream for launch in fake.launches] == [0, 0xAB01]
     assert CudaDriver().get_current_stream() == 0xAB01
     assert CudaDriver().get_current_stream(0) == 0xAB00
@@ -84,7 +84,7 @@ def test_torch_without_cuda_or_half_imported_is_none(fake: FakeCuda) -> None:
 def test_scratch_of_the_driver(fake: FakeCuda) -> None:
     fake.widths["k"] = [4, 8]
     kernel = compiled([((0,), "i32")], global_scratch_size=100, global_scratch_align=128)
-    kernel.run.start((2, 3, 1), (5,), (5,))
+    kernel.load().start((2, 3, 1), (5,), (5,))
     ((address, size),) = fake.allocated.items()
     assert fake.freed == [address]
     passed = int.from_bytes(fake.launches[0].arguments[1], "little")
@@ -111,7 +111,7 @@ def test_scratch_of_a_custom_allocator(fake: FakeCuda) -> None:
     token = _allocation._allocator.set(_allocation._NULL_ALLOCATOR)
     try:
         set_allocator(allocate)
-        kernel.run.start((2, 3, 1), (5,), (5,))
+        kernel.load().start((2, 3, 1), (5,), (5,))
     finally:
         _allocation._allocator.reset(token)
     assert requested == [(600, 128, None, 1)]
@@ -139,7 +139,7 @@ def test_compiled_kernels_report_their_loaded_attributes(fake: FakeCuda) -> None
 def test_scratch_is_freed_when_the_launch_fails(fake: FakeCuda) -> None:
     fake.fail["cuLaunchKernel"] = INVALID_VALUE
     with pytest.raises(DeviceError):
-        compiled([], global_scratch_size=1).run.start((1, 1, 1), (), ())
+        compiled([], global_scratch_size=1).load().start((1, 1, 1), (), ())
     assert fake.freed == list(fake.allocated)
 
 
@@ -209,10 +209,10 @@ def _in_child(launch: CudaLaunch, pipe: Any) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_gets_an_error(fake: FakeCuda) -> None:
     kernel = compiled([])
-    kernel.run.start((1, 1, 1), (), ())
+    kernel.load().start((1, 1, 1), (), ())
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe()
-    child = context.Process(target=_in_child, args=(kernel.run, there))
+    child = context.Process(target=_in_child, args=(kernel.load(), there))
     child.start()
     assert here.poll(30)
     messages, active, index = here.recv()
@@ -221,7 +221,7 @@ def test_forked_child_gets_an_error(fake: FakeCuda) -> None:
     assert len(messages) == 3
     assert all(text == cuda_api.FORKED for text in messages)
     assert (active, index) == (False, None)
-    kernel.run.start((1, 1, 1), (), ())  # the parent goes on
+    kernel.load().start((1, 1, 1), (), ())  # the parent goes on
     assert len(fake.launches) == 2
 
 

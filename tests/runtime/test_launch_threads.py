@@ -242,7 +242,7 @@ def test_threads_load_a_kernel_once(monkeypatch: pytest.MonkeyPatch) -> None:
             kernel = new_kernel(number)
             compiled = kernel.warmup(np.zeros(64, np.float32), 64, BLOCK=64, grid=(1,))
             loaded: list[Any] = []
-            in_threads(lambda _, c=compiled, found=loaded: found.append(c.run.handle), 8)
+            in_threads(lambda _, c=compiled, found=loaded: found.append(c.load().handle), 8)
             assert len(set(loaded)) == 1
     assert len(loads) == 5
 

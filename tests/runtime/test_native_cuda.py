@@ -14,8 +14,9 @@ import torch  # noqa: F401  # pyright: ignore[reportUnusedImport]  # tensors her
 from tests.runtime.fake_cuda import FakeCuda, Gpu, Launch, Tensor, compiled
 from tests.runtime.native_cases import native
 from tilewright.base.diagnostics import DeviceError
-from tilewright.compiler.artifact import CompiledKernel
+from tilewright.compiler.artifact import CompiledKernel, Runner
 from tilewright.frontend.source import KernelParam
+from tilewright.runtime import launch
 from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
 from tilewright.runtime.launch import extents_of
@@ -103,7 +104,7 @@ class Kernel:
         kernel = self.kernels.get(key)
         if kernel is None:
             kernel = self.kernels[key] = compiled(ARGUMENTS, key[0], **self.metadata)
-        kernel.run.start(extents_of(grid), values, slots)
+        kernel.load().start(extents_of(grid), values, slots)
         return kernel
 
     def __call__(self, grid: Any, *args: Any) -> CompiledKernel:
@@ -445,3 +446,69 @@ def test_tensor_without_a_valid_map(fake: FakeCuda, mapped: Kernel) -> None:
     _, out, n, factor = arguments()
     with pytest.raises(DeviceError, match="compile it with tensor_copies=False"):
         mapped((4,), OnGpu(0x10004, "cuda:0"), out, n, factor)
+
+
+# -- CompiledKernel.run ---------------------------------------------------------------------------
+
+NO_HOOKS = (None, None, None, None, None)
+
+
+@pytest.fixture
+def by_python(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Gets the grid of each launch that Python makes."""
+    seen: list[Any] = []
+    real = launch._Launcher.launch
+
+    def recorded(self: Any, kernel: Any, grid: Any, *rest: Any, **hooks: Any) -> None:
+        seen.append(grid)
+        real(self, kernel, grid, *rest, **hooks)
+
+    monkeypatch.setattr(launch._Launcher, "launch", recorded)
+    return seen
+
+
+@pytest.mark.parametrize("stream", [None, 0x2000])
+def test_run_of_a_compiled_kernel(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch, by_python: list[Any], stream: int | None
+) -> None:
+    fake.widths["k"] = WIDTHS
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 0x2000)
+    kernel = compiled(ARGUMENTS, "cuda:0")
+    native().know_device("cuda:0")
+    with device(0).current():
+        kernel.run(5, 6, 7, stream, *NO_HOOKS, *arguments())
+        assert not by_python
+        Runner(kernel)(5, 6, 7, stream, *NO_HOOKS, *arguments())
+    assert len(by_python) == 1
+    natively, expected = fake.launches
+    assert natively == expected
+    assert (natively.grid, natively.stream) == ((5, 6, 7), 0x2000)
+
+
+def test_run_on_a_stream_that_is_not_current_raises(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.widths["k"] = WIDTHS
+    monkeypatch.setattr(cuda_torch, "_stream_of", lambda index: 0x2000)
+    kernel = compiled(ARGUMENTS, "cuda:0")
+    with device(0).current(), pytest.raises(ValueError, match="launched on the current stream"):
+        kernel.run(5, 6, 7, 0, *NO_HOOKS, *arguments())
+    assert not fake.launches
+
+
+def test_run_with_tensors_of_another_device_raises(fake: FakeCuda) -> None:
+    fake.widths["k"] = WIDTHS
+    kernel = compiled(ARGUMENTS, "cuda:0")
+    with device(0).current(), pytest.raises(ValueError, match="is loaded on cuda:0; its tensors"):
+        kernel.run(5, 6, 7, None, *NO_HOOKS, *arguments(1))
+    assert not fake.launches
+
+
+def test_run_of_a_kernel_that_its_first_launch_places(fake: FakeCuda, by_python: list[Any]) -> None:
+    fake.widths["k"] = WIDTHS
+    kernel = compiled(ARGUMENTS)
+    with device(0).current():
+        for x in (1, 2, 3):
+            kernel.run(x, 1, 1, None, *NO_HOOKS, *arguments())
+    assert not by_python
+    assert [launched.grid[0] for launched in fake.launches] == [1, 2, 3]

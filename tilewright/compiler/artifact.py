@@ -11,8 +11,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
+from tilewright.base import knobs
 from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
 from tilewright.targets.registry import target as find_target
@@ -42,6 +43,10 @@ class Launch(Protocol):
         ...
 
 
+Run: TypeAlias = Callable[..., None]
+"""A launch with the calling convention of `Runner`."""
+
+
 class Launcher(Protocol):
     """The runtime's interface for loading and launching compiled kernels."""
 
@@ -62,6 +67,14 @@ class Launcher(Protocol):
         Args:
             stream: None or the current stream.
             hooks: whether to call the launch hooks of the settings.
+        """
+        ...
+
+    def runner(self, kernel: CompiledKernel, python: Run) -> Run:
+        """`CompiledKernel.run` of a loaded kernel.
+
+        Args:
+            python: an equivalent, for what native code does not support.
         """
         ...
 
@@ -179,20 +192,16 @@ class Times:
 
 
 class Runner:
-    """A loaded kernel with the calling convention that libraries use; `start` is the direct way.
+    """Launches a kernel with Triton's calling convention, which libraries use.
 
-        run = compiled.run
-        run(4, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, y, n)
-
-    Attributes:
-        start, handle: as in `Launch`.
+    run = compiled.run
+    run(4, 1, 1, stream, compiled.function, compiled.packed_metadata, None, None, None, x, y, n)
     """
 
-    __slots__ = ("_kernel", "handle", "start")
+    __slots__ = ("_kernel",)
 
-    def __init__(self, kernel: CompiledKernel, loaded: Launch) -> None:
+    def __init__(self, kernel: CompiledKernel) -> None:
         self._kernel = kernel
-        self.start, self.handle = loaded.start, loaded.handle
 
     def __call__(
         self,
@@ -239,7 +248,7 @@ class CompiledKernel:
         hash: its key in the disk cache.
         src: its source; None after unpickling.
         times: compile times; absent for a cache hit.
-        loaded: the loaded kernel; None before the first use, see `run`.
+        loaded: the loaded kernel; None before the first use, see `load`.
         stored_at: its file in the disk cache; None if it is not cached.
     """
 
@@ -258,6 +267,7 @@ class CompiledKernel:
         self.loaded: Launch | None = None
         self.stored_at: Path | None = None
         self._failure: Exception | None = None
+        self._run: Run | None = None
 
     # -- properties -----------------------------------------------------------------------------
 
@@ -315,18 +325,25 @@ class CompiledKernel:
 
     # -- running --------------------------------------------------------------------------------
 
-    @property
-    def run(self) -> Runner:
-        """The loaded kernel. A failure to load is raised on each access."""
+    def load(self) -> Launch:
+        """The loaded kernel. A failure to load is raised by each call."""
         if self.loaded is None:
             self._init_handles()
             assert self.loaded is not None
-        return Runner(self, self.loaded)
+        return self.loaded
+
+    @property
+    def run(self) -> Run:
+        """Launches the kernel, as a `Runner` does: by native code where possible."""
+        if self._run is None:
+            self.load()
+            self._run = _installed().runner(self, Runner(self))
+        return self._run
 
     @property
     def function(self) -> Any:
         """The device's handle of the loaded kernel."""
-        return self.run.handle
+        return self.load().handle
 
     @property
     def module(self) -> Any:
@@ -338,6 +355,8 @@ class CompiledKernel:
         """The argument of launch hooks: an object whose `get()` returns a dict of name, function,
         stream and the results of the kernel's own `launch_metadata`. None if there are no
         hooks."""
+        if not knobs.launch_hooks:
+            return None
         return _installed().launch_metadata(self, grid, stream, self.all_arguments(args))
 
     def _init_handles(self) -> None:

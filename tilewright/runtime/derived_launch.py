@@ -199,7 +199,7 @@ def start_step(step: Step, launch: Launch, grid: Grid, made: Mapping[Made, Any])
     if knobs.launch_hooks:
         start_with_hooks(step.kernel, grid, values, slots)
     else:
-        step.kernel.run.start(grid, values, slots)
+        step.kernel.load().start(grid, values, slots)
 
 
 def _argument(

@@ -116,8 +116,8 @@ class NativeInterface(KernelInterface):
     def _warm(self, grid: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Compile and load without launching."""
         compiled = self.run(*args, **{**kwargs, "grid": grid, "warmup": True})
-        if hasattr(compiled, "run"):  # a hook may have cancelled it
-            _ = compiled.run
+        if hasattr(compiled, "load"):  # a hook may have cancelled it
+            compiled.load()
         return compiled
 
     def _forget(self) -> None:

@@ -253,7 +253,7 @@ class JITFunction(SourceFunction, NativeInterface):
             if knobs.launch_hooks:
                 start_with_hooks(kernel, extents, values, slots)
             else:
-                (kernel.loaded or kernel.run).start(extents, values, slots)
+                (kernel.loaded or kernel.load()).start(extents, values, slots)
         return kernel
 
     def _announce(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> None:

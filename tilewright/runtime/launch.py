@@ -18,7 +18,7 @@ from tilewright.base import knobs
 from tilewright.base.fact_cache import install_fact_store
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.plug_ins import LAUNCHERS, load_plug_in, plug_ins
-from tilewright.compiler.artifact import CompiledKernel, Launch, install_launcher
+from tilewright.compiler.artifact import CompiledKernel, Launch, Run, install_launcher
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
 from tilewright.runtime.cache import disk_cache
@@ -28,7 +28,9 @@ from tilewright.runtime.tensors import CPU, find_reader
 
 if TYPE_CHECKING:
     from tilewright.runtime.launchers import cpu, cuda, interpreter
+    from tilewright.runtime.native import compiled
 else:
+    compiled = lazy_import("tilewright.runtime.native.compiled")
     cpu = lazy_import("tilewright.runtime.launchers.cpu")
     cuda = lazy_import("tilewright.runtime.launchers.cuda")
     interpreter = lazy_import("tilewright.runtime.launchers.interpreter")
@@ -140,7 +142,7 @@ def start_with_hooks(
     """Launch, calling the enter and exit hooks."""
     metadata = LaunchMetadata(kernel, grid, values)
     knobs.runtime.launch_enter_hook(metadata)
-    kernel.run.start(grid, values, slots)
+    kernel.load().start(grid, values, slots)
     knobs.runtime.launch_exit_hook(metadata)
 
 
@@ -239,7 +241,7 @@ class _Launcher:
         extents = extents_of(grid)
         _settle(kernel, args)
         slots = [slot_of(value) for value in args]
-        run = kernel.run
+        loaded = kernel.load()
         if stream is not None:
             _require_current(kernel, stream)
         if 0 in extents:
@@ -247,7 +249,10 @@ class _Launcher:
         if hooks:
             start_with_hooks(kernel, extents, args, slots)
         else:
-            run.start(extents, args, slots)
+            loaded.start(extents, args, slots)
+
+    def runner(self, kernel: CompiledKernel, python: Run) -> Run:
+        return compiled.native_run(kernel, python) or python
 
     def launch_metadata(
         self, kernel: CompiledKernel, grid: Any, stream: Any, args: Sequence[Any]

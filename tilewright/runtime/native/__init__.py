@@ -16,9 +16,10 @@ with the typed `Builder` (see `routine.py`), in the order of a launch:
     start*          starts the kernel on its device
     fallback        calls the slow path
     bound           launches with arguments that were read before (`kernel.bind`)
+    call_compiled   launches of one compiled kernel (`CompiledKernel.run`)
 
 `layout.py` defines the structures that the code shares with Python; `structure.py` fills them in.
 `generate.py` produces the LLVM IR and `code.py` loads its object code, which is cached on disk: the
 modules that write the code are imported on a cache miss only. `runtime.py` has the state of the
-process, `launcher.py` the state of one kernel.
+process, `launcher.py` the state of one kernel, `compiled.py` that of a compiled one.
 """

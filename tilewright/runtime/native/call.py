@@ -99,6 +99,8 @@ def begin(r: Routine, self: V, *call: V) -> None:
     r.frame = r.ref("Frame", _room(r) if call else const(PTR, 0))
     for field, value in zip(("given_grid", "args", "nargs", "kwnames"), call, strict=False):
         r.frame[field] = value
+    if call:
+        r.frame["any_stream"] = 1
 
 
 def _room(r: Routine) -> V:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.runtime.native import read_parts, read_tensors
 from tilewright.runtime.native.bound import freeze, launch_bound
 from tilewright.runtime.native.call import bind, launch
+from tilewright.runtime.native.call_compiled import launch_compiled
 from tilewright.runtime.native.routine import text_of
 
 REGISTERED = (read_parts, read_tensors)  # readers of arguments
@@ -12,4 +13,4 @@ REGISTERED = (read_parts, read_tensors)  # readers of arguments
 
 def generate() -> str:
     """The LLVM IR, for the current table of kinds (`runtime/kinds.py`)."""
-    return text_of("launch", (bind, launch, freeze, launch_bound))
+    return text_of("launch", (bind, launch, freeze, launch_bound, launch_compiled))

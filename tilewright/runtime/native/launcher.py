@@ -166,7 +166,7 @@ def _flags(param: KernelParam, by_every_value: frozenset[str]) -> int:
     return flags | layout.kind_flags(annotation)
 
 
-def _range(annotation: str) -> tuple[int, int]:
+def int_limits(annotation: str) -> tuple[int, int]:
     """The range of ints that a parameter accepts, clipped to int64."""
     if not annotation or category(annotation) != "int":
         return INT64_MIN, INT64_MAX
@@ -184,7 +184,7 @@ def _param_structures(kernel: Kernel, by_every_value: frozenset[str]) -> Structu
         if parameter.default is not Parameter.empty:
             params.put_object("default", parameter.default, i)
         params.put("flags", _flags(param, by_every_value), i)
-        low, high = _range(param.annotation_type)
+        low, high = int_limits(param.annotation_type)
         params.put("low", low, i)
         params.put("high", high, i)
     return params

@@ -111,6 +111,7 @@ Global: TypeAlias = Annotated[Ref, "Global"]
 Guard: TypeAlias = Annotated[Ref, "Guard"]
 Bound: TypeAlias = Annotated[Ref, "Bound"]
 Knob: TypeAlias = Annotated[Ref, "Knob"]
+Compiled: TypeAlias = Annotated[Ref, "Compiled"]
 
 CONTEXT = ("Runtime", "State", "Frame")
 """The leading parameters of every routine that is not an entry point."""

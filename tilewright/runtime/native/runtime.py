@@ -123,6 +123,9 @@ class Runtime:
         self._bound_method = MethodDef(
             b"launch", code["launch_bound"], METH_FASTCALL_KEYWORDS, None
         )
+        self._compiled_method = MethodDef(
+            b"run", code["launch_compiled"], METH_FASTCALL_KEYWORDS, None
+        )
         self._launchers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._late_types: dict[str, type] = {}
         self._torch_sought = False
@@ -149,6 +152,8 @@ class Runtime:
         put_object("home", _home)
         put_object("extents_of", extents_of)
         put_object("launch_hooks", knobs.launch_hooks)
+        put_object("enter_chain", knobs.runtime.launch_enter_hook)
+        put_object("exit_chain", knobs.runtime.launch_exit_hook)
         put("launch_method", ctypes.addressof(self._launch_method))
         self._all.put_words("constant_types", map(id, _CONSTANT_TYPES))
         self._all.put_words("elements", table_of(_numpy_elements()))
@@ -211,6 +216,17 @@ class Runtime:
             kept: objects that the structures refer to.
         """
         return _builtin(self._bound_method, (box, fallback, *kept))
+
+    def new_compiled(self, box: bytes, fallback: Callable[..., Any], owner: VariantCache) -> Any:
+        """The builtin `run` of a compiled kernel; `box` has the addresses of its State and its
+        Compiled.
+
+        Args:
+            fallback: the same launch on the slow path.
+            owner: keeps alive what the structures refer to.
+        """
+        self._launchers.add(owner)
+        return _builtin(self._compiled_method, (box, fallback, owner))
 
     @property
     def debug(self) -> int:

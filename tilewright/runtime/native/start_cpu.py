@@ -9,6 +9,7 @@ from tilewright.runtime.native.guards import knob
 from tilewright.runtime.native.layout import FAILED, NOT_STARTED, STARTED
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import UNLIKELY, Object, Record, Ref, Routine, Word, routine
+from tilewright.runtime.native.start_function import require_stream
 
 _LINE = 64  # bytes that scratch memory is aligned to
 
@@ -17,6 +18,7 @@ _LINE = 64  # bytes that scratch memory is aligned to
 def start_cpu(r: Routine, record: Record) -> None:
     """`start_on_device` for the CPU; returns when all programs have run."""
     r.not_null(r.rt["pool"])
+    require_stream(r, const(PTR, 0))
     x, y, z = grid_of(r)
     sizes = (x, y, z, r.mul(x, y))
     r.require(r.all([r.icmp("ult", size, EXTENT_LIMIT) for size in sizes]))

@@ -15,7 +15,7 @@ from tilewright.runtime.native.layout import (
 )
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import Object, Record, Routine, routine
-from tilewright.runtime.native.start_function import find_stream, raise_launch_error
+from tilewright.runtime.native.start_function import find_stream, raise_launch_error, require_stream
 
 
 @routine(I32, failure=NOT_STARTED)
@@ -31,6 +31,7 @@ def start_cuda(r: Routine, record: Record) -> None:
     r.require(r.icmp("ult", r.or_(r.or_(x, y), z), EXTENT_LIMIT))
     r.require(find_stream(r, record, current), FAILED)
     stream = r.load(PTR, current)
+    require_stream(r, stream)
     pack(r, record)
     r.require(_add_maps(r, record))
     status = _launch(r, record, stream)

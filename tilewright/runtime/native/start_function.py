@@ -7,9 +7,9 @@ status that is passed to Record.refuse, which raises.
 
 from __future__ import annotations
 
-from tilewright.lowering.emit import I1, I32, I64, PTR, const
+from tilewright.lowering.emit import I1, I32, I64, PTR, V, const
 from tilewright.runtime.native.grid import grid_tuple
-from tilewright.runtime.native.layout import DL_CUDA, STARTED
+from tilewright.runtime.native.layout import DL_CUDA, NOT_STARTED, STARTED
 from tilewright.runtime.native.pack import pack
 from tilewright.runtime.native.routine import Object, Record, Routine, Word, routine
 
@@ -21,6 +21,7 @@ def start_function(r: Routine, record: Record) -> None:
     r.store(const(PTR, 0), stream)
     with r.when(r.ne(record["stream_of"], 0)):
         r.require(find_stream(r, record, stream))
+    require_stream(r, r.load(PTR, stream), NOT_STARTED)
     pack(r, record)
     given = (record["function"], r.frame.at("packed"), r.frame.at("grid"), r.load(PTR, stream))
     call = record["launch"]
@@ -50,6 +51,12 @@ def find_stream(r: Routine, record: Record, out: Object) -> None:
     with r.owned(r.not_null(r.python(record["stream_of"], record["device_index"]))) as handle:
         r.store(r.api("PyLong_AsVoidPtr", handle), out)
     r.require(r.eq(r.api("PyErr_Occurred"), 0))
+
+
+def require_stream(r: Routine, current: V, otherwise: int | None = None) -> None:
+    """Exit the routine, as by `require`, unless the launch may go to the current stream."""
+    expected = r.eq(r.frame["stream"], current)
+    r.require(r.or_(r.ne(r.frame["any_stream"], 0), expected), otherwise)
 
 
 @routine(I1)
