@@ -14,6 +14,10 @@ __all__ = ["condition", "range", "static_range"]
 class range:
     """``range(stop)``, ``range(start, stop, step=1)``: a run-time loop with optimisation hints.
 
+    A compile-time step may be negative, as in Python, but not zero. One that is known at run time
+    only must be positive: otherwise the loop does not run, and with the option `debug`, an
+    assertion fails.
+
     Args:
         num_stages: number of pipeline stages, the iterations whose loads are in flight.
         loop_unroll_factor: the unroll factor.

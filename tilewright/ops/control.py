@@ -131,8 +131,9 @@ class For(Op, name="control.for", traits=PURE):
     """A counted loop: `body` runs with i = start, start + step, … while i < stop.
 
     The body takes the induction variable and the loop-carried values, and yields the loop-carried
-    values of the next iteration; the results are the final ones. `step` must be positive. If the
-    trip count is 0, the results are `inits`. `num_stages`, `unroll` and `hints` are hints.
+    values of the next iteration; the results are the final ones. `step` must be positive if
+    `start < stop`; one below 1 counts as 1. If the trip count is 0, the results are `inits`.
+    `num_stages`, `unroll` and `hints` are hints.
 
         %4 = control.for %0, %1, %2, [%3], num_stages=0, unroll=0, hints=()
           : (i32, i32, i32, fp32) -> fp32 {

@@ -15,7 +15,7 @@ from tilewright.analysis.pointers import may_overlap
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import I32, I64, U64, DType, Type, dtype_of, shape_of
 from tilewright.layout.linear import LinearLayout
-from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub
+from tilewright.ops.arith import Add, And, Cast, Cmp, Constant, Mul, Sub, constant_value
 from tilewright.ops.atomic import Writing, acquires
 from tilewright.ops.control import For
 from tilewright.ops.memory import Load, Store
@@ -112,7 +112,11 @@ class LoopRewrite:
             return self.value(And(begun, self.value(Cmp(left, further, "gt"))))
         index, step, stop = (self.cast(v, I64) for v in (index, step, stop))
         further = self.value(Mul(step, self.number(iterations, I64)))
-        return self.value(Cmp(self.value(Add(index, further)), stop, "lt"))
+        found = self.value(Cmp(self.value(Add(index, further)), stop, "lt"))
+        if constant_value(self.old.step) is not None:
+            return found
+        # A loop whose step is negative does not begin, though the sum may be below `stop`.
+        return self.value(And(self.value(Cmp(index, stop, "lt")), found))
 
     def cast(self, value: Value, to: DType) -> Value:
         return value if value.type == to else self.value(Cast(value, to, "rtne"))

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tilewright.language as tl
+from tilewright.analysis.ranges import value_range
 from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.branch import any_of, settle
 from tilewright.frontend.ast_to_ir.call import arguments
@@ -45,8 +46,9 @@ from tilewright.ir.types import I1, DType, Tile, dtype_of, int_type
 from tilewright.language.semantic import arith, convert
 from tilewright.language.semantic.convert import natural_type, to_tensor
 from tilewright.language.values import constexpr, tensor, tuple, unwrap, wrap
-from tilewright.ops.arith import Add, Cmp, Constant, Sub, constant_value
+from tilewright.ops.arith import Add, Cmp, Constant, Select, Sub, constant_value
 from tilewright.ops.control import For, Yield, index_after
+from tilewright.ops.debug import Assert
 
 
 @statement(ast.For)
@@ -141,6 +143,31 @@ def _bound(frame: Frame, value: Any, dtype: DType) -> tensor:
     return convert.constant(frame.semantic, plain, dtype)
 
 
+def _stop_if_positive(frame: Frame, stop: tensor, step: tensor) -> tensor:
+    """The bound of a loop that does not run if its step is not positive: nothing is below the
+    minimum of a type, not even an index plus a negative step.
+
+    Raises:
+        ValueError: the step is known, and is not positive.
+    """
+    s = frame.semantic
+    low, high = value_range(step.handle)
+    if low > 0:
+        return stop
+    if high <= 0:
+        raise ValueError(f"the step of a loop must be positive; it is {_shown(low, high)}")
+    dtype = dtype_of(step.type)
+    positive = s.emit(Cmp(step.handle, convert.constant(s, 0, dtype).handle, "gt"))
+    if s.options.debug:
+        s.builder.insert(Assert(positive.handle, "the step of a loop must be positive"))
+    least = convert.constant(s, dtype.get_int_min_value(), dtype)
+    return s.emit(Select(positive.handle, stop.handle, least.handle))
+
+
+def _shown(low: int, high: int) -> str:
+    return str(low) if low == high else f"in [{low}, {high}]"
+
+
 def run_loop(frame: Frame, node: ast.For, iterator: tl.range, target: str) -> Exit | None:
     """A run-time loop. A negative compile-time step is reversed, see `_index`."""
     step = unwrap(iterator.step)
@@ -151,6 +178,7 @@ def run_loop(frame: Frame, node: ast.For, iterator: tl.range, target: str) -> Ex
         iterator.start, iterator.stop = iterator.stop, iterator.start
         iterator.step = constexpr(-step)
     start, stop, step = _bounds(frame, iterator)
+    stop = _stop_if_positive(frame, stop, step)
     ends = arith.add(frame.semantic, start, stop) if backward else None
     targets = labels_of(frame, node)
     carried = carried_names(frame, node)
