@@ -163,8 +163,9 @@ OF_THIS_PROCESS = ("captured", "_ast", "used_objects")
 
 
 def _changed(name: str, before: Any, now: Any) -> str:
-    was, is_ = ("nothing" if value is ABSENT else value for value in (before, now))
-    return f"Global variable {name} has changed since we compiled this kernel, from {was} to {is_}"
+    was, is_ = ("nothing" if value is ABSENT else str(value) for value in (before, now))
+    values = f"from {was} to {is_}" if was != is_ else f"to another {is_}"
+    return f"Global variable {name} has changed since we compiled this kernel, {values}"
 
 
 def _are_same(a: Any, b: Any) -> bool:
