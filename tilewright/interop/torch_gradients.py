@@ -234,7 +234,7 @@ def _KEEP() -> Any:
 def _by_name(
     tensors: Sequence[Any], integers: Sequence[Any], floats: Sequence[Any], layout: str
 ) -> Named:
-    """The arguments by name, as the layout says."""
+    """The arguments by name, according to the layout."""
     lists = {"t": iter(tensors), "i": iter(integers), "f": iter(floats)}
     named: Named = {}
     for part in layout.split(" "):

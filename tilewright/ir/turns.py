@@ -68,7 +68,7 @@ class Turns:
             raise self._error
 
     def wait(self, ready: Callable[[], bool], what: str) -> None:
-        """Let the other functions run until `ready` gives true.
+        """Let the other functions run until `ready` returns true.
 
         Raises:
             Deadlock: none of them can go on.

@@ -1,13 +1,13 @@
 """Warps with roles: one warp copies blocks of memory while the others compute with them.
 
-They hand buffers to each other through *barriers* in shared memory (PTX's `mbarrier`). A barrier
-counts, phase by phase, arrivals, of which it was initialised with a number, and the bytes that it
-was told to expect. When all have come, its phase is complete and the next one begins. A waiter
-names the parity of the phase that it waits for: 0 for the first, 1 for the second, 0 for the third.
+They synchronize through *barriers* in shared memory (PTX's `mbarrier`). In each phase a barrier
+counts arrivals, whose number it was initialised with, and the bytes that it was set to expect. When
+all have arrived, its phase is complete and the next one begins. A wait specifies the parity of the
+phase that it waits for: 0 for the first, 1 for the second, 0 for the third.
 Before its first phase is complete, a barrier counts as having completed one of parity 1.
 
-A ring of S slots has S pairs of barriers: `full[i]` completes when the bytes of slot i are there,
-`empty[i]` when all warps that read them have arrived.
+A ring of S slots has S pairs of barriers: `full[i]` completes when the bytes of slot i have been
+written, `empty[i]` when all warps that read them have arrived.
 
 In the interpreter a barrier is an int64 of four fields: see `_Barrier`.
 """
@@ -28,11 +28,11 @@ MAX_BYTES = 1 << 20  # of a phase: PTX ISA, "mbarrier", tx-count
 
 
 class _Barrier(NamedTuple):
-    """A barrier's state, and how it is kept in an int64."""
+    """A barrier's state, and its encoding in an int64."""
 
     arrivals: int  # of each phase
-    pending: int  # arrivals that this phase lacks
-    bytes: int  # that this phase lacks; negative where some came before they were expected
+    pending: int  # arrivals pending in this phase
+    bytes: int  # pending in this phase; negative where some arrived before they were expected
     phase: int  # completed phases
 
     @staticmethod
@@ -55,12 +55,12 @@ class _Barrier(NamedTuple):
         )
 
     def completed(self, parity: int) -> bool:
-        """Whether the phase of this parity that is the last or the present one is complete."""
+        """Whether the previous or current phase, whichever has this parity, is complete."""
         return self.phase & 1 != parity
 
 
 def arrive(place: Array, arrivals: int = 0, expected: int = 0, arrived: int = 0) -> None:
-    """Count arrivals, bytes to come and bytes that have come at a barrier."""
+    """Count arrivals, expected bytes and arrived bytes at a barrier."""
     old = _Barrier.at(place)
     if arrivals > old.pending:
         raise RuntimeError(f"{arrivals} arrivals at a barrier whose phase lacks {old.pending}")
@@ -91,9 +91,9 @@ class Roles(Op, name="gpu.roles", traits=CONCURRENT):
     """Runs two regions at the same time; it ends when both have ended.
 
     The warps of the program run `compute`. One thread of the `copy_warps` further warps runs
-    `copy`. What `copy` writes to a buffer, `compute` waits for, so that nobody uses the buffer
-    behind its last use in `compute`. With `registers`, of a thread of either role, warps of the
-    second hand registers to those of the first.
+    `copy`. `compute` waits for what `copy` writes to a buffer, so the buffer is dead
+    after its last use in `compute`. With `registers`, per thread of either role, warps of the
+    second release registers to those of the first.
 
         gpu.roles copy_warps=4, registers=(240, 24,) : () -> () {
           control.yield [] : () -> ()
@@ -173,7 +173,7 @@ class InitBarriers(Op, name="gpu.init_barriers", traits=WRITES | LOCAL):
 
 
 class ExpectBytes(Op, name="gpu.expect_bytes", traits=WRITES | LOCAL):
-    """Arrives at a barrier, whose phase is to wait for so many bytes besides.
+    """Arrives at a barrier, and adds to the bytes that its phase expects.
 
     gpu.expect_bytes %0, %1, bytes=8192 : (shared<2xi64>, i32) -> ()
     """
@@ -205,7 +205,7 @@ class ExpectBytes(Op, name="gpu.expect_bytes", traits=WRITES | LOCAL):
 class Arrive(Op, name="gpu.arrive", traits=WRITES | LOCAL):
     """One arrival of each of the `warps` that run it, if the condition holds.
 
-    Who waits for the phase may overwrite what these warps have read before.
+    After a wait for the phase, memory that these warps have read before may be overwritten.
 
         gpu.arrive %0, %1, %2, warps=4 : (shared<2xi64>, i32, i1) -> ()
     """

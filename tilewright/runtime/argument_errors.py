@@ -26,7 +26,7 @@ def with_argument_name(
     known = {k: v for k, v in kwargs.items() if k in signature.parameters}
     try:
         bound = signature.bind(*args, **known).arguments
-    except TypeError:  # Python says what is wrong, except that a keyword may be meant for another
+    except TypeError:  # Python's message is right, except that a keyword may be meant for another
         if known.keys() == kwargs.keys():
             return error
         names = ", ".join(signature.parameters)

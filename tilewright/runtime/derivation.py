@@ -258,7 +258,7 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
     fn = module.entry
     for i, argument in enumerate(arguments):
         facts = fn.arg_attrs[i]
-        is_own = argument[0] == "partial"  # a buffer of which nothing else knows
+        is_own = argument[0] == "partial"  # a buffer that nothing else refers to
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i

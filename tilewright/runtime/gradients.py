@@ -328,7 +328,7 @@ def vjp(
     *,
     deterministic: bool = False,
 ) -> Gradient:
-    """`grad` under the name that says what it computes: a vector-Jacobian product."""
+    """`grad` under the name of its result: a vector-Jacobian product."""
     return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic)
 
 

@@ -14,7 +14,7 @@ from tilewright.runtime.jit import cdiv, jit
 BLOCK = 128
 MOST_WORKERS = 256
 FEWEST_WORKERS = 16
-MOST_ELEMENTS = 1 << 20  # of an array of which each worker has a row, to add to it in memory
+MOST_ELEMENTS = 1 << 20  # of an array with a row for each worker, which adds to it in memory
 MOST_BYTES = 1 << 28  # of one buffer
 
 
@@ -41,7 +41,7 @@ def can_hold(array: Any) -> bool:
 
 
 def workers_of(programs: int, arrays: Sequence[Any]) -> int:
-    """How many workers share the programs: as many as buffers of reasonable size allow."""
+    """The number of workers that share the programs, limited by the size of their buffers."""
     most = MOST_WORKERS
     for array in arrays:
         size = 4 * max(1, _span(*_layout(array)))
@@ -74,7 +74,7 @@ def add_rows(
     rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,
     ACCUMULATE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up rows that lie one behind the other, in their order."""
+    """Add up consecutive rows, in order."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = at < span
     total = tl.zeros([BLOCK], rows_ptr.dtype.element_ty)
@@ -86,7 +86,7 @@ def add_rows(
 
 
 def add_up(partials: Partials, array: Any, accumulate: bool) -> None:
-    """Write the sum of all rows to an array, or add it to what is there."""
+    """Write the sum of all rows to an array, or add it to the present contents."""
     shape, _ = _layout(array)
     rows, span = partials.rows.shape[0], partials.span
     if prod(shape) == span:  # without gaps, which must be left as they are
@@ -118,5 +118,5 @@ def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def elements_of(array: Any) -> int:
-    """How many elements an array has."""
+    """The number of elements of an array."""
     return prod(_layout(array)[0])

@@ -1,8 +1,8 @@
 """Attention, forward: O = softmax(scale Q Kᵀ) V for each head, without the matrix of scores.
 
-A program has one tile of queries of one head and walks over the keys, keeping for each query the
-greatest score so far m, the sum l of 2^(score - m), and the unnormalised output, which are scaled
-down when m grows. Scores are in powers of two: scale already has the factor log2(e).
+A program has one tile of queries of one head and iterates over the keys, keeping for each query the
+running maximum m of the scores, the sum l of 2^(score - m), and the unnormalised output, which are
+scaled down when m grows. Scores are in powers of two: scale already has the factor log2(e).
 
 Q, K, V and O are contiguous (heads of all batches, positions, D). The number of positions is a
 multiple of both tile sizes.
@@ -19,7 +19,7 @@ def walk_keys(
     q, k_ptr, v_ptr, acc, greatest, total, scale, query, first, last,
     D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Keys `first` to `last`; MASKED leaves out those after the query."""
+    """Keys `first` to `last`; MASKED masks off those after the query."""
     feature = tl.arange(0, D)
     for start in range(first, last, BLOCK_N):
         key = start + tl.arange(0, BLOCK_N)
@@ -43,7 +43,7 @@ def forward_kernel(
     q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, positions, scale,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """O, and for the gradient log2 of the sum of 2^score of each query, in fp32."""
+    """O and, for the backward pass, log2 of the sum of 2^score of each query, in fp32."""
     # With a causal mask the last queries have the most keys: they start first.
     tile = tl.num_programs(0) - 1 - tl.program_id(0)
     head = tl.program_id(1).to(tl.int64) * positions

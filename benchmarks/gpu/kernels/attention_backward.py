@@ -3,9 +3,9 @@
     dV = Pᵀ dO,   dP = dO Vᵀ,   dS = P (dP - delta),   delta = sum over the features of O dO
     dQ = scale dS K,   dK = scale dSᵀ Q
 
-P is computed again from Q, K and `lse`, log2 of the sum of 2^score of each query. One kernel gives
-dK and dV, with a tile of keys a program; another gives dQ, with a tile of queries a program.
-Nothing is added up through memory, so the result is the same each time.
+P is recomputed from Q, K and `lse`, log2 of the sum of 2^score of each query. One kernel computes
+dK and dV, with a tile of keys per program; another computes dQ, with a tile of queries per program.
+No atomics are used, so the result is deterministic.
 
 All matrices are contiguous (heads of all batches, positions, D). The number of positions is a
 multiple of both tile sizes. `scale2` is scale log2(e).
@@ -19,7 +19,7 @@ import tilewright.language as tl
 
 @triton.jit
 def delta_kernel(o_ptr, do_ptr, delta_ptr, D: tl.constexpr, BLOCK: tl.constexpr):
-    """delta of BLOCK positions, all heads being one list of positions."""
+    """delta of BLOCK positions; the heads are flattened into the positions."""
     position = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     place = position[:, None] * D + tl.arange(0, D)[None, :]
     product = tl.load(o_ptr + place).to(tl.float32) * tl.load(do_ptr + place).to(tl.float32)
@@ -31,7 +31,7 @@ def walk_queries(
     k, v, dk, dv, q_ptr, do_ptr, lse_ptr, delta_ptr, scale2, key, first, last,
     D: tl.constexpr, BLOCK_M: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """What queries `first` to `last` add to dK (before the scale) and dV; scores are transposed."""
+    """The contribution of queries `first` to `last` to unscaled dK and dV, by transposed scores."""
     feature = tl.arange(0, D)
     for start in range(first, last, BLOCK_M):
         query = start + tl.arange(0, BLOCK_M)
@@ -89,7 +89,7 @@ def walk_keys(
     q, do, lse, delta, dq, k_ptr, v_ptr, scale2, query, first, last,
     D: tl.constexpr, BLOCK_N: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """What keys `first` to `last` add to dQ (before the scale)."""
+    """The contribution of keys `first` to `last` to dQ (unscaled)."""
     feature = tl.arange(0, D)
     for start in range(first, last, BLOCK_N):
         key = start + tl.arange(0, BLOCK_N)

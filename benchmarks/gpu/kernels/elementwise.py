@@ -1,4 +1,4 @@
-"""Kernels that do next to nothing but move memory."""
+"""Memory-bound elementwise kernels."""
 
 from __future__ import annotations
 

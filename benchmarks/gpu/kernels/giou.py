@@ -1,8 +1,8 @@
-"""Generalised intersection over union of pairs of boxes, and the loss that is made of it.
+"""Generalised intersection over union of pairs of boxes, and the loss computed from it.
 
 A box is (left, top, right, bottom) in fp32; it is padding unless the target's bottom is positive.
 With I the area of the intersection, U that of the union and C that of the smallest box around both,
-GIoU = I / U - (C - U) / C, and the loss is the mean of 1 - GIoU over what is no padding.
+GIoU = I / U - (C - U) / C, and the loss is the mean of 1 - GIoU over all pairs but padding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import tilewright.language as tl
 
 @triton.jit
 def giou_of(predicted_ptr, target_ptr, box, inside, EPSILON: tl.constexpr):
-    """GIoU of a tile of pairs, and which of them are no padding."""
+    """GIoU of a tile of pairs, and the mask of those that are not padding."""
     p, t = predicted_ptr + box * 4, target_ptr + box * 4
     p_left = tl.load(p, mask=inside, other=0.0)
     p_top = tl.load(p + 1, mask=inside, other=0.0)
@@ -42,7 +42,7 @@ def giou_kernel(
     predicted_ptr, target_ptr, giou_ptr, valid_ptr, boxes,
     EPSILON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """GIoU of each pair, 0 for padding, and a byte that says whether it is none."""
+    """GIoU of each pair, 0 for padding, and a byte that is 0 for padding, else 1."""
     box = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     inside = box < boxes
     giou, valid = giou_of(predicted_ptr, target_ptr, box.to(tl.int64), inside, EPSILON)
@@ -55,7 +55,7 @@ def partial_loss_kernel(
     predicted_ptr, target_ptr, loss_ptr, count_ptr, boxes,
     EPSILON: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The sum of 1 - GIoU and the number of boxes, of every so-manieth tile of boxes."""
+    """The sum of 1 - GIoU and the number of boxes, over every (number of programs)-th tile."""
     loss = tl.zeros((BLOCK,), tl.float32)
     count = tl.zeros((BLOCK,), tl.float32)
     for start in tl.range(tl.program_id(0) * BLOCK, boxes, tl.num_programs(0) * BLOCK):

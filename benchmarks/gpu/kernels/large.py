@@ -1,4 +1,4 @@
-"""Kernels of the forms that take compilers longest: windows and parts unrolled, many products.
+"""Kernels with long compile times: unrolled windows and parts, many products.
 
 They are compiled for `benchmarks.gpu.compile_time` and not run.
 """
@@ -19,7 +19,7 @@ def combine_parts(
     Args:
         part_ptr: (PARTS, rows, D).
         lse_ptr: (PARTS, rows).
-        lengths_ptr: number of parts of each row that are there.
+        lengths_ptr: number of valid parts of each row.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, D)
@@ -111,7 +111,7 @@ def convolve_volume(
     STEP: tl.constexpr, PAD: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
     BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """A convolution of volumes as products, one for each place of the window, all unrolled."""
+    """A convolution of volumes as products, one for each offset in the window, all unrolled."""
     place = tl.program_id(0) * BLOCK_P + tl.arange(0, BLOCK_P)
     one = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     w = place % out_width
@@ -146,7 +146,7 @@ def normalise_columns(
     x_ptr, scale_ptr, norm_ptr, out_ptr, rows, columns, eps, ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Columns divided by their norms; the squares of ROWS rows are kept apart until the end."""
+    """Columns divided by their norms; the squares of ROWS rows are accumulated separately."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
     inside = column < columns
     squares = tl.zeros((ROWS, COLUMNS), tl.float32)

@@ -1,4 +1,4 @@
-"""Kernels whose work is over before the host has launched the next."""
+"""Kernels that finish before the host has launched the next one."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ def backward_kernel(
     x_ptr, dy_ptr, dx_ptr, weight_ptr, mean_ptr, rstd_ptr, dw_ptr, db_ptr,
     stride, rows, columns, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """dx of every so-manieth row, and what these rows add to dw and db.
+    """dx of the rows of this program, with a grid stride, and their contributions to dw and db.
 
     The parts of dw and db are rows of two matrices (programs, columns) in fp32, which
-    `sum_parts_kernel` adds up: no atomics, and the same result each time.
+    `sum_parts_kernel` adds up: without atomics, so the result is deterministic.
     """
     program = tl.program_id(0)
     column = tl.arange(0, BLOCK)
@@ -57,7 +57,7 @@ def backward_kernel(
         dy = tl.load(dy_ptr + place, mask=inside, other=0.0).to(tl.float32)
         rstd = tl.load(rstd_ptr + row)
         normal = (x - tl.load(mean_ptr + row)) * rstd
-        g = dy * weight  # zero outside, whatever `normal` is there
+        g = dy * weight  # zero outside, for any value of `normal`
         along = tl.sum(normal * g, axis=0) / columns
         mean_g = tl.sum(g, axis=0) / columns
         tl.store(dx_ptr + place, (g - mean_g - normal * along) * rstd, mask=inside)

@@ -1,7 +1,7 @@
-"""Matrix product through pointers: each program makes one tile of C = A B.
+"""Matrix product through pointers: each program computes one tile of C = A B.
 
-Tiles are made in grouped order: down GROUP neighbouring rows of tiles, then on to the next column,
-so that the programs that run at one time share few rows of A and few columns of B.
+Programs are in grouped order: GROUP adjacent rows of tiles column by column, so that concurrent
+programs share few rows of A and few columns of B.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def matmul_kernel(
 ):  # fmt: skip
     """C of any type, A and B of one type; integers are summed in int32, floats in fp32.
 
-    The strides `a_row` … are in elements, from a row (or column) to the next. PRECISION is how a
-    product of fp32 may be rounded, such as "tf32".
+    The strides `a_row` … are in elements, from a row (or column) to the next. PRECISION is the
+    input precision of fp32 products, such as "tf32".
     """
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     in_group = GROUP * tiles_n
@@ -31,8 +31,8 @@ def matmul_kernel(
     row = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     column = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)
-    # Rows and columns past the last come from the first again: only their results are left out,
-    # and the loop needs a mask along K alone.
+    # Rows and columns past the last wrap around to the first: only their results are masked off,
+    # and the loop needs a mask along K only.
     a_tile = a_ptr + (row % m)[:, None] * a_row + inner[None, :] * a_column
     b_tile = b_ptr + inner[:, None] * b_row + (column % n)[None, :] * b_column
 

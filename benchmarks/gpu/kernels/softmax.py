@@ -1,4 +1,4 @@
-"""Softmax of the rows of a matrix, with one row a program, several, or a row too long for a tile.
+"""Softmax of the rows of a matrix: one row per program, several, or a row too long for a tile.
 
 The columns of a row are contiguous; rows begin a stride apart.
 """
@@ -33,8 +33,8 @@ def rows_kernel(
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     place = row.to(tl.int64)[:, None]
     x = tl.load(x_ptr + place * x_stride + column[None, :], mask=inside, other=-float("inf"))
-    # The rows past the last are all -inf: their greatest is made a number, so that the difference
-    # is one too. They are not stored.
+    # The rows past the last are all -inf: their maximum is replaced by a finite number, so that the
+    # difference is not NaN. They are not stored.
     greatest = tl.maximum(tl.max(x, axis=1), -3.0e38)
     weight = tl.exp(x - greatest[:, None])
     share = weight / tl.sum(weight, axis=1)[:, None]
@@ -43,12 +43,12 @@ def rows_kernel(
 
 @triton.jit
 def long_row_kernel(x_ptr, out_ptr, x_stride, out_stride, columns, BLOCK: tl.constexpr):
-    """One row in two walks: for its greatest value and its sum, and again to store.
+    """One row in two passes: the first computes its maximum and its sum, the second the results.
 
-    Each lane keeps a maximum and a sum of its own, so that nothing is exchanged between lanes
-    before the end of the first walk. The row is small enough for the cache to serve the second,
-    where what is stored is not to take the place of other rows. Powers are of two: the product
-    with log2(e) is one multiplication, and the division one subtraction.
+    Each lane has a separate maximum and sum, so lanes exchange nothing before the end of the first
+    pass. The second pass reads the row from the cache; its stores should not evict other rows.
+    Powers are of two: the product with log2(e) is one multiplication, and the division one
+    subtraction.
     """
     row = tl.program_id(0).to(tl.int64)
     x_row, out_row = x_ptr + row * x_stride, out_ptr + row * out_stride

@@ -1,4 +1,4 @@
-"""What is measured: `FAMILIES` has the kinds of work by the name that ``--only`` takes."""
+"""The workloads: `FAMILIES` has them by the name that ``--only`` selects."""
 
 from __future__ import annotations
 

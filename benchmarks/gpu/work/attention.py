@@ -26,7 +26,7 @@ LOG2E = math.log2(math.e)
 DELTA_BLOCK = 64
 
 # Weights and results are rounded to fp16. Early rows of a causal mask average few values, which may
-# cancel, and are large beside the rest: 7.8e-3 was seen with 16384 rows, of Triton's kernel too.
+# cancel, and are large compared with the rest: 7.8e-3 with 16384 rows, in Triton's kernel too.
 TOLERANCE = 2e-2
 GRADIENT_TOLERANCE = 2e-2  # of sums over up to 16384 products of numbers rounded to fp16
 
@@ -65,7 +65,7 @@ class Shape:
         return self.d**-0.5
 
     def flops(self, products: int) -> int:
-        """Operations of so many products of matrices with positions² elements on one side."""
+        """Operations of `products` matrix products with positions² elements on one side."""
         each = 2 * self.batch * self.heads * self.positions**2 * self.d
         return products * each // (2 if self.causal else 1)
 
@@ -90,7 +90,7 @@ def _scores(q: torch.Tensor, k: torch.Tensor, shape: Shape) -> torch.Tensor:
 
 
 def _library(shape: Shape, inputs: Sequence[torch.Tensor]) -> dict[str, Run]:
-    """torch's ways forward."""
+    """torch's implementations of the forward pass."""
 
     def run(backend: torch_attention.SDPBackend) -> torch.Tensor:
         with torch_attention.sdpa_kernel(backend):
@@ -163,7 +163,7 @@ def _exact_backward(given: Sequence[torch.Tensor], shape: Shape) -> list[torch.T
 def _backward(setting: Setting, shape: Shape) -> Case:
     given = shape.randn(setting, 4)
     q, k, v, _ = given
-    # What the forward pass hands on, without its kernel: a fault there is no fault here.
+    # Computed without the forward kernel, so that its faults have no effect here.
     o, lse = _outputs_and_sums([t.flatten(0, 1).float() for t in (q, k, v)], shape)
     o = o.half().view_as(q)
     delta, gradients = torch.empty_like(lse), [torch.empty_like(q) for _ in range(3)]
@@ -216,13 +216,13 @@ def _launch_backward(
 
 
 def _library_backward(shape: Shape, given: Sequence[torch.Tensor]) -> Iterator[tuple[str, Run]]:
-    """torch's ways backward, for the backends that take these inputs."""
+    """torch's implementations of the backward pass, for the backends that support these inputs."""
     inputs = [t.detach().requires_grad_() for t in given[:3]]
     for name, forward in _library(shape, inputs).items():
         with torch.enable_grad():
             try:
                 output = forward()
-            except RuntimeError:  # this backend is not there, or not for this shape
+            except RuntimeError:  # this backend is missing, or does not support this shape
                 continue
         yield name, partial(torch.autograd.grad, output, inputs, given[3], retain_graph=True)
 

@@ -12,7 +12,7 @@ BARS = Bars(triton=1.0)
 
 
 class _Compilations:
-    """The times of all kernels, measured when the first is asked for."""
+    """The times of all kernels, measured on the first request."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[dict[str, float | str]]] = {}

@@ -85,7 +85,7 @@ def _mm(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Run:
 
 def _mm_tf32(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> Run:
     def run() -> None:
-        # Elsewhere products of fp32 stay exact: the right results come from some.
+        # Other fp32 products stay exact, as expected results are computed by them.
         torch.backends.cuda.matmul.allow_tf32 = True
         try:
             torch.mm(a, b, out=c)

@@ -11,7 +11,7 @@ COMPUTE_BARRIER, COPY_BARRIER = 1, 2
 
 
 def further_warps(fn: Function) -> int:
-    """Warps of a program beside those that its tiles are laid out over."""
+    """The warps of a program in addition to those over which its tiles are laid out."""
     return sum(op.copy_warps for op in fn.walk() if isinstance(op, Roles))
 
 
@@ -21,7 +21,7 @@ def emit_roles(kernel: Kernel, op: Roles) -> None:
     warps = kernel.warps
     compute = kernel.part(0, warps, COMPUTE_BARRIER)
     copy = kernel.part(warps, op.copy_warps, COPY_BARRIER)
-    # From lane 0, so that the assembler knows that warps do not diverge here.
+    # From lane 0, so that the assembler can infer that warps do not diverge here.
     warp = hw.shuffle(b, b.lshr(hw.thread(b), hw.lanes.bit_length() - 1), const(I32, 0))
     computes, copies, after = b.block("compute"), b.block("copy"), b.block("joined")
     b.cond_br(b.icmp("ult", warp, warps), computes, copies)

@@ -88,5 +88,5 @@ class HostCalls:
 
 
 def _element(short: str) -> Scalar:
-    """An element type by its short name. All pointers print alike, so their pointee is ignored."""
+    """An element type by its short name. The pointee of pointers is ignored."""
     return scalar_type(short) if short in BY_SHORT else Pointer(scalar_type("i8"))

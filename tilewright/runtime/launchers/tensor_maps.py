@@ -1,12 +1,12 @@
-"""Tensor maps: what a launch tells the hardware of the tensors that a kernel copies blocks of.
+"""Tensor maps: the descriptions of tensors for the hardware, from which kernels copy blocks.
 
     maps = TensorMaps(device(0), kernel.metadata["tensor_maps"])
     addresses = maps.addresses(arguments)       # None where the hardware can't describe a tensor
 
-A map is 128 bytes that the driver makes of an address, extents and strides. It says nothing of what
-is in the memory, so maps are kept, by the arguments that they were made of. The hardware has no
-empty tensors: one without elements is described as a single zero, which is what copies of blocks
-outside of a tensor give.
+A map is 128 bytes that the driver encodes from an address, extents and strides. It does not depend
+on the contents of memory, so maps are cached by the arguments that they were encoded from. The
+hardware has no empty tensors: one without elements is described as a single zero, as copies of
+blocks outside of a tensor are zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.runtime.native.structure import Structure
 
 MAP_ALIGN: Final = 64
 MAX_KEPT: Final = 1024
-"""How many sets of maps a kernel keeps; then it starts anew."""
+"""The number of sets of maps in a kernel's cache; a full cache is emptied."""
 
 # Limits of cuTensorMapEncodeTiled.
 _ALIGNMENT = 16
@@ -31,7 +31,7 @@ _MAX_EXTENT = 1 << 32
 _MAX_STRIDE = 1 << 40
 
 # Numbers of the driver's CUtensorMapDataType, CUtensorMapSwizzle and CUtensorMapL2promotion: copies
-# only move bits, so that integers stand for all types of their width.
+# only move bits, so an integer type represents all types of its width.
 _TYPES = {1: 0, 2: 1, 4: 2, 8: 4}
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTE_TO_128_BYTES = 2
@@ -58,7 +58,7 @@ class TensorMaps:
 
     Args:
         device: where the kernel runs.
-        facts: of each map, as `targets/nvidia/tma.TensorMap` describes it.
+        facts: for each map, as `targets/nvidia/tma.TensorMap` describes it.
     """
 
     def __init__(self, device: Device, facts: Sequence[Mapping[str, Any]]) -> None:
@@ -69,7 +69,7 @@ class TensorMaps:
             | {i for f in facts for terms in _sums(f) for _, numbers in terms for i in numbers}
         )
         self._kept: dict[tuple[int, ...], _Kept | None] = {}
-        # Those of before: a launch in another thread may be reading them.
+        # The previous sets: a launch in another thread may be reading them.
         self._older: dict[tuple[int, ...], _Kept | None] = {}
         self._sets = Structure("MapSet", MAP_SETS)
 
@@ -77,8 +77,8 @@ class TensorMaps:
         """The addresses of the maps for a launch; None where there is no such map.
 
         Args:
-            arguments: all of the kernel's arguments; addresses as ints. Only those are looked at
-                that `self.arguments` lists.
+            arguments: all of the kernel's arguments; addresses as ints. Only those listed in
+                `self.arguments` are read.
         """
         key = tuple(arguments[i] for i in self.arguments)
         try:
@@ -93,7 +93,7 @@ class TensorMaps:
         return kept.addresses
 
     def native_fields(self) -> dict[str, int | Sequence[int]] | None:
-        """What native code must know to find maps that were made before; None if it can't."""
+        """The fields with which native code looks up cached maps; None if it cannot."""
         if len(self.arguments) > MAX_MAP_WORDS:
             return None
         return {
@@ -104,7 +104,7 @@ class TensorMaps:
         }
 
     def _show(self, key: tuple[int, ...], kept: _Kept) -> None:
-        """Let native code find maps by the words that they were made of."""
+        """Publish maps to native code, under the words that they were encoded from."""
         if len(key) > MAX_MAP_WORDS:
             return
         words = [word % (1 << 64) for word in key]
@@ -120,7 +120,7 @@ class TensorMaps:
         return kept
 
     def _encode(self, address: int, facts: Mapping[str, Any], arguments: Sequence[int]) -> bool:
-        """Write a map; false where the hardware can't describe the tensor."""
+        """Encode a map; False if the hardware cannot describe the tensor."""
         size: int = facts["element_bytes"]
         base = arguments[facts["base"]] + value_of(facts["offset"], arguments) * size
         extents = [value_of(terms, arguments) for terms in facts["extents"]]

@@ -59,7 +59,7 @@ class MaskUses:
         self.masks[mask] = None
 
     def leaves(self, mask: Value) -> list[Value]:
-        """The values whose conjunction is the mask: comparisons, and whatever is no `and`."""
+        """The values whose conjunction is the mask: comparisons, and any other op but `and`."""
         found: dict[Value, None] = {}
         seen: set[Value] = set()
         stack = [mask]

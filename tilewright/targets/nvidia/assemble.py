@@ -82,7 +82,7 @@ class Refusal:
     command: Sequence[str]
 
     def error(self, ptx: str) -> PTXASError:
-        """The error to raise. Saves the PTX; the text says where, and how to reproduce it."""
+        """The error to raise. Saves the PTX; the text has its path and a reproducing command."""
         path, why = _keep(ptx)
         text = ["PTXAS error: the kernel's PTX is refused", *_explained(self.log, ptx.split("\n"))]
         stands_for = {INPUT: path or "FILE", OUTPUT: "/dev/null"}

@@ -84,7 +84,7 @@ def _better(
     fits = partial(occupancy.resident_ctas, chip)
     resident = made.residency(fits, made.generated.warps)
     # A program that waits for its products in each iteration leaves the tensor cores to others
-    # meanwhile; one that does not gains nothing by more programs beside it.
+    # meanwhile; one that does not gains nothing by more resident programs.
     more = made.generated.waits_for_products and resident < made.residency(
         fits, ctx.gpu.warps, 1 - occupancy.MOST_TO_SAVE
     )

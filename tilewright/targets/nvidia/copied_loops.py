@@ -1,6 +1,6 @@
-"""Which loops can have their operands copied by a warp of its own, and by which rings.
+"""The loops whose operands a dedicated warp can copy, and the rings of slots for them.
 
-See `specialize_warps.py`, which does it.
+`specialize_warps.py` performs the transformation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.ops.control import For, If, While
 from tilewright.ops.gpu import PermuteBuffer, Share, StartDependents, WaitLaunches
 from tilewright.ops.memory import Load, Store
 from tilewright.ops.nvidia import Wgmma
-from tilewright.targets.nvidia.tensor_copies import Refused, TensorCopy, tensor_copy
+from tilewright.targets.nvidia.tensor_copies import NoTensorCopy, TensorCopy, tensor_copy
 
 NAME = "specialize_warps"
 BARRIER_BYTES = 8
@@ -35,10 +35,10 @@ class Copied(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Ring:
-    """The slots of loops that copy the same kinds of operands: one loop after the other uses them.
+    """The slots of loops that copy the same kinds of operands; the loops use them in turn.
 
     Attributes:
-        buffers: of each operand, the memory of all slots.
+        buffers: the memory of all slots, for each operand.
         base: the number of the first barrier. Each part has a `full` and an `empty` row of them.
     """
 
@@ -49,13 +49,13 @@ class Ring:
 
 @dataclass(eq=False, slots=True)
 class CopiedLoop:
-    """A loop of which operands are copied.
+    """A loop whose operands are copied.
 
     Attributes:
         copies: all of them, in the order in which they are first read.
         parts: operands that become free at the same time, as indices of `copies`: they share
             barriers.
-        ends: of each part, the op of the body behind which nothing reads it.
+        ends: for each part, the op of the body after which nothing reads it.
     """
 
     loop: For
@@ -83,13 +83,13 @@ def find_loops(fn: Function, ctx: PassContext) -> list[CopiedLoop]:
             continue
         try:
             found.append(_copied_loop(fn, op, op.num_stages or stages, finder, scalars))
-        except _RefusedAt as refused:
-            ctx.missed(NAME, str(refused), (refused.op or op).loc)
+        except _Unsupported as error:
+            ctx.missed(NAME, str(error), (error.op or op).loc)
     return _with_rings(fn, found, ctx)
 
 
 def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list[CopiedLoop]:
-    """Give loops their rings, of as many slots as there is memory for; none where it is too little
+    """Assign rings to the loops, with as many slots as memory allows; none if it is not enough
     for two."""
     most = max((loop.slots for loop in loops), default=0)
     for slots in range(most, 1, -1):
@@ -105,16 +105,16 @@ def _with_rings(fn: Function, loops: list[CopiedLoop], ctx: PassContext) -> list
 
 
 def shared_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
-    """A bound of the shared memory of a program with these rings."""
+    """An upper bound of the shared memory of a program with these rings."""
     rings = {loop.ring: loop for loop in loops}
     size = sum(loop.slots * sum(bytes_of(c.share) for c in loop.copies) for loop in rings.values())
-    # The rings are live from the start on; two bounds of what lies beside them.
+    # The rings are live from the start; two upper bounds of the memory used in addition.
     return size + min(_other_bytes(fn, loops), allocated_bytes(fn) + ALIGN)
 
 
 def _other_bytes(fn: Function, loops: Sequence[CopiedLoop]) -> int:
-    """A bound of the shared memory that is in use beside the rings: buffers of other operands, and
-    scratch of what runs before the rings are done with."""
+    """An upper bound of the shared memory live together with the rings: buffers of other operands,
+    and scratch of the ops before their last use."""
     copied = [c.share for loop in loops for c in loop.copies]
     shares = [op for op in fn.walk() if isinstance(op, Share) and op not in copied]
     scratch = [
@@ -134,7 +134,7 @@ def bytes_of(share: Share) -> int:
     return kind.nbytes
 
 
-class _RefusedAt(Exception):
+class _Unsupported(Exception):
     def __init__(self, why: str, op: Op | None = None) -> None:
         super().__init__(why)
         self.op = op
@@ -143,10 +143,10 @@ class _RefusedAt(Exception):
 def _copied_loop(
     fn: Function, loop: For, slots: int, finder: BlockFinder, scalars: Scalars
 ) -> CopiedLoop:
-    """What is to become of a loop. Raises `_RefusedAt` where it has to stay as it is."""
+    """The plan for a loop. Raises `_Unsupported` if it cannot be converted."""
     shares = [op for op in loop.body if isinstance(op, Share) and op.src.region is loop.body]
     if not shares:
-        raise _RefusedAt("no operand of the products is loaded in the loop")
+        raise _Unsupported("no operand of the products is loaded in the loop")
     copies: list[Copied] = []
     places = {op: i for i, op in enumerate(loop.body)}
     spans: list[tuple[int, int]] = []  # the first and the last op that need the operand
@@ -168,16 +168,16 @@ def _copied_loop(
 def _copy_of(fn: Function, loop: For, share: Share, finder: BlockFinder) -> TensorCopy:
     load = share.src.op
     if not isinstance(load, Load):
-        raise _RefusedAt("an operand is computed, not loaded, in the loop", share)
+        raise _Unsupported("an operand is computed, not loaded, in the loop", share)
     if len(share.src.users) != 1:
-        raise _RefusedAt("the loaded tile has other uses too", load)
+        raise _Unsupported("the loaded tile has other uses too", load)
     if not all(_leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
-        raise _RefusedAt("the kernel writes what may be the same memory", load)
+        raise _Unsupported("the kernel writes what may be the same memory", load)
     assert share.result.layout is not None
     try:
         return tensor_copy(fn, finder, load, share.result.layout)
-    except Refused as refused:
-        raise _RefusedAt(str(refused), load) from None
+    except NoTensorCopy as error:
+        raise _Unsupported(str(error), load) from None
 
 
 def _up_to_end_of(fn: Function, loop: For) -> Iterator[Op]:
@@ -197,7 +197,7 @@ def _outermost(loop: For) -> Op:
 
 
 def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
-    """Whether an op surely does not write what a load reads."""
+    """Whether an op provably does not write what a load reads."""
     if isinstance(op, Store | Writing):
         return not may_overlap(fn, load.ptr, op.ptr)
     order_only = op.local or isinstance(op, WaitLaunches | StartDependents)
@@ -205,7 +205,7 @@ def _leaves_alone(fn: Function, load: Load, op: Op) -> bool:
 
 
 def readers(buffer: Value) -> list[Op]:
-    """The ops behind which a buffer has been read: of a product, those that wait for it."""
+    """The ops after which a buffer has been read: for a product, those that wait for it."""
     found: list[Op] = []
     for user in buffer.users:
         if isinstance(user, PermuteBuffer) or user.in_flight:
@@ -215,7 +215,7 @@ def readers(buffer: Value) -> list[Op]:
 
 
 def within(op: Op, body: Region) -> Op:
-    """The op of a region that an op is, or is nested in."""
+    """The op itself, or its ancestor, that is directly in the region."""
     while op.parent is not body:
         around = op.parent_op()
         assert around is not None
@@ -234,7 +234,7 @@ def holders_of(loop: For) -> list[Op]:
 
 
 def _require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share) -> None:
-    """Raise `_RefusedAt` unless the copying warp can compute bounds, conditions, coordinates."""
+    """Raise `_Unsupported` unless the copying warp can compute bounds, conditions, coordinates."""
     around = [loop, *holders_of(loop)]
     needed: list[Value] = []
     for op in around:
@@ -244,21 +244,21 @@ def _require_scalars(loop: For, copy: TensorCopy, scalars: Scalars, share: Share
             case If():
                 needed.append(op.condition)
             case _:
-                raise _RefusedAt(f"the loop is in a {op.name}")
+                raise _Unsupported(f"the loop is in a {op.name}")
     for begin in copy.begins:
         for atom in begin.atoms():
             if isinstance(atom, Value):
                 needed.append(atom)
             elif atom.loop not in around:
-                raise _RefusedAt("a coordinate counts the iterations of another loop", share)
+                raise _Unsupported("a coordinate counts the iterations of another loop", share)
     if any(value in scalars.other for value in needed):
-        raise _RefusedAt("bounds or coordinates depend on tiles, or on memory that is written")
+        raise _Unsupported("bounds or coordinates depend on tiles, or on memory that is written")
 
 
 class Scalars:
-    """The values of a function that the copying warp can't compute: `other`.
+    """The values of a function that the copying warp cannot compute: `other`.
 
-    What it can are scalars that are made of arguments, program ids and scalars loaded from memory
+    It can compute scalars that depend on arguments, program ids and scalars loaded from memory
     that the kernel does not write, also through loops and branches.
     """
 
@@ -301,7 +301,7 @@ class Scalars:
                 self.other.add(result)
 
     def can_clone(self, op: Op) -> bool:
-        """Whether a copy of an op without regions can stand in the copying warp's code."""
+        """Whether an op without regions can be cloned into the copying warp's code."""
         if op.regions or not op.results or any(v in self.other for v in op.operands):
             return False
         if any(isinstance(v.type, Tile | Shared) for v in op.results):

@@ -53,7 +53,7 @@ def _product(loop: For) -> tuple[Wgmma, WgmmaWait] | None:
         and list(result.users.items()) == [(end, 1)]
         and end.operands[acc.index - 1] is result
     )
-    # Of slots that are freed within nested control flow, it is not known who reads them.
+    # For slots that are freed within nested control flow, the readers are unknown.
     nested = any(isinstance(op, Arrive) and op.parent is not loop.body for op in loop.body.walk())
     stay = carried and not nested and _operands_stay(product, loop)
     return (product, wait) if stay else None
@@ -96,7 +96,7 @@ def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
 def _delay(loop: For, arrivals: list[Arrive], wait: Op) -> None:
     """Move arrivals to the next iteration, behind a wait there, and the last ones behind the loop.
 
-    The loop carries the number of the barrier; -1 stands for none.
+    The loop carries the number of the barrier; -1 means none.
     """
     parent = loop.parent
     assert parent is not None

@@ -1,4 +1,4 @@
-"""A loop's second product runs while the next iteration prepares its operand.
+"""Loop rotation: the second product of a loop overlaps the computations of the next iteration.
 
     for i in range(n):                       if n > 0:
         s = q @ k[i]                             p = f(q @ k[0])
@@ -8,8 +8,8 @@
                                                      p = f(s)
                                                  acc = acc + p @ v[n - 1]
 
-The tensor cores would be idle during `f` (the softmax of attention), as the product behind it needs
-its result. In the rotated loop there is a product that does not.
+The tensor cores would be idle during `f` (the softmax of attention), as the product after it needs
+its result. The rotated loop has a product that does not depend on `f`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ MAX_CARRIED = 64  # 32-bit registers of a thread that rotation may add to what a
 
 
 def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
-    """Rotate the loops in which a product needs a value that is computed from another one's result.
+    """Rotate the loops in which a product depends on the result of another one.
 
-    Needs: layouts; products that are waited for at once; operands in shared memory that stay until
-    later iterations, or no gain comes of it; no writes in the loops.
-    Leaves: the same values. The first iteration's computations before the second product stand
-    before the loop, the last one's from that product on behind it; all of it under the condition
-    that there is an iteration.
+    Needs: layouts; products with an immediate wait; no writes in the loops. There is no gain unless
+    operands in shared memory stay live until later iterations.
+    Leaves: the same values. The computations before the second product are peeled off the first
+    iteration, and the rest off the last one; all of it is predicated on a trip count above 0.
     """
     changed = False
     for loop in loops:
@@ -57,7 +56,7 @@ def rotate_loops(loops: Sequence[For], ctx: PassContext) -> bool:
 
 
 def _hoist_shares(loop: For) -> None:
-    """Share operands from outside of a loop before it, as otherwise each copy of its body would."""
+    """Hoist the `gpu.share` of loop-invariant operands: else each copy of the body has one."""
     assert loop.parent is not None
     for op in loop.body:
         if isinstance(op, Share) and op.src.region is not loop.body:
@@ -66,12 +65,12 @@ def _hoist_shares(loop: For) -> None:
 
 
 class _Parts(NamedTuple):
-    """How the ops of a loop's body are shared out.
+    """The partition of the ops of a loop's body.
 
     Attributes:
-        first: the product that needs nothing of the iteration before, with what it needs.
-        rest: what else the second product waits for.
-        late: the second product, what depends on it, and what nothing else needs.
+        first: the product that is independent of the previous iteration, with what it depends on.
+        rest: what else the second product depends on.
+        late: the second product, what depends on it, and ops that only these use.
         second: the second product.
         crossing: values of the first two parts that the late one uses.
     """
@@ -84,7 +83,7 @@ class _Parts(NamedTuple):
 
 
 def _parts(loop: For) -> _Parts | str:
-    """The parts of a loop's body; else why it is not rotated, "" if nothing is to be gained."""
+    """The parts of a loop's body; else the reason not to rotate, "" if there is no gain."""
     body = loop.body
     products = [op for op in body if isinstance(op, Wgmma)]
     if len(products) != 2 or not all(isinstance(p.next, WgmmaWait) for p in products):
@@ -130,7 +129,7 @@ def _parts(loop: For) -> _Parts | str:
 
 
 def _within(op: Op, body: Region) -> Op:
-    """The op of a region that an op is, or is nested in."""
+    """The op itself, or its ancestor, that is directly in the region."""
     while op.parent is not body:
         around = op.parent_op()
         assert around is not None
@@ -141,7 +140,7 @@ def _within(op: Op, body: Region) -> Op:
 def _closure(
     roots: Sequence[Value], body: Region, without: AbstractSet[Op] = frozenset()
 ) -> set[Op]:
-    """The ops of the body that compute values, up to some of them."""
+    """The ops of the body that values depend on, stopping at some of them."""
     found: set[Op] = set()
     pending = list(roots)
     while pending:
@@ -163,7 +162,7 @@ def _dependent_on_carried(body: Region, ops: Sequence[Op]) -> set[Op]:
 
 
 def _users(values: set[Value], ops: Sequence[Op]) -> set[Op]:
-    """The ops that use values, or what is computed of them."""
+    """The ops that use values, directly or transitively."""
     found: set[Op] = set()
     for op in ops:
         if any(v in values for inner in op.walk() for v in inner.operands):
@@ -173,7 +172,7 @@ def _users(values: set[Value], ops: Sequence[Op]) -> set[Op]:
 
 
 def _crossing(late: Sequence[Op], body: Region, inside: set[Op]) -> list[Value]:
-    """What the late ops use of the rest of their iteration, but for its index."""
+    """The values of the rest of the iteration, except its index, that the late ops use."""
     used = [v for op in late for inner in op.walk() for v in inner.operands]
     yields = list(body.terminator.operands)
     found = [
@@ -186,13 +185,13 @@ def _crossing(late: Sequence[Op], body: Region, inside: set[Op]) -> list[Value]:
 
 
 def _replaced(loop: For, late: set[Op]) -> list[Value]:
-    """The carried values that the late ops give, which the rotated loop does not carry."""
+    """The carried values that the late ops compute, which the rotated loop does not carry."""
     yields = loop.body.terminator.operands
     return [arg for arg, v in zip(loop.body.args[1:], yields, strict=True) if v.op in late]
 
 
 def _registers(values: Sequence[Value]) -> int:
-    """32-bit registers of a thread that hold values."""
+    """The number of 32-bit registers per thread that hold values."""
     total = 0
     for value in values:
         if isinstance(value.type, Tile) and value.layout is not None:
@@ -240,7 +239,7 @@ class _Rotation:
             region.append(op.clone(mapping))
 
     def _rotated(self, region: Region) -> list[Value]:
-        """The loop and what stands around it; gives what the old loop's results were."""
+        """Emit the loop, its prologue and epilogue; return the replacements of its results."""
         loop, args = self.loop, self.body.args
         mapping = {args[0]: loop.start, **dict(zip(args[1:], loop.inits, strict=True))}
         self._clone([*self.parts.first, *self.parts.rest], region, mapping)
@@ -261,7 +260,7 @@ class _Rotation:
         layouts = [self.yields[k].layout for k in early]
         layouts += [v.layout for v in self.parts.crossing]
         index, *now = body.args
-        before = now.pop()  # the index of the iteration before
+        before = now.pop()  # the index of the previous iteration
         for arg, layout in zip(now, layouts, strict=True):
             arg.layout = layout
         mapping = {args[0]: index}

@@ -1,4 +1,4 @@
-"""Loops of products whose operands one further warp copies, by tensor copies, ahead of the others.
+"""Warp specialization: an additional warp copies operands of products ahead, by tensor copies.
 
     for k in range(0, K, BK):                   the copying warp        the computing warps
         a = load(...)                           wait empty[slot]        wait full[slot]
@@ -6,9 +6,9 @@
         acc += a @ b                            copy a, b               arrive empty[slot]
 
 The copying warp runs the loops around the copies, and what their bounds and coordinates depend on.
-It needs no other limit on how far it runs ahead than that the ring of slots is full: into the next
-iterations of a loop around, too, while the computing warps store their results. Nobody else has
-addresses to compute, and no barrier of all warps is left in the loop.
+It runs ahead until the ring of slots is full, also into the next iterations of an enclosing loop
+while the computing warps store their results. No other warp computes addresses, and no barrier of
+all warps is left in the loop.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ COPY_REGISTERS = 40  # of a thread; 24 make those spill that compute tiles' coor
 
 @compiler_pass(NAME)
 def specialize_warps(fn: Function, ctx: PassContext) -> bool:
-    """Give the loads of products' operands to a warp of their own, as tensor copies.
+    """Move the loads of products' operands to an additional warp, as tensor copies.
 
     Needs: layouts; `gpu.share`s of loads in the loops.  Leaves: `gpu.roles` around the whole body
-    of the function, or the function as it is. A loop is converted as a whole or not at all; what
-    is not is left to `pipeline_loads`.
+    of the function, or the function as it is. A loop is converted as a whole or not at all;
+    the other loops are left to `pipeline_loads`.
     """
     if not ctx.options.get("tensor_copies", True):
         return False
@@ -65,7 +65,7 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
         return False
     original = ctx.before[NAME] = fn.clone()
     # Where two programs fit, one of them computes while the other waits for its products; rotation
-    # needs registers and memory that leave room for one alone.
+    # needs registers and memory that leave room for a single one.
     alone = bool(registers) and 2 * shared_bytes(fn, loops) > ctx.gpu.shared_bytes
     if alone and rotate_loops([loop.loop for loop in loops], ctx):
         loops = find_loops(fn, ctx)
@@ -86,11 +86,11 @@ def specialize_warps(fn: Function, ctx: PassContext) -> bool:
 
 
 def _copying_warps(gpu: GpuMachine) -> tuple[int, tuple[int, ...]]:
-    """How many warps there are for the copying one, and the registers that each role gets.
+    """The number of warps of the copying role, and the registers per thread of each role.
 
-    A multiprocessor has four partitions, of which each has a quarter of the warps and registers.
-    Beside four warps, one more leaves each thread all registers that it can have. Beside eight, the
-    third warp of a partition would leave 168. A whole group can hand its registers to the others.
+    A multiprocessor has four partitions, each with a quarter of the warps and registers. With four
+    warps, an additional one leaves each thread the maximum of registers. With eight, the third
+    warp of a partition would leave 168. A whole warpgroup can release registers to the others.
     """
     if gpu.warps <= WARP_GROUP:
         return 1, ()
@@ -128,7 +128,7 @@ class _Code:
 
 
 class Place(NamedTuple):
-    """Where a warp is in a ring: the slot, and how often it has been around, modulo 2."""
+    """The position of a warp in a ring: the slot, and the number of completed rounds modulo 2."""
 
     slot: Value
     turn: Value
@@ -161,7 +161,7 @@ class _Rewrite:
         self.rings = list(dict.fromkeys(loop.ring for loop in loops))
         self.warps = warps
         self.scalars = Scalars(fn)
-        # What holds a loop, and so has to hand on where its warps are in the rings.
+        # Ops that contain a converted loop, and so must yield the positions in the rings.
         self.holders: set[Op] = set()
         for loop in loops:
             self.holders.update((loop.loop, *holders_of(loop.loop)))
@@ -187,7 +187,7 @@ class _Rewrite:
         setup.add(Roles(copy_warps, registers, compute, copy))
 
     def _set_up(self, code: _Code) -> Value:
-        """Allocate rings and barriers; gives the barriers."""
+        """Allocate rings and barriers; return the barriers."""
         arrivals: list[int] = []
         for ring in self.rings:
             loop = next(loop for loop in self.loops.values() if loop.ring is ring)
@@ -215,13 +215,13 @@ class _Rewrite:
 
 
 class _Copier:
-    """Writes the code of the copying warp."""
+    """Emits the code of the copying warp."""
 
     def __init__(self, rewrite: _Rewrite, barriers: Value) -> None:
         self.rewrite = rewrite
         self.barriers = barriers
         self.mapping: dict[Value, Value] = {}
-        self.turns: dict[For, Value] = {}  # the number of the present iteration
+        self.turns: dict[For, Value] = {}  # the number of the current iteration
 
     def start(self, code: _Code) -> Places:
         zero = code.number(0)
@@ -230,7 +230,7 @@ class _Copier:
     def region(
         self, old: Region, new: Region, places: Places, only: set[Op] | None = None
     ) -> Places:
-        """Copy what is needed of a region; gives where the warp is in the rings at its end."""
+        """Clone the needed ops of a region; return the positions in the rings at its end."""
         for op in old:
             if op.terminator or (only is not None and op not in only):
                 continue
@@ -331,7 +331,7 @@ class _Copier:
         code.add(made).loc = share.src.op.loc
 
     def _coordinate(self, begin: Polynomial, code: _Code) -> Value:
-        """A coordinate, in 32 bits: it is within a tensor's extent."""
+        """A coordinate, in 32 bits, which are enough for any extent of a tensor."""
         total: Value | None = None
         for coefficient, factors in begin.terms:
             product: Value | None = None
@@ -353,7 +353,7 @@ class _Copier:
 
 
 class _Computer:
-    """Changes the code of the computing warps: they read slots in place of what they loaded."""
+    """Rewrites the code of the computing warps: slots replace the loaded tiles."""
 
     def __init__(self, rewrite: _Rewrite, barriers: Value) -> None:
         self.rewrite = rewrite
@@ -410,7 +410,7 @@ class _Computer:
         old.erase()
 
     def _take_slots(self, loop: CopiedLoop, places: Places) -> Places:
-        """Read slots in an iteration, and give them back; gives the place in the ring after it."""
+        """Read and release slots in an iteration; return the position in the ring after it."""
         ring, body = loop.ring, loop.loop.body
         place = places[ring]
         code = _Code(body, loop.loop)
@@ -420,7 +420,7 @@ class _Computer:
             full = code.plus(place.slot, self.rewrite.full(ring, number))
             empty = code.plus(place.slot, self.rewrite.empty(ring, number))
             code.add(WaitBarrier(self.barriers, full, place.turn))
-            code.before = last.next  # directly behind: who moves one moves the other
+            code.before = last.next  # adjacent: passes move both together
             code.add(Arrive(self.barriers, empty, None, self.rewrite.warps))
         for copied, buffer in zip(loop.copies, ring.buffers, strict=True):
             share = copied.share
@@ -437,6 +437,6 @@ class _Computer:
 
 
 def _first(region: Region, ops: Sequence[Op]) -> Op:
-    """The first of some ops of a region."""
+    """The first of these ops of a region."""
     found = set(ops)
     return next(op for op in region if op in found)

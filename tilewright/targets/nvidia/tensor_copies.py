@@ -1,10 +1,10 @@
-"""Which loads a tensor copy (TMA) can do, and what the launch must know of the tensor.
+"""The loads that a tensor copy (TMA) can perform, and the description of their tensors.
 
 A tensor copy moves a box of a tensor to shared memory: one thread starts it, and the hardware
-computes the addresses and fills with zeros what lies outside of the tensor. What the tensor is must
-be known when the kernel is launched (`LoadBlock`). So a load qualifies that touches a block whose
-strides and bounds are sums of products of the kernel's arguments, and whose mask says no more than
-that. What the hardware demands of alignment is proven here, or the load does not qualify.
+computes the addresses and fills elements outside of the tensor with zeros. The tensor must be
+described when the kernel is launched (`LoadBlock`). So a load qualifies if it accesses a block with
+strides and bounds that are sums of products of the kernel's arguments, and if its mask consists of
+these bounds. The alignment that the hardware requires is proven here, or the load does not qualify.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tilewright.ops.nvidia import MAX_MAP_RANK, Sum
 
 # PTX ISA, "Tensors", and cuTensorMapEncodeTiled.
 ALIGNMENT = 16  # bytes, of the address and of strides
-UNBOUNDED = (1 << 31) - 1  # extent of a dimension of which the kernel gives none
+UNBOUNDED = (1 << 31) - 1  # extent of a dimension without a bound in the kernel
 SWIZZLES = (128, 64, 32)  # bytes of a row of a box
-MAX_DEPTH = 16  # ops behind a coordinate that are looked at
+MAX_DEPTH = 16  # limit of the ops searched for a coordinate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +46,26 @@ class TensorCopy:
     begins: tuple[Polynomial, ...]
 
 
-class Refused(Exception):
-    """Why a load is no tensor copy; the text is for a remark."""
+class NoTensorCopy(Exception):
+    """The reason why a load cannot be a tensor copy, as text of a remark."""
 
 
 def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLayout) -> TensorCopy:
-    """The tensor copy that does what a load does.
+    """The tensor copy that is equivalent to a load.
 
     Args:
-        buffer: the layout of the buffer in shared memory that gets the tile.
+        buffer: the layout of the tile's buffer in shared memory.
 
     Raises:
-        Refused: a tensor copy can't do it.
+        NoTensorCopy: there is none.
     """
     block = finder.of(load)
     if not isinstance(block, Block):
-        raise Refused(block.words)
+        raise NoTensorCopy(block.words)
     if block.never or block.conditions or block.residual or block.other is not None:
-        raise Refused("the mask is not made of bounds of indices alone, or gives other than 0")
+        raise NoTensorCopy("the mask is not made of bounds of indices alone, or gives other than 0")
     if load.volatile:
-        raise Refused("the load is volatile")
+        raise NoTensorCopy("the load is volatile")
     return _Description(fn, finder, block).copy(_contiguous_axis(load, buffer))
 
 
@@ -77,11 +77,11 @@ def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
         for axis in (1, 0):
             if swizzle_of(shape, bits, axis, buffer):
                 return axis
-    raise Refused("the buffer has none of the layouts that a tensor copy writes")
+    raise NoTensorCopy("the buffer has none of the layouts that a tensor copy writes")
 
 
 def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
-    """The bytes after which a buffer's rows are swizzled; 0 if it has no layout of the hardware."""
+    """The swizzle of a buffer's rows in bytes; 0 if it has no layout of the hardware."""
     if shape[1 - contiguous] < 8:
         return 0
     for swizzle in SWIZZLES:
@@ -92,7 +92,7 @@ def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: Linea
 
 
 class _Description:
-    """What a tensor is, in the arguments of the kernel."""
+    """The description of a tensor in terms of the kernel's arguments."""
 
     def __init__(self, fn: Function, finder: BlockFinder, block: Block) -> None:
         self.fn = fn
@@ -104,12 +104,12 @@ class _Description:
     def copy(self, contiguous: int) -> TensorCopy:
         block = self.block
         if block.base.owner is not self.fn.body:
-            raise Refused("the tensor's address is not an argument of the kernel")
+            raise NoTensorCopy("the tensor's address is not an argument of the kernel")
         if self._divisibility(block.base) % ALIGNMENT:
-            raise Refused(f"the address is not known to be a multiple of {ALIGNMENT} bytes")
+            raise NoTensorCopy(f"the address is not known to be a multiple of {ALIGNMENT} bytes")
         order = self._order(contiguous)
         if len(order) > MAX_MAP_RANK:
-            raise Refused(f"the tensor has {len(order)} dimensions")
+            raise NoTensorCopy(f"the tensor has {len(order)} dimensions")
         bounds = [self._bounds(axis) for axis in order]
         strides = tuple(self._stride(axis) for axis in order)
         extents = tuple(self._sum(upper, "a bound") for upper, _ in bounds)
@@ -132,10 +132,12 @@ class _Description:
         )
 
     def _order(self, contiguous: int) -> list[BlockAxis]:
-        """The dimensions, that of adjacent elements first."""
+        """The dimensions, the contiguous one first."""
         first = next(a for a in self.block.axes if a.tile_axis == contiguous)
         if first.stride.constant != 1:
-            raise Refused("elements that are adjacent in shared memory are not in global memory")
+            raise NoTensorCopy(
+                "elements that are adjacent in shared memory are not in global memory"
+            )
         others = [a for a in reversed(self.block.axes) if a is not first]
         tile = [a for a in others if a.tile_axis is not None]
         return [first, *tile, *(a for a in others if a.tile_axis is None)]
@@ -145,10 +147,10 @@ class _Description:
         upper = list(dict.fromkeys(axis.upper))
         if axis.end is not None:
             if wrap_is_needed(self.finder, self.block, axis):
-                raise Refused("rows that a remainder (%) or a limit brings in are needed")
+                raise NoTensorCopy("rows that a remainder (%) or a limit brings in are needed")
             upper = [axis.end]
         if len(upper) > 1 or any(low.constant != 0 for low in axis.lower):
-            raise Refused("an index has other bounds than 0 and one extent")
+            raise NoTensorCopy("an index has other bounds than 0 and one extent")
         return (upper[0] if upper else Polynomial.of(UNBOUNDED)), bool(axis.lower)
 
     def _stride(self, axis: BlockAxis) -> Sum:
@@ -161,7 +163,7 @@ class _Description:
         found: list[tuple[int, tuple[int, ...]]] = []
         for coefficient, factors in polynomial.terms:
             if not all(isinstance(f, Value) and f.owner is self.fn.body for f in factors):
-                raise Refused(f"{what} is not known when the kernel is launched")
+                raise NoTensorCopy(f"{what} is not known when the kernel is launched")
             found.append((coefficient, tuple(self._number(f) for f in factors)))
         return tuple(found)
 
@@ -177,16 +179,16 @@ class _Description:
         return self.fn.arg_attrs[arg.index].get("divisibility", 1)
 
     def _require_aligned(self, elements: Polynomial) -> None:
-        """Raise `Refused` unless so many elements are a multiple of 16 bytes."""
+        """Raise `NoTensorCopy` unless this number of elements is a multiple of 16 bytes."""
         for coefficient, factors in elements.terms:
             known = coefficient * self.size
             for factor in factors:
                 known *= self._divisibility(factor)
             if gcd(known, ALIGNMENT) != ALIGNMENT:
-                raise Refused(f"rows are not known to begin at multiples of {ALIGNMENT} bytes")
+                raise NoTensorCopy(f"rows are not known to begin at multiples of {ALIGNMENT} bytes")
 
     def _positive(self, extents: tuple[Sum, ...]) -> frozenset[Value]:
-        """Arguments that are extents: the launch takes another way where one is not positive."""
+        """Arguments that are extents: the launch uses another variant where one is not positive."""
         alone = [terms[0] for terms in extents if len(terms) == 1]
         return frozenset(self.args[f[0]] for c, f in alone if c == 1 and len(f) == 1)
 
@@ -202,7 +204,7 @@ def _never_negative(polynomial: Polynomial, positive: frozenset[Value]) -> bool:
 
 
 def _is_natural(value: Value, positive: frozenset[Value], depth: int) -> bool:
-    """Whether an integer is surely not negative, taking sums and products not to wrap."""
+    """Whether an integer is provably not negative, if sums and products do not wrap."""
     if value in positive or value_range(value)[0] >= 0:
         return True
     op = value.op
@@ -213,7 +215,7 @@ def _is_natural(value: Value, positive: frozenset[Value], depth: int) -> bool:
         case arith.Add() | arith.Mul() | arith.IntDiv() | arith.Min():
             return all(signs)
         case arith.Rem():
-            return signs[0]  # has the sign of what is divided
+            return signs[0]  # has the sign of the dividend
         case arith.Max() | arith.And():
             return any(signs)
         case arith.Select():

@@ -21,11 +21,11 @@ MAP_BYTES = 128  # of a tensor map, which is passed by value
 
 
 class TensorMap(NamedTuple):
-    """What the launch must describe to the hardware. Numbers in sums are those of arguments.
+    """The description of a tensor for the launch. Numbers in sums are indices of arguments.
 
     Attributes:
-        base: the argument that is the tensor's address, `offset` elements before its begin.
-        extents, strides: by dimension, in elements; that of adjacent elements first.
+        base: the argument with an address; the tensor begins `offset` elements after it.
+        extents, strides: by dimension, in elements; the contiguous one first.
         box: elements of a copy by dimension.
         element_bytes: 1, 2, 4 or 8.
         swizzle: bytes of a row of the box, within which chunks of 16 are permuted.
@@ -102,7 +102,7 @@ def emit_init_barriers(kernel: Kernel, op: InitBarriers) -> None:
         for i, count in enumerate(op.arrivals):
             place = _place(kernel, op.barriers, i)
             _run(b, f"mbarrier.init.shared::cta.b64 [$0], {count};", "r", [place])
-        # The unit that copies tensors sees them only behind this.
+        # Makes them visible to the unit that performs tensor copies.
         b.inline_asm("fence.mbarrier_init.release.cluster;", "~{memory}", VOID, [], True)
 
 
@@ -115,8 +115,8 @@ def emit_expect_bytes(kernel: Kernel, op: ExpectBytes) -> None:
 
 @emits(Arrive, target="cuda")
 def emit_arrive(kernel: Kernel, op: Arrive) -> None:
-    """One lane of each warp arrives; what the other lanes have read is complete as well, for the
-    instruction that completed it was the whole warp's."""
+    """One lane of each warp arrives; the reads of the other lanes are complete as well, since the
+    instruction that completed them was executed by the whole warp."""
     b = kernel.b
     place = _place(kernel, op.barriers, kernel.scalar(op.index))
     runs = b.icmp("eq", kernel.lane, 0)
@@ -140,7 +140,7 @@ def emit_wait_barrier(kernel: Kernel, op: WaitBarrier) -> None:
 @emits(LoadBlock, target="cuda")
 def emit_load_block(kernel: Kernel, op: LoadBlock) -> None:
     """One copy for each row of the swizzle along the contiguous axis, and for each box along the
-    other: that is how they lie in the buffer."""
+    other, as they are stored in the buffer."""
     b = kernel.b
     contiguous, swizzle, _ = _geometry(op)
     size = ir.dtype_of(op.buffer.type).nbytes_in_memory
