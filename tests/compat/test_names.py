@@ -49,6 +49,8 @@ SAME = {
     "triton.language.math": "tilewright.language.math",
     "triton.language.semantic": "tilewright.language.semantic",
     "triton.language.standard": "tilewright.language.standard",
+    "triton.profiler": "tilewright.profiler",
+    "triton.profiler.viewer": "tilewright.profiler.viewer",
     "triton.runtime": "tilewright.runtime",
     "triton.runtime._allocation": "tilewright.runtime._allocation",
     "triton.runtime.autotuner": "tilewright.runtime.autotuner",

@@ -86,6 +86,8 @@ UNCOVERED = (
     Uncovered("compiler/job.py", "", "cancels a worker process"),
     Uncovered("compiler/workers.py", "", "worker exits: tests/compiler/test_workers.py"),
     Uncovered("compat/*", "", "import errors, tested in subprocesses: tests/compat"),
+    Uncovered("profiler/*", "", "of a program's calls, not of a kernel: tests/profiler"),
+    Uncovered("tools/profile.py", "str(error)", "tests/profiler"),
     Uncovered("tools/explain/launch.py", "(str(error))", "Triton imported first: its tests"),
     Uncovered("tools/run.py", "options -E", "Python's command-line options: tests/compat"),
     Uncovered("runtime/devices/cuda*", "", DRIVER),

@@ -131,6 +131,7 @@ class FakeCuda:
         memory: what lies at addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         events: times of those that exist, in ms; `now`: the present; `tick`: what a record adds.
+        capturing: whether streams capture a graph; waiting for the device is an error then.
         free_memory: unused bytes.
         launches, calls: what was launched; names of all functions called, in order.
         version: of CUDA.
@@ -158,6 +159,7 @@ class FakeCuda:
         self.allocated: dict[int, int] = {}
         self.events: dict[int, float | None] = {}
         self.now, self.tick = 0.0, 0.5
+        self.capturing = False
         self.free_memory = 100 << 30
         self.freed: list[int] = []
         self.faults: list[BaseException] = []
@@ -219,8 +221,13 @@ class FakeCuda:
         _set(out, ctypes.c_int, self.stack[-1] - 0x100)
         return 0
 
-    def do_cuCtxSynchronize(self) -> None: ...
+    def do_cuCtxSynchronize(self) -> int:
+        return 900 if self.capturing else 0  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+
     def do_cuStreamSynchronize(self, stream: int | None) -> None: ...
+    def do_cuStreamIsCapturing(self, stream: int | None, out: int) -> None:
+        _set(out, ctypes.c_int, int(self.capturing))
+
     def do_cuThreadExchangeStreamCaptureMode(self, mode: int) -> None: ...
 
     # -- devices ---------------------------------------------------------------------------------
@@ -396,7 +403,8 @@ class FakeCuda:
     def do_cuEventRecord(self, event: int, stream: int | None) -> None:
         self.events[event] = self.now = self.now + self.tick
 
-    def do_cuEventSynchronize(self, event: int) -> None: ...
+    def do_cuEventSynchronize(self, event: int) -> int:
+        return 900 if self.capturing else 0
 
     def do_cuEventElapsedTime(self, out: int, start: int, end: int) -> None:
         first, last = self.events[start], self.events[end]

@@ -41,6 +41,9 @@ class FakeClock:
         self.now += self.times[at]
         self.runs += 1
 
+    def is_capturing(self) -> bool:
+        return False
+
     def mark(self) -> float:
         return self.now
 

@@ -32,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("targets",),
     ("compiler",),
     ("runtime",),
-    ("compat",),
+    ("compat", "profiler"),
     ("backends", "interop", "tools"),
 )
 TOP = "the package's top level"

@@ -39,7 +39,9 @@ VERSION = "3.7.1"
 SEARCH_PATH = Path(__file__).parent / "path"
 """The folder on `sys.path` that makes `import triton` load tilewright."""
 
-PUBLIC = ("backends", "compiler", "errors", "knobs", "language", "runtime", "testing", "tools")
+PUBLIC = (
+    "backends", "compiler", "errors", "knobs", "language", "profiler", "runtime",
+    "testing", "tools")  # fmt: skip
 """The public modules of the package. Other modules of tilewright have no alias."""
 
 ELSEWHERE = {

@@ -56,6 +56,10 @@ class Clock(Protocol):
         """Wait until all enqueued work has finished."""
         ...
 
+    def is_capturing(self) -> bool:
+        """Whether work is captured into a graph instead of running: timestamps have no time."""
+        ...
+
     def flush(self) -> None:
         """Evict the device's cache before the next measurement, if that is cheap."""
         ...
@@ -90,6 +94,9 @@ class WallClock:
     def synchronize(self) -> None:
         if self._wait is not None:
             self._wait()
+
+    def is_capturing(self) -> bool:
+        return False
 
     def flush(self) -> None: ...
 

@@ -123,12 +123,29 @@ class LaunchMetadata:
         self._grid = grid
         self._values = values
 
+    @property
+    def kernel_name(self) -> str:
+        """The symbol name of the kernel."""
+        return self._kernel.name
+
+    @property
+    def device(self) -> str:
+        """The device of the launch, such as ``cuda:0``, or ``cpu``."""
+        backend = self._kernel.metadata.target.backend
+        if backend == CPU or not driver.has_driver(backend):
+            return CPU
+        return self._kernel.device or f"{backend}:{driver.driver_of(backend).get_current_device()}"
+
+    @property
+    def stream(self) -> int:
+        """The handle of the stream of the launch; 0 if its device has none."""
+        return _current_stream(self._kernel) if self._stream is None else int(self._stream)
+
     def get(self) -> dict[str, Any]:
         """name, function and stream, and the result of the kernel's `launch_metadata` for the grid,
         the kernel's metadata and the arguments by name."""
         kernel = self._kernel
-        stream = _current_stream(kernel) if self._stream is None else self._stream
-        found = {"name": kernel.name, "function": kernel.function, "stream": stream}
+        found = {"name": kernel.name, "function": kernel.function, "stream": self.stream}
         more = getattr(getattr(kernel.src, "fn", None), "launch_metadata", None)
         if more is not None:
             named = dict(zip(kernel.metadata.signature, self._values, strict=True))

@@ -18,6 +18,7 @@ from tilewright.tools import (
     interpret,
     link,
     opt,
+    profile,
     rerun,
     run,
     show,
@@ -35,6 +36,7 @@ VERBS = {
     "run": run,
     "cache": cache,
     "doctor": doctor,
+    "profile": profile,
     "explain": explain,
 }
 

@@ -57,6 +57,7 @@ PROTOTYPES: Final[dict[str, tuple[Any, ...]]] = {
     "cuMemcpyDtoDAsync_v2": (_WORD, _WORD, _SIZE, _WORD),
     "cuMemsetD32Async": (_WORD, _UNSIGNED, _SIZE, _WORD),
     "cuMemGetInfo_v2": (_WORD, _WORD),
+    "cuStreamIsCapturing": (_WORD, _WORD),
     "cuEventCreate": (_WORD, _UNSIGNED),
     "cuEventRecord": (_WORD, _WORD),
     "cuEventSynchronize": (_WORD,),

@@ -19,6 +19,7 @@ FLUSH_BYTES: Final = 256 << 20
 """More than the L2 cache of any GPU."""
 
 _DEFAULT_EVENT = 0  # of CUevent_flags: with timing
+_NOT_CAPTURING = 0  # of CUstreamCaptureStatus
 
 
 class CudaClock:
@@ -68,6 +69,13 @@ class CudaClock:
 
     def synchronize(self) -> None:
         self._gpu.synchronize()
+
+    def is_capturing(self) -> bool:
+        gpu, status = self._gpu, ctypes.c_int()
+        with gpu.current():
+            found = gpu.api.cuStreamIsCapturing(self._stream_of(), ctypes.byref(status))
+            gpu.check(found, "querying the state of the stream")
+        return status.value != _NOT_CAPTURING
 
     def flush(self) -> None:
         stream = self._stream_of()
