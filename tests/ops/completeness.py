@@ -1,6 +1,6 @@
 """The facets that every op must have; `test_completeness.py` checks them.
 
-Adding an op is: write the class, run the test, do what it says. See `docs/add-an-op.md`.
+Adding an op is: write the class, run the test, add what it reports. See `docs/add-an-op.md`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.ops.ir_cases import FOLDER, ops_of_invalid, ops_of_valid, read_cases, round_trip
+from tilewright import autodiff
+from tilewright.autodiff import registry as derivatives
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.core import Op as CoreOp
 from tilewright.ir.define import example_of
+from tilewright.ir.index_map import Every
 from tilewright.ir.parser import parse_example
 from tilewright.ir.printer import print_function
 from tilewright.ir.types import shape_of
@@ -19,12 +22,21 @@ from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
 from tilewright.ops import control, reduce
 from tilewright.ops.control import Return
+from tilewright.ops.view import View
+from tilewright.passes import pad_rules, padding
+from tilewright.targets.cpu import codegen as cpu_codegen
+from tilewright.targets.cpu import lazy, steps
 from tilewright.targets.nvidia import codegen
 
 OpClass = type[CoreOp]
 Facet = Callable[[OpClass, Path], str | None]
 
-LOWERING_MODULES = (arith, convert, math, codegen)  # importing them registers the lowerings
+# Importing these registers lowerings, rules of padding and derivatives.
+REGISTERING = (arith, convert, math, codegen, cpu_codegen, pad_rules, autodiff)
+
+OF_ONE_TARGET = ("gpu", "roles", "nvidia", "asm")
+"""The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
+by the CPU."""
 
 NO_EMITTER = (control.Call, control.Condition, control.Return, control.Yield, reduce.Reduce)
 """Ops that the walk over a kernel handles itself, or that no kernel has after inlining."""
@@ -33,6 +45,11 @@ NO_EMITTER = (control.Call, control.Condition, control.Return, control.Yield, re
 def stem_of(cls: OpClass) -> str:
     """The stem that the files of an op share: `reduce` for `tilewright/ops/reduce.py`."""
     return cls.__module__.rpartition(".")[2]
+
+
+def example(cls: OpClass) -> CoreOp | None:
+    """The op in the example of its docstring."""
+    return next((op for op in parse_example(example_of(cls)).body if type(op) is cls), None)
 
 
 def documentation(cls: OpClass, folder: Path) -> str | None:
@@ -71,11 +88,25 @@ def index_maps(cls: OpClass, folder: Path) -> str | None:
         return "has both `index_maps` and a reason why it has none"
     if declares or cls.no_index_maps or documentation(cls, folder):
         return None
-    op = next((op for op in parse_example(example_of(cls)).body if type(op) is cls), None)
+    op = example(cls)
     takes_elements = op is not None and any(shape_of(v.type) for v in op.operands)
     if op is not None and op.results and takes_elements:
         return "has neither `index_maps` nor the reason in `no_index_maps`"
     return None
+
+
+def exact_view(cls: OpClass, folder: Path) -> str | None:
+    """Consumers of a `View` read the operand at the indices that `index_maps` states."""
+    op = None if documentation(cls, folder) else example(cls)
+    if not isinstance(op, View):
+        return None
+    maps = [op.index_maps(r)[0] for r in range(len(op.results))]
+    if all(found is not None and Every() not in found.axes for found in maps):
+        return None
+    return (
+        "derives from View, but its index map does not state which element of `src` each result "
+        "element is (`Every`): derive from Op, or state it"
+    )
 
 
 def valid_case(cls: OpClass, folder: Path) -> str | None:
@@ -101,14 +132,56 @@ def lowering(cls: OpClass, folder: Path) -> str | None:
     return f"has no GPU lowering: write one with @emits in tilewright/lowering/simt/{where}"
 
 
+def cpu_lowering(cls: OpClass, folder: Path) -> str | None:
+    if cls.elementwise or cls in NO_EMITTER or stem_of(cls) in OF_ONE_TARGET:
+        return None
+    if cls in lazy.RULES and cls.no_index_maps:
+        return "has no `index_maps`, on which the plan of ops with @computes is based"
+    if issubclass(cls, View) or cls in lazy.RULES or cls in steps.STEPS:
+        return None
+    return (
+        "has no CPU lowering: write one for an element of its result with @computes in "
+        "tilewright/targets/cpu/evaluate.py, or one for all of it with @emits in "
+        f"tilewright/targets/cpu/{stem_of(cls)}.py"
+    )
+
+
+def padding_rule(cls: OpClass, folder: Path) -> str | None:
+    """GPUs round the extents of tiles up to powers of two."""
+    if cls.elementwise or stem_of(cls) in OF_ONE_TARGET or documentation(cls, folder):
+        return None
+    op = example(cls)
+    if op is None or not any(shape_of(v.type) for v in (*op.operands, *op.results)):
+        return None
+    if not padding.needs_rule(op) or cls in padding.RULES:
+        return None
+    return (
+        "has no rule for tiles whose extents are not powers of two: write one with @pads in "
+        "tilewright/passes/pad_rules.py"
+    )
+
+
+def derivative(cls: OpClass, folder: Path) -> str | None:
+    if cls in derivatives.RULES:
+        return None
+    return (
+        "has no derivative: write a rule, or declare why there is none, in "
+        "tilewright/autodiff/rules_*.py"
+    )
+
+
 # Another required part of an op is one more function here.
 FACETS: tuple[Facet, ...] = (
     documentation,
     meaning,
     index_maps,
+    exact_view,
     valid_case,
     invalid_case,
     lowering,
+    cpu_lowering,
+    padding_rule,
+    derivative,
 )
 
 

@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from tests.ops.completeness import OpClass, missing_facets
+from tilewright.autodiff import registry as derivatives
 from tilewright.ir.core import Value
 from tilewright.ir.define import REGISTRY, Op, operand
+from tilewright.ir.index_map import Every, replaced
 from tilewright.ir.traits import ELEMENTWISE, PURE, Trait
 from tilewright.ir.types import Type
 from tilewright.lowering.simt.kernel import EMITTERS
+from tilewright.ops.view import View
+from tilewright.passes import padding
+from tilewright.targets.cpu import lazy
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
@@ -25,18 +30,21 @@ def test_op_is_complete(name: str) -> None:
 
 
 @contextmanager
-def fake_op(doc: str = "", traits: Trait = PURE, **facets: Any) -> Generator[OpClass]:
+def fake_op(
+    doc: str = "", traits: Trait = PURE, base: type[Op] = Op, **facets: Any
+) -> Generator[OpClass]:
     """An op `arith.fake` of one operand, registered within the block."""
     body: dict[str, Any] = {
         "__doc__": doc or None,
         "__module__": "tilewright.ops.arith",
-        "__annotations__": {"src": Value},
-        "src": operand(),
         "result_type": same_type,
         **facets,
     }
+    if base is Op:  # a View has the operand already
+        body |= {"__annotations__": {"src": Value}, "src": operand()}
     try:
-        yield type("Fake", (Op,), body, name="arith.fake", traits=traits)
+        made: Any = type("Fake", (base,), body, name="arith.fake", traits=traits)
+        yield made
     finally:
         REGISTRY.pop("arith.fake", None)
 
@@ -49,6 +57,15 @@ def identity(self: Any, src: Any) -> Any:
     return src
 
 
+def maps(self: Any, result: int = 0) -> Any:
+    return ()
+
+
+def unknown_element(self: Any, result: int = 0) -> Any:
+    return (replaced((4,), 0, Every()),)
+
+
+TILES = "The operand.\n\n    %1 = arith.fake %0 : 4xi32 -> 4xi32\n"
 DOC = "The operand.\n\n    %1 = arith.fake %0 : i32 -> i32\n"
 CASE = "func @f(%0: i32) {\n  %1 = arith.fake %0 : i32 -> i32\n  control.return [] : () -> ()\n}\n"
 INVALID = "func @f(%0: i32) {\n  %1 = arith.fake %0 : i32 -> i64 }  # error[result-type]: gives\n"
@@ -60,9 +77,20 @@ def cases_in(folder: Path) -> Path:
     return folder
 
 
-def test_complete_op_has_no_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with fake_op(DOC, evaluate=identity) as cls:
-        monkeypatch.setitem(EMITTERS, cls, {"": identity})
+LOWERINGS = (EMITTERS, lazy.RULES, padding.RULES, derivatives.RULES)
+
+
+@contextmanager
+def complete_op(doc: str = DOC, **facets: Any) -> Generator[OpClass]:
+    """A fake op with the facets that are registered in tables."""
+    with fake_op(doc, **facets) as cls, pytest.MonkeyPatch.context() as patch:
+        for table in LOWERINGS:
+            patch.setitem(table, cls, {"": identity} if table is EMITTERS else identity)
+        yield cls
+
+
+def test_complete_op_has_no_faults(tmp_path: Path) -> None:
+    with complete_op(evaluate=identity) as cls:
         assert missing_facets(cls, cases_in(tmp_path)) == []
 
 
@@ -75,15 +103,48 @@ def test_empty_op_has_every_fault(tmp_path: Path) -> None:
             "arith.fake has no invalid case in tests/ops/arith.invalid.ir",
             "arith.fake has no GPU lowering: "
             "write one with @emits in tilewright/lowering/simt/arith.py",
+            "arith.fake has no CPU lowering: write one for an element of its result with "
+            "@computes in tilewright/targets/cpu/evaluate.py, or one for all of it with @emits in "
+            "tilewright/targets/cpu/arith.py",
+            "arith.fake has no derivative: write a rule, or declare why there is none, in "
+            "tilewright/autodiff/rules_*.py",
         ]
 
 
 def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
     with fake_op(DOC, traits=ELEMENTWISE, evaluate=identity) as cls:
-        (fault,) = missing_facets(cls, cases_in(tmp_path))
+        fault, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the derivative
     assert fault == (
         "arith.fake has no lowering: write one with @lowers in tilewright/lowering/arith.py"
     )
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        *zip(
+            LOWERINGS, ("GPU lowering", "CPU lowering", "rule for tiles", "derivative"), strict=True
+        )
+    ],
+)
+def test_missing_entry_of_a_table_is_reported(table: Any, fault: str, tmp_path: Path) -> None:
+    with complete_op(TILES, evaluate=identity, index_maps=maps) as cls:
+        del table[cls]
+        (found,) = missing_facets(cls, cases_in(tmp_path))
+        table[cls] = None  # which leaving the block removes
+    assert f"has no {fault}" in found
+
+
+def test_lazy_op_without_index_maps_is_reported(tmp_path: Path) -> None:
+    with complete_op(TILES, evaluate=identity, no_index_maps="because") as cls:
+        (found,) = missing_facets(cls, cases_in(tmp_path))
+    assert "has no `index_maps`, on which the plan" in found
+
+
+def test_view_without_an_exact_index_map_is_reported(tmp_path: Path) -> None:
+    with complete_op(TILES, base=View, evaluate=identity, index_maps=unknown_element) as cls:
+        (found,) = missing_facets(cls, cases_in(tmp_path))
+    assert "derives from View" in found
 
 
 @pytest.mark.parametrize(
@@ -96,16 +157,9 @@ def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_faulty_documentation_is_found(doc: str, fault: str, tmp_path: Path) -> None:
-    with fake_op(doc, evaluate=identity) as cls:
-        found, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the lowering
+    with complete_op(doc, evaluate=identity) as cls:
+        (found,) = missing_facets(cls, cases_in(tmp_path))
     assert fault in found
-
-
-TILES = "The operand.\n\n    %1 = arith.fake %0 : 4xi32 -> 4xi32\n"
-
-
-def maps(self: Any, result: int = 0) -> Any:
-    return ()
 
 
 @pytest.mark.parametrize(
@@ -113,8 +167,11 @@ def maps(self: Any, result: int = 0) -> Any:
     [
         (TILES, {}, ["arith.fake has neither `index_maps` nor the reason in `no_index_maps`"]),
         (TILES, {"index_maps": maps}, []),
-        (TILES, {"no_index_maps": "because"}, []),
-        (TILES, {"index_maps": maps, "no_index_maps": "because"}, ["has both `index_maps` and a"]),
+        (
+            TILES,
+            {"index_maps": maps, "no_index_maps": "because"},
+            ["has both `index_maps` and a", "has no `index_maps`, on which"],
+        ),
         (DOC, {}, []),
     ],
 )
@@ -123,10 +180,8 @@ def test_op_without_index_maps_is_found(
     facets: dict[str, Any],
     faults: list[str],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with fake_op(doc, evaluate=identity, **facets) as cls:
-        monkeypatch.setitem(EMITTERS, cls, {"": identity})
+    with complete_op(doc, evaluate=identity, **facets) as cls:
         found = missing_facets(cls, cases_in(tmp_path))
     assert len(found) == len(faults)
     assert all(fault in text for fault, text in zip(faults, found, strict=True))
@@ -141,6 +196,6 @@ def test_op_without_index_maps_is_found(
     ],
 )
 def test_faulty_evaluate_is_found(facets: dict[str, Any], fault: str, tmp_path: Path) -> None:
-    with fake_op(DOC, **facets) as cls:
-        found, _ = missing_facets(cls, cases_in(tmp_path))  # the other is the lowering
+    with complete_op(**facets) as cls:
+        (found,) = missing_facets(cls, cases_in(tmp_path))
     assert fault in found

@@ -13,6 +13,8 @@ from tests.frontend.kernels import kernel_from, launch
 from tests.ops import harness
 from tests.ops.completeness import missing_facets
 from tests.ops.ir_cases import fault_of, read_cases
+from tilewright.autodiff import registry as derivatives
+from tilewright.autodiff import rules_arith
 from tilewright.ir.define import REGISTRY
 from tilewright.language import math
 from tilewright.lowering import arith as lowering
@@ -73,8 +75,10 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
         exec(blocks["tilewright/ops/arith.py"], names)
         op = names["CountLeadingZeros"]
         family = SimpleNamespace(CountLeadingZeros=op)
+        monkeypatch.setattr(arith, "CountLeadingZeros", op, raising=False)
 
         exec(blocks["tilewright/lowering/arith.py"], {**vars(lowering), "arith": family})
+        exec(blocks["tilewright/autodiff/rules_arith.py"], dict(vars(rules_arith)))
         for file in ("arith.ir", "arith.invalid.ir"):
             (tmp_path / file).write_text(blocks[f"tests/ops/{file}"])
         assert missing_facets(op, tmp_path) == []
@@ -88,7 +92,6 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
         language: dict[str, Any] = dict(vars(math))
         block = blocks["tilewright/language/math.py"]
-        monkeypatch.setattr(arith, "CountLeadingZeros", op, raising=False)
         monkeypatch.setattr(tl.tensor, "clz", None, raising=False)
         exec(block, language)
         kernel = kernel_from(
@@ -101,3 +104,4 @@ def test_worked_example_of_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyP
         REGISTRY.pop("arith.clz", None)
         if op is not None:
             assert LOWERINGS.pop(op).keys() == {""}
+            del derivatives.RULES[op]

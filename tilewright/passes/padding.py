@@ -55,6 +55,11 @@ def pads(*classes: type[Op]) -> Callable[[Rule], Rule]:
     return RULES.of(*classes)
 
 
+def needs_rule(op: Op) -> bool:
+    """Whether padding elements would affect others, unless a rule prevents it."""
+    return not (op.elementwise or isinstance(op, PLAIN) or _is_aligned(op))
+
+
 def values_of(op: Op) -> list[Value]:
     """The values that the op defines: its results and the arguments of its regions."""
     return [*op.results, *(arg for region in op.regions for arg in region.args)]
@@ -92,7 +97,7 @@ class Padding:
     def _pad(self, op: Op) -> None:
         rule = RULES.get(type(op))
         require(
-            rule is not None or op.elementwise or isinstance(op, PLAIN) or _is_aligned(op),
+            rule is not None or not needs_rule(op),
             op,
             "padding",
             "does not support tiles whose extents are not powers of two, as in ({types})",

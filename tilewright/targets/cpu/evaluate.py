@@ -26,10 +26,11 @@ from tilewright.lowering.emit import I1, Builder, V, const, zero
 from tilewright.lowering.math_common import if_any
 from tilewright.lowering.registry import lowering_of
 from tilewright.lowering.types import memory_type, register_type
-from tilewright.ops import arith, control, memory, shape
+from tilewright.ops import arith, memory, shape
 from tilewright.ops.view import View
 from tilewright.targets.cpu import access, lanes
 from tilewright.targets.cpu.lanes import ZERO, Lanes
+from tilewright.targets.cpu.lazy import RULES
 from tilewright.targets.cpu.level import Coords, Emitting, Level
 from tilewright.targets.cpu.name import NAME
 
@@ -44,6 +45,13 @@ class Need(NamedTuple):
 
 Rule = Generator[Need, Lanes, Lanes]
 """The computation of a value at a point."""
+
+
+def computes(*classes: type[Op]) -> Callable[[Callable[..., Rule]], Callable[..., Rule]]:
+    """Register the rule of op classes that are neither elementwise nor a `View`, or that have a
+    special case. It makes them lazy: their elements are computed in the loops of their consumers.
+    """
+    return RULES.of(*classes)
 
 
 class _Task(NamedTuple):
@@ -124,7 +132,7 @@ def _find(level: Level, need: Need) -> Lanes | _Task:
 
 
 def _rule_of(op: Op) -> Callable[..., Rule]:
-    found = _RULES.get(type(op))
+    found = RULES.get(type(op))
     if found is not None:
         return found
     if isinstance(op, View):
@@ -192,6 +200,7 @@ def _lowered(level: Level, op: Op, args: list[Lanes]) -> Lanes:
 # -- rules of ops that are not elementwise, or have a special case ---------------------------------
 
 
+@computes(shape.Arange)
 def _arange(level: Level, op: shape.Arange, value: Value, coords: Coords) -> Rule:
     yield from ()
     (c,) = coords
@@ -318,11 +327,13 @@ def _moved(level: Level, op: View, value: Value, coords: Coords) -> Rule:
     return (yield Need(op.src, _source(level, op, value.index, coords)))
 
 
+@computes(arith.Constant)
 def _constant(level: Level, op: arith.Constant, value: Value, coords: Coords) -> Rule:
     yield from ()
     return Lanes(level.kernel.constant(op), 0)
 
 
+@computes(arith.Add, arith.Sub, arith.Mul)
 def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     """Sums, differences and products of integers stay linear in the lanes (modulo 2^n)."""
     args = yield from _operands(op, coords)
@@ -332,6 +343,7 @@ def _linear_arith(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     return _lowered(level, op, args)
 
 
+@computes(arith.And, arith.Or)
 def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     """And, or: with a constant operand that determines the result, the other is not emitted."""
     x = yield Need(op.operands[0], coords)
@@ -344,6 +356,7 @@ def _logic(level: Level, op: Op, value: Value, coords: Coords) -> Rule:
     return _lowered(level, op, [x, y])
 
 
+@computes(arith.Select)
 def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Rule:
     """If the condition is constant, only the selected operand is emitted."""
     condition = yield Need(op.condition, coords)
@@ -360,6 +373,7 @@ def _select(level: Level, op: arith.Select, value: Value, coords: Coords) -> Rul
     return _lowered(level, op, [condition, *sides])
 
 
+@computes(arith.Div)
 def _divide(level: Level, op: arith.Div, value: Value, coords: Coords) -> Rule:
     """Division of a vector by a uniform value: a hoisted reciprocal, and two products.
 
@@ -403,6 +417,7 @@ def _reciprocal(b: Builder, y: V) -> tuple[V, V]:
     return reciprocal, scale
 
 
+@computes(memory.AddPtr)
 def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Rule:
     b = level.b
     ptr = yield Need(op.ptr, coords)
@@ -417,6 +432,7 @@ def _addptr(level: Level, op: memory.AddPtr, value: Value, coords: Coords) -> Ru
         return Lanes(b.gep(element, base, level.vector(offset)), None, depth)
 
 
+@computes(arith.Bitcast)
 def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords) -> Rule:
     src = yield Need(op.src, coords)
     if src.base.type.is_ptr and isinstance(ir.element_of(op.result.type), ir.Pointer):
@@ -426,11 +442,13 @@ def _pointer_bits(level: Level, op: arith.Bitcast, value: Value, coords: Coords)
     return _lowered(level, op, [src])
 
 
+@computes(arith.Hint)
 def _hint(level: Level, op: arith.Hint, value: Value, coords: Coords) -> Rule:
     """The value itself, which preserves its linear form."""
     return (yield Need(op.src, coords))
 
 
+@computes(memory.Load)
 def _load(level: Level, op: memory.Load, value: Value, coords: Coords) -> Rule:
     mask = (yield Need(op.mask, coords)) if op.mask is not None else None
     if mask is not None and mask.base.number is not None and mask.base.type is I1:
@@ -448,16 +466,7 @@ def _other(op: memory.Load, coords: Coords) -> Rule:
     return Lanes(zero(register_type(memory.pointee_of(op.ptr.type))), 0)
 
 
-def _program_id(level: Level, op: control.ProgramId, value: Value, coords: Coords) -> Rule:
-    yield from ()
-    return Lanes(level.kernel.program[op.axis], 0)
-
-
-def _num_programs(level: Level, op: control.NumPrograms, value: Value, coords: Coords) -> Rule:
-    yield from ()
-    return Lanes(level.kernel.grid[op.axis], 0)
-
-
+@computes(shape.Join)
 def _join(level: Level, op: shape.Join, value: Value, coords: Coords) -> Rule:
     *outer, last = coords
     if last.uniform and last.base.number is not None:
@@ -495,6 +504,7 @@ def _clamp(level: Level, c: Lanes, last: int) -> Lanes:
     return known[0]
 
 
+@computes(shape.Cat)
 def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Rule:
     axis, c = op.axis, coords[op.axis]
     sizes = [ir.shape_of(v.type)[axis] for v in (op.lhs, op.rhs)]
@@ -510,6 +520,7 @@ def _cat(level: Level, op: shape.Cat, value: Value, coords: Coords) -> Rule:
     return _choose(level, c, sizes[0], second, first)
 
 
+@computes(shape.Gather)
 def _gather(level: Level, op: shape.Gather, value: Value, coords: Coords) -> Rule:
     signed = ir.dtype_of(op.index.type).is_int_signed()
     index = yield Need(op.index, coords)
@@ -520,25 +531,3 @@ def _gather(level: Level, op: shape.Gather, value: Value, coords: Coords) -> Rul
         known = home.moved[key] = (level.extend(index, signed),)
     clamped = _clamp(level, known[0], ir.shape_of(op.src.type)[op.axis] - 1)
     return (yield Need(op.src, (*coords[: op.axis], clamped, *coords[op.axis + 1 :])))
-
-
-_RULES: dict[type[Any], Callable[..., Rule]] = {
-    arith.Constant: _constant,
-    arith.Add: _linear_arith,
-    arith.Sub: _linear_arith,
-    arith.Mul: _linear_arith,
-    arith.Div: _divide,
-    arith.And: _logic,
-    arith.Or: _logic,
-    arith.Select: _select,
-    arith.Bitcast: _pointer_bits,
-    arith.Hint: _hint,
-    memory.AddPtr: _addptr,
-    control.ProgramId: _program_id,
-    control.NumPrograms: _num_programs,
-    memory.Load: _load,
-    shape.Arange: _arange,
-    shape.Join: _join,
-    shape.Cat: _cat,
-    shape.Gather: _gather,
-}

@@ -1,16 +1,18 @@
 """Lazy and root ops, and the cost of computing an element of a lazy value.
 
-A *lazy* op is computed element by element inside the loops of its consumers; most tile ops are. A
-*root* has loops of its own: stores, volatile loads and reductions. All other ops on tiles are steps
-of their own (see `plan`).
+A *lazy* op is computed element by element inside the loops of its consumers: elementwise ops,
+`View`s, and ops with a function in `RULES`. A *root* has loops of its own: stores, volatile loads
+and reductions. All other ops on tiles are steps of their own (see `plan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from typing import Any
 
 from tilewright.analysis.affine import AffineForms
 from tilewright.ir.core import Op, Value
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Tile
 from tilewright.ops import arith, math, memory, reduce, shape
 from tilewright.ops.view import View
@@ -20,7 +22,8 @@ DIVIDE_COST = 6
 GATHER_COST = 10
 COST_LIMIT = 32  # costs saturate here, which bounds the time to compute one
 
-_LAZY = (View, shape.Join, shape.Cat, shape.Arange)
+RULES: OpTable[Callable[..., Generator[Any, Any, Any]]] = OpTable("rules of elements on the CPU")
+"""The computation of one element of a result, by op class; `evaluate` fills the table."""
 
 
 def moves_elements(op: Op | None) -> bool:
@@ -47,7 +50,7 @@ def is_lazy(op: Op) -> bool:
     """Whether the op is computed inside the loops of its consumers."""
     if isinstance(op, memory.Load):
         return not op.volatile
-    return op.elementwise or isinstance(op, _LAZY)
+    return op.elementwise or isinstance(op, View) or type(op) in RULES
 
 
 def cone(roots: Iterable[Value], kept: Container[Value]) -> Iterator[Value]:

@@ -18,7 +18,7 @@ from tilewright.ir import types as ir
 from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import Along, Fixed, IndexMap, Term
 from tilewright.lowering.emit import I64, V, const
-from tilewright.ops import arith, memory, shape
+from tilewright.ops import arith, memory
 from tilewright.ops.view import View
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.lanes import Lanes
@@ -325,8 +325,8 @@ class UniformWhereFalse:
         op = value.op
         if op is None or value in self.kept or not is_lazy(op) or _UNKNOWN in axes:
             return None
-        if isinstance(op, shape.Arange):
-            return None
+        if not (op.elementwise or isinstance(op, View | memory.Load)):
+            return None  # its elements may depend on their indices, as those of `arange` do
         if isinstance(op, memory.Load) and op.mask is not None and self.fails(op.mask):
             return [(op.other, axes)] if op.other is not None else []
         if isinstance(op, arith.Select) and self.fails(op.condition):

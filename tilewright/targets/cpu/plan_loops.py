@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from tilewright.ir.core import Function, Region
+from tilewright.targets.cpu import evaluate as _rules_of_elements
 from tilewright.targets.cpu.alias import MemoryOrder
 from tilewright.targets.cpu.group_roots import group_roots
 from tilewright.targets.cpu.keep_values import keep_values
 from tilewright.targets.cpu.plan import HOLDS_STEPS, Plan
 from tilewright.targets.cpu.plan_prefetches import plan_prefetches
 from tilewright.targets.cpu.plan_streams import bytes_moved, streamed_stores
+
+REGISTERED = (_rules_of_elements,)  # importing it registers the ops that are lazy
 
 
 def plan_function(fn: Function) -> Plan:

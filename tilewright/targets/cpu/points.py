@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from tilewright.ir.core import Value
-from tilewright.ir.index_map import Along, Fixed, Reversed
+from tilewright.ir.core import Op, Value
+from tilewright.ir.index_map import Along, Fixed, IndexMap, Part, Reversed
 from tilewright.ir.types import shape_of
 from tilewright.ops import shape
-from tilewright.ops.view import View
 
 Point = tuple[int, ...]
 
@@ -55,15 +54,16 @@ class Points:
             case shape.Gather(src, index, axis):
                 place = self._number(("gather", index, point, shape_of(src.type)[axis]))
                 return [(index, point), (src, _with(point, axis, place))]
-            case View(src) if not op.elementwise:
-                return [(src, self._source(op, value.index, point))]
-            case _:
+            case _ if op.elementwise:
                 return [(v, point) for v in op.operands]
+            case _:
+                maps = zip(op.operands, op.index_maps(value.index), strict=True)
+                return [
+                    (v, self._source(op, found, point)) for v, found in maps if found is not None
+                ]
 
-    def _source(self, op: View, result: int, point: Point) -> Point:
-        """The point of `src` whose element a result has at a point."""
-        found = op.index_maps(result)[0]
-        assert found is not None
+    def _source(self, op: Op, found: IndexMap, point: Point) -> Point:
+        """The point of an operand on which the result at a point depends."""
         axes: list[int] = []
         for term in found.axes:
             match term:
@@ -73,9 +73,11 @@ class Points:
                     axes.append(_FIXED[index])
                 case Reversed(axis):
                     axes.append(self._reversed(found.target[axis], point[axis]))
-                case _:
+                case Part():
                     key = "reshape", found.source, found.target, point
                     return self.apart(key, len(found.source))
+                case _:
+                    return self.apart((op, found, point), len(found.source))
         return tuple(axes)
 
     def _reversed(self, extent: int, coordinate: int) -> int:
