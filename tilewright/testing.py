@@ -109,8 +109,8 @@ def nvsmi(attrs: Sequence[str]) -> list[int]:
         RuntimeError: nvidia-smi is not installed or fails.
     """
     query = ",".join(attrs)
-    told = _nvidia_smi("-i", "0", f"--query-gpu={query}", "--format=csv,noheader,nounits")
-    return [int(float(number)) for number in told.split(",")]
+    output = _nvidia_smi("-i", "0", f"--query-gpu={query}", "--format=csv,noheader,nounits")
+    return [int(float(number)) for number in output.split(",")]
 
 
 @contextmanager

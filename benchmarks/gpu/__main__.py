@@ -1,7 +1,7 @@
 """Measures kernels on the GPU with tilewright, Triton and torch, in the same run.
 
 python -m benchmarks.gpu                                    everything
-python -m benchmarks.gpu --only softmax,add --quick         a first look at two kinds of work
+python -m benchmarks.gpu --only softmax,add --quick         two kinds of work, roughly
 python -m benchmarks.gpu --json out.json --write-docs       and write docs/benchmarks-gpu.md
 python -m benchmarks.gpu --device cpu --check-only          only whether results are right, anywhere
 

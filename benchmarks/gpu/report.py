@@ -43,7 +43,7 @@ def table(results: Results) -> str:
     """The ratios of all cases, missed targets marked, and the cases skipped for lack of time."""
     copy_gb_s = results.machine.get("copy_gb_s")
     lines = [
-        "The rival's time over ours; the bar behind it where there is one.",
+        "The rival's time over ours; followed by the bar, if there is one.",
         f"{'':<36} {'':<34} {'triton':>14} {'torch':>14}",
     ]
     for row in results.rows:

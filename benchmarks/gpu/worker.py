@@ -94,7 +94,7 @@ class Worker:
                 torch.cuda.empty_cache()
 
     def _left(self) -> Iterator[tuple[Family, str, Planned]]:
-        """The cases to run; after the time limit, the others are recorded as left out."""
+        """The cases to run; after the time limit, the others are recorded as skipped."""
         done = {row.key for row in self.results.rows}
         self.results.left_out = []
         for family in self.families.values():

@@ -20,7 +20,7 @@ class Make:
         device: the tensors' device.
         dtype: the type that numbers are rounded to.
         exact: return the rounded numbers as fp32, for references.
-        on_device: generate them on the device, which is faster but gives other numbers.
+        on_device: generate them on the device, which is faster, with other numbers.
     """
 
     device: str

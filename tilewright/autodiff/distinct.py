@@ -66,7 +66,7 @@ class _Boxes:
     axes: dict[int, tuple[Array, Array]]
     offset: int
     program: Array  # of each point
-    exact: bool  # whether nothing but bounds excludes elements
+    exact: bool  # whether only bounds exclude elements
 
 
 class _NotProven(Exception):
@@ -103,7 +103,7 @@ def distinct(
 def lanes_are_distinct(
     accesses: Sequence[BlockAccess], points: Points, finder: BlockFinder
 ) -> bool:
-    """Whether the lanes of each access have different elements, whatever other accesses and other
+    """Whether the lanes of each access have different elements, for any other accesses and other
     programs have."""
     try:
         for op in accesses:

@@ -139,7 +139,7 @@ class Emitter:
         return self.builder.value(arith.Cmp(a, b, predicate))
 
     def both(self, a: Value | None, b: Value | None) -> Value | None:
-        """The conjunction of two masks; None stands for all lanes."""
+        """The conjunction of two masks; None means all lanes."""
         if a is None or b is None:
             return a if b is None else b
         return self.builder.value(arith.And(a, b))

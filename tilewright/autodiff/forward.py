@@ -1,4 +1,4 @@
-"""Forward mode: a kernel that computes, beside its results, how they change with its inputs.
+"""Forward mode: a kernel that computes its results and how they change with its inputs.
 
     derived = forward_mode(module, wrt=("x_ptr",), outputs=("y_ptr",))
 
@@ -148,7 +148,7 @@ class _Forward:
     # -- the walk -------------------------------------------------------------------------------
 
     def region(self, region: Region) -> None:
-        """Insert the tangents of a region's values behind them."""
+        """Insert the tangents of a region's values after them."""
         for op in list(region):
             if op.terminator:
                 break

@@ -61,8 +61,11 @@ class Points:
             raise UnknownNumber(f"the launch has {self.count} programs and iterations")
 
     def inside(self, op: Op) -> tuple[Points, bool]:
-        """The points at which an op runs, and whether it surely runs at each: the iterations of the
-        loops around it, where the conditions around it hold, as far as they are known."""
+        """The points at which an op runs, and whether it is sure to run at each.
+
+        They are the iterations of the loops around it, where the conditions around it hold, as far
+        as these are known.
+        """
         around: list[Op] = []
         region = op.parent
         branches: list[int] = []
@@ -192,5 +195,5 @@ class Points:
 
 
 def joined(arrays: Sequence[Array]) -> Array:
-    """Arrays one behind the other."""
+    """The concatenation of arrays."""
     return np.concatenate(list(arrays)) if arrays else np.zeros(0, np.int64)

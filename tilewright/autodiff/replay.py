@@ -1,4 +1,4 @@
-"""Values of the forward function again, where a derived function needs them.
+"""Rematerialisation of values of the forward function in a derived function.
 
 `Replay.plain(value)` returns a value of the forward function at the present place, and computes it
 there if necessary: the op that defines it is cloned on replayed operands. A *scope* maps a region
@@ -6,7 +6,7 @@ of the forward function to a region of the derived one; a value is replayed in t
 region that defines it, so a load under an `if` stays under that `if`, and what an outer scope has
 computed serves all inner ones.
 
-What cannot be computed again is an error: the result of an atomic, and a load from an array that
+What cannot be recomputed is an error: the result of an atomic, and a load from an array that
 the kernel stores to, which may hold other values by now.
 """
 
@@ -49,11 +49,11 @@ class Replay:
     """See the module's documentation.
 
     Args:
-        builder: inserts the ops; it stands at the end of the innermost scope's region.
+        builder: inserts the ops, at the end of the innermost scope's region.
         arrays: those of the forward function.
 
     Attributes:
-        programs, extents: by axis, what stands for the program's index and for the grid's extent;
+        programs, extents: by axis, replacements of the program's index and the grid's extent;
             along other axes they are those of the launch.
     """
 
@@ -86,14 +86,14 @@ class Replay:
             self._scopes.pop()
 
     def bind(self, value: Value, to: Value) -> None:
-        """Set what stands for a value in the innermost scope."""
+        """Set the replacement of a value in the innermost scope."""
         self._scopes[-1].values[value] = to
 
     def plain(self, value: Value) -> Value:
         """The value, here.
 
         Raises:
-            CompilationError: it cannot be computed again.
+            CompilationError: it cannot be recomputed.
         """
         for scope in reversed(self._scopes):
             found = scope.values.get(value)

@@ -5,7 +5,7 @@
 The derived kernel runs on the grid of the kernel. It walks the kernel's ops backwards: a store
 becomes a load of the *cotangent* of the stored array at the same address, a load becomes a store of
 the *gradient* of the loaded array, and an op in between gives each of its operands its share of the
-result's *adjoint*. What the rules need of the kernel's own values is computed again (`replay.py`).
+result's *adjoint*. What the rules need of the kernel's own values is recomputed (`replay.py`).
 
 A plain store of a gradient is right only where no other program, iteration, lane or load has the
 same element. Whether that is so depends on strides and the grid, so the launch determines it
@@ -410,7 +410,7 @@ class _Reverse:
 
     def _for(self, op: For) -> None:
         """Of a loop that adds up: each iteration takes the adjoint of the sum, in any order. What
-        it carries besides is computed again on the way."""
+        it also carries is recomputed in the same loop."""
         if not self._flows_through(op):
             return
         sums = carried_kinds(op, self.active)

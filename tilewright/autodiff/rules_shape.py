@@ -45,7 +45,7 @@ def _same_op(d: TangentPoint, op: Op) -> list[Value | None]:
 
 
 def _still(d: TangentPoint, value: Value) -> Value:
-    """What stands for an operand without a tangent: zeros, or itself if it is an index."""
+    """The tangent of an operand that has none: zeros, or itself if it is an index."""
     return d.emit.zeros(derivative_type(value.type)) if is_float(value.type) else d.plain(value)
 
 

@@ -1,4 +1,4 @@
-"""Error codes: the kind of mistake behind an exception, independent of its class and text.
+"""Error codes: the kind of mistake that an exception reports, independent of its class and text.
 
 Users' tests match on the classes and texts of the language's errors, so neither can carry the code.
 Explanations (`frontend/ast_to_ir/advice/`) are selected by the code and the facts that come with

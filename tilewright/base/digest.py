@@ -1,4 +1,4 @@
-"""SHA-256, whose module loads with the first digest: OpenSSL behind it takes 2 ms to load."""
+"""SHA-256, whose module loads with the first digest: loading OpenSSL for it takes 2 ms."""
 
 from __future__ import annotations
 

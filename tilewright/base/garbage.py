@@ -19,7 +19,7 @@ _was_enabled = False
 
 @contextmanager
 def collector_paused() -> Generator[None]:
-    """Collect no cycles meanwhile, in any thread; may be nested, and entered by many threads."""
+    """Collect no cycles within the block, in any thread; may be nested, also by many threads."""
     global _pauses, _was_enabled
     with _lock:
         if _pauses == 0:

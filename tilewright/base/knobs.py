@@ -362,7 +362,7 @@ class Cache(Group):
     )
     manager_class = _text(
         "CACHE_MANAGER",
-        "`module:Class` of what keeps files that programs put beside kernels "
+        "`module:Class` of the cache of files that programs store with kernels "
         "(`runtime.cache.get_cache_manager`).",
         triton=True,
     )

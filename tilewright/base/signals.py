@@ -1,4 +1,4 @@
-"""Detection of exceptions raised by signal handlers, in whatever code they interrupted.
+"""Detection of exceptions raised by signal handlers, in any code they interrupted.
 
 A program may abort a long computation with a handler that raises, as with `signal.alarm`. Such an
 exception is not a failure of the code that it passes through.

@@ -23,7 +23,7 @@ from tilewright.runtime.cache import digest
 
 
 def platform_key() -> str:
-    """What a compiled module depends on besides its source: the machine, the system, Python."""
+    """What a compiled module depends on other than its source: machine, system, Python."""
     return f"{platform.machine()}-{platform.system()}-{sys.implementation.cache_tag}"
 
 

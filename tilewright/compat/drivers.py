@@ -19,7 +19,7 @@ class Benchmarker(Protocol):
 
 
 class DriverBase(ABC):
-    """The base of a driver that a program gives to `runtime.driver.set_active`."""
+    """The base of a driver that a program passes to `runtime.driver.set_active`."""
 
     @classmethod
     @abstractmethod

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 
 class Missing:
-    """Stands for an object of Triton's that programs import. Whatever is done with it raises
+    """A placeholder for an object of Triton's that programs import. Any use of it raises
     NotImplementedError, with the reason.
 
     Args:

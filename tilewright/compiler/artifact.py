@@ -179,7 +179,7 @@ class Times:
 
     @classmethod
     def of_cache_hit(cls, seconds: float) -> Times:
-        """The times of a cache hit that took so many seconds."""
+        """The times of a cache hit that took `seconds`."""
         return cls(store_results=int(1e6 * seconds))
 
     @property

@@ -153,7 +153,7 @@ class Pool:
         except Lost:
             self._usable = False
             return
-        # A job that matters will report whatever is wrong here.
+        # Later jobs report any error here.
         with suppress(Lost, RuntimeError, TritonError):
             worker.lower(Job(_NOTHING, [], device, options, settings()))
         if worker.alive:

@@ -60,7 +60,7 @@ def autograd_function(
         grid: of the launch, given the arguments by name.
         outputs: for each parameter that is a result, a function that allocates it, given the other
             arguments by name. It is called with fake tensors, too.
-        name: of the operator, such as "my_library::gelu"; by default made from the kernel's name.
+        name: of the operator, such as "my_library::gelu"; by default from the kernel's name.
         deterministic: raise an error where gradients would be added atomically, in any order.
 
     Raises:
@@ -128,7 +128,7 @@ class AutogradFunction:
     def _bound(self, args: tuple[Any, ...], kwargs: Named) -> Named:
         if len(args) > len(self._parameters):
             raise TypeError(
-                f"{self.kernel.__name__} takes {len(self._parameters)} arguments besides its "
+                f"{self.kernel.__name__} takes {len(self._parameters)} arguments apart from its "
                 f"outputs, not {len(args)}"
             )
         given = dict(zip(self._parameters, args, strict=False))

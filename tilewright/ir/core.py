@@ -88,7 +88,7 @@ class Op:
     in_flight: ClassVar[bool] = False
     local: ClassVar[bool] = False
     concurrent: ClassVar[bool] = False
-    takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, whatever the type
+    takes_bits: ClassVar[bool] = False  # `evaluate` reads bit patterns, for any type
     reads_memory: ClassVar[bool] = False
     writes_memory: ClassVar[bool] = False
     no_evaluate: ClassVar[str] = ""  # the reason why the op has no `evaluate`

@@ -290,7 +290,7 @@ def interpret(
         module: verified tile IR at any stage.
         grid: the extent on one to three axes.
         args: one for each argument of the entry. For a pointer: an array, of which the pointer
-            is the address of the first element, whatever its strides; a `Buffer`; or an int, the
+            is the address of the first element, for any strides; a `Buffer`; or an int, the
             address of memory of unknown extent (0 is null). Otherwise a number, or an array of the
             argument's type and shape. Arrays are written in place.
         checks: the errors to detect; by default, accesses out of bounds.

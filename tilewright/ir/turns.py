@@ -3,7 +3,7 @@
     turns = Turns()
     turns.run([producer, consumer])      # in either: turns.wait(lambda: queue, "the queue")
 
-Each function runs until it waits for something that does not hold. Where nobody can go on, `wait`
+Each function runs until it waits for something that does not hold. If none can go on, `wait`
 raises a `Deadlock` that says what each of them waits for.
 """
 

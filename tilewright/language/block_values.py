@@ -11,7 +11,7 @@ from tilewright.language.values import assembles, composite, constexpr, tensor, 
 
 
 class block_pointer(composite):
-    """A pointer to a block of an array, made by `tl.make_block_ptr`.
+    """A pointer to a block of an array, the result of `tl.make_block_ptr`.
 
     Attributes:
         base: a scalar pointer to the array.

@@ -246,7 +246,7 @@ class Xor(_IntBinary, name="arith.xor", traits=ELEMENTWISE | COMMUTATIVE):
 
 def _shift_count(rhs: Array, bits: int) -> tuple[Array, Array]:
     """The shift count, 0 where it is out of range, and the mask of lanes where it is. The count is
-    unsigned, whatever its type."""
+    unsigned, regardless of its type."""
     count = rhs.view(f"u{rhs.dtype.itemsize}") if rhs.dtype.kind == "i" else rhs
     too_large = count >= bits
     return np.where(too_large, 0, count).astype(rhs.dtype), too_large
@@ -520,7 +520,7 @@ class Cast(Op, name="arith.cast", traits=ELEMENTWISE):
         source = element_of(self.src.type)
         verify_number(self, source)
         require(
-            # the parser accepts any type here, whatever the annotation
+            # the parser accepts any type here, regardless of the annotation
             isinstance(self.to, DType) and not self.to.is_void(),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "target-type",

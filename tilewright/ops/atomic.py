@@ -258,5 +258,5 @@ def acquires(op: AnyAtomic) -> bool:
 
 def releases(op: AnyAtomic) -> bool:
     """Whether the op releases a scalar flag or lock: other programs that observe it may then write
-    any memory, so no earlier load may move behind the op."""
+    any memory, so no earlier load may move after the op."""
     return not isinstance(op.ptr.type, Tile) and op.sem in ("release", "acq_rel")

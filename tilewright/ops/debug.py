@@ -40,7 +40,7 @@ class Print(Op, name="debug.print", traits=WRITES):
 
     def verify(self) -> None:
         require(
-            # the parser accepts any attribute here, whatever the annotation
+            # the parser accepts any attribute here, regardless of the annotation
             isinstance(self.prefix, str),  # pyright: ignore[reportUnnecessaryIsInstance]
             self,
             "prefix",

@@ -98,7 +98,7 @@ class LoadBlock(Op, name="nvidia.load_block", traits=READS | WRITES | LOCAL):
     `strides[d]` elements apart; that of dimension 0 is 1. All three are sums of products of `args`,
     which are arguments of the kernel, so that the launch can describe the tensor (a *tensor map*).
     Axis a of the buffer runs along dimension `axes[a]`. `coords` are where the block begins in
-    each dimension; what lies outside of the tensor, also below 0, gives 0.
+    each dimension; elements outside of the tensor, also below 0, are 0.
 
     With `within`, no coordinate that is named there may be negative: the copy faults if one is.
 

@@ -59,7 +59,7 @@ def is_unmodified(fn: Function, loop: For, pointer: Value) -> bool:
     to."""
     for op in loop.body.walk():
         if isinstance(op, Store | Writing):
-            # Behind an acquired flag the memory may hold what another program has just written.
+            # After an acquire of a flag the memory may hold what another program has just written.
             if may_overlap(fn, pointer, op.ptr) or (isinstance(op, Writing) and acquires(op)):
                 return False
         elif op.writes_memory and not op.local:

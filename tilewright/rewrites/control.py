@@ -128,7 +128,7 @@ def known_trips(op: For) -> int | None:
     start, stop, step = known(op.start), known(op.stop), known(op.step)
     if start is None or stop is None or step is None:
         return None
-    # Of a range with 2**63 indices or more, Python gives no length.
+    # `len` raises for a range with 2**63 indices or more.
     return max(0, -((int(start) - int(stop)) // max(1, int(step))))
 
 

@@ -334,7 +334,7 @@ class DiskCache:
 def _is_turn(key: str, size: int, bound: int) -> bool:
     """Whether the writer of an entry sweeps the folder.
 
-    On average, one sweep happens per so many bytes written by all processes together: the decision
+    On average, one sweep happens per this number of bytes that any process writes: the decision
     is a function of the key, which is as good as random, and needs no shared state.
     """
     share = size * SWEEPS_PER_BOUND / bound if bound else 0.0

@@ -1,4 +1,4 @@
-"""How a derived kernel is launched: what a plan is made of, and its launch in Python.
+"""How a derived kernel is launched: the parts of its plan, and its launch in Python.
 
 A *plan* belongs to one variant of a derivative: the kernel's arguments by type, its integers and
 the grid. `derivation.py` makes it, `hot_launch.py` repeats its launch in native code.
@@ -45,7 +45,7 @@ class Mispredicted(Exception):
 
 
 class Request(NamedTuple):
-    """What is to be derived.
+    """The requested derivative.
 
     Attributes:
         mode: "reverse" or "forward".
@@ -128,7 +128,7 @@ class Plan(NamedTuple):
         steps: its kernels, in order.
         summed: the arrays whose gradients workers add up.
         covered: by array, how many elements the kernels write, if they write each of them once and
-            no others; an array with so many elements need not be zeroed first.
+            no others; an array with this number of elements need not be zeroed first.
         stored: the arrays that the kernel itself stores.
         overlapping: whether arrays may share memory, so that each launch compares their extents.
         text: what was decided and why, for `explain`.

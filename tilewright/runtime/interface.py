@@ -39,7 +39,7 @@ class KernelInterface:
         return partial(self.run, grid=grid)
 
     def warmup(self, *args: Any, grid: Any = (1,), **kwargs: Any) -> Any:
-        """Compile for these arguments without launching. An element type stands for a tensor."""
+        """Compile for these arguments without launching. An element type represents a tensor."""
         wrapped = map(MockTensor.wrap_dtype, args)
         named = {name: MockTensor.wrap_dtype(value) for name, value in kwargs.items()}
         return self.run(*wrapped, grid=grid, warmup=True, **named)

@@ -312,7 +312,7 @@ def find_reader(tensor: object) -> Reader | None:
         reader = _choose_reader(tensor)
         attributes = ("data_ptr", "__cuda_array_interface__", "__array_interface__", "__dlpack__")
         offers = any(hasattr(kind, name) for name in attributes)
-        # A tuple is one whatever it offers.
+        # A tuple is never a tensor, regardless of its attributes.
         if reader is not None and offers and not isinstance(tensor, tuple):
             READERS[kind] = reader
     return reader

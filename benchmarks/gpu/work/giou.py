@@ -1,4 +1,4 @@
-"""GIoU of many pairs of boxes, and the loss made of it."""
+"""GIoU of many pairs of boxes, and the loss computed from it."""
 
 from __future__ import annotations
 

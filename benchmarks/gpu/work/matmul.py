@@ -23,7 +23,7 @@ GROUP = 8
 
 @dataclass(frozen=True)
 class Config:
-    """The tile that a program makes, its steps of K in bytes, stages and warps.
+    """The tile that a program computes, its steps of K in bytes, stages and warps.
 
     With the step in bytes, one list serves types of all sizes.
     """
@@ -61,7 +61,7 @@ def _configs(setting: Setting, n: int) -> tuple[Config, ...]:
 
 @dataclass(frozen=True)
 class Kind:
-    """Types of a product, and how torch makes it.
+    """Types of a product, and how torch computes it.
 
     Attributes:
         operand, result: of A and B; of C.

@@ -2,7 +2,7 @@
 
 Elements are sorted as integer keys with the same order, so that comparators are minima and maxima,
 and the bits of elements are preserved. The key of a float is its bit pattern, with the magnitude
-bits inverted if the sign is set: -inf < … < -0.0 < 0.0 < … < inf. NaN follows inf, whatever its
+bits inverted if the sign is set: -inf < … < -0.0 < 0.0 < … < inf. NaN follows inf, with any
 sign.
 """
 

@@ -6,5 +6,5 @@ its layout. Registers that hold the same element share one `V` object, so a comp
 uniform along an axis is emitted once; emitters memoise by object identity for this reason.
 
 `kernel.py` holds the state of a kernel and walks its ops; the other files hold the emitters of the
-op families in `ops/`. Instructions that differ between GPUs are behind the `Hardware` interface.
+op families in `ops/`. The `Hardware` interface abstracts instructions that differ between GPUs.
 """

@@ -2,7 +2,7 @@
 
 Implemented by `targets/nvidia/hardware` and by the emulated GPU of the tests. Methods emit code at
 the builder's position. Addresses are `V` of type ptr; "word" is an integer of 32 bits, if nothing
-else is said; masks are i1, and None stands for a mask that is always true.
+else is said; masks are i1, and None is a mask that is always true.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Hardware(Protocol):
         ...
 
     def take_registers(self, b: Builder, count: int) -> None:
-        """Wait until each thread of the warp group can have so many registers."""
+        """Wait until each thread of the warp group can have `count` registers."""
         ...
 
     def release_registers(self, b: Builder, count: int) -> None:
-        """Leave each thread of the warp group so many registers."""
+        """Leave `count` registers to each thread of the warp group."""
         ...
 
     def elect(self, b: Builder) -> V:

@@ -47,7 +47,7 @@ def emits(*classes: type[Op], target: str = ALL) -> Callable[[Emitter], Emitter]
 
 
 class Provided(NamedTuple):
-    """What a launch hands to the kernel behind its arguments, by its address.
+    """What a launch passes to the kernel after its arguments, by address.
 
     Attributes:
         what: describes it to the launch; equal ones are one parameter.

@@ -28,7 +28,7 @@ _unload_callbacks: list[Callable[[int], Any]] = []
 def when_unloaded(callback: Callable[[int], Any]) -> None:
     """Register a callback that receives the address of each function whose code is unloaded.
 
-    The address may be reused for another function afterwards, so whatever is cached by address
+    The address may be reused for another function afterwards, so anything cached by address
     must be dropped. The callback runs in whichever thread drops the last reference to the code.
     """
     _unload_callbacks.append(callback)

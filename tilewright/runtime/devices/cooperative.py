@@ -1,7 +1,7 @@
 """Cooperative launches on the CPU (`launch_cooperative_grid`): one thread for each program.
 
 The pool of `cpu.py` runs several programs one after the other on each thread; a grid-wide barrier
-would deadlock there, because a program could wait for one that is queued behind it on its own
+would deadlock there, because a program could wait for one that is queued after it on its own
 thread. Here all programs run concurrently, regardless of the number of cores.
 
 Cost: one thread creation per program and launch (about 10 µs each), and context switches if there

@@ -47,7 +47,7 @@ class _Block:
 
     Args:
         count: of arguments.
-        maps: of tensor maps, which are parameters behind the arguments.
+        maps: of tensor maps, which are parameters after the arguments.
 
     Attributes:
         slots: the arguments' bytes, which must be assigned as a whole.
@@ -68,7 +68,7 @@ class _Block:
         self.parameters = ctypes.addressof(self._pointers)
 
     def put_maps(self, addresses: Sequence[int]) -> None:
-        """Pass tensor maps, by their addresses, behind the arguments."""
+        """Pass tensor maps, by their addresses, after the arguments."""
         self._pointers[self._count : self._count + len(addresses)] = addresses
 
 

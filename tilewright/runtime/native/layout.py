@@ -214,7 +214,7 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     # The basic size includes the terminating zero.
     "Bytes": {"data": Field(bytes.__basicsize__ - 1, "ptr")},
     "Cell": {"object": Field(_HEAD, "ptr")},
-    "Dict": {"version": Field(_HEAD + WORD, "i64")},  # `guard_tables.py` finds out if it has one
+    "Dict": {"version": Field(_HEAD + WORD, "i64")},  # `guard_tables.py` detects whether it has one
     # PyArrayObject_fields of NumPy's ABI (ndarraytypes.h), also checked by `runtime.py`.
     "Array": {
         "data": Field(_HEAD, "i64"),
@@ -265,7 +265,7 @@ LEAF: Final = BY_VALUE | BY_ALIGNMENT | TAKES_WIDE
 """Flags of the items of a tuple, together with `kind_flags("")`."""
 
 TO_FP32: Final = 256
-"""A flag in Record.slots, besides the slot's index: convert fp64 to fp32."""
+"""A flag in Record.slots, in addition to the slot's index: convert fp64 to fp32."""
 
 ALL_NAMES: Final = -1
 """A value of Grid.count: the function may read any argument."""
@@ -290,7 +290,7 @@ HASH_SHIFT: Final = 64 - BUCKETS.bit_length() + 1
 
 
 def map_set_of(words: Iterable[int]) -> int:
-    """The index of the set of tensor maps made of these words."""
+    """The index of the set of tensor maps encoded from these words."""
     hashed = 0
     for word in words:
         hashed = (hashed ^ word) * HASH_FACTOR % (1 << 64)

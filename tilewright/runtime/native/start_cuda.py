@@ -45,7 +45,7 @@ def start_cuda(r: Routine, record: Record) -> None:
 
 @routine(I1, inline=True)
 def _add_maps(r: Routine, record: Record) -> None:
-    """Put the addresses of the kernel's tensor maps behind those of its arguments; false where
+    """Store the addresses of the kernel's tensor maps after those of its arguments; false where
     Python has to make them, or to launch without."""
     count = record["map_count"]
     with r.when(r.eq(count, 0)):

@@ -111,7 +111,7 @@ class Search:
         subject: the kernel and its arguments.
         bench: replaces the default measurement: ``bench(fn, quantiles=…)``.
         effort: the effort for the best configurations; the first measurement of all takes less.
-        protection: restores what trial runs write; None if nothing is to be restored.
+        protection: restores what trial runs write; None if nothing needs restoring.
         log: called with a line of text for each configuration.
     """
 

@@ -5,7 +5,7 @@ and GPUs have between 48 and 227 KiB for a program. A kernel that exceeds this w
 then fail to load.
 
 The memory that a choice takes is that which the allocator assigns if the buffers of these tiles
-have so many slots, and are live throughout the loop. Linear in the size of the function, and
+have that number of slots, and are live throughout the loop. Linear in the size of the function, and
 usually decided by a sum: all fit even if live at the same time.
 """
 

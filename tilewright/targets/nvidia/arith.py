@@ -324,7 +324,7 @@ def _is_bit(value: Value) -> bool:
     return ir.is_int(value.type) and value_range(value) in ((0, 0), (0, 1), (1, 1))
 
 
-# Constraints of inline assembly for integers and for floats of so many bits.
+# Constraints of inline assembly for integers and for floats, by bits.
 _INT_REGISTER = {16: "h", 32: "r", 64: "l"}
 _FLOAT_REGISTER = {16: "h", 32: "f", 64: "d"}
 

@@ -35,7 +35,7 @@ TINY_PTX, SHORT_PTX = 250, 700
 # Lines of PTX from which ptxas takes a second or more: one more CTA is not worth another run.
 LONG_PTX = 10_000
 
-# Spills with at most so many registers in use are a heuristic's choice rather than a necessity.
+# Spills with at most as many registers in use are a heuristic's choice rather than a necessity.
 FEW_REGISTERS = 64
 
 # The fraction of a thread's registers that may be spilled for one more CTA: a product whose

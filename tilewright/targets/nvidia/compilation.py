@@ -71,7 +71,7 @@ class _Compiled(NamedTuple):
         return self.assembled.used.spilled_registers if self.assembled is not None else 0
 
     def residency(self, fits: Residency, warps: int, part: float = 1) -> int:
-        """The number of resident CTAs with so many warps, and a part of the registers."""
+        """The number of resident CTAs with these warps, and a part of the registers."""
         assert self.assembled is not None
         registers = int(self.assembled.used.registers * part)
         return fits(warps * WARP_SIZE, registers, self.generated.shared_bytes)

@@ -44,7 +44,7 @@ def resident_ctas(chip: Processor, threads: int, registers: int, shared: int) ->
 
 
 def registers_for(ctas: int, threads: int) -> int:
-    """The most registers of a thread with which so many CTAs are resident."""
+    """The most registers of a thread with which `ctas` CTAs are resident."""
     warps = -(-ctas * -(-threads // WARP_SIZE) // PARTITIONS)
     return REGISTERS // PARTITIONS // (warps * WARP_SIZE) // REGISTER_UNIT * REGISTER_UNIT
 

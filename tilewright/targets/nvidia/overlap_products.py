@@ -70,7 +70,7 @@ def _operands_stay(product: Wgmma, loop: For) -> bool:
 
 
 def _unpermuted(buffer: Value) -> Value:
-    """The buffer behind views with permuted axes."""
+    """The buffer of which the value is a view with permuted axes."""
     while isinstance(buffer.op, PermuteBuffer):
         buffer = buffer.op.buffer
     return buffer
@@ -94,7 +94,7 @@ def _overlap(loop: For, product: Wgmma, wait: WgmmaWait) -> None:
 
 
 def _delay(loop: For, arrivals: list[Arrive], wait: Op) -> None:
-    """Move arrivals to the next iteration, behind a wait there, and the last ones behind the loop.
+    """Move arrivals to the next iteration, after a wait there, and the last ones after the loop.
 
     The loop carries the number of the barrier; -1 means none.
     """
@@ -129,11 +129,11 @@ def _delay(loop: For, arrivals: list[Arrive], wait: Op) -> None:
 
 
 def _insert_arrival(region: Region, place: Op, like: Arrive, number: Value) -> None:
-    """Arrive behind `place` as an op did, at a barrier of this number if it is not negative."""
+    """Arrive after `place` as an op did, at a barrier of this number if it is not negative."""
     zero = Constant(0, I32)
     known = Cmp(number, zero.results[0], "ge")
     arrival = Arrive(like.barriers, number, known.results[0], like.warps)
-    for op in (arrival, known, zero):  # the last first, each right behind `place`
+    for op in (arrival, known, zero):  # the last first, each directly after `place`
         op.loc = like.loc
         region.insert_after(op, place)
 

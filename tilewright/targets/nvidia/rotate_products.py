@@ -102,9 +102,9 @@ def _parts(loop: For) -> _Parts | str:
     from_first = _dependent(first, ops)
     if second not in from_first:
         return ""
-    behind = _dependent(second, ops)
+    after = _dependent(second, ops)
     carried_or_first = from_first | _dependent_on_carried(body, ops)
-    late = behind | set[Op]([second])
+    late = after | set[Op]([second])
     for op in reversed(ops):
         users = [u for r in op.results for u in r.users]
         if op in late or op in carried_or_first or op in ahead or not users:
@@ -248,11 +248,11 @@ class _Rotation:
         carried += [mapping.get(v, v) for v in self.parts.crossing]
         inner = self._loop(region, [*carried, loop.start], early)
         *now, last = inner.results
-        behind: dict[Value, Value] = {args[0]: last}
-        behind.update(zip(self.parts.crossing, now[len(early) :], strict=True))
-        self._clone(self.parts.late, region, behind)
+        after: dict[Value, Value] = {args[0]: last}
+        after.update(zip(self.parts.crossing, now[len(early) :], strict=True))
+        self._clone(self.parts.late, region, after)
         found = dict(zip(early, now, strict=False))
-        return [found[k] if k in found else behind[v] for k, v in enumerate(self.yields)]
+        return [found[k] if k in found else after[v] for k, v in enumerate(self.yields)]
 
     def _loop(self, region: Region, inits: Sequence[Value], early: Sequence[int]) -> For:
         loop, args = self.loop, self.body.args
@@ -266,12 +266,12 @@ class _Rotation:
         mapping = {args[0]: index}
         mapping.update((args[k + 1], now[i]) for i, k in enumerate(early))
         self._clone(self.parts.first, body, mapping)
-        behind: dict[Value, Value] = {args[0]: before}
-        behind.update(zip(self.parts.crossing, now[len(early) :], strict=True))
-        self._clone(self.parts.late, body, behind)
+        after: dict[Value, Value] = {args[0]: before}
+        after.update(zip(self.parts.crossing, now[len(early) :], strict=True))
+        self._clone(self.parts.late, body, after)
         for k, value in enumerate(self.yields):
             if self.is_late[k]:
-                mapping[args[k + 1]] = behind[value]
+                mapping[args[k + 1]] = after[value]
         self._clone(self.parts.rest, body, mapping)
         yielded = [mapping.get(self.yields[k], self.yields[k]) for k in early]
         yielded += [mapping.get(v, v) for v in self.parts.crossing]

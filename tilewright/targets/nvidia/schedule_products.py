@@ -71,7 +71,7 @@ def _sink(wait: WgmmaWait) -> bool:
 
 
 def _arrivals(wait: WgmmaWait) -> list[Op]:
-    """The arrivals directly behind a wait."""
+    """The arrivals directly after a wait."""
     found: list[Op] = []
     op = wait.next
     while isinstance(op, Arrive):

@@ -94,7 +94,7 @@ def run_program(command: Sequence[str], content: bytes) -> Outcome:
 
         run_program([ptxas, "-arch=sm_90a", INPUT, "-o", OUTPUT], ptx.encode()).output
 
-    On Linux the files are in memory (memfd), so that nothing is left behind even if this process is
+    On Linux the files are in memory (memfd), so that nothing remains even if this process is
     killed, and no disk is accessed.
     """
     with _file(content) as source, _file() as target:
