@@ -59,6 +59,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
         "runtime/devices/llvm.py",
     ),
     "torch": ("interop/torch_*.py",),
+    "jax": ("interop/jax_*.py", "jax.py"),
     "matplotlib": ("tools/perf_report.py",),
     "pandas": ("tools/perf_report.py",),
 }

@@ -23,7 +23,7 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.compiler.reproducer import Reproducer
 from tilewright.compiler.source import MAX_NAME, Source, runtime_arguments
 from tilewright.compiler.version import VERSION
-from tilewright.ir.core import Function, Module
+from tilewright.ir.core import Function, Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
@@ -150,7 +150,7 @@ def lower(
     entry = module.entry
     facts = {
         "arg_names": entry.arg_names,
-        "written": written_arguments(entry),
+        "written": sorted(first_stores(entry)),
         "may_write": maybe_written_arguments(entry),
     }
     lowered = target.compile(module, ctx, options)
@@ -175,15 +175,16 @@ def context_for(target: Target, options: Any, *, explain: bool = False) -> PassC
     return PassContext(target.features(), options_dict(options), machine=machine, explain=explain)
 
 
-def written_arguments(fn: Function) -> list[int]:
-    """Indices of the pointer arguments that the function certainly writes through."""
-    written: set[int] = set()
+def first_stores(fn: Function) -> dict[int, Op]:
+    """For each pointer argument that the function certainly writes through, the first op that does,
+    by the argument's index."""
+    found: dict[int, Op] = {}
     for op in fn.walk():
         if isinstance(op, Store | Writing):
             base = base_of(op.ptr)
             if base.owner is fn.body:
-                written.add(base.index)
-    return sorted(written)
+                found.setdefault(base.index, op)
+    return found
 
 
 def maybe_written_arguments(fn: Function) -> list[int]:

@@ -156,9 +156,7 @@ class NativePool:
         threads: int,
     ) -> None:
         x, y, z = grid
-        workers = threads - 1
-        if workers > self.workers:
-            workers = self._grow(workers)
+        workers = self.grow(threads - 1)
         # `memory` stays bound, as a signal handler's own launch may replace the thread's scratch.
         scratch, memory = SCRATCH.reserve(scratch_bytes) if scratch_bytes else (0, None)
         with self._counting:
@@ -210,12 +208,14 @@ class NativePool:
             except KeyboardInterrupt:  # the first one is already propagating
                 report(_names.get(function, "a kernel"))
 
-    def _grow(self, count: int) -> int:
+    def grow(self, count: int) -> int:
         """Start workers until there are `count`.
 
         Returns:
             the number of workers to use, which is smaller if the system cannot start more threads.
         """
+        if count <= self.workers:
+            return count
         with self._growing, _signals_blocked():
             while self.workers < min(count, _MAX_WORKERS) and not self._code.grow(self._state):
                 self._workers.value += 1

@@ -72,19 +72,26 @@ class CpuLaunch:
     ) -> None:
         cooperative.launch(self._name, function, args, grid, scratch_bytes)
 
-    def native_start(self, runtime: Runtime) -> Start | None:
-        """The record with which native code performs `start`; None if it cannot."""
-        if self._host is not None or self._cooperative:  # these launches need Python anyway
+    def native_fields(self) -> dict[str, int] | None:
+        """The fields of a native launch record (`native/layout.py`); None if launches need Python:
+        they call Python functions, or wait for one another."""
+        if self._host is not None or self._cooperative:
             return None
-        pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
-        if pool is None or slots is None:
-            return None
-        runtime.use_pool(pool, device.SLICE_NS)
-        fields = {
+        return {
             "kind": CPU,
             "function": self._function,
             "threads": self._threads,
             "all_threads": self._all_threads,
             "scratch": self._scratch_bytes,
         }
+
+    def native_start(self, runtime: Runtime) -> Start | None:
+        """The record with which native code performs `start`; None if it cannot."""
+        fields = self.native_fields()
+        if fields is None:
+            return None
+        pool, slots = device.native_pool(), launcher.slots_of(self._arguments, self._types)
+        if pool is None or slots is None:
+            return None
+        runtime.use_pool(pool, device.SLICE_NS)
         return launcher.Start(fields, {}, slots)

@@ -168,6 +168,11 @@ class CudaLaunch:
             block.scratch.value = address
             self._function.launch(grid, stream, block.parameters)
 
+    def native_fields(self) -> dict[str, int]:
+        """The fields of a native launch record (`native/layout.py`) that describe the loaded code.
+        They are valid as long as this object exists."""
+        return self._function.native_fields()
+
     def native_start(self, runtime: Runtime) -> Start | None:
         """The record with which native code performs `start`; None if it cannot."""
         slots = launcher.slots_of(self._arguments, self._types)
@@ -187,7 +192,7 @@ class CudaLaunch:
             "kind": CUDA,
             "device_number": self._index,
             "work_stream": checked_stream_function(runtime.torch_stream, self._index),
-            **function.native_fields(),
+            **self.native_fields(),
             **maps,
         }
         return launcher.Start(fields, objects, slots)

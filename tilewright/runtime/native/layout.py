@@ -180,6 +180,14 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         (f"i64*{MAX_MAP_WORDS}", "map_arguments"),
         (f"i64*{MAX_SLOTS}", "slots"),
     ),
+    "XlaRuntime": (  # one per process
+        ("ptr", "table prepare refuse pool pool_launch pool_help get_current"),
+        ("i64", "major minor slice"),
+    ),
+    "XlaKernel": (  # one per compiled variant; of a GPU's, one per device
+        ("ptr", "function launch attributes"),
+        ("i64", "workers scratch scratch_align threads shared ctas attribute_count"),
+    ),
     "Frame": (  # one per call, on the stack
         (f"ptr*{MAX_PARAMS}", "values"),
         (f"i64*{MAX_PARAMS}", "lows highs"),
@@ -232,6 +240,67 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "stream": Field(32, "ptr"),
         "attributes": Field(40, "ptr"),
         "attribute_count": Field(48, "i32"),
+    },
+    # xla/ffi/api/c_api.h, versions 0.x. The fields of nested structures are listed flat.
+    "XlaFrame": {  # XLA_FFI_CallFrame
+        "size": Field(0, "i64"),
+        "extension": Field(8, "ptr"),
+        "api": Field(16, "ptr"),
+        "context": Field(24, "ptr"),
+        "stage": Field(32, "i32"),
+        "argument_count": Field(56, "i64"),
+        "arguments": Field(72, "ptr"),
+        "result_count": Field(96, "i64"),
+        "results": Field(112, "ptr"),
+        "attribute_count": Field(136, "i64"),
+        "attributes": Field(160, "ptr"),
+    },
+    "XlaBuffer": {
+        "element": Field(16, "i32"),
+        "data": Field(24, "i64"),
+        "rank": Field(32, "i64"),
+        "dims": Field(40, "ptr"),
+    },
+    "XlaArray": {"element": Field(0, "i32"), "count": Field(8, "i64"), "data": Field(16, "ptr")},
+    "XlaApi": {
+        "size": Field(0, "i64"),
+        "error_create": Field(48, "ptr"),
+        "stream_get": Field(80, "ptr"),
+        "allocate": Field(120, "ptr"),
+        "free": Field(128, "ptr"),
+    },
+    "XlaExtension": {
+        "type": Field(8, "i32"),
+        "next": Field(16, "ptr"),
+        "metadata": Field(24, "ptr"),
+    },
+    "XlaMetadata": {"major": Field(24, "i32"), "minor": Field(28, "i32")},
+    "XlaError": {  # XLA_FFI_Error_Create_Args
+        "size": Field(0, "i64"),
+        "extension": Field(8, "ptr"),
+        "message": Field(16, "ptr"),
+        "code": Field(24, "i32"),
+    },
+    "XlaStream": {  # XLA_FFI_Stream_Get_Args
+        "size": Field(0, "i64"),
+        "extension": Field(8, "ptr"),
+        "context": Field(16, "ptr"),
+        "stream": Field(24, "ptr"),
+    },
+    "XlaAllocation": {  # XLA_FFI_DeviceMemory_Allocate_Args
+        "size": Field(0, "i64"),
+        "extension": Field(8, "ptr"),
+        "context": Field(16, "ptr"),
+        "bytes": Field(24, "i64"),
+        "align": Field(32, "i64"),
+        "data": Field(40, "ptr"),
+    },
+    "XlaRelease": {  # XLA_FFI_DeviceMemory_Free_Args
+        "size": Field(0, "i64"),
+        "extension": Field(8, "ptr"),
+        "context": Field(16, "ptr"),
+        "bytes": Field(24, "i64"),
+        "data": Field(32, "ptr"),
     },
 }
 """The fields of each structure."""

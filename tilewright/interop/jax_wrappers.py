@@ -1,0 +1,192 @@
+"""Autotuned kernels and kernels with heuristics in JAX programs, and grids.
+
+A grid may be a function, and users write a new one for each call: `grid=lambda meta: …`. As a part
+of a key it would make each call a new program. So grids are evaluated when the call is traced: once
+for a plain kernel, and for each configuration of an autotuned one (`Grids`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from tilewright.interop.jax_static import Static
+from tilewright.runtime.autotuner import Autotuner
+from tilewright.runtime.heuristics import Heuristics
+from tilewright.runtime.jit import JITFunction, MockTensor
+from tilewright.runtime.launch import Grid, extents_of
+
+Named = dict[str, Any]
+
+
+def inner_kernel(kernel: Any) -> JITFunction:
+    """The kernel in wrappers of autotuning and heuristics.
+
+    Raises:
+        TypeError: it is no kernel.
+    """
+    inner = kernel
+    while isinstance(inner, Autotuner | Heuristics):
+        inner = inner.fn
+    if not isinstance(inner, JITFunction):
+        raise TypeError(f"{kernel!r} is no kernel: decorate the function with @tilewright.jit")
+    return inner
+
+
+def computed_names(kernel: Any) -> Iterable[str]:
+    """The parameters and options that the wrappers of a kernel set."""
+    while isinstance(kernel, Autotuner | Heuristics):
+        if isinstance(kernel, Heuristics):
+            yield from kernel.values
+        else:
+            for config in kernel.configs:
+                yield from config.all_kwargs()
+        kernel = kernel.fn
+
+
+# -- grids ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grids:
+    """The grid of a kernel with wrappers, a function of the arguments by name.
+
+    Attributes:
+        names: the parameters that wrappers set.
+        table: their values, with the extents.
+    """
+
+    names: tuple[str, ...]
+    table: tuple[tuple[Static, Grid], ...]
+
+    def __call__(self, named: Named) -> Grid:
+        return dict(self.table)[_values(named, self.names)]
+
+
+def _values(named: Named, names: Iterable[str]) -> Static:
+    return Static(tuple(named.get(name) for name in names))
+
+
+def grids_of(kernel: Any, grid: Any, named: Named, mocks: Named) -> Grid | Grids:
+    """A grid in hashable form.
+
+    Args:
+        named: the arguments by name.
+        mocks: the same, with arrays that have no memory; heuristics receive these.
+
+    Raises:
+        the errors of `grid_of`.
+    """
+    inner = inner_kernel(kernel)
+    if kernel is inner:
+        return grid_of(inner, grid, named)
+    names = tuple(dict.fromkeys(n for n in computed_names(kernel) if n in inner.arg_names))
+    table: dict[Static, Grid] = {}
+    for settings in _settings(kernel, mocks):
+        known = {name: value for name, value in settings.items() if name in names}
+        table[_values(known, names)] = grid_of(inner, grid, named | known)
+    return Grids(names, tuple(table.items()))
+
+
+def _settings(kernel: Any, named: Named) -> Iterator[Named]:
+    """What the wrappers of a kernel may set, for each configuration."""
+    if isinstance(kernel, Heuristics):
+        yield from _settings_inside(kernel, named, _heuristic_values(kernel, named))
+    elif isinstance(kernel, Autotuner):
+        for config in kernel.configs:
+            yield from _settings_inside(kernel, named, config.all_kwargs())
+    else:
+        yield {}
+
+
+def _settings_inside(kernel: Any, named: Named, own: Named) -> Iterator[Named]:
+    for rest in _settings(kernel.fn, named | own):
+        yield own | rest
+
+
+def _heuristic_values(kernel: Heuristics, named: Named) -> Named:
+    found: Named = {}
+    for name, compute in kernel.values.items():
+        found[name] = compute({**named, **found})
+    return found
+
+
+def grid_of(inner: JITFunction, grid: Any, named: Named) -> Grid:
+    """The extents of a grid, given the arguments by name.
+
+    Raises:
+        TypeError: it is not a tuple of ints, or depends on the contents of an array.
+    """
+    try:
+        extents = grid(named) if callable(grid) else grid
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerIntegerConversionError) as error:
+        raise _traced_grid(inner) from error
+    if any(isinstance(extent, Tracer) for extent in jax.tree.leaves(extents)):
+        raise _traced_grid(inner)
+    return extents_of(extents)
+
+
+def _traced_grid(inner: JITFunction) -> TypeError:
+    return TypeError(
+        f"the grid of {inner.__name__} depends on the value of a traced array. A grid must be "
+        "known when the program is traced: compute it from shapes and from Python numbers, or name "
+        "an argument of the function under jax.jit in static_argnames"
+    )
+
+
+# -- the choice of a configuration ----------------------------------------------------------------
+
+
+def chosen_settings(kernel: Any, mocks: Named, options: Named, grid: Any, device: str) -> Named:
+    """What the wrappers of a kernel set for a call; configurations are measured on zeros.
+
+    Args:
+        mocks: the arguments by name; arrays have no memory.
+        options: compile options by name.
+        device: such as "cpu".
+
+    Raises:
+        ValueError: the configuration has a hook, which a program of JAX cannot call.
+    """
+    found: Named = {}
+    while isinstance(kernel, Autotuner | Heuristics):
+        known = mocks | options | found
+        if isinstance(kernel, Heuristics):
+            found |= _heuristic_values(kernel, known)
+        else:
+            found |= _tuned(kernel, known, grid, device)
+        kernel = kernel.fn
+    return found
+
+
+def _tuned(tuner: Autotuner, known: Named, grid: Any, device: str) -> Named:
+    """The keywords of the best configuration."""
+    if len(tuner.configs) > 1:
+        given = {
+            name: _zeros(value, device) if isinstance(value, MockTensor) else value
+            for name, value in known.items()
+        }
+        tuner.run(**given, grid=grid, warmup=True)
+        config = tuner.known_config(given)
+    else:
+        config = tuner.configs[0]
+    assert config is not None
+    if config.pre_hook is not None:
+        raise ValueError(
+            f"a configuration of {tuner.__name__} has a pre_hook, which would have to run before "
+            "each launch: a program of JAX cannot call it. Prepare the arrays in JAX, and pass "
+            "them by input_output_aliases"
+        )
+    return config.all_kwargs()
+
+
+def _zeros(mock: MockTensor, device: str) -> Any:
+    if device == "cpu":
+        return np.zeros(mock.shape, mock.dtype)
+    with jax.ensure_compile_time_eval():
+        return jax.device_put(np.zeros(mock.shape, mock.dtype), jax.devices(device)[0])
