@@ -14,7 +14,10 @@ def rows(rng: np.random.Generator, count: int, n: int) -> Any:
     return rng.uniform(-1.0, 1.0, (count, n))
 
 
-def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...], dict[str, int]]:
+Case = tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...], dict[str, int]]
+
+
+def case(name: str) -> Case:
     """A kernel, its grid, arguments, inputs, outputs and compile-time values."""
     rng = np.random.default_rng(7)
     x, y = rows(rng, 3, 13), np.zeros((3, 13))
@@ -42,6 +45,16 @@ def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...],
             args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
             args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
             return kernels.ROW_SUMS, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 4}
+        case "early return":
+            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
+            return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case _:
+            return _norm(name, rng) if "norm" in name else _with_maximum(name, rng)
+
+
+def _norm(name: str, rng: np.random.Generator) -> Case:
+    x, y = rows(rng, 3, 13), np.zeros((3, 13))
+    match name:
         case "layer norm":
             args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
             args |= {"w_ptr": rng.uniform(0.5, 1.0, 13), "b_ptr": rng.uniform(0.5, 1.0, 13)}
@@ -56,28 +69,46 @@ def case(name: str) -> tuple[str, Any, Arrays, tuple[str, ...], tuple[str, ...],
             args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
             args["w_ptr"] = rng.uniform(0.5, 1.0, 13)
             return kernels.RMS_NORM, 3, args, ("x_ptr", "w_ptr"), ("y_ptr",), {"BLOCK": 16}
-        case "group norm":
+        case _:
             x = rng.uniform(-1, 1, (2, 12, 5))
             args = {"x_ptr": x, "y_ptr": np.zeros((2, 12, 5)), "size": 5}
             args |= {"w_ptr": rng.uniform(0.5, 1.0, 12), "b_ptr": rng.uniform(0.5, 1.0, 12)}
             wrt = ("x_ptr", "w_ptr", "b_ptr")
             return kernels.GROUP_NORM, (3, 2), args, wrt, ("y_ptr",), {"C": 4, "BLOCK": 8}
+
+
+def _with_maximum(name: str, rng: np.random.Generator) -> Case:
+    """The kernels that carry a maximum through a loop."""
+    x, y = rows(rng, 3, 13), np.zeros((3, 13))
+    match name:
+        case "online softmax":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.ONLINE_SOFTMAX, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
+        case "log of a sum":
+            args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
+            return kernels.LOG_SUM_EXP, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
         case _:
-            args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
-            return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+            args = {k: rng.standard_normal((2, 22, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
+            args |= {"o_ptr": np.zeros((2, 22, 8)), "lse_ptr": np.zeros((2, 22)), "n": 22}
+            full = kernels.FULL_ATTENTION
+            text = full if name == "full attention" else kernels.CAUSAL_ATTENTION
+            wrt = ("q_ptr", "k_ptr", "v_ptr")
+            return text, (3, 2), args, wrt, ("o_ptr", "lse_ptr"), {"M": 8, "N": 4, "D": 8}
 
 
 NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
-    "looped layer norm",
+    "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
 )  # fmt: skip
 SHARED = {
     "rope": {"angle_ptr"},
     "row sums": {"w_ptr"},
     "looped layer norm": {"w_ptr", "b_ptr"},
     **{name: {"w_ptr", "b_ptr"} for name in NORMS},
+    "full attention": {"k_ptr", "v_ptr"},
+    "causal attention": {"k_ptr", "v_ptr"},
 }
 """The inputs that programs share."""
-SEVERAL_TIMES = {"looped layer norm": {"x_ptr"}}
+SEVERAL_TIMES = {"looped layer norm": {"x_ptr"}, "online softmax": {"x_ptr"}}
 """The inputs whose elements a program loads several times."""

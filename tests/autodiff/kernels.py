@@ -1,4 +1,4 @@
-"""Kernels of the first milestone: one tile for each row or block, no loops."""
+"""Kernels to differentiate: elementwise, rows in a tile or in loops, attention."""
 
 GELU = """
 def kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
@@ -135,3 +135,95 @@ def kernel(x_ptr, w_ptr, b_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
         b = tl.load(b_ptr + at, mask=at < n)
         tl.store(y_ptr + row * stride + at, (x - mean) * scale * w + b, mask=at < n)
 """
+ONLINE_SOFTMAX = """
+def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    m = tl.full([], -float("inf"), tl.float64)
+    total = tl.full([], 0.0, tl.float64)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n, other=-float("inf"))
+        largest = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp(m - largest) + tl.sum(tl.exp(x - largest), 0)
+        m = largest
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n)
+        tl.store(y_ptr + row * stride + at, tl.exp(x - m) / total, mask=at < n)
+"""
+LOG_SUM_EXP = """
+def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    m = tl.full([BLOCK], -float("inf"), tl.float64)
+    total = tl.zeros([BLOCK], tl.float64)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n, other=-1e9)
+        largest = tl.maximum(m, x * 1.4426950408889634)
+        total = tl.exp2(m - largest) * total + tl.exp2(x * 1.4426950408889634 - largest)
+        m = largest
+    peak = tl.max(m, 0)
+    total = tl.sum(total * tl.exp2(m - peak), 0)
+    tl.store(y_ptr + row, (peak + tl.log2(total)) * 0.6931471805599453)
+"""
+CROSS_ENTROPY = """
+def kernel(x_ptr, label_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    label = tl.load(label_ptr + row)
+    m = tl.full([], -float("inf"), tl.float64)
+    total = tl.full([], 0.0, tl.float64)
+    for start in range(0, n, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride + at, mask=at < n, other=-float("inf"))
+        largest = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp(m - largest) + tl.sum(tl.exp(x - largest), 0)
+        m = largest
+    correct = tl.load(x_ptr + row * stride + label)
+    tl.store(y_ptr + row, m + tl.log(total) - correct)
+"""
+_ATTENTION = """
+@jit
+def attend(q, k_ptr, v_ptr, base, rows, n, m, total, acc, low, high,
+           N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr):
+    dims = tl.arange(0, D)
+    for start in range(low, high, N):
+        columns = start + tl.arange(0, N)
+        inside = columns[:, None] < n
+        place = base + columns[:, None] * D + dims[None, :]
+        k = tl.load(k_ptr + place, mask=inside, other=0.0)
+        v = tl.load(v_ptr + place, mask=inside, other=0.0)
+        s = tl.dot(q, tl.trans(k)) * 0.3
+        keep = columns[None, :] < n
+        if CAUSAL:
+            keep = keep & (columns[None, :] <= rows[:, None])
+        s = tl.where(keep, s, -float("inf"))
+        largest = tl.maximum(m, tl.max(s, 1))
+        p = tl.exp(s - largest[:, None])
+        alpha = tl.exp(m - largest)
+        total = total * alpha + tl.sum(p, 1)
+        acc = tl.dot(p, v, acc * alpha[:, None])
+        m = largest
+    return m, total, acc
+"""
+_ATTENTION_HEAD = """
+def kernel(q_ptr, k_ptr, v_ptr, o_ptr, lse_ptr, n, M: tl.constexpr, N: tl.constexpr,
+           D: tl.constexpr):
+    first = tl.program_id(0) * M
+    rows = first + tl.arange(0, M)
+    base = tl.program_id(1) * n * D
+    place = base + rows[:, None] * D + tl.arange(0, D)[None, :]
+    q = tl.load(q_ptr + place, mask=rows[:, None] < n, other=0.0)
+    m = tl.full([M], -float("inf"), tl.float64)
+    total = tl.zeros([M], tl.float64)
+    acc = tl.zeros([M, D], tl.float64)
+"""
+_ATTENTION_TAIL = """
+    tl.store(o_ptr + place, acc / total[:, None], mask=rows[:, None] < n)
+    tl.store(lse_ptr + tl.program_id(1) * n + rows, m + tl.log(total), mask=rows < n)
+"""
+_LOOP = "    m, total, acc = attend(q, k_ptr, v_ptr, base, rows, n, m, total, acc, {}, N, D, {})"
+FULL_ATTENTION = _ATTENTION + _ATTENTION_HEAD + _LOOP.format("0, n", "False") + _ATTENTION_TAIL
+CAUSAL_ATTENTION = (
+    _ATTENTION + _ATTENTION_HEAD + _LOOP.format("0, first", "False") + "\n"
+    + _LOOP.format("first, min(first + M, n)", "True") + _ATTENTION_TAIL
+)  # fmt: skip

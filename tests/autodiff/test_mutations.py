@@ -14,7 +14,7 @@ import pytest
 
 from tests.autodiff import kernels
 from tests.autodiff.harness import check_gradients, forward_module, run_forward, vjp
-from tilewright.autodiff import distinct, loops, replay, reverse
+from tilewright.autodiff import distinct, gauges, loops, replay, reverse, weights
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.base.diagnostics import CompilationError, InterpreterError
@@ -129,6 +129,77 @@ def kernel(x_ptr, y_ptr, n):
         vjp(module, 1, args, {"y_ptr": np.ones(8)}, ("x_ptr",))
 
 
+def running_maximum(
+    before: str = "", start: str = "tl.full([], -float('inf'), tl.float64)",
+    factor: str = "tl.exp(m - largest)", after: str = "m + tl.log(total)",
+) -> str:  # fmt: skip
+    return f"""
+def kernel(x_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8)
+    m = {start}
+    total = tl.full([], 0.0, tl.float64)
+    for k in range(3):
+        x = tl.load(x_ptr + p * 32 + k * 8 + i)
+        largest = tl.maximum(m, tl.max(x, 0))
+        total = total * {factor} + tl.sum(tl.exp(x - largest), 0)
+        m = largest
+    {before}
+    for k in range(3, 3 + n // 10):
+        x = tl.load(x_ptr + p * 32 + k * 8 + i)
+        largest = tl.maximum(m, tl.max(x, 0))
+        total = total * tl.exp(m - largest) + tl.sum(tl.exp(x - largest), 0)
+        m = largest
+    tl.store(y_ptr + p * 2, {after})
+"""
+
+
+def is_refused(text: str) -> None:
+    args = {"x_ptr": np.ones(64), "y_ptr": np.ones(64), "n": 10}
+    with pytest.raises(CompilationError):
+        reverse_mode(forward_module(text, args, {}), ("x_ptr",), ("y_ptr",))
+
+
+def two_loops_with_a_maximum() -> None:
+    agree(running_maximum(), 2)
+
+
+def a_maximum_that_is_a_result() -> None:
+    is_refused(running_maximum(after="total"))
+
+
+def a_row_without_its_maximum() -> None:
+    agree(program("p * 8 + i", "x - tl.max(x, 0)"))
+
+
+def lanes_with_maxima_of_their_own() -> None:
+    text = """
+def kernel(x_ptr, y_ptr, n):
+    i = tl.arange(0, 8)
+    m = tl.full([8], -float("inf"), tl.float64)
+    total = tl.zeros([8], tl.float64)
+    for k in range(n // 4):
+        x = tl.load(x_ptr + k * 8 + i)
+        largest = tl.maximum(m, x)
+        total = total * tl.exp(m - largest) + tl.exp(x - largest)
+        m = largest
+    tl.store(y_ptr, tl.max(m, 0) + tl.log(tl.sum(total, 0)))
+"""
+    is_refused(text)
+
+
+def a_sum_that_decays() -> None:
+    is_refused(running_maximum(factor="(tl.exp(m - largest) * 0.5)"))
+
+
+def a_maximum_that_starts_with_an_input() -> None:
+    is_refused(running_maximum(start="tl.load(x_ptr + p * 32 + 31)"))
+
+
+def a_sum_that_is_used_between_two_loops() -> None:
+    is_refused(running_maximum("tl.store(y_ptr + p * 2 + 1, m + tl.log(total))"))
+
+
 def nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
@@ -152,6 +223,23 @@ def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
 
 def block(op: Any, finder: Any) -> Any:
     return finder.of(op)
+
+
+def own_maximum(gauge: gauges.Gauge) -> Any:
+    return gauge.loop.results[gauge.index]
+
+
+def no_values(*args: Any) -> list[Any]:
+    return []
+
+
+def same_weight(weight: Any, axis: int) -> Any:
+    form = {weights.Symbol(key.name, ()): c for key, c in weight.form.items()}
+    return weights.Weight(weight.kind, form)
+
+
+def any_loop_before(gauge: Any, earlier: Any) -> Any:
+    return earlier.get(gauge.loop.inits[gauge.index].owner)
 
 
 CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
@@ -179,6 +267,27 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         reverse._Reverse, "_flows_through", only_results, stores_in_a_branch,
     ),
     "loops carry sums only": (loops, "is_sum_of", sums, a_recurrence),
+    "results do not depend on a maximum": (
+        gauges, "free_maxima", no_values, a_maximum_that_is_a_result,
+    ),
+    "results do not depend on the maximum of a row": (
+        gauges, "free_maxima", no_values, a_row_without_its_maximum,
+    ),
+    "lanes along which sums are taken have one maximum": (
+        weights, "_without", same_weight, lanes_with_maxima_of_their_own,
+    ),
+    "what a maximum scales is scaled by nothing else": (
+        gauges, "_is_one", sums, a_sum_that_decays,
+    ),
+    "a running maximum starts with a constant": (
+        loops, "require_constant_start", nothing, a_maximum_that_starts_with_an_input,
+    ),
+    "what one loop hands to the next has no other use": (
+        gauges, "_continued", any_loop_before, a_sum_that_is_used_between_two_loops,
+    ),
+    "the final maximum stands for those before": (
+        gauges.Gauge, "final", property(own_maximum), two_loops_with_a_maximum,
+    ),
     "arrays are not both loaded and stored": (
         reverse._Reverse, "_require_known_memory", nothing, an_array_in_place,
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from tilewright.autodiff.registry import RULES, Zero
 from tilewright.ir.core import Op, Value
@@ -10,14 +10,18 @@ from tilewright.ir.types import is_float
 from tilewright.ops.control import Condition, For, If, While, Yield
 
 
-def active_values(sources: Iterable[Value]) -> set[Value]:
+def active_values(sources: Iterable[Value], constants: Collection[Value] = ()) -> set[Value]:
     """The floats that depend on the sources through anything but ops whose derivative is zero, the
-    sources included; through control flow, too."""
+    sources included; through control flow, too.
+
+    Args:
+        constants: values whose derivative counts as zero.
+    """
     active: set[Value] = set()
     work = [v for v in sources if is_float(v.type)]
     while work:
         value = work.pop()
-        if value in active:
+        if value in active or value in constants:
             continue
         active.add(value)
         for user in value.users:

@@ -7,13 +7,15 @@ added which does not depend on it:
         total += f(k)            # also tl.dot(a, b, acc=total), and total -= f(k)
 
 The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
-other in reverse, and no intermediate total is needed.
+other in reverse, and no intermediate total is needed. Values that are scaled by a running maximum
+on which no result depends are treated as sums, too (`gauges.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.autodiff.gauges import Gauge
 from tilewright.autodiff.refusals import unknown_carried
 from tilewright.ir.core import Value
 from tilewright.ops.arith import Add, Sub
@@ -21,8 +23,11 @@ from tilewright.ops.control import For
 from tilewright.ops.dot import Dot
 
 
-def carried_kinds(loop: For, active: Collection[Value]) -> list[int]:
+def carried_kinds(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
     """The indices of the active values that a loop carries, all of which are sums.
+
+    Args:
+        gauge: of the loop's running maximum, if no result depends on that.
 
     Raises:
         CompilationError: one is not.
@@ -30,10 +35,27 @@ def carried_kinds(loop: For, active: Collection[Value]) -> list[int]:
     found: list[int] = []
     for i, arg in enumerate(loop.body.args[1:]):
         if arg in active:
-            if not is_sum_of(loop, i):
+            if not is_sum_of(loop, i) and (gauge is None or i not in gauge.states):
                 raise unknown_carried(loop, i)
             found.append(i)
+    if gauge is not None:
+        require_constant_start(loop, active, gauge)
     return found
+
+
+def require_constant_start(loop: For, active: Collection[Value], gauge: Gauge) -> None:
+    """Raise unless a loop with a running maximum starts with what does not depend on inputs: for
+    another maximum, what it starts with would be scaled by another number."""
+    for i in (gauge.index, *gauge.states) if gauge.before is None else ():
+        if loop.inits[i] in active:
+            raise unknown_carried(loop, i)
+
+
+def recomputed(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
+    """The indices of the values that a loop carries and that its reversal computes again."""
+    replaced = () if gauge is None else (gauge.index, *gauge.states)
+    args = loop.body.args[1:]
+    return [i for i, arg in enumerate(args) if arg not in active and i not in replaced]
 
 
 def is_sum_of(loop: For, index: int) -> bool:

@@ -26,7 +26,8 @@ from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require
 from tilewright.autodiff.coarsen import Coarsening, varying_values
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
-from tilewright.autodiff.loops import carried_kinds
+from tilewright.autodiff.gauges import find_gauges
+from tilewright.autodiff.loops import carried_kinds, recomputed
 from tilewright.autodiff.refusals import (
     no_gradient,
     result_of_atomic,
@@ -99,7 +100,9 @@ class _Reverse:
         self.accumulate = False
         self.private: set[str] = set()
         self.arrays = arrays_of(fn)
-        self.active = active_values(self._sources())
+        outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
+        self.gauges = find_gauges(fn, outputs)
+        self.active = active_values(self._sources(), self.gauges.constants)
         self._require_known_memory()
         self.roles = [Role("argument", name) for name in roles.names]
         self.made = Function(
@@ -413,10 +416,12 @@ class _Reverse:
         it also carries is recomputed in the same loop."""
         if not self._flows_through(op):
             return
-        sums = carried_kinds(op, self.active)
+        gauge = self.gauges.loops.get(op)
+        sums = carried_kinds(op, self.active, gauge)
         ends = {i: y for i in sums if (y := self._adjoints[-1].get(op.results[i])) is not None}
         outer = self._outer_values(op)
-        rest = [i for i in range(len(op.inits)) if op.body.args[i + 1] not in self.active]
+        rest = recomputed(op, self.active, gauge)
+        final = self.plain(gauge.final) if gauge is not None else None
         start, stop, step = self.replay.all_plain((op.start, op.stop, op.step))
         inits = self.replay.all_plain(op.inits[i] for i in rest)
         totals = [self.emit.zeros(derivative_type(v.type)) for v in outer]
@@ -424,6 +429,8 @@ class _Reverse:
         with self.replay.scope(op.body, body) as scope:
             self._adjoints.append({})
             scope.values[op.body.args[0]] = body.args[0]
+            if gauge is not None and final is not None:
+                scope.values.update(dict.fromkeys(gauge.replaced, final))
             for i, arg in zip(rest, body.args[1:], strict=False):
                 scope.values[op.body.args[i + 1]] = arg
             for i, y in ends.items():

@@ -1,0 +1,345 @@
+"""Maxima on which no result depends, though it is computed with them.
+
+Softmax subtracts a maximum from its exponents, so that they do not overflow, and divides by a sum
+of such exponentials. Any other number in place of the maximum gives the same result. Its choice is
+a *gauge*, and the derivative by it is zero, so the maximum counts as a constant.
+
+An online softmax carries a running maximum, and rescales what it adds up when that grows:
+
+    for k in range(n):
+        largest = max(m, max(x[k]))
+        total = total * exp(m - largest) + sum(exp(x[k] - largest))
+        m = largest
+
+`total` is no sum: it is multiplied in each iteration. But for one fixed number in place of all the
+maxima, the factor is 1 and `total` is a sum. Where no result depends on the maxima, that number may
+be the final maximum, for which the final `total` is the one that the kernel computes. Then the
+adjoint of each summand `exp(x[k] - m)` is that of the final total, as in other sums.
+
+All of this is required:
+
+- The stores of results, their addresses and masks, and all control flow do not change with the
+  maxima (`weights.py`), each of which may be replaced by any number of its own.
+- What is carried is a sum but for factors that are 1 if both maxima are equal.
+- What is summed along an axis has the same maximum in all lanes along it.
+- What the loop starts with does not depend on inputs; or it starts with what a loop of the same
+  kind ends with, and nothing else uses that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.weights import (
+    INV,
+    ZERO,
+    Form,
+    InconsistentError,
+    Symbol,
+    Weight,
+    Weights,
+    is_maximum,
+    plus,
+    symbol,
+    times,
+)
+from tilewright.ir.core import Function, Op, Value
+from tilewright.ir.types import is_float
+from tilewright.ops import arith
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For, If, While
+from tilewright.ops.dot import Dot
+from tilewright.ops.math import Exp, Exp2
+from tilewright.ops.memory import Store
+from tilewright.ops.reduce import Reduce
+from tilewright.ops.view import View
+
+
+@dataclass(eq=False)
+class Gauge:
+    """The running maximum of a loop.
+
+    Attributes:
+        loop: the loop.
+        index: that of the maximum among the values that the loop carries.
+        maximum: what the loop yields for it.
+        states: by index, the coefficients of each carried value that is scaled by the maximum.
+        before: the gauge of the loop whose results this one starts with.
+        after: the gauge of the loop that starts with the results of this one.
+    """
+
+    loop: For
+    index: int
+    maximum: Value
+    states: dict[int, Form]
+    before: Gauge | None = None
+    after: Gauge | None = None
+
+    @property
+    def replaced(self) -> tuple[Value, Value]:
+        """The maximum before and in an iteration."""
+        return self.loop.body.args[self.index + 1], self.maximum
+
+    @property
+    def final(self) -> Value:
+        """The maximum at the end of the last of the loops."""
+        return self.loop.results[self.index] if self.after is None else self.after.final
+
+
+@dataclass
+class Gauges:
+    """The maxima of a function on which no result depends.
+
+    Attributes:
+        loops: the running maxima by loop.
+        constants: the maxima, which count as constants.
+    """
+
+    loops: dict[For, Gauge]
+    constants: set[Value]
+
+
+def find_gauges(fn: Function, outputs: Collection[Value]) -> Gauges:
+    """The maxima on which no result depends.
+
+    Args:
+        outputs: the arguments that point to results.
+    """
+    constants: set[Value] = set()
+    found: dict[For, Gauge] = {}
+    for op in fn.walk():
+        if isinstance(op, For):
+            gauge = _running_maximum(op, found)
+            if gauge is not None:
+                found[op] = gauge
+    loops: dict[For, Gauge] = {}
+    for chain in _chains(found):
+        free = free_maxima(fn, outputs, _given(chain))
+        if free is not None:
+            constants.update(free)
+            for gauge in chain:
+                if gauge.before is not None:
+                    gauge.before.after = gauge
+                loops[gauge.loop] = gauge
+                constants |= {*gauge.replaced, gauge.loop.results[gauge.index]}
+    for op in fn.walk():
+        if isinstance(op, Reduce) and is_maximum(op) and is_float(op.results[0].type):
+            (maximum,) = op.results
+            free = free_maxima(fn, outputs, {maximum: _symbol("c", maximum)})
+            if free is not None:
+                constants.update((maximum, *free))
+    return Gauges(loops, constants)
+
+
+def _chains(found: Mapping[For, Gauge]) -> list[list[Gauge]]:
+    chains: dict[Gauge, list[Gauge]] = {}
+    for gauge in found.values():
+        chain = chains.pop(gauge.before, []) if gauge.before is not None else []
+        chains[gauge] = [*chain, gauge]
+    return list(chains.values())
+
+
+# -- one loop -------------------------------------------------------------------------------------
+
+
+def _running_maximum(loop: For, earlier: Mapping[For, Gauge]) -> Gauge | None:
+    end = loop.body.terminator
+    for index, maximum in enumerate(end.operands):
+        argument = loop.body.args[index + 1]
+        op = maximum.op
+        if isinstance(op, arith.Max) and argument in op.operands and is_float(maximum.type):
+            gauge = _with_states(loop, index, maximum, earlier)
+            if gauge is not None:
+                return gauge
+    return None
+
+
+def _with_states(
+    loop: For, index: int, maximum: Value, earlier: Mapping[For, Gauge]
+) -> Gauge | None:
+    """The gauge of a maximum, if all that the loop carries either does not change with it, or is a
+    sum that is scaled by it."""
+    args, end = loop.body.args[1:], loop.body.terminator
+    given = {args[index]: _symbol("old", maximum), maximum: _symbol("new", maximum)}
+    others = [i for i in range(len(args)) if i != index and is_float(args[i].type)]
+    states: dict[int, Form] = {}
+    try:
+        trial = Weights({**given, **{args[i]: ZERO for i in others}})
+        for i in others:
+            weight = trial.of(end.operands[i])
+            if weight is None or weight.kind == "plus":
+                return None
+            if weight.kind == "times":
+                if any(key.name != "new" for key in weight.form):
+                    return None
+                states[i] = weight.form
+        scaled = {args[i]: _scaled(form, "old") for i, form in states.items()}
+        weights = Weights({**given, **scaled})
+        for i, form in states.items():
+            weight = weights.of(end.operands[i])
+            if weight is None or not weight.agrees(times(form)):
+                return None
+    except InconsistentError:
+        return None
+    gauge = Gauge(loop, index, maximum, states)
+    if not all(_is_scaled_sum(gauge, i) for i in states):
+        return None
+    gauge.before = _continued(gauge, earlier)
+    return gauge
+
+
+def _is_scaled_sum(gauge: Gauge, index: int) -> bool:
+    """Whether a carried value is only added to, and multiplied by factors that are 1 if the
+    maximum does not change."""
+    value = gauge.loop.body.args[index + 1]
+    end = gauge.loop.body.terminator
+    while True:
+        users = list(value.users)
+        if len(users) != 1 or value.users[users[0]] != 1:
+            return False
+        user = users[0]
+        if user is end:
+            return end.operands[index] is value
+        if user.parent is not gauge.loop.body or not _keeps(user, value, gauge.replaced):
+            return False
+        value = user.results[0]
+
+
+def _keeps(user: Op, value: Value, maxima: tuple[Value, Value]) -> bool:
+    match user:
+        case arith.Add():
+            return True
+        case arith.Sub(lhs, _):
+            return lhs is value
+        case Dot():
+            return user.acc is value
+        case arith.Mul(lhs, rhs):
+            return _is_one(rhs if lhs is value else lhs, maxima)
+        case arith.Div(lhs, rhs):
+            return lhs is value and _is_one(rhs, maxima)
+        case _:
+            return False
+
+
+def _is_one(value: Value, maxima: tuple[Value, Value]) -> bool:
+    """Whether a value is 1 if both maxima are the same number."""
+    match value.op:
+        case Exp(src) | Exp2(src):
+            return _is_zero(src, maxima)
+        case View(src) | arith.Cast(src):
+            return _is_one(src, maxima)
+        case arith.Mul(lhs, rhs):
+            return _is_one(lhs, maxima) and _is_one(rhs, maxima)
+        case _:
+            return False
+
+
+def _is_zero(value: Value, maxima: tuple[Value, Value]) -> bool:
+    match value.op:
+        case arith.Sub(lhs, rhs):
+            return _are_equal(lhs, rhs, maxima)
+        case View(src) | arith.Cast(src) | arith.Neg(src):
+            return _is_zero(src, maxima)
+        case arith.Mul(lhs, rhs):
+            return _is_zero(lhs, maxima) or _is_zero(rhs, maxima)
+        case _:
+            return False
+
+
+def _are_equal(a: Value, b: Value, maxima: tuple[Value, Value]) -> bool:
+    """Whether two values are computed alike from the maxima."""
+    if a is b or (a in maxima and b in maxima):
+        return True
+    left, right = a.op, b.op
+    if left is None or right is None or a in maxima or b in maxima:
+        return False
+    return (
+        type(left) is type(right)
+        and (left.elementwise or isinstance(left, View))
+        and a.type == b.type
+        and a.index == b.index
+        and left.attributes == right.attributes
+        and all(
+            _are_equal(x, y, maxima) for x, y in zip(left.operands, right.operands, strict=True)
+        )
+    )
+
+
+def _continued(gauge: Gauge, earlier: Mapping[For, Gauge]) -> Gauge | None:
+    """The gauge whose final values a loop starts with, if it does so in all of its states and
+    nothing else uses them."""
+    loop = gauge.loop
+    before = loop.inits[gauge.index].owner
+    found = earlier.get(before) if isinstance(before, For) else None
+    if found is None or before is loop or loop.inits[gauge.index].index != found.index:
+        return None
+    places = {found.index: gauge.index}
+    for i, form in gauge.states.items():
+        init = loop.inits[i]
+        if init.owner is not before or init.index not in found.states or init.index in places:
+            return None
+        if not times(form).agrees(times(found.states[init.index])):
+            return None
+        places[init.index] = i
+    if set(places) != {found.index, *found.states}:
+        return None
+    for place in places:
+        result = found.loop.results[place]
+        if list(result.users) != [loop] or result.users[loop] != 1:
+            return None
+    return found
+
+
+# -- the whole function ---------------------------------------------------------------------------
+
+
+def _symbol(name: str, maximum: Value) -> Weight:
+    return plus({symbol(name, maximum.type): 1.0})
+
+
+def _scaled(form: Form, name: str) -> Weight:
+    return times({Symbol(name, axes): c for (_, axes), c in form.items()})
+
+
+def _given(chain: list[Gauge]) -> dict[Value, Weight]:
+    """The weights of the values of a chain of loops."""
+    given: dict[Value, Weight] = {}
+    for gauge in chain:
+        args, results = gauge.loop.body.args[1:], gauge.loop.results
+        old, new = gauge.replaced
+        given[old], given[new] = _symbol("old", new), _symbol("new", new)
+        given[results[gauge.index]] = _symbol("c", new)
+        for i, form in gauge.states.items():
+            given[args[i]] = _scaled(form, "old")
+            given[results[i]] = _scaled(form, "c")
+    return given
+
+
+def free_maxima(
+    fn: Function, outputs: Collection[Value], given: Mapping[Value, Weight]
+) -> list[Value] | None:
+    """The further maxima on which no result depends, if none depends on the given ones, nor does
+    control flow; None if one does."""
+    weights = Weights(given)
+    try:
+        unchanged = all(_is_unchanged(op, outputs, weights) for op in fn.walk())
+    except InconsistentError:
+        return None
+    return weights.maxima if unchanged else None
+
+
+def _is_unchanged(op: Op, outputs: Collection[Value], weights: Weights) -> bool:
+    match op:
+        case Store() | AtomicRMW():
+            changes = base_of(op.ptr) in outputs
+            return not changes or all(weights.is_fixed(v) for v in op.operands)
+        case If():
+            return weights.is_fixed(op.condition)
+        case For():
+            return all(weights.is_fixed(v) for v in (op.start, op.stop, op.step))
+        case While():
+            return all(weights.of(v) == INV for v in op.before.args)
+        case _:
+            return True

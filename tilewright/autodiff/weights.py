@@ -1,0 +1,391 @@
+"""How values change if a maximum is replaced by another number.
+
+Online softmax subtracts a running maximum m from its exponents, and divides by a sum of such
+exponentials at the end. What it stores does not depend on m. To prove that, each value gets a
+*weight*, which describes how it changes if m is replaced by m + c for any number c:
+
+    Inv()        not at all
+    Plus(a)      by the summand a c:         m itself, log of a sum of exponentials
+    Times(a)     by the factor exp(a c):     exp(x - m) has a = -1
+
+An iteration of the loop has two such numbers, for the maximum before it ("old") and after it
+("new"), so that coefficients are linear forms in *symbols*. A maximum may be a tile, with another
+number c in each lane: a symbol therefore says which axis of a value runs along which axis of the
+maximum. m[:, None] - m[None, :] has two symbols, and a sum along an axis has a weight only if no
+symbol runs along it.
+
+The maximum of a value with a weight and one with another weight is a new symbol: results must not
+depend on that either. The constants 0 and -inf fit several weights: `ZERO` fits each factor, and
+`MINUS_INFINITY` each summand. The weight of a value about which nothing is known is None.
+`gauges.py` finds the maxima and loops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.types import Type, is_float, shape_of
+from tilewright.ops import arith
+from tilewright.ops import math as mathematics
+from tilewright.ops.control import For, If
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import Load
+from tilewright.ops.reduce import Reduce, simple_combine
+from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Splat
+from tilewright.ops.view import View
+
+Axes = tuple["int | None", ...]
+
+
+class Symbol(NamedTuple):
+    """A number for each lane of a maximum, as the lanes of a value have it.
+
+    Attributes:
+        name: of the maximum.
+        axes: for each axis of the value, the axis of the maximum along it; None for no axis.
+    """
+
+    name: str
+    axes: Axes
+
+
+Form = Mapping[Symbol, float]
+"""A linear form: coefficients by symbol, without zeros."""
+
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True)
+class Weight:
+    """How a value changes; see the module's documentation.
+
+    Attributes:
+        kind: "inv", "plus", "times", "zero" or "minus infinity".
+        form: the coefficients of the symbols, for "plus" and "times".
+    """
+
+    kind: str
+    form: Form = field(default_factory=dict[Symbol, float])
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the value does not change."""
+        return self.kind in ("inv", "zero", "minus infinity")
+
+    def agrees(self, other: Weight) -> bool:
+        """Whether the weights are the same up to rounding."""
+        if self.kind != other.kind:
+            return False
+        return not _sum(self.form, other.form, -1.0)
+
+
+INV = Weight("inv")
+ZERO = Weight("zero")
+MINUS_INFINITY = Weight("minus infinity")
+
+
+def plus(form: Form) -> Weight:
+    return Weight("plus", form) if form else INV
+
+
+def times(form: Form) -> Weight:
+    return Weight("times", form) if form else INV
+
+
+def symbol(name: str, type: Type) -> Symbol:
+    """The symbol of a maximum of this type itself."""
+    return Symbol(name, tuple(range(len(shape_of(type)))))
+
+
+def _sum(a: Form, b: Form, factor: float = 1.0) -> Form:
+    total = dict(a)
+    for key, coefficient in b.items():
+        total[key] = total.get(key, 0.0) + factor * coefficient
+    return {key: c for key, c in total.items() if abs(c) >= TOLERANCE}
+
+
+def _scaled(form: Form, factor: float) -> Form:
+    return _sum({}, form, factor)
+
+
+class InconsistentError(Exception):
+    """A loop carries a value whose weight changes from iteration to iteration."""
+
+
+class Weights:
+    """The weights of a function's values.
+
+    Args:
+        given: those that are known, of maxima and of what loops carry.
+
+    Attributes:
+        maxima: the values that have a symbol of their own, besides those that are given.
+    """
+
+    def __init__(self, given: Mapping[Value, Weight]) -> None:
+        self._known: dict[Value, Weight | None] = dict(given)
+        self.maxima: list[Value] = []
+
+    def of(self, value: Value) -> Weight | None:
+        """The weight of a value; None if it has none.
+
+        Raises:
+            InconsistentError: it depends on a value that a loop carries, whose weight changes.
+        """
+        if value not in self._known:
+            owner = value.owner
+            if isinstance(owner, Region):
+                self._known[value] = self._argument(value, owner)
+            else:
+                self._known[value] = self._result(owner, value)
+        return self._known[value]
+
+    def is_fixed(self, value: Value) -> bool:
+        """Whether a value does not change with the maximum."""
+        found = self.of(value)
+        return found is not None and found.fixed
+
+    def _argument(self, value: Value, region: Region) -> Weight | None:
+        loop = region.parent
+        if loop is None or (isinstance(loop, For) and value.index == 0):
+            return INV
+        if not isinstance(loop, For):
+            return self._of_region(loop)
+        # The weight of what the loop starts with, which the iterations must keep.
+        weight = self.of(loop.inits[value.index - 1])
+        if weight is None or not weight.fixed:
+            raise InconsistentError
+        self._known[value] = INV
+        if not self.is_fixed(loop.body.terminator.operands[value.index - 1]):
+            raise InconsistentError
+        return INV
+
+    def _result(self, op: Op, value: Value) -> Weight | None:
+        if isinstance(op, If):
+            if not self.is_fixed(op.condition):
+                return None
+            ends = [self.of(r.terminator.operands[value.index]) for r in op.regions]
+            return joined(*ends)
+        if isinstance(op, For):
+            return self.of(op.body.args[value.index + 1])
+        if isinstance(op, arith.Cmp):
+            return INV if self._compares_equally(op) else None
+        if is_maximum(op) and is_float(value.type):
+            return self._maximum(op)
+        rule = _RULES.get(type(op))
+        if rule is not None and is_float(value.type):
+            weights = [self.of(v) for v in op.operands]
+            if any(w is None for w in weights):
+                return None
+            return rule(op, weights)
+        if isinstance(op, View | arith.Cast) and is_float(value.type):
+            (operand,) = op.operands
+            return viewed(op, self.of(operand))
+        return self._of_region(op)
+
+    def _maximum(self, op: Op) -> Weight | None:
+        weights = [self.of(v) for v in op.operands]
+        if any(w is None for w in weights):
+            return None
+        found = _RULES[type(op)](op, weights)
+        if found is None and any(w is not None and w.kind == "plus" for w in weights):
+            (result,) = op.results
+            self.maxima.append(result)
+            return plus({symbol(f"maximum {len(self.maxima)}", result.type): 1.0})
+        return found
+
+    def _compares_equally(self, op: arith.Cmp) -> bool:
+        """Whether the result of a comparison does not change: both sides change alike."""
+        a, b = self.of(op.lhs), self.of(op.rhs)
+        if a is None or b is None:
+            return False
+        return (a.fixed and b.fixed) or a.agrees(b)
+
+    def _of_region(self, op: Op) -> Weight | None:
+        """Of an op about which nothing else is known: nothing may change that it uses."""
+        inside = {v for inner in op.walk() for v in inner.results}
+        inside.update(a for inner in op.walk() for r in inner.regions for a in r.args)
+        used = [v for inner in op.walk() for v in inner.operands if v not in inside]
+        return INV if all(map(self.is_fixed, used)) else None
+
+
+def is_maximum(op: Op) -> bool:
+    """Whether an op is the maximum of two values, or of a row."""
+    if isinstance(op, Reduce):
+        return isinstance(simple_combine(op), arith.Max)
+    return isinstance(op, arith.Max)
+
+
+def joined(a: Weight | None, b: Weight | None) -> Weight | None:
+    """The weight of a value that is one of two, or of the sum of two factors' values."""
+    if a is None or b is None:
+        return None
+    if a.agrees(b):
+        return a
+    for one, other in ((a, b), (b, a)):
+        if one == ZERO and other.kind in ("inv", "times"):
+            return other
+        if one == MINUS_INFINITY and other.kind in ("inv", "plus"):
+            return other
+    return None
+
+
+def viewed(op: Op, weight: Weight | None) -> Weight | None:
+    """The weight of a value whose elements are moved, or converted."""
+    if weight is None or weight.fixed:
+        return weight
+    form: dict[Symbol, float] = {}
+    for (name, axes), coefficient in weight.form.items():
+        moved = _moved(op, axes)
+        if moved is None:
+            return None
+        form[Symbol(name, moved)] = coefficient
+    return Weight(weight.kind, form)
+
+
+def _moved(op: Op, axes: Axes) -> Axes | None:
+    """For each axis of a result the axis of a maximum along it; None if there is no such thing."""
+    match op:
+        case arith.Cast() | arith.Hint():
+            return axes
+        case Splat():
+            return (None,) * len(op.shape)
+        case ExpandDims():
+            return (*axes[: op.axis], None, *axes[op.axis :])
+        case Broadcast():
+            before = shape_of(op.src.type)
+            return tuple(
+                axis if old == new else None
+                for axis, old, new in zip(axes, before, op.shape, strict=True)
+            )
+        case Permute():
+            return tuple(axes[axis] for axis in op.order)
+        case _:
+            return None
+
+
+def _without(weight: Weight, axis: int) -> Weight | None:
+    """The weight of what is combined along an axis, along which the factors must be the same."""
+    if any(key.axes[axis] is not None for key in weight.form):
+        return None
+    form = {
+        Symbol(name, (*axes[:axis], *axes[axis + 1 :])): c
+        for (name, axes), c in weight.form.items()
+    }
+    return Weight(weight.kind, form)
+
+
+Rule = Callable[[Any, list[Any]], "Weight | None"]
+_RULES: dict[type[Op], Rule] = {}
+
+
+def _rule(*classes: type[Op]) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        _RULES.update(dict.fromkeys(classes, rule))
+        return rule
+
+    return register
+
+
+@_rule(arith.Constant)
+def _constant(op: arith.Constant, weights: list[Weight]) -> Weight:
+    return {0.0: ZERO, -math.inf: MINUS_INFINITY}.get(float(op.value), INV)
+
+
+@_rule(arith.Add, arith.Sub)
+def _add(op: arith.Add | arith.Sub, weights: list[Weight]) -> Weight | None:
+    a, b = weights
+    sign = 1.0 if isinstance(op, arith.Add) else -1.0
+    if MINUS_INFINITY in (a, b):
+        return MINUS_INFINITY if b != MINUS_INFINITY and b.kind != "times" else None
+    if "times" in (a.kind, b.kind):
+        return joined(a, b)
+    return plus(_sum(a.form, b.form, sign))
+
+
+@_rule(arith.Mul, arith.Div)
+def _mul(op: arith.Mul | arith.Div, weights: list[Weight]) -> Weight | None:
+    a, b = weights
+    is_product = isinstance(op, arith.Mul)
+    if MINUS_INFINITY in (a, b):
+        return None
+    if a == ZERO or (b == ZERO and is_product):
+        return ZERO
+    if "plus" in (a.kind, b.kind):
+        summand, factor = (a, op.rhs) if a.kind == "plus" else (b, op.lhs)
+        number = arith.constant_value(factor)
+        if not isinstance(number, float) or (summand is b and not is_product) or not number:
+            return None
+        return plus(_scaled(summand.form, number if is_product else 1 / number))
+    return times(_sum(a.form, b.form, 1.0 if is_product else -1.0))
+
+
+@_rule(arith.Neg)
+def _neg(op: arith.Neg, weights: list[Weight]) -> Weight | None:
+    (a,) = weights
+    if a == MINUS_INFINITY:
+        return None
+    return plus(_scaled(a.form, -1.0)) if a.kind == "plus" else a
+
+
+@_rule(mathematics.Exp, mathematics.Exp2)
+def _exp(op: Op, weights: list[Weight]) -> Weight | None:
+    (a,) = weights
+    if a == MINUS_INFINITY:
+        return ZERO
+    factor = 1.0 if isinstance(op, mathematics.Exp) else math.log(2)
+    return times(_scaled(a.form, factor)) if a.kind == "plus" else INV if a.fixed else None
+
+
+@_rule(mathematics.Log, mathematics.Log2)
+def _log(op: Op, weights: list[Weight]) -> Weight | None:
+    (a,) = weights
+    factor = 1.0 if isinstance(op, mathematics.Log) else 1 / math.log(2)
+    if a == ZERO:
+        return MINUS_INFINITY
+    return plus(_scaled(a.form, factor)) if a.kind == "times" else INV if a.fixed else None
+
+
+@_rule(arith.Max, arith.Min)
+def _extremum(op: Op, weights: list[Weight]) -> Weight | None:
+    return joined(*weights)
+
+
+@_rule(arith.Select)
+def _select(op: arith.Select, weights: list[Weight]) -> Weight | None:
+    condition, a, b = weights
+    return joined(a, b) if condition.fixed else None
+
+
+@_rule(Reduce)
+def _reduce(op: Reduce, weights: list[Weight]) -> Weight | None:
+    (a,) = weights if len(weights) == 1 else (None,)
+    combine = simple_combine(op)
+    if a is not None and isinstance(combine, arith.Add) and a.kind != "plus":
+        return _without(a, op.axis) if a != MINUS_INFINITY else None
+    if a is not None and isinstance(combine, arith.Max | arith.Min):
+        return _without(a, op.axis)
+    return INV if all(w.fixed for w in weights) else None
+
+
+@_rule(Dot)
+def _dot(op: Dot, weights: list[Weight]) -> Weight | None:
+    a, b, acc = weights
+    if ZERO in (a, b):
+        return acc
+    if any(w.kind in ("plus", "minus infinity") for w in weights):
+        return None
+    if any(key.axes[-1] is not None for key in a.form):
+        return None  # it runs along the axis that is summed
+    if any(key.axes[-2] is not None for key in b.form):
+        return None
+    return joined(times(_sum(a.form, b.form)), acc)
+
+
+@_rule(Load)
+def _load(op: Load, weights: list[Weight]) -> Weight | None:
+    return INV if all(w.fixed for w in weights) else None
