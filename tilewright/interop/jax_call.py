@@ -15,17 +15,19 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.ffi
+import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad, batching, mlir
 
-from tilewright.interop.jax_sites import Site, bind
+from tilewright.interop.jax_sites import Batch, Site, bind
 from tilewright.interop.jax_variants import Array, attributes
 from tilewright.interop.xla_kernels import ATTRIBUTES, UnsupportedXla, handler
 
@@ -129,7 +131,27 @@ def _jitted(site: Site, *operands: Any) -> Sequence[Any]:
 
 @kernel_call.def_abstract_eval
 def _shapes(*operands: Any, site: Site) -> list[Any]:
-    return [ShapedArray(o.shape, o.dtype) for o in site.outputs]
+    return [ShapedArray((*site.batch_shape, *o.shape), o.dtype) for o in site.outputs]
+
+
+def _batched(
+    operands: Sequence[Any], axes: Sequence[Any], *, site: Site
+) -> tuple[Sequence[Any], list[int]]:
+    """The rule of `jax.vmap`: the kernel runs over one more batch."""
+    mapped = [axis is not None for axis in axes]
+    size = next(o.shape[a] for o, a, m in zip(operands, axes, mapped, strict=True) if m)
+    updated = site.aliases.keys()
+    moved = [
+        jnp.moveaxis(operand, axis, 0)
+        if is_mapped
+        else jnp.broadcast_to(operand, (size, *operand.shape))
+        if i in updated
+        else operand
+        for i, (operand, axis, is_mapped) in enumerate(zip(operands, axes, mapped, strict=True))
+    ]
+    batch = Batch(size, frozenset(i for i, m in enumerate(mapped) if m or i in updated))
+    found = kernel_call.bind(*moved, site=replace(site, batches=(*site.batches, batch)))
+    return found, [0] * len(found)
 
 
 def _lower(platform: str, ctx: Any, *operands: Any, site: Site) -> Any:
@@ -159,6 +181,7 @@ mlir.register_lowering(kernel_call, _lower_nowhere)
 for _platform in PLATFORMS:
     mlir.register_lowering(kernel_call, partial(_lower, _platform), platform=_platform)
 ad.primitive_jvps[kernel_call] = _no_derivative
+batching.primitive_batchers[kernel_call] = _batched
 
 
 @cache

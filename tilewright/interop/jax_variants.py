@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +15,17 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.build import context_for, first_stores
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
-from tilewright.compiler.source import ASTSource
+from tilewright.compiler.source import ArgPath, ASTSource, IRSource, runtime_arguments
+from tilewright.interop.batched_kernels import Batches, batched
 from tilewright.interop.jax_sites import Site, mocks_of
 from tilewright.interop.jax_wrappers import Named, chosen_settings, grid_of
 from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
+from tilewright.ir.core import Module, Op
 from tilewright.ir.passes import run
+from tilewright.ir.printer import print_module
 from tilewright.runtime.jit import MockTensor, is_tensor_type
-from tilewright.runtime.launch import Grid
+from tilewright.runtime.launch import Grid, at_path
 
 DIVISIBILITY = ["tt.divisibility", 16]
 
@@ -46,48 +51,92 @@ def attributes(site: Site, operands: Sequence[Array], device: str) -> Attributes
         CompilationError: the kernel is wrong, or stores to an array that is not an output.
         TypeError: kernels have no such element type.
     """
-    named, options, grid = _resolved(site, operands, device)
-    variant = _compiled(site, named, options, device)
-    _require_stores(site, variant)
-    places = _places(site, variant)
-    slots = [0 if isinstance(value, MockTensor) else value for value in variant.values]
-    name = offer(variant.kernel, variant.compile_unaligned)
-    return Attributes(name, site_words(variant.kernel, grid, slots, places))
+    own = [Array(site.own_shape(i, array.shape), array.dtype) for i, array in enumerate(operands)]
+    named, options, grid = _resolved(site, own, device)
+    variant = _Variant(site, named, options, grid, device)
+    kernel = variant.compile()
+    _require_stores(variant, kernel)
+    return Attributes(
+        offer(kernel, partial(variant.compile, aligned=False)),
+        site_words(kernel, site.batched_grid(grid), variant.slots, variant.places()),
+    )
 
 
-class _Variant(NamedTuple):
-    """A compiled kernel, with the source, options and values it was compiled for."""
+class _Variant:
+    """What is compiled for a call.
 
-    kernel: CompiledKernel
-    source: ASTSource
-    options: Any
-    backend: Any
-    values: tuple[Any, ...]
+    Attributes:
+        site: the call.
+        source: the kernel, for arrays that are aligned.
+        arguments: paths and types of the compiled kernel's arguments in the kernel's parameters.
+        slots: the values of these arguments; 0 for arrays.
+    """
 
-    def is_aligned(self, path: Sequence[int]) -> bool:
-        """Whether the kernel is compiled for an argument divisible by 16."""
-        return DIVISIBILITY in self.source.attrs.get(tuple(path), [])
+    def __init__(self, site: Site, named: Named, options: Named, grid: Grid, device: str) -> None:
+        kernel = site.inner
+        self.site = site
+        self.source, values, given = kernel.bound(**named, **options)
+        cache = kernel.device_caches[kernel.device_of(device, ())]
+        if device != "cpu":
+            given.setdefault("tensor_copies", False)  # tensor maps would hold addresses
+        self._options = kernel.options_of(cache.backend, self.source, given)
+        self._target, self._backend = cache.target, cache.backend
+        self.arguments = list(runtime_arguments(list(self.source.signature.values())))
+        leaves = [at_path(list(values.values()), path) for path, _ in self.arguments]
+        self.slots = [0 if isinstance(leaf, MockTensor) else leaf for leaf in leaves]
+        strides = {
+            i: site.strides(self.name_of(path), prod(leaves[i].shape)) for i, path in self._arrays()
+        }
+        self._batches = Batches(max(grid[0], 1), tuple(b.size for b in site.batches), strides)
 
-    def compile_unaligned(self) -> CompiledKernel:
-        """The kernel for arrays at any address."""
+    def compile(self, aligned: bool = True) -> CompiledKernel:
+        """The kernel.
+
+        Args:
+            aligned: whether the addresses of arrays are divisible by 16.
+        """
+        source = self.source if aligned else self._source_for_any_address()
+        if self.site.batches:
+            module = batched(self._module(source), self._batches)
+            source = IRSource.of_text(print_module(module), module.entry.arg_names)
+        return compile_source(source, self._target, self._options)
+
+    def _source_for_any_address(self) -> ASTSource:
         attrs = dict(self.source.attrs)
-        for path, type in self.kernel.metadata.arguments:
+        for _, path in self._arrays():
+            attrs[path] = [fact for fact in attrs.get(path, []) if fact != DIVISIBILITY]
+        return ASTSource(self.source.fn, self.source.signature, self.source.constants, attrs)
+
+    def _module(self, source: ASTSource) -> Module:
+        return source.make_ir(self._backend.frontend_options(self._options))
+
+    def store_to(self, index: int) -> Op | None:
+        """The first store to an argument."""
+        module = self._module(self.source)
+        run(module, STEPS, context_for(self._backend, self._options))
+        return first_stores(module.entry).get(index)
+
+    def name_of(self, path: Sequence[int]) -> str:
+        """The parameter that an argument belongs to."""
+        return self.site.inner.arg_names[path[0]]
+
+    def _arrays(self) -> Iterator[tuple[int, ArgPath]]:
+        """Index and path of each argument that is an array."""
+        for index, (path, type) in enumerate(self.arguments):
             if is_tensor_type(type):
-                kept = [fact for fact in attrs.get(tuple(path), []) if fact != DIVISIBILITY]
-                attrs[tuple(path)] = kept
-        source = ASTSource(self.source.fn, self.source.signature, self.source.constants, attrs)
-        return compile_source(source, self.kernel.metadata.target, self.options)
+                yield index, path
 
-
-def _compiled(site: Site, named: Named, options: Named, device: str) -> _Variant:
-    kernel = site.inner
-    source, values, given = kernel.bound(**named, **options)
-    cache = kernel.device_caches[kernel.device_of(device, ())]
-    if device != "cpu":
-        given.setdefault("tensor_copies", False)  # tensor maps would hold addresses
-    parsed = kernel.options_of(cache.backend, source, given)
-    compiled = compile_source(source, cache.target, parsed)
-    return _Variant(compiled, source, parsed, cache.backend, tuple(values.values()))
+    def places(self) -> dict[int, int]:
+        """For each array among the arguments, the place of its buffer."""
+        count = len(self.site.operands)
+        buffers = {name: i for i, name in enumerate(self.site.operands)}
+        # An operand in place is the same buffer as its result.
+        buffers |= {o.name: count + i for i, o in enumerate(self.site.outputs)}
+        found: dict[int, int] = {}
+        for index, path in self._arrays():
+            divisible = DIVISIBILITY in self.source.attrs.get(path, [])
+            found[index] = buffers[self.name_of(path)] | (ALIGNED if divisible else 0)
+        return found
 
 
 def _resolved(site: Site, operands: Sequence[Array], device: str) -> tuple[Named, Named, Grid]:
@@ -103,15 +152,15 @@ def _resolved(site: Site, operands: Sequence[Array], device: str) -> tuple[Named
 # -- stores ---------------------------------------------------------------------------------------
 
 
-def _require_stores(site: Site, variant: _Variant) -> None:
+def _require_stores(variant: _Variant, kernel: CompiledKernel) -> None:
     """Raise CompilationError unless the kernel stores to the outputs, and to no other arrays."""
-    metadata = variant.kernel.metadata
-    names = {i: _parameter(site, path) for i, (path, _) in enumerate(metadata.arguments)}
+    site = variant.site
+    names = [variant.name_of(path) for path, _ in variant.arguments]
     outputs = {output.name for output in site.outputs}
-    for index in metadata.written:
+    for index in kernel.metadata.written:
         if names[index] not in outputs:
-            raise _undeclared(site, variant, index, names[index])
-    reached = {names[index] for index in metadata.may_write}
+            raise _undeclared(variant.store_to(index), names[index])
+    reached = {names[index] for index in kernel.metadata.may_write}
     for output in site.outputs:
         if output.name not in reached and 0 not in output.shape:
             raise ValueError(
@@ -120,34 +169,13 @@ def _require_stores(site: Site, variant: _Variant) -> None:
             )
 
 
-def _undeclared(site: Site, variant: _Variant, index: int, name: str) -> CompilationError:
+def _undeclared(store: Op | None, name: str) -> CompilationError:
     """The error for a store to an array that is not an output, at the line of the store."""
-    module = variant.source.make_ir(variant.backend.frontend_options(variant.options))
-    run(module, STEPS, context_for(variant.backend, variant.options))
-    op = first_stores(module.entry).get(index)
     return error_at(
-        op.loc if op is not None else None,
+        store.loc if store is not None else None,
         f"the kernel stores to {name!r}, which is an input of this call",
         [
             "help: arrays of JAX do not change. If it is a result, name it in out_shape; if the "
             f"kernel updates it in place, add input_output_aliases={{{name!r}: …}}"
         ],
     )
-
-
-def _parameter(site: Site, path: Sequence[int]) -> str:
-    return site.inner.arg_names[path[0]]
-
-
-def _places(site: Site, variant: _Variant) -> dict[int, int]:
-    """For each array among the compiled kernel's arguments, the place of its buffer."""
-    count = len(site.operands)
-    buffers = {name: i for i, name in enumerate(site.operands)}
-    # An operand in place is the same buffer as its result.
-    buffers |= {o.name: count + i for i, o in enumerate(site.outputs)}
-    places: dict[int, int] = {}
-    for index, (path, type) in enumerate(variant.kernel.metadata.arguments):
-        name = _parameter(site, path)
-        if is_tensor_type(type) and name in buffers:
-            places[index] = buffers[name] | (ALIGNED if variant.is_aligned(path) else 0)
-    return places

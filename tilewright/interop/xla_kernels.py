@@ -113,7 +113,7 @@ def site_words(
 
     Args:
         grid: three extents.
-        slots: values of the kernel's parameters, those of arrays being 0.
+        slots: values of the compiled kernel's arguments, those of arrays being 0.
         places: for each argument of the compiled kernel that is an array, its place.
 
     Raises:
@@ -122,10 +122,11 @@ def site_words(
     arguments = kernel.metadata.arguments
     if len(arguments) > MAX_SLOTS:
         raise ValueError(f"{kernel.name} has {len(arguments)} arguments; at most {MAX_SLOTS}")
-    words = np.frombuffer(make_packer(arguments)(slots), np.int64)
+    flat = [((i,), type) for i, (_, type) in enumerate(arguments)]
+    words = np.frombuffer(make_packer(flat)(slots), np.int64)
     pairs = [(places.get(i, IS_WORD), int(word)) for i, word in enumerate(words)]
-    flat = [number for pair in pairs for number in pair]
-    return np.array([_key(kernel.hash), *grid, len(arguments), *flat], np.int64)
+    numbers = [number for pair in pairs for number in pair]
+    return np.array([_key(kernel.hash), *grid, len(arguments), *numbers], np.int64)
 
 
 def _key(hash: str) -> int:
