@@ -26,6 +26,8 @@ The analysis makes two assumptions, which hold for every kernel that accesses it
 - A dividend of `//` or `%` that is computed from program ids, arguments, induction variables and
   aranges by sums and products is not negative. (The remainder of a negative one is descending.)
   Nothing is assumed of a dividend that involves subtractions or loads. A divisor is not 0.
+  Without `assumes`, this must be provable, provided that offsets of elements do not overflow
+  (`ranges.not_negative`).
 
 A forward dataflow analysis over the structured control flow. For loop-carried values it computes
 the greatest fixed point: it starts from the initial values, takes the meet with the yielded values,
@@ -39,7 +41,7 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Any, NamedTuple, TypeVar
 
-from tilewright.analysis.ranges import value_range
+from tilewright.analysis.ranges import not_negative, value_range
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.index_map import Along, Every, Part, Reversed, Term
 from tilewright.ir.op_table import OpTable
@@ -124,9 +126,14 @@ def meet(a: AxisInfo, b: AxisInfo, unit: int = 1) -> AxisInfo:
 
 
 class AxisMap:
-    """The information of each value of a function; `unknown` for others."""
+    """The information of each value of a function; `unknown` for others.
 
-    def __init__(self) -> None:
+    Args:
+        assumes: whether the assumption about dividends and divisors is made.
+    """
+
+    def __init__(self, *, assumes: bool = True) -> None:
+        self.assumes = assumes
         self._infos: dict[Value, AxisInfo] = {}
 
     def __getitem__(self, value: Value) -> AxisInfo:
@@ -141,14 +148,22 @@ OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, Sequence[AxisInfo]], AxisInfo | None]
 _RULES: OpTable[_Rule[Any]] = OpTable("rules of axis information")
 
+# These have a third argument: whether the dividend is not negative, and the divisor not 0.
+_Division = Callable[[OpT, Sequence[AxisInfo], bool], AxisInfo | None]
+_DIVISIONS: OpTable[_Division[Any]] = OpTable("rules of axis information, for divisions")
 
-def axis_info(fn: Function) -> AxisMap:
+
+def axis_info(fn: Function, *, assumes: bool = True) -> AxisMap:
     """The information of all values of the function.
 
     The divisibility of arguments is ``divisibility`` in `Function.arg_attrs` (for pointers, in
     bytes).
+
+    Args:
+        assumes: whether to make the assumption about dividends and divisors (see the module
+            docstring), or to require a proof.
     """
-    infos = AxisMap()
+    infos = AxisMap(assumes=assumes)
     for arg, attrs in zip(fn.args, fn.arg_attrs, strict=True):
         divisibility = power_of_two_in(int(attrs.get("divisibility", 1)))
         if not isinstance(arg.type, Tile):
@@ -162,9 +177,8 @@ def _visit(region: Region, infos: AxisMap) -> None:
         if op.regions:
             _visit_control(op, infos)
             continue
-        rule = _RULES.get(type(op))
-        if rule is not None:
-            info = rule(op, [infos[v] for v in op.operands])
+        if _has_rule(op):
+            info = _by_rule(op, infos)
             if info is not None:
                 infos.set(op.results[0], _normalised(op.results[0], info))
         elif isinstance(op, View):
@@ -172,6 +186,33 @@ def _visit(region: Region, infos: AxisMap) -> None:
                 infos.set(result, _normalised(result, _through_view(op, result, infos[op.src])))
         elif op.elementwise and op.operands:
             infos.set(op.results[0], _only_constancy(op, [infos[v] for v in op.operands]))
+
+
+def _has_rule(op: Op) -> bool:
+    return type(op) in _RULES or type(op) in _DIVISIONS
+
+
+def _by_rule(op: Op, infos: AxisMap) -> AxisInfo | None:
+    known = [infos[v] for v in op.operands]
+    divide = _DIVISIONS.get(type(op))
+    if divide is not None:
+        return divide(op, known, _is_plain_division(op, assumes=infos.assumes))
+    rule = _RULES.get(type(op))
+    assert rule is not None
+    return rule(op, known)
+
+
+def _is_plain_division(op: Op, *, assumes: bool) -> bool:
+    """Whether the dividend is not negative, and the divisor of a remainder is not 0."""
+    dividend, divisor = op.operands
+    if assumes:
+        return not_negative(dividend, lambda v: not isinstance(v.type, Tile))
+    if not not_negative(dividend, lambda _: False):
+        return False
+    if isinstance(op, arith.IntDiv):
+        return True  # the quotients by 0 are all 0
+    low, high = value_range(divisor)
+    return low > 0 or high < 0
 
 
 def _normalised(value: Value, info: AxisInfo) -> AxisInfo:
@@ -438,68 +479,54 @@ def _shl(op: arith.Shl, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     return _combined(op, infos, (1,) * a.rank, (whole,) * a.rank, lambda x, y: x << y)
 
 
-_PRESERVE_SIGN = (
-    arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
-    arith.Shl, arith.Shr, View,
-)  # fmt: skip
-
-
-def _not_negative(value: Value, depth: int = 12) -> bool:
-    """Whether the value is proved, or assumed, not to be negative; see the module docstring."""
-    if not element_of(value.type).is_int():
-        return False  # a float that is cast to an integer
-    op = value.op
-    if not isinstance(value.type, Tile) and not isinstance(op, arith.Constant):
-        return True
-    if isinstance(op, _PRESERVE_SIGN) and depth > 0:
-        return all(_not_negative(v, depth - 1) for v in op.operands)
-    return value_range(value)[0] >= 0
-
-
-@_rule(arith.IntDiv)
-def _idiv(op: arith.IntDiv, infos: Sequence[AxisInfo]) -> AxisInfo | None:
-    return _quotient(op, infos, infos[1].constant, _not_negative(op.operands[0]))
+@_DIVISIONS.of(arith.IntDiv)
+def _idiv(op: arith.IntDiv, infos: Sequence[AxisInfo], plain: bool) -> AxisInfo | None:
+    return _quotient(op, infos, infos[1], plain)
 
 
 @_rule(arith.Shr)
 def _shr(op: arith.Shr, infos: Sequence[AxisInfo]) -> AxisInfo | None:
     """A shift rounds down, so that the quotients of negative integers form runs too."""
     count = infos[1].constant
-    return _quotient(op, infos, 1 << count if count is not None and 0 <= count < 64 else None, True)
+    if count is None or not 0 <= count < 64:
+        return _only_constancy(op, infos)
+    return _quotient(op, infos, uniform(op.operands[1], 1 << count, 1 << count), True)
 
 
 def _quotient(
-    op: Op, infos: Sequence[AxisInfo], divisor: int | None, rounds_down: bool
+    op: Op, infos: Sequence[AxisInfo], divisor: AxisInfo, rounds_down: bool
 ) -> AxisInfo | None:
-    """Consecutive integers that start at a multiple of the divisor have equal quotients."""
+    """Consecutive integers have equal quotients if they start at a multiple of their number, which
+    divides the divisor."""
     a = infos[0]
     plain = _only_constancy(op, infos)
-    if divisor is None or divisor < 1:
-        return plain
-    if divisor == 1:
+    number = divisor.constant
+    if number == 1:
         return a
-    power = power_of_two_in(divisor)
+    if number is not None and number < 1:
+        return plain
     constancy = list(plain.constancy)
     for d in range(a.rank):
-        if rounds_down and power == divisor:
-            run = gcd(gcd(a.contiguity[d], a.divisibility[d]), divisor)
+        if rounds_down:
+            run = gcd(a.contiguity[d], divisor.constancy[d])
+            run = gcd(run, gcd(a.divisibility[d], divisor.multiple_of_all()))
             constancy[d] = max(constancy[d], run)
-    whole = max(1, a.multiple_of_all() // divisor) if power == divisor else 1
-    divisibility = (whole,) * a.rank
-    return AxisInfo(plain.contiguity, divisibility, tuple(constancy))
+    whole = 1
+    if number is not None and power_of_two_in(number) == number:
+        whole = max(1, a.multiple_of_all() // number)
+    return AxisInfo(plain.contiguity, (whole,) * a.rank, tuple(constancy))
 
 
-@_rule(arith.Rem)
-def _rem(op: arith.Rem, infos: Sequence[AxisInfo]) -> AxisInfo | None:
+@_DIVISIONS.of(arith.Rem)
+def _rem(op: arith.Rem, infos: Sequence[AxisInfo], plain: bool) -> AxisInfo | None:
     """An aligned run is preserved if the divisor is a multiple of its length."""
     if not element_of(op.results[0].type).is_int():
         return _only_constancy(op, infos)
     a, b = infos
     contiguity, divisibility = [], []
-    aligned = _not_negative(op.operands[0])
     for d in range(a.rank):
         run = 1
-        if aligned:
+        if plain:
             length = gcd(a.contiguity[d], b.constancy[d])
             run = gcd(length, gcd(a.divisibility[d], b.multiple_of_all()))
         contiguity.append(run)

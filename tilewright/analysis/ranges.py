@@ -19,6 +19,9 @@ Range = tuple[int, int]
 OpT = TypeVar("OpT", bound=Op)
 _Rule = Callable[[OpT, int], Range | None]
 
+# Larger factors are not strides of tensors but those of hash functions, whose products overflow.
+MAX_FACTOR = 1 << 24
+
 # The maximum number of definitions to look through; beyond, the range is that of the type.
 MAX_DEPTH = 12
 
@@ -60,6 +63,38 @@ def sum_fits(values: Iterable[Value], low: int, high: int) -> bool:
     """Whether the exact sum of the values is known to be within the bounds."""
     bounds = [value_range(v) for v in values]
     return sum(b[0] for b in bounds) >= low and sum(b[1] for b in bounds) <= high
+
+
+_PRESERVE_SIGN = (
+    arith.Add, arith.Mul, arith.IntDiv, arith.Rem, arith.Min, arith.Max, arith.And, arith.Cast,
+    arith.Shl, arith.Shr, View,
+)  # fmt: skip
+
+
+def not_negative(value: Value, trusted: Callable[[Value], bool], depth: int = MAX_DEPTH) -> bool:
+    """Whether the elements of an integer value are not negative, provided that offsets of elements
+    do not overflow: sums, and products with constants up to `MAX_FACTOR`.
+
+    Args:
+        trusted: the values, other than constants, that are assumed not to be negative.
+    """
+    if not element_of(value.type).is_int():
+        return False  # a float that is cast to an integer
+    op = value.op
+    if not isinstance(op, arith.Constant) and trusted(value):
+        return True
+    if isinstance(op, _PRESERVE_SIGN) and depth > 0 and not _has_large_factor(op):
+        # The sign of a remainder is that of the dividend.
+        operands = op.operands[:1] if isinstance(op, arith.Rem) else op.operands
+        return all(not_negative(v, trusted, depth - 1) for v in operands)
+    return value_range(value)[0] >= 0
+
+
+def _has_large_factor(op: Op) -> bool:
+    if not isinstance(op, arith.Mul):
+        return False
+    factors = [arith.constant_value(v) for v in op.operands]
+    return any(isinstance(n, int) and n > MAX_FACTOR for n in factors)
 
 
 def _induction_range(value: Value, region: Region, depth: int) -> Range | None:

@@ -16,7 +16,7 @@ from tilewright.ops.arith import Cmp, Constant
 from tilewright.ops.control import Return
 from tilewright.ops.memory import AddPtr, Load, Store
 from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Permute, Reshape, Splat
-from tilewright.targets.cpu.lanes import Lanes, add, divmod_const, index, mul, sub
+from tilewright.targets.cpu.lanes import Lanes, add, divmod_const, index, is_run, mul, sub
 
 
 def _builder() -> Builder:
@@ -57,6 +57,16 @@ def test_arithmetic_preserves_facts_about_the_base() -> None:
     assert mul(b, y, index(4), 8).known == (48, 12)
     assert mul(b, y, Lanes(base), 8).known == (3, 0)
     assert add(b, x, Lanes(base), 8).known == (1, 0)
+
+
+def test_runs_start_at_multiples_of_their_length() -> None:
+    base = _builder().function.params[0]
+    assert is_run(Lanes(base, 1, 0, (16, 0)), 8)
+    assert is_run(Lanes(base, 1, 0, (16, 8)), 8)
+    assert not is_run(Lanes(base, 1, 0, (16, 4)), 8)
+    assert not is_run(Lanes(base, 1, 0, (4, 0)), 8)
+    assert not is_run(Lanes(base, -1, 0, (16, 0)), 8)
+    assert not is_run(Lanes(base, None), 8)
 
 
 class _Tiles:

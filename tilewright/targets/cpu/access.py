@@ -1,20 +1,24 @@
 """Loads and stores of memory and of buffers, at a point of a loop nest.
 
 Input: the pointer, mask and data of an access as `Lanes`. Output: the best instruction for its
-`Form`: a vector access, a masked one, wider vectors and a shuffle, one scalar access for all lanes,
-or a gather or scatter. Reads never touch bytes beyond the first and the last active lane: a strided
-read loads the span between them and no more. Booleans are bytes in memory and i1 in registers.
+`Form`: a vector access, a masked one, wider vectors and a shuffle, several shorter vectors, one
+scalar access for all lanes, or a gather or scatter. Reads never touch bytes beyond the first and
+the last active lane: a strided read loads the span between them and no more. Booleans are bytes in
+memory and i1 in registers.
 """
 
 from __future__ import annotations
 
+from math import gcd
 from typing import overload
 
 from tilewright.ir import types as ir
+from tilewright.ir.core import Value
 from tilewright.lowering.emit import (
     I1,
     I8,
     I64,
+    Builder,
     LType,
     V,
     const,
@@ -32,6 +36,7 @@ from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Level
 
 STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
+SHORTEST_RUN = 4  # shorter runs of contiguous lanes are gathered or scattered
 
 
 def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
@@ -93,22 +98,37 @@ def load(
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
         other = Lanes(_to_memory(level, base), other.stride, other.depth)
+    run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
-        form = _form_of_read(level, ptr, element.bits // 8, mask)
+        form = _form_of_read(level, ptr, element.bits // 8, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    found = _read(level, ptr, element, mask, other, op.volatile)
+    found = _read(level, ptr, element, mask, other, op.volatile, run)
     return Lanes(_to_register(level, found.base, pointee), found.stride, found.depth)
 
 
-def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None) -> Form:
-    """The form of a read of elements of `size` bytes."""
+def _contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> int:
+    """The length of the runs of contiguous elements that the lanes consist of, which are a power of
+    two in number; 1 if there are none, or short ones."""
+    moving = [axis for axis, c in enumerate(coords) if not c.uniform]
+    if level.width == 1 or len(moving) != 1:
+        return 1
+    (axis,) = moving
+    run = gcd(level.kernel.facts[ptr].contiguity[axis], level.width)
+    if run < SHORTEST_RUN or not lanes.is_run(coords[axis], run):
+        return 1
+    count = level.width // run
+    return run if count & (count - 1) == 0 else 1
+
+
+def _form_of_read(level: Level, ptr: Lanes, size: int, mask: Lanes | None, run: int = 1) -> Form:
+    """The form of a read of elements of `size` bytes, of which `run` at a time are contiguous."""
     if level.width == 1 or (ptr.uniform and (mask is None or mask.uniform)):
         return Form.ONE
     if ptr.stride == size:
         return Form.WHOLE if mask is None else Form.MASKED
     if ptr.stride and mask is None and ptr.stride % size == 0:
         return Form.STRIDED if abs(ptr.stride // size) <= STRIDED_LIMIT else Form.EACH
-    return Form.EACH
+    return Form.RUNS if run > 1 else Form.EACH
 
 
 def _read(
@@ -118,12 +138,13 @@ def _read(
     mask: Lanes | None,
     other: Lanes | None,
     volatile: bool = False,
+    run: int = 1,
 ) -> Lanes:
     b = level.b
     # The read may depend on the masks assumed true in this body, so it must not be hoisted.
     depth = level.depth
     size = element.bits // 8
-    form = _form_of_read(level, ptr, size, mask)
+    form = _form_of_read(level, ptr, size, mask, run)
     if level.width == 1:
         ptr, mask, other = _first(ptr), _first(mask), _first(other)
     if form is Form.ONE:
@@ -139,8 +160,10 @@ def _read(
     if form is Form.STRIDED:
         assert ptr.stride is not None
         return Lanes(_read_strided(level, ptr.base, element, ptr.stride // size), None, depth)
-    full = const(like(I1, type), 1)
     pointers = level.pointers(ptr)
+    if form is Form.RUNS:
+        return Lanes(_read_runs(level, pointers, element, run, mask_vector, passthru), None, depth)
+    full = const(like(I1, type), 1)
     return Lanes(b.gather(type, pointers, mask_vector or full, passthru), None, depth)
 
 
@@ -162,6 +185,41 @@ def _read_strided(level: Level, base: V, element: LType, step: int) -> V:
     wide = b.load(vector(element, span), start)
     first = 0 if step > 0 else span - 1
     return b.shuffle(wide, None, [first + k * step for k in range(width)])
+
+
+def _read_runs(
+    level: Level, pointers: V, element: LType, run: int, mask: V | None, passthru: V | None
+) -> V:
+    """One load for each `run` lanes, whose elements are contiguous."""
+    b = level.b
+    type = vector(element, run)
+    parts: list[V] = []
+    for start in range(0, level.width, run):
+        at = b.extract(pointers, start)
+        if mask is None:
+            parts.append(b.load(type, at))
+            continue
+        assert passthru is not None
+        within, otherwise = (_part(b, v, start, run) for v in (mask, passthru))
+        # The lanes' pointers are valid only where the mask is true; a run starts at the first
+        # lane's, which is not read if its mask is false.
+        parts.append(b.masked_load(type, at, within, otherwise))
+    return _joined(b, parts)
+
+
+def _part(b: Builder, x: V, start: int, count: int) -> V:
+    """`count` lanes of a vector, from `start` on."""
+    return b.shuffle(x, None, list(range(start, start + count)))
+
+
+def _joined(b: Builder, parts: list[V]) -> V:
+    """The concatenation of vectors of equal length, pairwise; their number is a power of two."""
+    while len(parts) > 1:
+        indices = list(range(2 * parts[0].type.lanes))
+        parts = [
+            b.shuffle(low, high, indices) for low, high in zip(parts[::2], parts[1::2], strict=True)
+        ]
+    return parts[0]
 
 
 def _read_scalar(
@@ -201,28 +259,38 @@ def store(
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
         data = _to_memory(level, data)
+    run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
-        form = _form_of_write(level, ptr, data, mask)
+        form = _form_of_write(level, ptr, data, mask, run)
         level.kernel.accesses.note(op, form, level.width, coords)
-    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed)
+    _write(level, ptr, data, mask, nontemporal=op.ptr in level.streamed, run=run)
 
 
-def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None) -> Form:
-    """The form of a write of data, which is one element or a vector."""
+def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int = 1) -> Form:
+    """The form of a write of data, which is one element or a vector, of which `run` lanes at a time
+    are contiguous in memory."""
     alone = ptr.uniform and not data.type.lanes and (mask is None or mask.uniform)
     if level.width == 1 or alone:
         return Form.ONE
     size = data.type.bits // 8
     if ptr.stride == size:
         return Form.WHOLE if mask is None else Form.MASKED
-    return Form.STRIDED if ptr.stride == -size and mask is None else Form.EACH
+    if ptr.stride == -size and mask is None:
+        return Form.STRIDED
+    return Form.RUNS if run > 1 else Form.EACH
 
 
 def _write(
-    level: Level, ptr: Lanes, data: V, mask: Lanes | None, *, nontemporal: bool = False
+    level: Level,
+    ptr: Lanes,
+    data: V,
+    mask: Lanes | None,
+    *,
+    nontemporal: bool = False,
+    run: int = 1,
 ) -> None:
     b = level.b
-    form = _form_of_write(level, ptr, data, mask)
+    form = _form_of_write(level, ptr, data, mask, run)
     if level.width == 1:
         ptr, mask = _first(ptr), _first(mask)
     if form is Form.ONE:
@@ -245,8 +313,24 @@ def _write(
         last = b.gep(data.type.element, ptr.base, const(I64, 1 - level.width))
         b.store(b.shuffle(data, None, list(reversed(range(level.width)))), last)
         return
+    if form is Form.RUNS:
+        _write_runs(level, ptr, data, mask, run)
+        return
     set_mask = level.vector(mask) if mask is not None else const(like(I1, data.type), 1)
     b.scatter(data, level.pointers(ptr), set_mask)
+
+
+def _write_runs(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int) -> None:
+    """One store for each `run` lanes, whose elements are contiguous."""
+    b = level.b
+    pointers = level.pointers(ptr)
+    mask_vector = level.vector(mask) if mask is not None else None
+    for start in range(0, level.width, run):
+        at, part = b.extract(pointers, start), _part(b, data, start, run)
+        if mask_vector is None:
+            b.store(part, at)
+        else:
+            b.masked_store(part, at, _part(b, mask_vector, start, run))
 
 
 def _write_scalar(level: Level, ptr: V, data: V, mask: Lanes | None) -> None:

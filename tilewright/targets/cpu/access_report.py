@@ -27,8 +27,9 @@ class Form(IntEnum):
     WHOLE = 0  # one access of a contiguous vector
     MASKED = 1  # one masked access of a contiguous vector
     STRIDED = 2  # every n-th element of a wider vector
-    ONE = 3  # one element for all lanes
-    EACH = 4  # a gather or scatter
+    RUNS = 3  # several vectors, each contiguous
+    ONE = 4  # one element for all lanes
+    EACH = 5  # a gather or scatter
 
 
 class AccessReport:
@@ -74,6 +75,9 @@ class AccessReport:
             case Form.STRIDED:
                 why = reasons.why_not_contiguous(op.ptr, axis)
                 return f"{verb} {width} elements out of wider vectors: {why}"
+            case Form.RUNS:
+                why = reasons.why_not_contiguous(op.ptr, axis)
+                return f"{verb} {width} elements as several shorter vectors: {why}"
             case Form.ONE:
                 return f"{verb} one element ({size} byte{'s' * (size > 1)}) at a time"
             case Form.EACH:

@@ -298,6 +298,38 @@ def _offset_arange(level: Level, op: shape.Arange, coords: Coords) -> Rule:
         return lanes.add(level.b, coords[0], lanes.index(op.start), level.width)
 
 
+def _offset_divided(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) -> Rule:
+    """A remainder of lanes without a multiple of the divisor between them is linear, and their
+    quotient is uniform."""
+    if not _in_one_run(level, op, coords):
+        return level.extend((yield Need(op.result, coords)), signed=True)
+    x = yield Need(op.lhs, coords, offset=True)
+    y = yield Need(op.rhs, coords, offset=True)
+    if x.stride is None or not y.uniform:
+        return level.extend((yield Need(op.result, coords)), signed=True)
+    lower = lowering_of(type(op), NAME)
+    assert lower is not None
+    with level.placed(x, y):
+        stride = x.stride if isinstance(op, arith.Rem) else 0
+        return Lanes(lower(level.b, op, x.base, y.base), stride, max(x.depth, y.depth))
+
+
+def _in_one_run(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) -> bool:
+    """Whether the elements at all lanes are in one run of consecutive remainders, or of equal
+    quotients, provided that the dividend, an offset of elements, does not overflow."""
+    moving = [axis for axis, c in enumerate(coords) if not c.uniform]
+    if level.width == 1 or len(moving) != 1:
+        return False
+    (axis,) = moving
+    if not lanes.is_run(coords[axis], level.span):
+        return False
+    facts = level.kernel.facts[op.result]
+    runs = [facts.constancy[axis]]
+    if isinstance(op, arith.Rem):
+        runs.append(facts.contiguity[axis])
+    return any(run % level.span == 0 for run in runs)
+
+
 def _offset_rule(op: Op) -> Callable[..., Rule] | None:
     """The rule of an op in 64 bits; None if it is to be computed in its own type and extended."""
     if isinstance(op, arith.Cast):
@@ -319,6 +351,8 @@ _LINEAR: dict[type[Any], Callable[..., Lanes]] = {
 _OFFSETS: dict[type[Any], Callable[..., Rule]] = {
     **dict.fromkeys(_LINEAR, _offset_arith),
     arith.Hint: _offset_same,
+    arith.IntDiv: _offset_divided,
+    arith.Rem: _offset_divided,
     shape.Arange: _offset_arange,
 }
 

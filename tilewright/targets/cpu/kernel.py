@@ -79,8 +79,11 @@ class Kernel:
 
     @cached_property
     def facts(self) -> AxisMap:
-        """Axis information of the function, computed on demand."""
-        return axis_info(self.fn)
+        """Axis information of the function, computed on demand.
+
+        Remainders of arguments and of values that are read may be negative here.
+        """
+        return axis_info(self.fn, assumes=False)
 
     def constant(self, op: arith.Constant) -> V:
         element = ir.element_of(op.type)

@@ -130,6 +130,12 @@ def mul(b: Builder, x: Lanes, y: Lanes, lanes: int) -> Lanes:
     return Lanes(b.mul(as_vector(b, x, lanes), as_vector(b, y, lanes)), None, depth)
 
 
+def is_run(x: Lanes, length: int) -> bool:
+    """Whether the lanes are adjacent coordinates, of which the first is a multiple of `length`."""
+    m, r = x.known
+    return x.stride == 1 and m % length == 0 and r % length == 0
+
+
 def divmod_const(
     b: Builder, x: Lanes, n: int, lanes: int, span: int | None = None
 ) -> tuple[Lanes, Lanes]:
