@@ -52,6 +52,46 @@ def test_fastest_configuration_runs() -> None:
     assert list(kernel.configs_timings.values()) == [[3.0] * 3, [1.0] * 3, [2.0] * 3]
 
 
+def test_configurations_with_equal_code_are_measured_once() -> None:
+    def hook(args: dict[str, Any]) -> None: ...
+
+    configs = [
+        Config({"BLOCK": 16}, num_warps=4),
+        Config({"BLOCK": 32}, num_warps=4),
+        Config({"BLOCK": 16}, num_warps=8, num_stages=5),
+        Config({"BLOCK": 16, "waves_per_eu": 2}, num_ctas=2, maxnreg=64),
+        Config({"BLOCK": 32}, num_warps=1),
+        Config({"BLOCK": 16}, pre_hook=hook),
+        Config({"BLOCK": 16}, num_cpu_threads=1),
+    ]
+    bench = Bench(3.0, 1.0, 2.0, 4.0)
+    kernel = tuned(add_one, configs, do_bench=bench)
+    x, out = np.arange(SIZE, dtype=np.float32), np.zeros(SIZE, np.float32)
+    kernel[grid](x, out, SIZE)
+    assert bench.calls == 4
+    assert kernel.best_config is configs[1]
+    assert [t[0] for t in kernel.configs_timings.values()] == [3.0, 1.0, 3.0, 3.0, 1.0, 2.0, 4.0]
+    assert list(kernel.configs_timings) == configs
+
+
+def test_equal_code_that_fails_fails_for_all() -> None:
+    kernel = tuned(only_small, [*blocks(64), *blocks(64, num_warps=8)])
+    with pytest.raises(AutotunerError, match="none of the 2 configurations"):
+        kernel[grid](np.zeros(SIZE, np.float32), SIZE)
+
+
+def test_an_option_that_is_a_parameter_has_an_effect() -> None:
+    def scale(x, num_stages: tl.constexpr):
+        tl.store(x, num_stages)
+
+    bench = Bench(3.0, 1.0)
+    configs = [Config({}, num_stages=2), Config({}, num_stages=3)]
+    kernel = tuned(scale, configs, key=[], do_bench=bench)
+    x = np.zeros(1, np.float32)
+    kernel[(1,)](x)
+    assert (bench.calls, x[0]) == (2, 3)
+
+
 def test_real_measurement_selects_the_cheaper_configuration() -> None:
     def spin(x, n, BLOCK: tl.constexpr):
         total = 0.0

@@ -51,6 +51,7 @@ from tilewright.runtime.tuning.search import (
     all_failed,
     fastest,
 )
+from tilewright.targets.protocol import options_without_effect
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
@@ -347,7 +348,7 @@ class Autotuner(NativeInterface):
             self._notify(key, shipped, cache_hit=True)
             return shipped
         stored = self._store_key(general, device, configs)
-        call = Call(self, device.name, args, kwargs)
+        call = Call(self, device.name, device.idle, args, kwargs)
         # If another process is tuning the same kernel, wait for its result.
         with disk_cache().compiling(stored) if stored else nullcontext():
             found = results.load(stored, configs) if stored else None
@@ -447,7 +448,8 @@ class Autotuner(NativeInterface):
         self.merged(meta, config)
         if self.nargs is None:
             self.nargs = dict(zip(self.arg_names, args, strict=False))
-        call = Call(self, self._device(self.nargs, meta).name, args, meta)
+        device = self._device(self.nargs, meta)
+        call = Call(self, device.name, device.idle, args, meta)
         protection = Protection(knobs.autotuning.protect_mib << 20)
         try:
             search = Search(call, bench=self._do_bench, protection=protection)
@@ -461,12 +463,14 @@ class Autotuner(NativeInterface):
         named = {k: v for k, v in {**nargs, **kwargs}.items() if k in self.arg_names}
         values, names = list(named.values()), list(named)
         if _is_interpreted(self.fn):
-            return _Device("cpu", "interpreter", "interpreter")
+            idle = options_without_effect(find_target("interpreter"))
+            return _Device("cpu", "interpreter", "interpreter", idle)
         name = device_of(devices_of(values, names), values, names)
         kind, _, index = name.partition(":")
         describe = getattr(driver.driver_of(kind), "describe", None)
         kind = describe(int(index or 0)) if describe else kind
-        return _Device(name, kind, find_target(driver.target_of(name)).key())
+        target = find_target(driver.target_of(name))
+        return _Device(name, kind, target.key(), options_without_effect(target))
 
     def _reset(self, args: dict[str, Any], reset_only: bool = False) -> None:
         """The default hook before a run: zero the tensors of `reset_to_zero`, and save those of
@@ -531,11 +535,13 @@ class _Device(NamedTuple):
         name: such as ``"cuda:0"``.
         kind: its model, as text.
         target: the key of the target that is compiled for.
+        idle: the options that do not affect its code.
     """
 
     name: str
     kind: str
     target: str
+    idle: frozenset[str]
 
 
 _dtype_names: dict[Any, str] = {}

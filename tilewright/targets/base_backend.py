@@ -13,9 +13,11 @@ class BaseBackend:
 
     Attributes:
         name: the target's name.
+        without_effect: options that are accepted, but do not affect the code.
     """
 
     name: str
+    without_effect: frozenset[str] = frozenset()
 
     def key(self) -> str:
         """The target's part of the cache key: everything of it that affects the generated code."""

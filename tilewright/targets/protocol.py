@@ -103,7 +103,9 @@ class Target(Protocol):
     There is one instance per architecture, shared between threads, so it must not hold the state of
     a compilation.
 
-    An optional method `examine` returns findings (`base/findings.py`) about the installation, which
+    An optional attribute `without_effect` names options that the target accepts, but that do not
+    affect its code; tuning does not compare configurations that differ only in these. An optional
+    method `examine` returns findings (`base/findings.py`) about the installation, which
     `python -m tilewright doctor` prints.
     """
 
@@ -177,6 +179,15 @@ OPTIONS_OF_OTHER_TARGETS = frozenset({
 })  # fmt: skip
 """Options of Triton's back ends. A target without one of them ignores it, so that a list of
 configurations for several devices works on each."""
+
+
+def options_without_effect(target: Target) -> frozenset[str]:
+    """The options that a target accepts, and that do not affect the code it generates: those that
+    it ignores, and those of its attribute `without_effect`, if it has one."""
+    accepted = options_dict(target.parse_options({})).keys()
+    # A replacement of the IR is an error where it is ignored.
+    ignored = OPTIONS_OF_OTHER_TARGETS - accepted - {"ir_override"}
+    return ignored | getattr(target, "without_effect", frozenset[str]())
 
 
 def options_from(cls: type[AnyOptions], given: Mapping[str, Any]) -> AnyOptions:

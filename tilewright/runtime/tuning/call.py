@@ -20,11 +20,17 @@ class Call:
     Args:
         tuner: the `Autotuner`.
         device: the name of the tensors' device.
+        idle: options that do not affect the code there.
         args, kwargs: the arguments of the call; `kwargs` includes the grid.
     """
 
     def __init__(
-        self, tuner: Any, device: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        tuner: Any,
+        device: str,
+        idle: frozenset[str],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
     ) -> None:
         self._tuner = tuner
         self._args = args
@@ -33,6 +39,11 @@ class Call:
         self._grid = kwargs["grid"]
         self.name = tuner.__name__
         self.device = device
+        self._idle = idle.difference(tuner.arg_names)  # a parameter of that name has an effect
+
+    def reduced(self, config: Config) -> Config:
+        used = {n: v for n, v in config.all_kwargs().items() if n not in self._idle}
+        return Config(used, None, None, None, pre_hook=config.pre_hook)
 
     def compile(self, config: Config) -> Any:
         chosen = self._tuner.merged(self._kwargs, config)

@@ -1,8 +1,9 @@
 """The search for the fastest configuration: all are compiled and measured, the best ones longer.
 
-A configuration that does not compile, or does not fit on the device, is skipped and its error
-recorded. The measurement of one that is far slower than the best so far is aborted after a few
-runs.
+Of configurations with the same code, such as those that differ in `num_warps` on the CPU, the first
+one is compiled and measured, and stands for the others. A configuration that does not compile, or
+does not fit on the device, is skipped and its error recorded. The measurement of one that is far
+slower than the best so far is aborted after a few runs.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ class Subject(Protocol):
     @property
     def device(self) -> str:
         """The name of the tensors' device."""
+        ...
+
+    def reduced(self, config: Config) -> Config:
+        """The part of a configuration that affects the code on the device."""
         ...
 
     def compile(self, config: Config) -> Any:
@@ -136,6 +141,19 @@ class Search:
 
     def run(self, configs: Sequence[Config], progress: Progress) -> Outcome:
         """Compile and measure all configurations, and the best ones again."""
+        measured: dict[Config, Config] = {}
+        for config in configs:
+            measured.setdefault(self._subject.reduced(config), config)
+        self._run(list(measured.values()), progress)
+        alike = {config: measured[self._subject.reduced(config)] for config in configs}
+        found = self.outcome
+        found.timings = {c: found.timings[m] for c, m in alike.items()}
+        found.errors = {c: found.errors[m] for c, m in alike.items() if m in found.errors}
+        found.facts = {c: found.facts[m] for c, m in alike.items() if m in found.facts}
+        return found
+
+    def _run(self, configs: Sequence[Config], progress: Progress) -> None:
+        """Compile and measure configurations whose code differs."""
         with ExitStack() as kept:
             if self._bench is None:
                 self._clock = kept.enter_context(clock_of(self._subject.device))
@@ -148,7 +166,6 @@ class Search:
             for done, config in enumerate(self._contenders()):
                 progress.show("compared", done, self._leader())
                 timings[config] = self.trial(config, self._effort, inf)
-        return self.outcome
 
     def _disturbed(self) -> list[Config]:
         """Configurations to measure again, as concurrent compilations may have delayed launches by

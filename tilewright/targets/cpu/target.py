@@ -66,6 +66,7 @@ class CpuTarget(BaseBackend):
     """
 
     name = NAME
+    without_effect = frozenset({"num_warps", "num_stages", "num_ctas", "maxnreg"})
 
     def __init__(self, arch: int | str = "") -> None:
         self.arch = str(arch)

@@ -51,6 +51,7 @@ class InterpreterTarget(BaseBackend):
     """See `targets/protocol.py` for the members."""
 
     name = "interpreter"
+    without_effect = frozenset({"num_warps", "num_stages", "num_ctas"})
 
     def __init__(self, arch: int | str = "") -> None:
         self.arch = arch
