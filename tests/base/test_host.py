@@ -138,3 +138,29 @@ def test_lines_of_the_processor_file(tmp_path: Path) -> None:
     file.write_text("")
     assert module._processor_file(str(file)) is None
     assert module._processor_file(str(tmp_path / "absent")) is None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more", "expected"),
+    [
+        ("aarch64", "asimddp asimdfhm sve i8mm bf16", {"dotprod", "fp16fml", "i8mm", "bf16"}),
+        ("arm64", "asimddp", {"dotprod"}),
+        ("aarch64", "", set[str]()),
+        ("armv7l", "asimddp i8mm", set[str]()),
+    ],
+)
+def test_features_of_arm_that_llvm_does_not_read(
+    architecture: str,
+    more: str,
+    expected: set[str],
+    memory: CountingMemory,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text(ARM.replace("atomics", f"atomics {more}"))
+    before = _again().features
+    lines = module._processor_file(str(file))
+    monkeypatch.setattr(module, "processor_identity", lambda: lines)
+    monkeypatch.setattr(platform, "machine", lambda: architecture)
+    assert _again().features == before | expected

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,8 @@ TARGETS = {
 }
 COUNT = 512  # elements of each array
 OPERANDS = ("pa", "pb", "pc")
+
+RunOn = Callable[[Module, tuple[int, int, int], list[np.ndarray]], object]
 
 
 class Cell(NamedTuple):
@@ -168,15 +170,23 @@ def taken(use: Use, target: str) -> list[DType]:
 # -- running --------------------------------------------------------------------------------------
 
 
-def disagreement(use: Use, target: str) -> str:
-    """How the use differs between the interpreter and a target, in words; "" if it does not."""
-    fn, args = batch(use, taken(use, target), target)
+def disagreement(
+    use: Use, target: str, elements: Sequence[DType] = (), run_on: RunOn = run_compiled
+) -> str:
+    """How the use differs between the interpreter and a target, in words; "" if it does not.
+
+    Args:
+        elements: the types to try it on; by default all that the target takes.
+        run_on: for the CPU, runs a module on a grid and arrays.
+    """
+    elements = elements or taken(use, target)
+    fn, args = batch(use, elements, target)
     module = module_of(fn, args, target)
     expected, actual = ([aligned(a) for a in args] for _ in range(2))
     interpret(module, (1, 1, 1), expected)
     if target == "CPU":
         run(module, STEPS, PassContext(), [])
-        run_compiled(module, (1, 1, 1), actual)
+        run_on(module, (1, 1, 1), actual)
     else:
         run_emulated(module, (1, 1, 1), actual, warps=1, lanes=32)
     for param, x, y in zip(fn.params, actual, expected, strict=True):

@@ -53,7 +53,7 @@ def host() -> Host:
         answer = cached_fact("processor", circumstances, _facts_as_json)
         triple, cpu, *features = json.loads(answer)
     on, off = (frozenset(f[1:] for f in features if f[0] == sign) for sign in "+-")
-    return Host(triple, cpu, on, off)
+    return Host(triple, cpu, on | _arm_features(identity), off)
 
 
 def _facts_as_json() -> str:
@@ -152,3 +152,17 @@ def _processor_file(path: str) -> list[Any] | None:
     except OSError:
         return None
     return sorted(x for x in lines if x and not x.lower().startswith(_OF_ONE_CORE)) or None
+
+
+# Features of AArch64 for products of narrow types, which LLVM derives from the processor's name
+# only: Linux's names of them, and LLVM's.
+_ARM_FEATURES = {"asimddp": "dotprod", "asimdfhm": "fp16fml", "bf16": "bf16", "i8mm": "i8mm"}
+
+
+def _arm_features(identity: list[Any] | None) -> frozenset[str]:
+    """Those of `_ARM_FEATURES` that the lines of /proc/cpuinfo list, by LLVM's names."""
+    if platform.machine().lower() not in ("aarch64", "arm64"):
+        return frozenset()
+    fields = (line.partition(":") for line in identity or ())
+    listed = next((names.split() for key, _, names in fields if key.strip() == "Features"), ())
+    return frozenset(_ARM_FEATURES[name] for name in listed if name in _ARM_FEATURES)

@@ -33,8 +33,8 @@ class Dot(Op, name="tile.dot", traits=PURE):
     split an operand into a sum of narrower ones.
 
     Integers wrap. Floats are summed in an unspecified order; each sum is rounded to fp32 (for fp64,
-    to fp64), and the result to the type of `acc`. Subnormal operands and sums of a bf16 product may
-    be flushed to zero, as bf16 instructions do.
+    to fp64), and the result to the type of `acc`. In a bf16 product, as bf16 instructions do, sums
+    may be rounded to odd instead of to nearest, and subnormal operands and sums flushed to zero.
 
         %3 = tile.dot %0, %1, %2, precision="ieee", max_imprecise=0
           : (4x8xfp16, 8x16xfp16, 4x16xfp32) -> 4x16xfp32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -9,7 +10,9 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
+from tests.targets.cpu.dot_cases import LAYOUTS, dot_module
 from tests.targets.cpu.test_kernels import ir_of
+from tilewright.ir.core import Module
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
@@ -51,6 +54,43 @@ def test_code_for_aarch64(
     optimised, code = emit.compile_text(text, NEOVERSE)
     assert code[:4] == b"\x7fELF"
     assert expected in emit.assembly(optimised, NEOVERSE)
+
+
+def _assembly(module: Module, *features: str) -> str:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = Machine(NEOVERSE.triple, "generic", NEOVERSE.features.union(features))
+    return emit.assembly(emit.compile_text(generate(module, machine)[0], machine)[0], machine)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("kind", "columns", "feature", "instruction", "count"),
+    [
+        # 8 x 8 sums in vectors of 2 x 2, and 8 x 7 sums, of which each row takes two of 4.
+        ("bf16", 8, "bf16", "bfmmla", 16),
+        ("bf16", 7, "bf16", "bfdot", 16),
+        ("i8", 8, "i8mm", "smmla", 16),
+        ("u8", 8, "i8mm", "ummla", 16),
+        ("i8", 8, "dotprod", "sdot", 16),
+        ("u8", 8, "dotprod", "udot", 16),
+        ("fp16", 8, "fp16fml", "fmlal", 8),
+        ("fp16", 8, "fp16fml", "fmlal2", 8),
+        ("fp8", 8, "bf16", "bfmmla", 16),
+    ],
+)
+def test_products_of_narrow_types_take_their_instruction(
+    kind: str, columns: int, feature: str, instruction: str, count: int, layout: str
+) -> None:
+    """Once for each vector of sums, and with nothing but loads of operands in the loop."""
+    code = _assembly(dot_module(kind, layout, (8, columns, 64)), feature)
+    assert len(re.findall(rf"\t{instruction}\t", code)) == count
+    loops = re.split(r"\n(?=\.LBB)", code)
+    (inner,) = (loop for loop in loops if f"\t{instruction}\t" in loop)
+    body = inner[: inner.rindex(f"\t{instruction}\t")]
+    moves = re.findall(r"\t(mov|zip1|zip2|ins|ext|dup|str|stp|fcvtl?2?)\tv", body)
+    assert not moves
+    assert instruction not in _assembly(dot_module(kind, layout, (8, columns, 64)))
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ def test_infinities_and_nan(kind: str, machine: str) -> None:
 
 # -- the table -------------------------------------------------------------------------------------
 
+ARM = {"neon", "dotprod", "i8mm", "bf16", "fp16fml"}
+
 CHOICES: list[tuple[str, Extents, set[str], str]] = [
     ("bf16", (16, 16, 16), AMX | {"avx512bf16"}, "amx-bf16"),
     ("fp8", (32, 16, 8), AMX, "amx-bf16"),
@@ -131,6 +133,21 @@ CHOICES: list[tuple[str, Extents, set[str], str]] = [
     ("fp16", (16, 16, 16), AMX | {"avx512bf16"}, "fma-fp32"),
     ("fp32", (16, 16, 16), AMX | {"avx512bf16"}, "fma-fp32"),
     ("fp64", (16, 16, 16), AMX, "fma-fp64"),
+    ("bf16", (16, 16, 16), ARM, "mmla-bf16"),
+    ("fp8", (2, 4, 16), ARM, "mmla-bf16"),
+    ("bf16", (1, 16, 16), ARM, "dot-bf16"),
+    ("bf16", (16, 3, 16), ARM, "dot-bf16"),
+    ("bf16", (16, 16, 16), ARM - {"bf16"}, "fma-fp32"),
+    ("fp8", (16, 16, 16), ARM - {"bf16"}, "widening-fp16"),
+    ("fp16", (16, 16, 16), ARM, "widening-fp16"),
+    ("half", (16, 16, 16), ARM, "widening-fp16"),
+    ("fp16", (16, 16, 16), ARM - {"fp16fml"}, "fma-fp32"),
+    ("i8", (16, 16, 64), ARM, "mmla-int8"),
+    ("u8", (16, 16, 64), ARM, "mmla-uint8"),
+    ("i8", (1, 16, 64), ARM, "dot-int8"),
+    ("u8", (16, 16, 64), ARM - {"i8mm"}, "dot-uint8"),
+    ("i8", (16, 16, 64), {"neon"}, "multiply-int8"),
+    ("fp32", (16, 16, 16), ARM, "fma-fp32"),
 ]
 
 

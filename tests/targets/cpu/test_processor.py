@@ -33,6 +33,21 @@ def test_named_processor_has_its_own_features(cpu: str, features: str) -> None:
     assert features_of(cpu, TRIPLE) == set(features.split())
 
 
+@pytest.mark.parametrize(
+    ("cpu", "features"),
+    [
+        ("generic", ""),
+        ("cortex-a72", ""),
+        ("neoverse-n1", "dotprod"),
+        ("neoverse-v1", "bf16 dotprod i8mm"),
+        ("apple-m1", "dotprod"),
+        ("apple-m2", "bf16 dotprod i8mm"),
+    ],
+)
+def test_named_processor_of_aarch64_has_its_own_features(cpu: str, features: str) -> None:
+    assert features_of(cpu, "aarch64-unknown-linux-gnu") == {"neon", *features.split()}
+
+
 @on_x86
 def test_levels_agree_with_llvm() -> None:
     """The table that spares a process, against what the process would find."""

@@ -33,7 +33,9 @@ def host_machine(cpu: str | None = None, features: str | None = None) -> Machine
         named = processor.features_of(cpu, here.triple)
     found, without = named, frozenset[str]()
     if features is not None:
-        found, without = processor.changed(named, features, here.features | here.lacks)
+        # LLVM lists the features that a processor lacks on x86 only.
+        known = here.features | here.lacks if here.lacks else ()
+        found, without = processor.changed(named, features, known)
     cache = None if cpu else _last_cache_bytes()
     return Machine(here.triple, cpu or here.cpu, found, cache or CACHE_BYTES, without)
 

@@ -26,14 +26,14 @@ _LEVELS: dict[str, tuple[str, ...]] = {
 _TRIAL = """
 import sys
 import llvmlite.binding as llvm
-llvm.initialize_native_target()
-llvm.initialize_native_asmprinter()
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
 target = llvm.Target.from_triple(sys.argv[2])
 machine = target.create_target_machine(cpu=sys.argv[1], features="", opt=0)
 print(machine.emit_assembly(llvm.parse_assembly(sys.stdin.read())))
 """
 
-_SAMPLE = """
+_X86_SAMPLE = """
 define <16 x float> @wide(<16 x float> %a) {
   %b = fadd <16 x float> %a, %a
   ret <16 x float> %b
@@ -58,13 +58,35 @@ declare float @llvm.fma.f32(float, float, float)
 declare <4 x i32> @llvm.fshl.v4i32(<4 x i32>, <4 x i32>, <4 x i32>)
 """
 
+_ARM_SAMPLE = """
+define <4 x i32> @signed(<16 x i8> %a, <16 x i8> %b, <4 x i32> %sums) {
+  %x = sext <16 x i8> %a to <16 x i32>
+  %y = sext <16 x i8> %b to <16 x i32>
+  %xy = mul <16 x i32> %x, %y
+  %c = call <4 x i32> @llvm.vector.partial.reduce.add(<4 x i32> %sums, <16 x i32> %xy)
+  ret <4 x i32> %c
+}
+define <4 x i32> @mixed(<16 x i8> %a, <16 x i8> %b, <4 x i32> %sums) {
+  %x = zext <16 x i8> %a to <16 x i32>
+  %y = sext <16 x i8> %b to <16 x i32>
+  %xy = mul <16 x i32> %x, %y
+  %c = call <4 x i32> @llvm.vector.partial.reduce.add(<4 x i32> %sums, <16 x i32> %xy)
+  ret <4 x i32> %c
+}
+define bfloat @narrowed(float %a) {
+  %b = fptrunc float %a to bfloat
+  ret bfloat %b
+}
+declare <4 x i32> @llvm.vector.partial.reduce.add(<4 x i32>, <16 x i32>)
+"""
+
 
 @cache
 def features_of(cpu: str, triple: str) -> frozenset[str]:
     """The features of a processor that code generation depends on, by LLVM's names.
 
-    Instructions for products of narrow types are not detected; the setting
-    `compilation.cpu_features` adds them.
+    Instructions for products of narrow types are not detected on x86, nor ``fp16fml`` on AArch64;
+    the setting `compilation.cpu_features` adds them.
 
     Args:
         cpu: LLVM's name of the processor.
@@ -77,7 +99,7 @@ def features_of(cpu: str, triple: str) -> frozenset[str]:
         return frozenset(_LEVELS[cpu])
     done = subprocess.run(
         [sys.executable, "-c", _TRIAL, cpu, triple],
-        input=_SAMPLE,
+        input=_ARM_SAMPLE if _is_arm(triple) else _X86_SAMPLE,
         capture_output=True,
         text=True,
         check=False,
@@ -90,9 +112,21 @@ def features_of(cpu: str, triple: str) -> frozenset[str]:
     return frozenset(_seen_in(done.stdout, triple))
 
 
+def _is_arm(triple: str) -> bool:
+    return triple.startswith(("aarch64", "arm64"))
+
+
 def _seen_in(assembly: str, triple: str) -> list[str]:
+    if _is_arm(triple):
+        tests = {
+            "neon": True,
+            "dotprod": "sdot" in assembly,
+            "i8mm": "usdot" in assembly,
+            "bf16": "bfcvt" in assembly,
+        }
+        return [feature for feature, seen in tests.items() if seen]
     if not triple.startswith("x86_64"):
-        return ["neon"] if triple.startswith(("aarch64", "arm64")) else []
+        return []
     tests = {
         "avx": "ymm" in assembly or "zmm" in assembly,
         "avx512dq": "vpmullq" in assembly,
@@ -124,8 +158,14 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "avxvnni": ("avx2",),
     "avxvnniint16": ("avx2",),
     "avxvnniint8": ("avx2",),
+    "bf16": ("neon",),
+    "dotprod": ("neon",),
     "f16c": ("avx",),
     "fma": ("avx",),
+    "fp16fml": ("fullfp16",),
+    "fullfp16": ("neon",),
+    "i8mm": ("neon",),
+    "neon": ("fp-armv8",),
     "sse2": ("sse",),
     "sse3": ("sse2",),
     "sse4.1": ("ssse3",),
@@ -134,7 +174,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "vaes": ("aes", "avx2"),
     "vpclmulqdq": ("avx", "pclmul"),
 }
-"""The x86 features that a feature implies, by LLVM's names (X86.td)."""
+"""The features that a feature of x86 or AArch64 implies, by LLVM's names (X86.td, AArch64.td)."""
 
 
 def _needs(feature: str) -> tuple[str, ...]:

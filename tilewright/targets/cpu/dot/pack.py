@@ -289,10 +289,11 @@ class Packer:
     def _interleaved_panels(self) -> Packed:
         """Stage some rows of K at a time, and interleave each `group` of them."""
         side, b = self.side, self.b
-        group, length = side.scheme.group, round_up(side.rows, side.lanes)
         whole = side.padded_k == side.extent_k
         count = gcd(side.extent_k, STAGED_ROWS) if whole else side.padded_k
         packed = self._new_panels(side.groups)
+        width = self._interleaved_width(packed.k)
+        group, length = side.scheme.group, round_up(side.rows, width)
         stage = self._buffer(count, length)
         sink = _FillStage(self.kernel, side, stage, self.lane)
         nest = self._nest(sink)
@@ -300,18 +301,23 @@ class Packer:
             used = const(I64, min(count, side.extent_k))
             self._stage(lines.level, nest, sink, lines.index, used)
             first = b.udiv(lines.index, const(I64, group))
-            with b.loop(0, count // group) as k, b.loop(0, length, side.lanes) as row:
+            with b.loop(0, count // group) as k, b.loop(0, length, width) as row:
                 at = b.add(b.mul(k.index, const(I64, group * length)), row.index)
                 source = b.gep(stage.element, stage.ptr, at)
-                self._interleave(source, length, self._at(packed, row.index, b.add(first, k.index)))
+                target = self._at(packed, row.index, b.add(first, k.index))
+                self._interleave(source, length, width, target)
             lines.level.block = b.current
         b.at(self.level.block)
         return packed
 
-    def _interleave(self, source: V, length: int, target: V) -> None:
+    def _interleaved_width(self, panel: int) -> int:
+        """Rows to interleave at a time: a divisor of a panel's, of 16 bytes or more if possible."""
+        return gcd(panel, max(self.side.lanes, 128 // memory_type(self.side.scheme.packed).bits))
+
+    def _interleave(self, source: V, length: int, width: int, target: V) -> None:
         b, side = self.b, self.side
         element = memory_type(side.scheme.packed)
-        type = vector(element, side.lanes)
+        type = vector(element, width)
         lines = [
             b.load(type, b.gep(element, source, const(I64, i * length)))
             for i in range(side.scheme.group)

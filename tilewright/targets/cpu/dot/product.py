@@ -4,6 +4,9 @@ A block is `rows` rows by some vectors of columns. For each group of K it execut
 vector of columns, a broadcast load for each row, and a multiplication for each pair. A panel of the
 right operand is as wide as a block, and stays in the first-level cache while all blocks of a column
 read it.
+
+If a vector of sums is a matrix of `height` rows, the load for these rows is a vector of their
+groups instead of a broadcast one.
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ class Blocking:
     """The shape of the blocks of a product.
 
     Attributes:
-        lanes: sums of a vector.
+        lanes: columns of a vector of sums.
         vectors: vectors of a row of a block.
-        rows: rows of a block.
+        rows: rows of a block, a multiple of the height of a vector.
     """
 
     lanes: int
@@ -41,13 +44,14 @@ class Blocking:
 
 def blocking_of(scheme: VectorScheme, m: int, n: int, machine: Machine) -> Blocking:
     """Blocks whose accumulators take at most three quarters of the vector registers."""
-    widest = machine.vector_bytes * 8 // scheme.total_type.bits
+    widest, height = machine.vector_bytes * 8 // scheme.total_type.bits, scheme.height
     # No wider than the matrix, whose columns are padded to whole vectors.
-    lanes = scheme.lanes or min(widest, 1 << (n - 1).bit_length())
-    vectors = min(COLUMN_VECTORS, -(-n // lanes))
-    rows = min(m, machine.vector_registers * 3 // 4 // vectors)
+    lanes = scheme.lanes // height or min(widest, 1 << (n - 1).bit_length())
+    vectors = min(COLUMN_VECTORS * height, -(-n // lanes))
+    registers = -(-lanes * height // widest)  # of a vector of sums
+    rows = min(m, machine.vector_registers * 3 // 4 // (vectors * registers) * height)
     while m >= 8 and m % rows:
-        rows -= 1
+        rows -= height
     return Blocking(lanes, vectors, rows)
 
 
@@ -74,7 +78,8 @@ class Product:
         self.m, self.n, self.groups = extents
         self.c = c
         self.start = start
-        self.sums = in_lanes(scheme.total_type, blocking.lanes)
+        self.height = scheme.height
+        self.sums = in_lanes(scheme.total_type, blocking.lanes * scheme.height)
 
     def emit(self, lhs: Packed, rhs: Packed) -> None:
         """Emit loops over all panels of the right operand; the last may be narrower."""
@@ -114,7 +119,8 @@ class _Block:
 
     def emit(self, row: V, rows: int) -> None:
         """Compute the block of `rows` rows from `row` on."""
-        places = [self._places(self.b.add(row, const(I64, r))) for r in range(rows)]
+        height = self.product.height
+        places = [self._places(self.b.add(row, const(I64, r))) for r in range(0, rows, height)]
         flat = [self._first(p, x) for line in places for x, p in enumerate(line)]
         results = self._over_k(row, rows, flat)
         flat_places = [(p, w) for line in places for p, w in zip(line, self.widths, strict=True)]
@@ -130,12 +136,19 @@ class _Block:
             at = b.gep(lhs.group, base, b.mul(k.index, const(I64, lhs.k)))
             carried = iter(k.carried)
             following: list[V] = []
-            for r in range(rows):
-                group = b.load(lhs.group, b.gep(lhs.group, at, const(I64, r * lhs.row)))
-                spread = b.splat(group, self.lanes if self.lanes > 1 else 0)
-                following += [multiply(b, next(carried), spread, c) for c in columns]
+            for r in range(0, rows, self.product.height):
+                groups = self._groups(b.gep(lhs.group, at, const(I64, r * lhs.row)))
+                following += [multiply(b, next(carried), groups, c) for c in columns]
             k.yield_(following)
         return k.results
+
+    def _groups(self, at: V) -> V:
+        """The groups of the left operand's rows of one vector of sums."""
+        b, height = self.b, self.product.height
+        if height > 1:
+            assert self.lhs.row == 1
+            return b.load(vector(self.lhs.group, height), at)
+        return b.splat(b.load(self.lhs.group, at), self.lanes if self.lanes > 1 else 0)
 
     def _columns(self, k: V) -> list[V]:
         """One group of each column of the panel."""
@@ -164,17 +177,29 @@ class _Block:
         return value if self.bias is None else self.b.sub(value, self.bias[x])
 
     def _load(self, place: V, width: int) -> V:
-        """Load a vector of which only the first `width` lanes are in bounds."""
+        """Load a vector of which only the first `width` columns are in bounds."""
         b, sums = self.b, self.product.sums
+        if self.product.height > 1:
+            assert (self.product.height, width) == (2, self.lanes)
+            upper, lower = (b.load(vector(sums.element, width), p) for p in self._lines(place))
+            return b.shuffle(upper, lower, list(range(2 * width)))
         if width == self.lanes:
             return b.load(sums, place)
         part = b.load(vector(sums.element, width), place)
         return b.shuffle(part, None, [i if i < width else -1 for i in range(self.lanes)])
 
     def _store(self, value: V, place: V, width: int) -> None:
-        if width < self.lanes:
-            value = self.b.shuffle(value, None, list(range(width)))
-        self.b.store(value, place)
+        for r, line in enumerate(self._lines(place)):
+            part = value
+            if width < value.type.lanes:
+                part = self.b.shuffle(value, None, list(range(r * width, (r + 1) * width)))
+            self.b.store(part, line)
+
+    def _lines(self, place: V) -> list[V]:
+        """The addresses of the rows of a vector of sums."""
+        product, total = self.product, self.product.scheme.total_type
+        below = [const(I64, r * product.n) for r in range(1, product.height)]
+        return [place, *(self.b.gep(total, place, offset) for offset in below)]
 
     def _bias(self) -> list[V]:
         """The contribution of the inverted sign bits of the left operand to each column.

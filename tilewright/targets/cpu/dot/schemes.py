@@ -8,9 +8,14 @@ sum the products of a group of the left operand with one of the right:
 A group of fp32 or fp64 is one element, multiplied by a fused multiply-add; a group of bf16 is two
 elements, of int8 four. `scheme_of` selects the first applicable entry of `SCHEMES`.
 
+The matrix instructions of AArch64 (`mmla`) multiply two rows by two columns, in groups of 8 bytes:
+a vector of sums is a matrix of 2 x 2.
+
 Integer sums are exact in every scheme (modulo 2^32). The order of floating-point sums differs, and
-bf16 on AVX-512 or AMX has its own rounding: each product of a group is added in fp32, rounding to
-nearest even as a fused multiply-add does, but subnormal operands and sums are flushed to zero.
+bf16 instructions have their own rounding, and flush subnormal operands and sums to zero. On x86,
+each product of a group is added in fp32, rounding to nearest even as a fused multiply-add does. On
+AArch64, the sum of two products and its addition are each rounded to odd in fp32: with an error of
+less than one unit in the last place, where rounding to nearest has half a unit.
 """
 
 from __future__ import annotations
@@ -83,10 +88,13 @@ class VectorScheme(Scheme):
     Attributes:
         multiply: emits the instruction.
         lanes: its lanes; 0 if it is available in any width.
+        height: rows of the matrix that a vector of sums is, which has lanes / height columns. The
+            vectors of groups are of `height` rows and of that many columns.
     """
 
     multiply: Multiply
     lanes: int = 0
+    height: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +147,20 @@ def _dot_then_add(name: str, element: LType) -> Multiply:
     return multiply
 
 
+def _widening(b: Builder, sums: V, lhs: V, rhs: V) -> V:
+    """fmlal and fmlal2: a fused multiply-add in fp32 of the low and of the high 4 lanes of fp16."""
+
+    def half(name: str, lanes: list[int]) -> V:
+        part = b.shuffle(sums, None, lanes)
+        return b.intrinsic(f"llvm.aarch64.neon.{name}.v4f32.v8f16", part.type, [part, lhs, rhs])
+
+    low, high = half("fmlal", [0, 1, 2, 3]), half("fmlal2", [4, 5, 6, 7])
+    return b.shuffle(low, high, list(range(8)))
+
+
 _FP8 = frozenset(t for t in ir.SCALARS if t.is_fp8())
 _INTO_BF16 = frozenset({ir.BF16}) | _FP8  # every fp8 number is exact in bf16
+_INTO_FP16 = frozenset({ir.FP16}) | _FP8  # and in fp16
 _BYTES = frozenset({ir.I8, ir.U8})
 _VNNI = frozenset({"avx512vnni"})
 _AMX_INT8 = frozenset({"amx-tile", "amx-int8"})
@@ -187,6 +207,42 @@ SCHEMES: tuple[VectorScheme | TileScheme, ...] = (
         packed=ir.I16, group=2, total=ir.I32, lanes=8,
         multiply=_dot_then_add("llvm.x86.avx2.pmadd.wd", I16),
     ),
+    # Of AArch64.
+    VectorScheme(
+        name="mmla-bf16", elements=_INTO_BF16, needs=frozenset({"bf16"}),
+        packed=ir.BF16, group=4, total=ir.FP32, lanes=4, height=2, side=2,
+        multiply=_dot_add("llvm.aarch64.neon.bfmmla", BF16),
+    ),
+    VectorScheme(
+        name="dot-bf16", elements=_INTO_BF16, needs=frozenset({"bf16"}),
+        packed=ir.BF16, group=2, total=ir.FP32, lanes=4,
+        multiply=_dot_add("llvm.aarch64.neon.bfdot.v4f32.v8bf16", BF16),
+    ),
+    VectorScheme(
+        name="widening-fp16", elements=_INTO_FP16, needs=frozenset({"fp16fml"}),
+        packed=ir.FP16, total=ir.FP32, lanes=8, multiply=_widening,
+    ),
+    VectorScheme(
+        name="mmla-int8", elements=frozenset({ir.I8}), needs=frozenset({"i8mm"}),
+        packed=ir.I8, group=8, total=ir.I32, lanes=4, height=2, side=2,
+        multiply=_dot_add("llvm.aarch64.neon.smmla.v4i32.v16i8", I8),
+    ),
+    VectorScheme(
+        name="mmla-uint8", elements=frozenset({ir.U8}), needs=frozenset({"i8mm"}),
+        packed=ir.U8, group=8, total=ir.I32, lanes=4, height=2, side=2,
+        multiply=_dot_add("llvm.aarch64.neon.ummla.v4i32.v16i8", I8),
+    ),
+    VectorScheme(
+        name="dot-int8", elements=frozenset({ir.I8}), needs=frozenset({"dotprod"}),
+        packed=ir.I8, group=4, total=ir.I32, lanes=4,
+        multiply=_dot_add("llvm.aarch64.neon.sdot.v4i32.v16i8", I8),
+    ),
+    VectorScheme(
+        name="dot-uint8", elements=frozenset({ir.U8}), needs=frozenset({"dotprod"}),
+        packed=ir.U8, group=4, total=ir.I32, lanes=4,
+        multiply=_dot_add("llvm.aarch64.neon.udot.v4i32.v16i8", I8),
+    ),
+    # Of any processor.
     VectorScheme(
         name="multiply-int8", elements=_BYTES, packed=ir.I32, total=ir.I32, multiply=_separate
     ),
@@ -199,7 +255,8 @@ SCHEMES: tuple[VectorScheme | TileScheme, ...] = (
         multiply=_fused,
     ),
 )  # fmt: skip
-"""Fastest first. The last entries have no requirements, so that one is always applicable."""
+"""For each architecture, fastest first. The last entries have no requirements, so that one is
+always applicable."""
 
 
 def scheme_of(op: dot.Dot, machine: Machine) -> VectorScheme | TileScheme:

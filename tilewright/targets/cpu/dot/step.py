@@ -56,7 +56,8 @@ def _on_vectors(
     blocking = blocking_of(scheme, m, n, kernel.machine)
     padded = round_up(k, scheme.group)
     lhs, rhs = _sides(op, scheme, padded, blocking.lanes, blocking.columns)
-    left = Packer(kernel, level, at, lhs).rows_or_panels()
+    packer = Packer(kernel, level, at, lhs)
+    left = packer.rows_or_panels() if scheme.height == 1 else packer.panels()
     right = Packer(kernel, level, at, rhs).panels()
     extents = m, n, padded // scheme.group
     Product(kernel.b, scheme, blocking, extents, sums, start).emit(left, right)
