@@ -234,7 +234,7 @@ def _processor_time() -> float:
 def _tile_ir(
     source: ASTSource, target: Target, ctx: PassContext, options: Any, laps: Laps
 ) -> Module:
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     laps.end("front end")
     run(module, pipeline(target), ctx)
     print_module(module)  # a compilation prints the module, too, as an artifact

@@ -68,7 +68,7 @@ def _staged(name: str) -> dict[str, float]:
         now = perf_counter()
         times[part], start = (now - start) * 1e3, now
 
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     lap("front end")
     run(module, pipeline(target), PassContext(target.features()))
     lap("tile passes")

@@ -20,7 +20,7 @@ def generated(kernel: Kernel, **constants: int) -> Generated:
     target = NvidiaTarget(90)
     options = target.parse_options(kernel.options)
     ctx = context_for(target, options)
-    module = source("tilewright", kernel).make_ir(target.frontend_options(options))
+    module = source("tilewright", kernel).module(target.frontend_options(options))
     run(module, pipeline(target), ctx)
     return generate(module, options, target.processor.features, ctx)
 

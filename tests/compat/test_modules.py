@@ -76,7 +76,7 @@ for name in ("triton.tools.experimental_descriptor", "triton.language.extra.tlx"
 @pytest.mark.parametrize(
     "use",
     [
-        lambda: libtriton.ir.context(),
+        lambda: libtriton.ir.builder(None),
         lambda: libtriton.passes.common.add_cse(None),
         lambda: generating.ast_to_ttir(None),
         lambda: nvidia_driver.CudaLauncher(None, None),

@@ -111,6 +111,6 @@ def test_ir_of_a_kernel_compiles_again_as_a_source(tmp_path: Path) -> None:
     source = IRSource(path)
     assert source.name == "kernel"
     assert list(source.signature.values()) == ["*i32", "i32", "fp32", "i32"]
-    assert source.make_ir(FrontendOptions()).entry.name == "kernel"
+    assert source.module(FrontendOptions()).entry.name == "kernel"
     again = tilewright.compile(source, "interpreter")
     assert again.asm["ttir"] == compiled.asm["ttir"]

@@ -76,7 +76,7 @@ def source() -> ASTSource:
 
 def front_end() -> Module:
     target = registry.target("cpu")
-    return source().make_ir(target.frontend_options(target.parse_options({})))
+    return source().module(target.frontend_options(target.parse_options({})))
 
 
 @cache

@@ -124,7 +124,7 @@ def test_ir_after_each_pass_survives_printing_and_parsing(path: Path) -> None:
     target = registry.target("cpu")
     for name, (signature, constexprs) in signatures.items():
         source = source_of(kernels[name], signature, constexprs)
-        ir = source.make_ir(target.frontend_options(target.parse_options({})))
+        ir = source.module(target.frontend_options(target.parse_options({})))
         verify_module(ir)
         seen, steps = _RoundTrip(), pipeline(target)
         run(ir, steps, PassContext(target.features()), [seen])

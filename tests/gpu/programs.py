@@ -105,7 +105,7 @@ def prepare(program: Program, name: str, options: Mapping[str, Any]) -> Prepared
     expected = program.expected
     if expected is None:
         target = find_target(HOPPER)
-        module = source.make_ir(target.frontend_options(target.parse_options(options)))
+        module = source.module(target.frontend_options(target.parse_options(options)))
         expected = interpreted(program, module)
     # A function that is a compile-time argument is not passed, and can't be sent.
     sent = [None if callable(value) else value for value in everything]

@@ -77,7 +77,7 @@ class Variant(CompiledKernel):
         assert pool is not None
         runtime.use_pool(pool, cpu.SLICE_NS)
         address = ctypes.cast(self.callback, ctypes.c_void_p).value or 0
-        fields = {"kind": CPU, "function": address, "threads": 1, "all_threads": 1}
+        fields = {"kind": CPU, "function": address, "threads": 1, "cores": 1}
         fields["scratch"] = self.scratch_bytes
         return None if slots is None else Start(fields, {}, slots)
 

@@ -426,7 +426,8 @@ def test_launches_from_several_threads_at_once(code: cpu.LoadedCode, pool: cpu.P
     assert faults == []
 
 
-def test_thread_count_is_the_setting_or_the_cores() -> None:
+def test_thread_count_is_the_setting_or_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
     with knobs.runtime.scope():
         knobs.runtime.cpu_threads = 5
         assert cpu.thread_count() == 5

@@ -20,6 +20,7 @@ from tilewright.runtime import jit as jit_module
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import autotune
 from tilewright.runtime.config import Config
+from tilewright.runtime.devices import cpu
 from tilewright.runtime.jit import jit
 
 forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -170,6 +171,37 @@ def test_a_bound_launch_works_in_a_child() -> None:
             assert (out == 5).all()
 
     assert child_succeeds(work)
+
+
+def test_a_launch_uses_as_many_threads_as_torch() -> None:
+    torch = pytest.importorskip("torch")
+    kernel, out = jit(fill), torch.zeros(1024, dtype=torch.int32)
+    before = torch.get_num_threads()
+
+    def launch() -> None:
+        out.zero_()
+        kernel[(4,)](out, 5, BLOCK=1024)
+        assert (out == 5).all()
+
+    launch()
+    pool = cpu.native_pool()
+    assert pool is not None
+    try:
+        for _ in range(2):  # the first launch by native code looks for torch
+            launch()
+        for extra in (2, 3):
+            threads = pool.workers + 1 + extra
+            torch.set_num_threads(threads)
+            launch()
+            assert pool.workers == threads - 1
+            assert cpu.thread_count() == threads
+        with knobs.runtime.scope():
+            knobs.runtime.cpu_threads = 1
+            torch.set_num_threads(threads + 1)
+            launch()
+            assert pool.workers == threads - 1
+    finally:
+        torch.set_num_threads(before)
 
 
 # -- what nothing but locks keeps apart -----------------------------------------------------------

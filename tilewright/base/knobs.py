@@ -307,8 +307,8 @@ class Runtime(Group):
         0,
         _names("CPU_THREADS", False),
         _parse_int,
-        "Number of threads of a CPU launch, including the caller; 0: all cores available to the "
-        "process.",
+        "Number of threads of a CPU launch, including the caller; 0: as many as torch uses "
+        "(`torch.set_num_threads`) if it is imported, else all cores available to the process.",
         check=_check_not_negative,
     )
     jit_cache_hook = Hook(

@@ -9,7 +9,7 @@ from tilewright.compat.missing import missing_names
 _MISSING = missing_names(
     "triton.compiler.code_generator",
     "CodeGenerator ast_to_ttir flatten_values_to_ir unflatten_ir_values",
-    "`tilewright.compiler.ASTSource(kernel, signature).make_ir(options)` builds the IR of a kernel",
+    "`tilewright.compiler.ASTSource(kernel, signature).module(options)` builds the IR of a kernel",
 )
 
 

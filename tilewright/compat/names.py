@@ -36,6 +36,8 @@ VERSION = "3.7.1"
 """The version of Triton whose interface is implemented. Libraries compare it, sometimes as text
 ("3.7.1" < "3.2.0"), so no component may have two digits."""
 
+LANGUAGE = f"{NAME}.language"
+
 SEARCH_PATH = Path(__file__).parent / "path"
 """The folder on `sys.path` that makes `import triton` load tilewright."""
 
@@ -102,7 +104,7 @@ def _bind(alias: str, module: ModuleType) -> None:
 
 def late_module(name: str) -> ModuleType:
     """A submodule that is accessed as an attribute before its import: ``triton.testing``."""
-    if name in PUBLIC:
+    if name in PUBLIC or f"{NAME}.{name}" in ELSEWHERE:
         try:
             return import_module(f"{NAME}.{name}")
         except ModuleNotFoundError as error:
@@ -137,13 +139,15 @@ class TritonFinder:
         if name is None or found is None:
             return None  # not found: the path below `triton` contains nothing else
         is_package = found.submodule_search_locations is not None
-        return ModuleSpec(fullname, _Alias(name), origin=found.origin, is_package=is_package)
+        alias = _Alias(fullname, name)
+        return ModuleSpec(fullname, alias, origin=found.origin, is_package=is_package)
 
 
 class _Alias(Loader):
     """Loads an alias by returning the existing module."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, alias: str, name: str) -> None:
+        self.alias = alias
         self.name = name
         self._own: ModuleSpec | None = None
 
@@ -162,3 +166,19 @@ class _Alias(Loader):
         # Already executed. The import system has set the alias's spec, but relative imports and
         # reloading need the module's own.
         module.__spec__ = self._own
+        if self.alias.startswith(LANGUAGE):
+            _rename_members(self.alias, module)
+
+
+def _rename_members(alias: str, module: ModuleType) -> None:
+    """Set `__module__` of the language's functions and classes to the alias from which they can be
+    imported.
+
+    Where a kernel uses a name that was imported on its own (``from triton.language import load``),
+    Inductor writes that import into the module that it generates, if `__module__` begins with
+    "triton".
+    """
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", "")
+        if getattr(value, "__name__", "") == name and own.startswith(f"{OURS}.language"):
+            value.__module__ = alias

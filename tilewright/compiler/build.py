@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewright.analysis.accessed_arguments import argument_accesses
 from tilewright.analysis.pointers import base_of
 from tilewright.base import knobs
 from tilewright.base.diagnostics import InternalCompilerError, IRError, TritonError
@@ -27,7 +28,6 @@ from tilewright.ir.core import Function, Module, Op
 from tilewright.ir.parser import parse_module
 from tilewright.ir.passes import Observer, PassContext, Step, Verifier, run
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import Pointer, Tile, Type
 from tilewright.ir.verify import verify_module
 from tilewright.ops.atomic import Writing
 from tilewright.ops.memory import Store
@@ -67,7 +67,7 @@ def build(
     """Compile a source. The key names the kernel; `replaced` has the overridden stages."""
     target = find_target(device)
     begin = time.perf_counter()
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     parsed = time.perf_counter()
     if knobs.compilation.verify:
         verify_module(module)
@@ -151,7 +151,7 @@ def lower(
     facts = {
         "arg_names": entry.arg_names,
         "written": sorted(first_stores(entry)),
-        "may_write": maybe_written_arguments(entry),
+        "may_write": argument_accesses(module).written,
     }
     lowered = target.compile(module, ctx, options)
     return Lowered(stages | lowered.stages, facts | lowered.metadata)
@@ -185,24 +185,6 @@ def first_stores(fn: Function) -> dict[int, Op]:
             if base.owner is fn.body:
                 found.setdefault(base.index, op)
     return found
-
-
-def maybe_written_arguments(fn: Function) -> list[int]:
-    """Indices of the pointer arguments that the function may write through: all of them if it
-    writes through a pointer of unknown origin."""
-    written: set[int] = set()
-    for op in fn.walk():
-        if op.regions or not op.writes():
-            continue
-        for base in [base_of(operand) for operand in op.operands if _points(operand.type)]:
-            if base.owner is not fn.body:
-                return [arg.index for arg in fn.args if _points(arg.type)]
-            written.add(base.index)
-    return sorted(written)
-
-
-def _points(type: Type) -> bool:
-    return isinstance(type.element if isinstance(type, Tile) else type, Pointer)
 
 
 def _metadata(
@@ -275,6 +257,6 @@ def _internal_error(
 
 def _module_before(source: Source, target: Target, options: Any, steps: list[Step]) -> Module:
     """The module before the failing step, recomputed, as no intermediate IR is kept."""
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     run(module, steps, context_for(target, options))
     return module

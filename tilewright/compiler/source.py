@@ -12,6 +12,8 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import Pointer, Shared, Tile, Type
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
+from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
     from tilewright.frontend import build
@@ -176,13 +178,30 @@ class ASTSource:
         # A default repr contains an address, which another process may use for another object.
         return not any(_ADDRESS.search(describe(v)) for v in self.constants.values())
 
-    def make_ir(self, options: FrontendOptions) -> Module:
+    def module(self, options: FrontendOptions) -> Module:
         """Run the front end.
 
         Raises:
             CompilationError: the kernel is invalid.
         """
         return build.build_module(self.fn, self.signature, self.constants, self.attrs, options)
+
+    def make_ir(
+        self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
+    ) -> Any:
+        """What the kernel accesses, in the form of Triton's IR, from which torch determines the
+        arguments that a kernel mutates. For tile IR, see `module`.
+
+        Args:
+            options: from the target's `parse_options`.
+            codegen_fns, module_map: ignored; accepted for compatibility.
+            context: from `triton._C.libtriton.ir.context`.
+
+        Raises:
+            CompilationError: the kernel is invalid.
+        """
+        frontend_options = find_target(target).frontend_options(options)
+        return context.summary(self, self.module(frontend_options))
 
     def parse_options(self) -> dict[str, Any]:
         """Options specified by the source: none."""
@@ -250,7 +269,8 @@ class IRSource:
     def cacheable(self) -> bool:
         return True
 
-    def make_ir(self, options: FrontendOptions) -> Module:
+    def module(self, options: FrontendOptions) -> Module:
+        """The module of the file."""
         return self._parse()
 
     def parse_options(self) -> dict[str, Any]:

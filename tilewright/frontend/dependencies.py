@@ -50,10 +50,14 @@ Recorded = dict[tuple[str, int], tuple[Any, Scope]]
 namespace."""
 
 
+_LANGUAGE = ("tilewright.language", "triton.language")
+"""Prefixes of `__module__` of the language's objects; the second after `install_as_triton`."""
+
+
 def is_language_object(value: Any) -> bool:
     """Whether the object is defined by the language (`tl`)."""
     module = getattr(value, "__module__", None) or ""
-    return module.startswith("tilewright.language") or is_builtin(value)
+    return module.startswith(_LANGUAGE) or is_builtin(value)
 
 
 def _is_constant(value: Any) -> bool:

@@ -52,7 +52,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     device = kernel.device_of(key.devices, launch.values)
     cache = kernel.device_caches[device]
     options = kernel.options_of(cache.backend, source, given)
-    module = source.make_ir(cache.backend.frontend_options(options))
+    module = source.module(cache.backend.frontend_options(options))
     run(module, STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
     types = _element_types(request, launch)

@@ -40,3 +40,14 @@ class BaseBackend:
         [['tt.divisibility', 16]]
         """
         return [["tt.divisibility", 16]] if "D" in desc else []
+
+    def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
+        """Functions that Triton's front end takes from a backend: none here."""
+        return {}
+
+    def get_module_map(self) -> dict[str, Any]:
+        """Modules that Triton's front end takes from a backend: none here."""
+        return {}
+
+    def load_dialects(self, context: Any) -> None:
+        """Does nothing: in Triton, it registers the ops of the backend's IR."""

@@ -89,7 +89,7 @@ def execute(args: argparse.Namespace) -> int:
         stage = compiled.asm[args.stage]
         print(stage if isinstance(stage, str) else stage.hex(" ", 4))
         return 0
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     print(f"=== {source.name}, from the front end")
     print(print_module(module, locations=args.locations), end="")
     narrator = Narrator(module, args.context, args.locations)

@@ -110,7 +110,7 @@ def launch_of(program: ModuleType) -> Program:
 def build(launch: Program) -> tuple[Module, list[Any]]:
     """The tile IR of a launch, verified, and the arguments that are passed at run time."""
     source, values = source_of(launch)
-    module = source.make_ir(FrontendOptions(enable_fp_fusion=False))
+    module = source.module(FrontendOptions(enable_fp_fusion=False))
     verify_module(module)
     types = source.signature.values()
     return module, [_typed(v, t) for v, t in zip(values, types, strict=True) if t != CONSTEXPR]

@@ -30,7 +30,7 @@ def test_example(job: Job, warps: int, lanes: int) -> None:
     program = job.recipe(*job.params)
     source, everything = source_of(program)
     target = registry.target("cpu")
-    module = source.make_ir(target.frontend_options(target.parse_options({})))
+    module = source.module(target.frontend_options(target.parse_options({})))
     expected = interpreted(program, module)
     types = source.signature.values()
     values = [v for v, type in zip(everything, types, strict=True) if type != CONSTEXPR]

@@ -57,7 +57,7 @@ def laid_out(
     source = ASTSource(kernel, types | dict.fromkeys(sizes, "constexpr"), sizes, aligned)
     target = NvidiaTarget(arch)
     options = target.parse_options({"num_stages": num_stages, "num_warps": 8})
-    module, ctx = source.make_ir(target.frontend_options(options)), context_for(target, options)
+    module, ctx = source.module(target.frontend_options(options)), context_for(target, options)
     run(module, pipeline(target), ctx)
     return module, ctx
 

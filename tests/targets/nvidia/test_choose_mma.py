@@ -58,7 +58,7 @@ def module_of(type: str, shape: Shape, orders: str = "nn", precision: str = "tf3
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(3)}
     source = ASTSource(product_kernel, signature, constants, aligned)
     target = NvidiaTarget(90)
-    return source.make_ir(target.frontend_options(target.parse_options({})))
+    return source.module(target.frontend_options(target.parse_options({})))
 
 
 def chosen(module: Module, warps: int = 4, arch: int = 90) -> Dot:

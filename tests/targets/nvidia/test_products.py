@@ -40,7 +40,7 @@ def lowered(
     given = {"num_warps": warps, "num_stages": stages, "tensor_copies": tensor_copies}
     options = TARGET.parse_options(given)
     source, _ = source_of(program)
-    module = source.make_ir(TARGET.frontend_options(options))
+    module = source.module(TARGET.frontend_options(options))
     ctx = context_for(TARGET, options)
     run(module, pipeline(TARGET), ctx, [Verifier(), LayoutVerifier(ctx)])
     return module, ctx.counts

@@ -149,7 +149,7 @@ def test_code_is_the_same_when_it_is_explained(kernel: str) -> None:
     codes: list[list[str]] = []
     for explain in (False, True):
         options = target.parse_options({})
-        module = launch.source.make_ir(target.frontend_options(options))
+        module = launch.source.module(target.frontend_options(options))
         ctx = context_for(target, options, explain=explain)
         lowered = lower(module, target, options, pipeline(target), ctx=ctx)
         text = str(target.derive("asm", lowered.stages, lowered.metadata))

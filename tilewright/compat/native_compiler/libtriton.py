@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compat.compiling import (
     get_cache_invalidating_env_vars as get_cache_invalidating_env_vars,
 )
 from tilewright.compat.compiling import native_specialize_impl as native_specialize_impl
 from tilewright.compat.missing import missing_names
 
+if TYPE_CHECKING:
+    from tilewright.compat.native_compiler import ir as ir
+else:
+    ir = lazy_import("tilewright.compat.native_compiler.ir")
+
 _MISSING = missing_names(
     "triton._C.libtriton",
-    "amd getenv getenv_bool gluon_ir interpreter ir linear_layout llvm nvidia passes proton",
+    "amd getenv getenv_bool gluon_ir interpreter linear_layout llvm nvidia passes proton",
     "it is Triton's compiler in C++. `tilewright.compile` compiles kernels, and "
     "`python -m tilewright opt` runs passes",
 )

@@ -43,6 +43,7 @@ import ctypes
 import itertools
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -292,10 +293,19 @@ if hasattr(os, "register_at_fork"):
 
 def thread_count() -> int:
     """Threads of a launch, including the caller: the knob `runtime.cpu_threads` if it is positive,
-    else the number of cores in the process's affinity mask."""
-    chosen = knobs.runtime.cpu_threads
-    if chosen > 0:
-        return chosen
+    else `torch_threads`, else `core_count`."""
+    return knobs.runtime.cpu_threads or torch_threads() or core_count()
+
+
+def torch_threads() -> int:
+    """The number of threads that torch uses in an operation, as set by `torch.set_num_threads` and
+    OMP_NUM_THREADS; 0 if the process has not imported torch."""
+    query: Callable[[], int] | None = getattr(sys.modules.get("torch"), "get_num_threads", None)
+    return query() if query is not None else 0
+
+
+def core_count() -> int:
+    """The number of cores in the process's affinity mask."""
     usable: Callable[[], int | None] | None = getattr(os, "process_cpu_count", None)  # Python 3.13
     if usable is not None:
         return usable() or 1

@@ -52,14 +52,15 @@ class CpuLaunch:
         prints = PRINT in called
         self._threads: int = 1 if prints else metadata.get("num_cpu_threads", 0)
         # Cached: the system call costs as much as a launch, and affinity rarely changes.
-        self._all_threads: int = device.thread_count()
+        self._cores: int = device.core_count()
 
     @property
     def handle(self) -> int:
         return self._function
 
     def start(self, grid: Grid, values: Sequence[Any], slots: Sequence[Any]) -> None:
-        threads = self._threads or knobs.runtime.cpu_threads or self._all_threads
+        threads = self._threads or knobs.runtime.cpu_threads or device.torch_threads()
+        threads = threads or self._cores
         # ctypes passes a bytes object as the address of its contents.
         if self._host is None:
             self._run(self._function, self._pack(slots), grid, self._scratch_bytes, threads)
@@ -81,7 +82,7 @@ class CpuLaunch:
             "kind": CPU,
             "function": self._function,
             "threads": self._threads,
-            "all_threads": self._all_threads,
+            "cores": self._cores,
             "scratch": self._scratch_bytes,
         }
 

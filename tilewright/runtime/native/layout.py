@@ -152,7 +152,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("ptr", "best_config_name value_name launch_method freeze_method"),
         ("ptr", "enter_chain exit_chain"),
-        ("ptr", "pool pool_workers pool_launch pool_help pool_cancel resume"),
+        ("ptr", "pool pool_workers pool_launch pool_help pool_cancel resume torch_threads"),
         ("i64", "slice cuda_usable torch_offset"),
         (f"ptr*{MAX_KINDS}", "kind_types kinds_met kind_attributes"),
         (f"ptr*{CONSTANT_TYPES}", "constant_types"),
@@ -171,7 +171,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "MapSet": ((f"i64*{MAX_MAP_WORDS}", "words"), ("ptr", "maps")),
     "Record": (  # one per compiled variant
-        ("i64", "kind count threads all_threads scratch"),
+        ("i64", "kind count threads cores scratch"),
         ("ptr", "kernel function"),
         ("i64", "shared ctas attribute_count device_number"),
         ("ptr", "attributes context get_current launch work_stream stream_of device_index"),

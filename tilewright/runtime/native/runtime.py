@@ -45,7 +45,11 @@ from tilewright.runtime.native.layout import (
     table_of,
 )
 from tilewright.runtime.native.structure import Structure
-from tilewright.runtime.native.torch_tensors import find_torch_tensors, stream_function
+from tilewright.runtime.native.torch_tensors import (
+    find_torch_tensors,
+    stream_function,
+    threads_function,
+)
 from tilewright.runtime.tensors import CPU as CPU_NAME
 from tilewright.runtime.tensors import CUDA_NAMES, NUMPY_ELEMENTS, SHORT, element_type
 
@@ -271,6 +275,7 @@ class Runtime:
             return
         self._torch_sought = True
         self.torch_stream = stream_function(torch)
+        self._all.put("torch_threads", threads_function(torch))
         dtypes = {d for d in vars(torch).values() if isinstance(d, torch.dtype)}
         named = {dtype: ELEMENTS[short] for dtype in dtypes if (short := _short(dtype))}
         found = find_torch_tensors(torch, named)

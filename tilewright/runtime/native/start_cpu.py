@@ -43,13 +43,23 @@ def _workers(r: Routine, record: Ref) -> V:
     r.cond_br(r.ne(own, 0), done, setting)
     r.at(setting)
     chosen = knob(r, r.rt.part("cpu_threads"))
-    every = r.select(r.eq(chosen, 0), record["all_threads"], chosen)
+    every = r.select(r.eq(chosen, 0), _default_threads(r, record), chosen)
+    every_before = r.current
     r.br(done)
     r.at(done)
     threads = r.phi(I64)
     threads.add(own, before)
-    threads.add(every, setting)
+    threads.add(every, every_before)
     return r.sub(threads.value, 1)
+
+
+@routine(I64)
+def _default_threads(r: Routine, record: Record) -> None:
+    """The threads of a launch without a setting: as many as torch uses, else one per core."""
+    query = r.rt["torch_threads"]
+    with r.when(r.eq(query, 0)):
+        r.ret(record["cores"])
+    r.ret(r.sext(r.call(query, I32, []), I64))
 
 
 @routine(I32, failure=FAILED)

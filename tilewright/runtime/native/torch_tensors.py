@@ -23,6 +23,7 @@ from tilewright.runtime.native.layout import (
 )
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p)
+_GET_NUM_THREADS = "_ZN2at15get_num_threadsEv"
 # DLPackExchangeAPI of dlpack.h: the major version, and the index of current_work_stream in words.
 _DLPACK_MAJOR, _STREAM_FUNCTION = 1, 6
 
@@ -110,6 +111,16 @@ def _call(function: int, tensor: int) -> int:
     """The result of a function, of 32 or 64 bits; -1 if it fails."""
     result = ctypes.c_int64(0)
     return -1 if _FUNCTION(function)(tensor, ctypes.addressof(result)) else result.value
+
+
+def threads_function(torch: Any) -> int:
+    """The address of torch's `at::get_num_threads`, which takes no arguments and returns an int;
+    0 if there is none."""
+    try:
+        function = ctypes.CDLL(torch._C.__file__)[_GET_NUM_THREADS]
+    except AttributeError:
+        return 0
+    return address_of(function) if function() == torch.get_num_threads() else 0
 
 
 def stream_function(torch: Any) -> int:

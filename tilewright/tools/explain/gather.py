@@ -71,7 +71,7 @@ def gather(
         UsageError: the model is unknown.
     """
     source = launch.source
-    module = source.make_ir(target.frontend_options(options))
+    module = source.module(target.frontend_options(options))
     sources = source_map(module)
     ctx = context_for(target, options, explain=True)
     watcher = _Watcher(module, sources, ctx)
@@ -153,7 +153,7 @@ def _cost(
 ) -> tuple[Cost | None, str]:
     if launch.grid is None:
         return None, "give the grid and the arguments' values: --grid 97 --arg n=98432"
-    module = launch.source.make_ir(target.frontend_options(options))
+    module = launch.source.module(target.frontend_options(options))
     run(module, STEPS, PassContext())
     cost = cost_of(module.entry, launch.grid, launch.values, sources)
     return cost, "; ".join(cost.notes)

@@ -1,0 +1,105 @@
+"""Kernels of programs in functions for torch.compile, in fresh processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+START = """
+import tilewright, torch
+tilewright.torch.enable()
+from torch._inductor import config
+config.compile_threads = 1
+config.triton.autotune_pointwise = False
+import triton, triton.language as tl
+"""
+
+
+def _output(folder: Path, code: str) -> str:
+    """What a program prints; it is a file, since kernels are read from their source."""
+    pytest.importorskip("torch", minversion="2.9")
+    program = folder / "program.py"
+    program.write_text(START + code)
+    command = [sys.executable, str(program)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+MUTATIONS = """
+from torch._higher_order_ops.triton_kernel_wrap import identify_accessed_tensors
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+@triton.jit
+def move(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for _ in range(n):
+        tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
+        x += BLOCK
+        out += BLOCK
+    if n > 8:
+        tl.atomic_add(y, 1.0)
+
+@triton.jit
+def add(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i) + tl.load(y + i))
+
+with FakeTensorMode():
+    x, y, out = (torch.empty(64) for _ in range(3))
+for kernel in (move, add):
+    found = identify_accessed_tensors(kernel, dict(x=x, y=y, out=out, n=4, BLOCK=16), {})
+    for deps in (found.read_writes.reads, found.read_writes.writes):
+        print([dep.name for dep in deps], end=" ")
+    print(found.can_fuse_epilogue)
+"""
+
+
+def test_mutated_arguments(tmp_path: Path) -> None:
+    assert _output(tmp_path, MUTATIONS).splitlines() == [
+        "['x', 'y'] ['y', 'out'] False",
+        "['x', 'y'] ['out'] True",
+    ]
+
+
+KERNELS = """
+from triton.language import load, maximum
+from triton.language.extra.libdevice import tanh
+
+@triton.jit
+def add_tanh(x, y, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = maximum(tanh(load(x + i, mask=i < n)), -2.0) + tl.load(y + i, mask=i < n)
+    tl.store(out + i, value, mask=i < n)
+
+def plain(x, y):
+    out = torch.empty_like(x)
+    add_tanh[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
+    return out.relu()
+
+@torch.library.triton_op("tests::add_tanh", mutates_args={})
+def operator(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = torch.empty_like(x)
+    kernel = torch.library.wrap_triton(add_tanh)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), BLOCK=256)
+    return out
+
+x, y = torch.randn(2, 1000)
+for f in (plain, lambda x, y: 2 * operator(x, y)):
+    for n in (1000, 500, 300):  # the last two have a symbolic size
+        found = torch.compile(f, fullgraph=True)(x[:n], y[:n])
+        print(torch.equal(found, f(x[:n], y[:n])))
+print(tl.load.__module__, tl.constexpr.__module__)
+"""
+
+
+def test_kernels_that_import_names_of_the_language(tmp_path: Path) -> None:
+    lines = _output(tmp_path, KERNELS).splitlines()
+    assert lines == ["True"] * 6 + ["triton.language triton.language"]
