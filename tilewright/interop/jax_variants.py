@@ -108,7 +108,7 @@ class _Variant:
         return ASTSource(self.source.fn, self.source.signature, self.source.constants, attrs)
 
     def _module(self, source: ASTSource) -> Module:
-        return source.make_ir(self._backend.frontend_options(self._options))
+        return source.module(self._backend.frontend_options(self._options))
 
     def store_to(self, index: int) -> Op | None:
         """The first store to an argument."""
