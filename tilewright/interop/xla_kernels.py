@@ -364,7 +364,7 @@ def _record(kernel: CompiledKernel) -> Structure | None:
         return record
     pool = cpu.native_pool()
     assert pool is not None
-    threads = fields["threads"] or knobs.runtime.cpu_threads or fields["all_threads"]
+    threads = fields["threads"] or knobs.runtime.cpu_threads or fields["cores"]
     record.put("workers", pool.grow(threads - 1))
     return record
 
