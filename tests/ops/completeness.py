@@ -22,17 +22,21 @@ from tilewright.lowering import arith, convert, math, registry
 from tilewright.lowering.simt.kernel import EMITTERS
 from tilewright.ops import control, reduce
 from tilewright.ops.control import Return
+from tilewright.ops.memory import Access
 from tilewright.ops.view import View
 from tilewright.passes import pad_rules, padding
+from tilewright.passes.assign_layouts import ANCHORS
+from tilewright.passes.layout_rules import DERIVED, is_tile, propagates_layout
 from tilewright.targets.cpu import codegen as cpu_codegen
 from tilewright.targets.cpu import lazy, steps
+from tilewright.targets.gpu import thread_products
 from tilewright.targets.nvidia import codegen
 
 OpClass = type[CoreOp]
 Facet = Callable[[OpClass, Path], str | None]
 
 # Importing these registers lowerings, rules of padding and derivatives.
-REGISTERING = (arith, convert, math, codegen, cpu_codegen, pad_rules, autodiff)
+REGISTERING = (*(arith, convert, math, codegen, cpu_codegen, thread_products, pad_rules, autodiff),)
 
 OF_ONE_TARGET = ("gpu", "roles", "nvidia", "asm")
 """The families that only GPUs lower. Their ops are created after tiles are padded, or are rejected
@@ -153,11 +157,30 @@ def padding_rule(cls: OpClass, folder: Path) -> str | None:
     op = example(cls)
     if op is None or not any(shape_of(v.type) for v in (*op.operands, *op.results)):
         return None
+    if index_maps(cls, folder):
+        return None
     if not padding.needs_rule(op) or cls in padding.RULES:
         return None
     return (
         "has no rule for tiles whose extents are not powers of two: write one with @pads in "
         "tilewright/passes/pad_rules.py"
+    )
+
+
+def layout_rule(cls: OpClass, folder: Path) -> str | None:
+    """GPUs distribute the elements of tiles over threads."""
+    if cls.elementwise or stem_of(cls) in OF_ONE_TARGET or documentation(cls, folder):
+        return None
+    op = example(cls)
+    if op is None or op.regions or isinstance(op, Access):
+        return None
+    if not any(map(is_tile, op.operands)) or not any(map(is_tile, op.results)):
+        return None
+    if propagates_layout(op) or cls in DERIVED or cls in ANCHORS:
+        return None
+    return (
+        "has no layouts on GPUs: state them with @derives_layouts in "
+        "tilewright/passes/layout_rules.py"
     )
 
 
@@ -180,6 +203,7 @@ FACETS: tuple[Facet, ...] = (
     invalid_case,
     lowering,
     cpu_lowering,
+    layout_rule,
     padding_rule,
     derivative,
 )

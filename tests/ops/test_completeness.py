@@ -17,6 +17,7 @@ from tilewright.ir.types import Type
 from tilewright.lowering.simt.kernel import EMITTERS
 from tilewright.ops.view import View
 from tilewright.passes import padding
+from tilewright.passes.layout_rules import DERIVED
 from tilewright.targets.cpu import lazy
 
 
@@ -58,10 +59,6 @@ def identity(self: Any, src: Any) -> Any:
 
 
 def maps(self: Any, result: int = 0) -> Any:
-    return ()
-
-
-def unknown_element(self: Any, result: int = 0) -> Any:
     return (replaced((4,), 0, Every()),)
 
 
@@ -77,14 +74,14 @@ def cases_in(folder: Path) -> Path:
     return folder
 
 
-LOWERINGS = (EMITTERS, lazy.RULES, padding.RULES, derivatives.RULES)
+TABLES = (EMITTERS, lazy.RULES, DERIVED, padding.RULES, derivatives.RULES)
 
 
 @contextmanager
 def complete_op(doc: str = DOC, **facets: Any) -> Generator[OpClass]:
     """A fake op with the facets that are registered in tables."""
     with fake_op(doc, **facets) as cls, pytest.MonkeyPatch.context() as patch:
-        for table in LOWERINGS:
+        for table in TABLES:
             patch.setitem(table, cls, {"": identity} if table is EMITTERS else identity)
         yield cls
 
@@ -119,14 +116,10 @@ def test_missing_elementwise_lowering_is_reported(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("table", "fault"),
-    [
-        *zip(
-            LOWERINGS, ("GPU lowering", "CPU lowering", "rule for tiles", "derivative"), strict=True
-        )
-    ],
-)
+CONTENTS = "GPU lowering", "CPU lowering", "layouts on GPUs", "rule for tiles", "derivative"
+
+
+@pytest.mark.parametrize(("table", "fault"), [*zip(TABLES, CONTENTS, strict=True)])
 def test_missing_entry_of_a_table_is_reported(table: Any, fault: str, tmp_path: Path) -> None:
     with complete_op(TILES, evaluate=identity, index_maps=maps) as cls:
         del table[cls]
@@ -142,7 +135,7 @@ def test_lazy_op_without_index_maps_is_reported(tmp_path: Path) -> None:
 
 
 def test_view_without_an_exact_index_map_is_reported(tmp_path: Path) -> None:
-    with complete_op(TILES, base=View, evaluate=identity, index_maps=unknown_element) as cls:
+    with complete_op(TILES, base=View, evaluate=identity, index_maps=maps) as cls:
         (found,) = missing_facets(cls, cases_in(tmp_path))
     assert "derives from View" in found
 

@@ -4,19 +4,20 @@ Ops fall into three classes. Some work in any layout (`propagates_layout`): elem
 that only rename coordinates, such as `permute`, so that each thread already holds the elements of
 the result. `result_layout` maps the layout of an operand to that of the result, `operand_layout`
 the reverse. For others, such as reductions, the layout of the first operand determines all others
-(`derived_demands`). The rest prescribe layouts: memory accesses, and the ops in
+(`derives_layouts`). The rest prescribe layouts: memory accesses, and the ops in
 `assign_layouts.ANCHORS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tilewright.ir.core import Op, Value
 from tilewright.ir.index_map import IndexMap, Reversed
+from tilewright.ir.op_table import OpTable
 from tilewright.ir.types import Tile, shape_of
 from tilewright.layout import families, gf2, shape
 from tilewright.layout.linear import HARDWARE, LANE, REGISTER, WARP, LinearLayout, dim_name
@@ -108,54 +109,89 @@ class Demands(NamedTuple):
     results: Sequence[LinearLayout | None]
 
 
-_DERIVED = (
-    *(Reduce, Scan, Join, Split, Cat, Flip, Gather, Sort, Histogram, Map),
-    *(InlineAsm, InlineAsmEffect),
-)
+Rule = TypeVar("Rule", bound=Callable[..., Demands])
+DERIVED: OpTable[Callable[[Any, LinearLayout], Demands]] = OpTable("layouts by the first operand")
+
+
+def derives_layouts(*classes: type[Op]) -> Callable[[Rule], Rule]:
+    """Register the layouts of op classes: a function of the op and the preferred layout of its
+    first operand, a tile, which returns the layouts that its emitter requires."""
+    return DERIVED.of(*classes)
 
 
 def derives_from_first_operand(op: Op) -> bool:
     """Whether the layout of the op's first operand determines those of its other operands and of
     its results."""
-    return isinstance(op, _DERIVED) and bool(op.operands) and is_tile(op.operands[0])
+    return type(op) in DERIVED and bool(op.operands) and is_tile(op.operands[0])
 
 
 def derived_demands(op: Op, source: LinearLayout) -> Demands:
     """The layouts of an op that `derives_from_first_operand`, `source` being the preferred layout
     of that operand."""
-    match op:
-        case Reduce():
-            result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
-            return Demands([source] * len(op.srcs), [result] * len(op.results))
-        case Scan():
-            layout = scannable(source, op.axis)
-            return Demands([layout] * len(op.srcs), [layout] * len(op.results))
-        case Join():
-            half = families.without_idle_threads(source)
-            return Demands([half] * 2, [shape.join(half)])
-        case Cat():
-            half = families.without_idle_threads(source)
-            return Demands([half] * 2, [cat_layout(half, op.axis)])
-        case Split():
-            return _split_demands(source)
-        case InlineAsm() | InlineAsmEffect():
-            return Demands([source] * len(op.operands), [source] * len(op.results))
-        case Flip() | Sort():
-            return Demands([source], [source])
-        case Histogram():
-            bins = spread((op.bins,), (0,), 1, source)
-            return Demands([source] * len(op.operands), [bins])
-        case Map():
-            layout = packed_layout(source, op.pack)
-            return Demands([layout] * len(op.srcs), [layout] * len(op.results))
-        case Gather():
-            index = source
-            if shape_of(op.src.type) != shape_of(op.index.type):
-                extents = shape_of(op.index.type)
-                index = spread(extents, families.row_major(len(extents)), 1, source)
-            return Demands([source, index], [index])
-        case _:
-            raise AssertionError(f"the layouts of {op.name} do not derive from its first operand")
+    return DERIVED[type(op)](op, source)
+
+
+@derives_layouts(InlineAsm, InlineAsmEffect, Flip, Sort)
+def _same(op: Op, source: LinearLayout) -> Demands:
+    return Demands([source] * len(op.operands), [source] * len(op.results))
+
+
+@derives_layouts(Reduce)
+def _reduced(op: Reduce, source: LinearLayout) -> Demands:
+    result = reduced_layout(source, op.axis) if is_tile(op.results[0]) else None
+    return Demands([source] * len(op.srcs), [result] * len(op.results))
+
+
+@derives_layouts(Scan)
+def _scanned(op: Scan, source: LinearLayout) -> Demands:
+    return _same(op, scannable(source, op.axis))
+
+
+@derives_layouts(Map)
+def _mapped(op: Map, source: LinearLayout) -> Demands:
+    return _same(op, packed_layout(source, op.pack))
+
+
+@derives_layouts(Join)
+def _joined(op: Join, source: LinearLayout) -> Demands:
+    half = families.without_idle_threads(source)
+    return Demands([half] * 2, [shape.join(half)])
+
+
+@derives_layouts(Cat)
+def _concatenated(op: Cat, source: LinearLayout) -> Demands:
+    half = families.without_idle_threads(source)
+    return Demands([half] * 2, [cat_layout(half, op.axis)])
+
+
+@derives_layouts(Split)
+def _split(op: Split, source: LinearLayout) -> Demands:
+    """The pair in a register of each thread.
+
+    Where lanes or warps hold the pair, they take other registers in exchange. If they held copies
+    of a half instead, each of n splits in a row would double the work of a thread.
+    """
+    found = shape.split(source)
+    if found is not None:
+        return Demands([source], [found[0]] * 2)
+    half = families.without_duplicates(shape.drop_dim(source, len(source.shape) - 1))
+    half = families.without_idle_threads(half)
+    return Demands([shape.join(half)], [half] * 2)
+
+
+@derives_layouts(Histogram)
+def _counted(op: Histogram, source: LinearLayout) -> Demands:
+    bins = spread((op.bins,), (0,), 1, source)
+    return Demands([source] * len(op.operands), [bins])
+
+
+@derives_layouts(Gather)
+def _gathered(op: Gather, source: LinearLayout) -> Demands:
+    index = source
+    if shape_of(op.src.type) != shape_of(op.index.type):
+        extents = shape_of(op.index.type)
+        index = spread(extents, families.row_major(len(extents)), 1, source)
+    return Demands([source, index], [index])
 
 
 def packed_layout(source: LinearLayout, pack: int) -> LinearLayout:
@@ -171,20 +207,6 @@ def packed_layout(source: LinearLayout, pack: int) -> LinearLayout:
 def cat_layout(half: LinearLayout, axis: int) -> LinearLayout:
     """The layout of a concatenation: the second tile is in the upper half of the registers."""
     return half * LinearLayout.identity1d(2, REGISTER, dim_name(axis))
-
-
-def _split_demands(source: LinearLayout) -> Demands:
-    """The pair in a register of each thread.
-
-    Where lanes or warps hold the pair, they take other registers in exchange. If they held copies
-    of a half instead, each of n splits in a row would double the work of a thread.
-    """
-    found = shape.split(source)
-    if found is not None:
-        return Demands([source], [found[0]] * 2)
-    half = families.without_duplicates(shape.drop_dim(source, len(source.shape) - 1))
-    half = families.without_idle_threads(half)
-    return Demands([shape.join(half)], [half] * 2)
 
 
 class AxisBits(NamedTuple):

@@ -57,7 +57,12 @@ def pads(*classes: type[Op]) -> Callable[[Rule], Rule]:
 
 def needs_rule(op: Op) -> bool:
     """Whether padding elements would affect others, unless a rule prevents it."""
-    return not (op.elementwise or isinstance(op, PLAIN) or _is_aligned(op))
+    if op.elementwise or isinstance(op, PLAIN):
+        return False
+    if not op.operands or not op.results or op.no_index_maps:
+        return True
+    maps = (found for r in range(len(op.results)) for found in op.index_maps(r))
+    return not all(found is None or found.aligned for found in maps)
 
 
 def values_of(op: Op) -> list[Value]:
