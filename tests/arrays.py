@@ -11,7 +11,7 @@ from tilewright.ir.types import FP8E4B15
 
 
 def aligned(array: Any, offset: int = 0) -> Any:
-    """A copy that begins so many bytes behind a multiple of 64; tensor descriptors want none."""
+    """A copy that begins `offset` bytes after a multiple of 64; tensor descriptors require 0."""
     room = np.zeros(array.nbytes + 64 + offset, np.uint8)
     start = -room.ctypes.data % 64 + offset
     found = room[start : start + array.nbytes].view(array.dtype).reshape(array.shape)

@@ -7,7 +7,7 @@
 In the plain interpreter a copy arrives and a product ends where it starts, so that a wait too few
 shows nowhere. Here
 
-- a copy arrives at the barrier behind the wait that counts it; until then its place holds poison;
+- a copy arrives at the barrier after the wait that counts it; until then its place holds poison;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;

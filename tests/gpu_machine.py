@@ -11,7 +11,7 @@ EMULATOR = declare_target("emulator")
 def gpu_machine(
     *, lanes: int, warps: int, target: str = EMULATOR, shared_bytes: int = 64 * 1024
 ) -> GpuMachine:
-    """A GPU with so many lanes in a warp, and so many warps for a program."""
+    """A GPU with `lanes` lanes in a warp, and `warps` warps for a program."""
     return GpuMachine(
         target,
         "emulated GPUs",

@@ -81,7 +81,7 @@ class Case(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What the first lines of a file say."""
+    """The header of a file."""
 
     passes: list[str]
     check: str
@@ -231,7 +231,7 @@ def _run_passes(module: Module, head: Head) -> PassContext:
         raise CaseFailure(f"{error}; is it in a pipeline?") from error
     ctx = head.context()
     run(module, steps, ctx, [Verifier()])
-    verify_module(module)  # also where a pass forgot to say that it changed something
+    verify_module(module)  # also where a pass does not report its change
     if head.check == "layouts" or any(_has_layouts(op) for op in module.walk()):
         verify_layouts(module.entry, ctx)
     return ctx

@@ -23,7 +23,7 @@ from tilewright.ir.types import (
     shape_of,
 )
 
-# Elements before and behind what an argument's pointer shows, for offsets of either sign.
+# Elements before and after those that an argument's pointer covers, for offsets of either sign.
 MARGIN = 4096
 
 
@@ -116,7 +116,7 @@ def _copied(args: list[Any]) -> list[Any]:
 
 
 def same_bits(a: np.ndarray, b: np.ndarray, *, close: bool = False) -> bool:
-    """Whether two arrays are equal bit for bit, but for NaNs, which are all alike.
+    """Whether two arrays are equal bit for bit, with all NaNs equal.
 
     With `close`, floats may differ by 1 part in 100.
     """

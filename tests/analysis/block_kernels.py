@@ -19,7 +19,7 @@ class Case:
 
     Attributes:
         signature: as for `kernel_ir`; pointers come first.
-        numbers: values of the parameters behind the pointers, several times.
+        numbers: values of the parameters after the pointers, several times.
         wraps: whether narrow integers may wrap for some of the numbers.
     """
 

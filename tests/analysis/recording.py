@@ -153,7 +153,7 @@ def moments(
 
 
 def elements(form: Affine, value: Value, values: Mapping[Atom, Array]) -> Array:
-    """The integers that a form says the elements of a tile are, as Python's; of pointers those
+    """The integers that a form gives for the elements of a tile, as Python's; of pointers those
     that are added to the base."""
     lengths = shape_of(value.type)
     numbers = {atom: int(np.ravel(array)[0]) for atom, array in values.items() if array.size}

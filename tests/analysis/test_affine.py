@@ -23,7 +23,7 @@ NUMBERS = [(3, 5, 64), (-7, 1, 0), (1000, -3, 17), (2**30, 2**29, 2**31 - 1)]
 
 
 def of_index(index: str) -> Module:
-    """A kernel that loads from `x` at an index made of `s`, `t`, `n` (i32) and `wide` (i64)."""
+    """A kernel that loads from `x` at an index of `s`, `t`, `n` (i32) and `wide` (i64)."""
     return kernel_ir(
         f"""
         def kernel(x, s, t, n, wide):
@@ -241,7 +241,7 @@ def test_loops(name: str, through_scalars: bool) -> None:
             for value, array in moment.values.items():
                 if isinstance(value, Iteration) or array.dtype.kind not in "iu":
                     continue
-                # What an inner loop carried is not that of the present turn behind it.
+                # A value that an inner loop carries differs after the loop.
                 form = forms.of(value)
                 if not wraps(form, forms, moment.values) and value is loads[0].ptr:
                     assert congruent(form, value, array, moment.values), (value, form)

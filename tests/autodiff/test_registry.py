@@ -1,4 +1,4 @@
-"""Every op class has a derivative, or says why not."""
+"""Every op class has a derivative, or a reason why not."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Reverse mode of whole kernels: gradients, schedules, and lanes behind masks."""
+"""Reverse mode of whole kernels: gradients, schedules, and masked lanes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_accumulation_adds_to_what_is_there() -> None:
     np.testing.assert_array_equal(once, again)
 
 
-# -- lanes behind masks ---------------------------------------------------------------------------
+# -- masked lanes ---------------------------------------------------------------------------------
 
 SPREADING = """
 def kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):

@@ -43,7 +43,7 @@ DIFFERS = {
     "triton.runtime.jit.KernelParam": "made by `jit` alone",
     "triton.tools.disasm.get_sass": "reads cubins by `nvdisasm`",
 }
-"""Names that are there, with other parameters or another meaning."""
+"""Names that exist, with other parameters or another meaning."""
 
 ABSENT = {
     "triton": "in `triton.compiler`",

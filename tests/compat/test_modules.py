@@ -107,7 +107,7 @@ def test_modules_in_c_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     commands: list[list[str]] = []
 
     def compile(command: list[str], check: bool) -> None:
-        """Stands for the compiler, which not every machine has."""
+        """A stand-in for the compiler, which not every machine has."""
         commands.append(command)
         Path(command[command.index("-o") + 1]).write_bytes(b"no code")
 

@@ -162,7 +162,7 @@ def test_spawned_children(way: str, program: Path) -> None:
 
 
 def test_subprocess_of_an_installed_process(program: Path) -> None:
-    """Also one that inherits nothing but the environment."""
+    """Also one that inherits only the environment."""
     code = INSTALL + (
         "import subprocess, sys\n"
         "subprocess.run([sys.executable, '-c', 'import kernels; print(kernels.check())'])"

@@ -1,4 +1,4 @@
-"""Slices of arrays through ragged descriptors: what is behind them is neither read nor written."""
+"""Slices of arrays through ragged descriptors: nothing past their end is read or written."""
 
 from typing import Any
 

@@ -64,7 +64,7 @@ def test_cases_of_the_page(page: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_pass_in_the_pipeline(page: dict[str, str]) -> None:
-    """Where the page puts it, with dce behind: the flip is gone, and the result is the same."""
+    """Where the page puts it, followed by dce: the flip is gone, and the result is the same."""
     line = page["tilewright/compiler/pipeline.py"].strip()
     assert line == "Step(fold_flips),"
     steps = [*pipeline.STEPS[:-1], Step(find_pass("fold_flips")), pipeline.STEPS[-1]]

@@ -1,6 +1,6 @@
 """Generates the dumps of docs/tour.md from its kernel, by ``python -m tests.docs.tour``.
 
-A dump is what stands in the code block after a line ``<!-- dump: NAME -->``. Its processor is a
+A dump is the code block after a line ``<!-- dump: NAME -->``. Its processor is a
 fixed one, whatever the machine, so that it is the same everywhere; only the two that LLVM makes
 change with LLVM's version, which the page names.
 """
@@ -123,7 +123,7 @@ def plan() -> str:
 
 
 def block_with(text: str, expected: str) -> str:
-    """The first loop of LLVM IR or assembly that holds `wanted`, from its label to its jump."""
+    """The first loop of LLVM IR or assembly with `expected`, from its label to its jump."""
     lines = text.splitlines()
     for i, line in enumerate(lines):
         label = re.match(r"(\.?\w+):", line)

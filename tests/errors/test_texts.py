@@ -1,4 +1,4 @@
-"""Every error has the text that the cases say, and `docs/errors.md` shows these."""
+"""Every error has the text of its case, and `docs/errors.md` shows these."""
 
 from pathlib import Path
 

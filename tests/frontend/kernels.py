@@ -1,4 +1,4 @@
-"""Kernels without a runtime: made from functions or text, built, and run by the interpreter."""
+"""Kernels without a runtime: built from functions or text, built, and run by the interpreter."""
 
 import hashlib
 import linecache
@@ -30,7 +30,7 @@ def constexpr_function(fn: Callable[..., Any]) -> Any:
 
 
 def function_from(text: str, /, **names: Any) -> Any:
-    """The last function defined in a text, undecorated; `names` are its globals besides `tl`."""
+    """The last function defined in a text, undecorated; `names` are its globals, with `tl`."""
     text = textwrap.dedent(text).lstrip("\n")
     # Named by what it holds: this module may be loaded twice, and the lines are for all.
     file = f"<kernel {hashlib.sha256(text.encode()).hexdigest()[:16]}>"

@@ -14,7 +14,7 @@ import torch
 from tests.gpu.programs import At, Prepared, difference
 from tilewright.base.diagnostics import DeviceError
 
-GUARD = 1024  # bytes before and behind each array that must stay as they are
+GUARD = 1024  # bytes before and after each array that must not change
 PATTERN = 0xA5
 
 _lost: list[str] = []  # what ended this process's use of the GPU

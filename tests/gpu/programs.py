@@ -36,7 +36,7 @@ EXACT = {"enable_fp_fusion": False}
 
 @dataclass(frozen=True)
 class At:
-    """An array that begins `shift` elements behind an aligned address."""
+    """An array that begins `shift` elements after an aligned address."""
 
     array: np.ndarray
     shift: int = 0

@@ -61,7 +61,7 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def add(type: str, n: int, block: int, shifts: tuple[int, int, int] = (0, 0, 0)) -> Program:
-    """A sum with a tail, of arrays that begin some elements behind an aligned address."""
+    """A sum with a tail, of arrays that begin some elements after an aligned address."""
     rng = rng_of(type, n)
     arrays = [specials(type, (n,), rng) for _ in range(2)] + [specials(type, (n,), rng)]
     args = [At(a, shift) for a, shift in zip(arrays, shifts, strict=True)]

@@ -44,7 +44,7 @@ def increment(x, n, BLOCK: tl.constexpr):
 
 
 def gather(addresses, out, n, BLOCK: tl.constexpr):
-    """Adds up what lies at addresses, which may be another GPU's."""
+    """Adds up the elements at addresses, which may be another GPU's."""
     i = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for rank in range(2):

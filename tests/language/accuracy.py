@@ -34,7 +34,7 @@ class Case(NamedTuple):
     """A function and what it must give.
 
     Attributes:
-        exact: the function on mpmath's numbers; a complex or missing value stands for NaN.
+        exact: the function on mpmath's numbers; a complex or missing value means NaN.
         bounds: the largest errors in ulp, in fp32 and fp64, of the formulas on any target; None
             where there is no such version.
         low, high: arguments outside are left out, where the result is known or needs no measuring.

@@ -3,7 +3,7 @@
     python -m tests.language.support_table
 
 writes `docs/support.md` from the uses in `uses.py`, each built on every element type for each
-target. `test_sheet.py` runs what was built, and finds a table that is not of today.
+target. `test_support_table.py` runs the kernels, and detects a stale table.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RunOn = Callable[[Module, tuple[int, int, int], list[np.ndarray]], object]
 
 
 class Cell(NamedTuple):
-    """What a use gave on an element type: the type of its value, or why there is none."""
+    """The outcome of a use on an element type: the type of its value, or why there is none."""
 
     result: Any = None
     rejection: str = ""
@@ -115,7 +115,7 @@ def _reason(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     message = getattr(error, "error_message", None) or str(error) or type(error).__name__
-    # Errors of operators say their class too.
+    # Errors of operators include their class.
     wrapped = re.fullmatch(r"""\w+\((["'])(.*)\1\)""", message)
     return (wrapped[2] if wrapped else message).strip().splitlines()[0]
 
@@ -275,7 +275,7 @@ def _cell(name: str, use: Use, target: str, reasons: dict[str, list[str]]) -> st
         if not cell.rejection:
             found.append(element)
             continue
-        # One sentence for all types: the type's own name stands for any.
+        # One sentence for all types: the type's name is replaced by T.
         reason = re.sub(rf"\b({element}|{element.short})\b", "T", cell.rejection)
         who = reasons.setdefault(reason, [])
         if name not in who:

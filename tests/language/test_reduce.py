@@ -1,4 +1,4 @@
-"""Reductions, scans and what is made of them, against NumPy."""
+"""Reductions, scans and functions based on them, against NumPy."""
 
 from typing import Any
 

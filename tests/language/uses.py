@@ -1,8 +1,8 @@
 """A use of each public name of the language: the body of a function that returns a value.
 
 In it are `pa`, `pb`, `pc`: pointers to 512 elements of type `T`; `i`, the first 16 offsets; `p`,
-the pointers there; `a`, `b`, `c`, what lies there; and `m`, a mask. `sheet.py` tries every use on
-every element type.
+the pointers there; `a`, `b`, `c`, the elements there; and `m`, a mask. `support_table.py` tries
+every use on every element type.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_all_conversions_of_a_tile_of_four_elements(in_bits: tuple[int, ...]) ->
 
 
 def test_all_conversions_between_a_register_and_two_lanes() -> None:
-    """By symmetry one source stands for all sources that hold each element once."""
+    """By symmetry one source represents all sources that hold each element once."""
     src = named((1, 2, 4), (1, 2, 0, 0), (3,))
     for columns in product(range(8), repeat=3):
         dst = named(columns, (1, 2, 0, 0), (3,))

@@ -340,7 +340,7 @@ def test_fast_flags_do_not_enter_the_code_and_come_back() -> None:
 
 @pytest.mark.parametrize(("own_scale", "most"), [(None, 16), (avx512.scale, 12)])
 def test_exp_f32_stays_cheap(own_scale: OwnScale | None, most: int) -> None:
-    """So many vector operations; a clamp counts as the one instruction it becomes."""
+    """The number of vector operations; a clamp counts as the one instruction it becomes."""
     module = Module("m")
     type = vector(F32, LANES)
     b = Builder(module.function("f", type, [(type, "")]))

@@ -85,7 +85,7 @@ def ops_of_valid(case: Case) -> set[type[Op]]:
 
 
 def ops_of_invalid(case: Case) -> set[type[Op]]:
-    """The ops that stand on the faulty line, or that the expected message names."""
+    """The ops on the faulty line, or that the expected message names."""
     line, _, message = faulty_line(case)
     text = case.text.split("\n")[line - 1].split("#")[0] + message
     return {REGISTRY[word] for word in re.findall(r"[a-z]+\.[a-z_0-9]+", text) if word in REGISTRY}

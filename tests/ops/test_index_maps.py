@@ -1,7 +1,7 @@
 """What ops declare of how their axes pass through, against what they compute.
 
 Each op of the valid cases and of the examples that computes numbers from numbers is run on random
-ones, then again with one element of one operand changed. Where the declaration says that the
+ones, then again with one element of one operand changed. Where the declaration states that the
 element does not go, nothing may change; of an op that only moves elements, every place must hold
 the declared element.
 """

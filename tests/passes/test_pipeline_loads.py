@@ -76,7 +76,7 @@ func @rows(%a: ptr<fp32> {{divisibility=16}}, %b: ptr<fp16> {{divisibility=16}},
 
 
 def pipelined(module: Module, stages: int, *more: str) -> Module:
-    """A copy in which all loads of a loop are copies ahead, after more passes besides."""
+    """A copy in which all loads of a loop are copies ahead, after additional passes."""
     module = module.clone()
     ctx = PassContext(options={"num_stages": stages}, machine=MACHINE)
     steps = [Step(PASSES[name]) for name in ("pipeline_loads", *more)]
@@ -153,7 +153,7 @@ def test_any_range(start: int, stop: int, step: int) -> None:
     ],
 )
 def test_bounds_at_the_end_of_their_type(type: str, start: int, stop: int) -> None:
-    """The index of the iteration behind the last is beyond the type; nothing is copied for it."""
+    """The index of the iteration after the last is beyond the type; nothing is copied for it."""
     module = rows_loop(type, carried=True)
     for step in (1, 2):
         check(module, pipelined(module, 4), arguments(start, stop, step, stop))

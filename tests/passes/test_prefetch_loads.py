@@ -81,7 +81,7 @@ def rows_loop(
 ) -> Module:
     """The kernel with an index of this type; `classes` are the alias classes of %y and %out.
 
-    `by_place` has %x advance with the carried offset too, whatever the index is.
+    `by_place` has %x advance with the carried offset too, for any index.
     """
     y, out = (f"alias={c}" for c in classes)
     offset, offset_type = ("%place", "i32") if by_place else ("%offset", type)
@@ -149,7 +149,7 @@ def test_any_range(start: int, stop: int, step: int) -> None:
 
 
 def test_bounds_at_the_end_of_their_type() -> None:
-    """The index behind the last is beyond int32, and must not wrap to one that exists."""
+    """The index after the last is beyond int32, and must not wrap to one that exists."""
     last = 2**31 - 1
     module = rows_loop(by_place=True)
     check(module, ahead(module), last - 3, last, 2, rows=2)
@@ -166,7 +166,7 @@ def test_with_pipelined_copies(stages: int) -> None:
 
 
 def test_loads_for_the_next_iteration_come_first() -> None:
-    """All that the iteration computes is behind them, so it hides them."""
+    """All computations of the iteration come after them, so they hide their latency."""
     late = ahead(rows_loop())
     (loop,) = (op for op in late.entry.body if isinstance(op, For))
     ops = list(loop.body)

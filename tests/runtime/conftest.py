@@ -12,7 +12,7 @@ from tilewright.runtime.native.runtime import runtime
 
 @pytest.fixture(params=["native", "python"])
 def launcher(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who launches the kernels that the test makes: native code where it can, or Python."""
+    """What launches the kernels of the test: native code where it can, or Python."""
     if request.param == "native":
         assert runtime() is not None  # now, so that its code is in the session's cache
     else:

@@ -2,7 +2,7 @@
 
     fake = FakeCuda([Gpu(), Gpu()])
     fake.install(monkeypatch)
-    …                                   # whatever uses devices/cuda_api.py
+    …                                   # any user of devices/cuda_api.py
     fake.launches[0].arguments          # the bytes that the device would have seen
 
 The callbacks have the C types that the real functions have, so that what is passed goes through the
@@ -122,13 +122,13 @@ class FakeCuda:
     """The driver of some GPUs.
 
     Attributes:
-        widths: bytes of each parameter of a kernel by its name; the launch reads so many.
+        widths: bytes of each parameter of a kernel by its name; the launch reads that many.
         function_attributes: of every kernel, by number.
         fail: status that a function returns instead of running, by its name.
         missing: functions that this driver does not have.
         pinned: addresses on the CPU that GPUs reach, and what GPUs call them.
         owners: the device of addresses on a GPU.
-        memory: what lies at addresses on a GPU.
+        memory: the contents of addresses on a GPU.
         load_status, log: what loading code gives, and writes into the caller's log.
         events: times of those that exist, in ms; `now`: the present; `tick`: what a record adds.
         capturing: whether streams capture a graph; waiting for the device is an error then.

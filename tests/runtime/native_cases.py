@@ -53,7 +53,7 @@ def types_of(specs: tuple[Any, ...], constexprs: list[bool]) -> list[Any]:
 
 
 class Variant(CompiledKernel):
-    """What stands for a compiled kernel: it records the bytes of its arguments."""
+    """A stand-in for a compiled kernel, which records the bytes of its arguments."""
 
     def __init__(self, key: Any, types: list[Any], seen: list[bytes]) -> None:
         self.key = key

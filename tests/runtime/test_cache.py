@@ -215,7 +215,7 @@ while True:
             assert len(set(found["a"])) == 1
             assert len(found["a"]) == 200000
             seen += 1
-        # The lock of a killed process blocks nobody, even where no entry exists.
+        # The lock of a killed process does not block others, even where no entry exists.
         _entry(reader).unlink(missing_ok=True)
         begin = time.monotonic()
         with reader.compiling(KEY):

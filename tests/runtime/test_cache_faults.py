@@ -107,7 +107,7 @@ def test_killed_at_any_time_the_cache_verifies_and_the_next_run_is_right(
     begin = time.monotonic()
     last = kills // 2 + 5
     outcome(start(folder, "check", 0, last))
-    # Locks of dead processes block nobody.
+    # Locks of dead processes do not block others.
     assert time.monotonic() - begin < cache_module.WAIT_SECONDS + last
     assert list(faults(cache)) == []
     assert outcome(start(folder, "check", 0, last)) == "0", "what was kept is found again"
@@ -192,8 +192,9 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for number in range(3):
         worker_process.compile(number)
-told = [str(w.message) for w in caught if "not cached" in str(w.message)]
-assert len(told) == 1 and "cannot be written" in told[0] and "File too large" in told[0], told
+messages = [str(w.message) for w in caught if "not cached" in str(w.message)]
+assert len(messages) == 1 and "cannot be written" in messages[0], messages
+assert "File too large" in messages[0], messages
 """
     environment = {**os.environ, "TILEWRIGHT_CACHE_DIR": str(folder)}
     command = [sys.executable, "-c", program]

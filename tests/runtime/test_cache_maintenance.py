@@ -152,7 +152,7 @@ def test_after_the_clock_went_backwards_used_entries_are_kept(cache: DiskCache) 
 
 
 def test_writers_keep_the_folder_near_its_bound(cache: DiskCache) -> None:
-    """Without knowing of each other: one key in so many looks through the folder."""
+    """Without coordination: a fixed share of the keys sweeps the folder."""
     size = 32 << 10
     with knobs.cache.scope():
         knobs.cache.size_mib = 1

@@ -166,7 +166,7 @@ def test_the_device_clock_measures_while_workers_compile(
 
 
 def test_disturbed_measurements_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    """If its fastest runs say that it may be good; what is far behind is not."""
+    """If its fastest runs are near the best; a configuration that is far slower is not."""
     monkeypatch.setattr("tilewright.runtime.tuning.search.clock_of", lambda device: DeviceClock())
     monkeypatch.setattr(Compiling, "is_busy", property(lambda self: len(seen) < 3))
     monkeypatch.setattr("tilewright.runtime.tuning.search.CONTENDER", 1.0)

@@ -280,7 +280,7 @@ def test_each_thread_has_its_own_aligned_scratch(code: cpu.LoadedCode, pool: cpu
 def test_programs_run_at_the_same_time_by_workers_awake_and_asleep(
     pause: float, code: cpu.LoadedCode, pool: cpu.Pool
 ) -> None:
-    # The pool learns what the function costs, where other code at its address was cheap before.
+    # The pool measures what the function costs, where other code at its address was cheap before.
     alone = np.zeros(1, np.int64)
     first = Args(3, alone.ctypes.data, 1)
     cpu.launch(code["meet"], first.address, (3, 1, 1), 0, 3)

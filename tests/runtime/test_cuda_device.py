@@ -265,7 +265,7 @@ def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
     for kernel in launches:
         kernel.run  # noqa: B018
     launches[1].load().start((1, 1, 1), (), ())
-    assert fake.stack == []  # the thread has none, which stands for device 0
+    assert fake.stack == []  # the thread has none, which means device 0
     launches[0].load().start((1, 1, 1), (), ())
     assert fake.stack == [0x100]
     launches[1].load().start((1, 1, 1), (), ())
@@ -274,7 +274,7 @@ def test_context_of_the_thread_is_kept(fake: FakeCuda) -> None:
 
 
 def test_threads_launch_at_the_same_time(fake: FakeCuda) -> None:
-    """Each launch passes its own arguments, whatever others do between packing and launching."""
+    """Each launch passes its own arguments, even if others launch between packing and launching."""
     fake.widths["k"] = [8]
     kernel = compiled([((0,), "i64")])
     start = kernel.load().start

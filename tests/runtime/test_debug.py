@@ -172,7 +172,7 @@ def test_failure_in_a_loop_ends_the_program(target: str) -> None:
 
 
 def test_failures_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each launch that fails raises, whatever runs concurrently."""
+    """Each launch that fails raises, also with concurrent launches."""
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     bad, good = np.full(4096, 9, np.int32), np.zeros(4096, np.int32)
     errors: list[str] = []

@@ -346,7 +346,7 @@ def test_truncated_objects_are_rejected(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_altered_objects_are_linked_or_rejected(family: str) -> None:
-    """Whatever the bytes are, nothing else is raised, and nothing is written outside."""
+    """For any bytes, nothing else is raised, and nothing is written outside."""
     code, chance, rejected = compiled(EVERYTHING, family), random.Random(5), 0
     for _ in range(600):
         altered = bytearray(code)

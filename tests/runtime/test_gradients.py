@@ -401,7 +401,7 @@ def test_names_and_kernels_are_checked() -> None:
 
 
 def test_gaps_of_a_shared_array_stay_as_they_are() -> None:
-    """Weights in every second element: what lies between them is not written."""
+    """Weights in every second element: those between them are not written."""
     x, dy = torch.randn(40, 16), torch.randn(40, 16)
     w, dw = torch.randn(32)[::2], torch.full((32,), 7.0)
     bwd = tw.grad(tw.jit(strided_weights))

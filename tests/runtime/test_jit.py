@@ -169,7 +169,7 @@ def test_warmup_compiles_only(make: Callable[..., JITFunction], builds: list[str
     assert kernel.warmup(tilewright.MockTensor(tl.float32), np.float32, 16, BLOCK=16) is compiled
     assert builds in ([], ["add_one"])  # none when the disk cache has it
     assert not x.any()
-    # Element types alone stand for tensors that do not overlap, as most do not.
+    # Element types alone represent tensors that do not overlap, as most do not.
     out = np.zeros_like(x)
     assert kernel[(1,)](x, out, 16, BLOCK=16).hash == compiled.hash
     assert out.all()

@@ -210,7 +210,7 @@ class StreamsOfTorch:
     Attributes:
         current: the handle.
         queries: how often Python has called it.
-        lies: what the C function says instead, if anything.
+        lies: what the C function returns instead, if anything.
         status: what it gives.
     """
 
@@ -396,7 +396,7 @@ ROWS = {
     "element_bytes": 4,
     "swizzle": 128,
 }
-"""A tensor of fp32 at 32 bytes behind the first argument: n rows of 64."""
+"""A tensor of fp32 at 32 bytes after the first argument: n rows of 64."""
 
 
 @pytest.fixture

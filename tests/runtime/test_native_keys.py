@@ -346,7 +346,7 @@ def expect_as_from_python(twin: Twin, tensor: torch.Tensor) -> None:
 
 
 class Elsewhere:
-    """A tensor whose object does not hold what it says it does."""
+    """A tensor whose object does not hold the fields that it declares."""
 
     _cdata = 1
 

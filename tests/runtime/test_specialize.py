@@ -335,7 +335,7 @@ def test_devices_are_in_the_key() -> None:
     assert _bound(bind(1, 2)).key.devices == ""
     assert _bound(bind(np.zeros(1), torch.zeros(1))).key.devices == "cpu"
     assert _bound(bind(Remote(), 2)).key == ("cuda", (), (), (("*fp32", "D"), ("i32", "")))
-    # It does not say how large its memory is, so tensors of its kind may overlap.
+    # It does not report how large its memory is, so tensors of its kind may overlap.
     assert _bound(bind(Remote(), Remote())).key == ("cuda", (0, 0), (), (("*fp32", "D"),) * 2)
     assert _bound(bind(Remote(), (np.zeros(1), Remote()))).key.devices == "cuda+cpu"
 

@@ -64,7 +64,7 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "pandas": ("tools/perf_report.py",),
 }
 
-# Only here may an import stand inside a function: optional packages, and tools that start fast.
+# Only here may an import be inside a function: optional packages, and tools that start fast.
 # A single module that must import lazily has its own line, with the reason.
 LATE_IMPORTS = (
     "interop/*",
@@ -87,7 +87,7 @@ REGISTRIES = ("targets/registry.py",)
 # Targets' folders that are no target themselves -> the targets that share what is in them.
 SHARED = {"gpu": ("nvidia",)}
 
-# Folders that are closer than their layer -> the layers they may import besides themselves.
+# Folders that are closer than their layer -> the layers they may import in addition to themselves.
 CLOSED = {"runtime/devices": ("base",)}
 
 
@@ -107,7 +107,7 @@ class Import:
 def _matches(file: str, patterns: tuple[str, ...]) -> bool:
     """Like a shell's glob: in a pattern `*.py` or `targets/*/emit.py`, `*` does not cross a `/`.
 
-    A pattern that ends in `/*` stands for the whole tree below the folder.
+    A pattern that ends in `/*` matches the whole tree below the folder.
     """
     for pattern in patterns:
         if pattern.endswith("/*"):

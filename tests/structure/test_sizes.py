@@ -1,6 +1,6 @@
 """Functions and files stay short enough to be read in one go.
 
-What is too long stands in `EXCEPTIONS` with its exact size. Such an entry may not grow, and when
+What is too long is in `EXCEPTIONS` with its exact size. Such an entry may not grow, and when
 the thing shrinks the entry follows, until it goes: a number that is not today's is a fault.
 """
 
@@ -27,7 +27,7 @@ def _is_docstring(node: ast.AST) -> bool:
 
 
 def _statements(function: ast.AST) -> int:
-    """How many statements stand in the function; a docstring is none."""
+    """The number of statements of the function; a docstring is none."""
     nodes = list(ast.walk(function))[1:]
     return sum(isinstance(node, ast.stmt) and not _is_docstring(node) for node in nodes)
 

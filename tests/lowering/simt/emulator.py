@@ -3,11 +3,10 @@
     run(module, grid, args, warps=4, lanes=8)
 
 Each thread of a program is a fiber: it has a stack of its own and runs until it waits for others,
-at a barrier or a shuffle. The scheduler then resumes those whose wait has ended, in an order drawn
-anew each time. So runs are deterministic for a seed, code that lacks a barrier gives other results
-for other orders, and threads that wait for each other in vain are found at once: there is nobody
-left to run. What hardware leaves undefined gets a value that shows: shared memory before it is
-written, and words shuffled from lanes that are not there.
+at a barrier or a shuffle. The scheduler then resumes those whose wait has ended, in a random order.
+So runs are deterministic for a seed, code that lacks a barrier has other results for other orders,
+and a deadlock is detected at once: no thread can run. What hardware leaves undefined gets a
+conspicuous value: shared memory before it is written, and words shuffled from absent lanes.
 
 The words between the fibers are in memory at fixed addresses, which the compiled code has as
 constants. The switch from fiber to fiber is the C library's `swapcontext`.
@@ -372,7 +371,7 @@ class EmulatedHardware:
     def sync_scope(self, scope: str) -> str:
         return ""
 
-    # -- what threads say -----------------------------------------------------------------------
+    # -- what threads report --------------------------------------------------------------------
 
     def printf(self, b: Builder, form: str, values: Sequence[V]) -> None:
         count = b.load(I64, _at(_words().printed_count))
@@ -404,7 +403,7 @@ class EmulatedHardware:
 
 
 def _number(word: np.uint64, type: LType, kind: str) -> int | float:
-    """The value of a word of which a thread has written so many bits, as C would read it."""
+    """The value of a word of which a thread has written the bits of a type, as C would read it."""
     if kind == "f":
         return float(np.array(word).view(np.float64))
     return int(np.array([word]).view(f"{'i' if kind == 'd' else 'u'}{type.bits // 8}")[0])
@@ -417,7 +416,7 @@ class EmulatedCode:
     """The code of a kernel, loaded.
 
     Args:
-        text: LLVM IR with one definition of the kernel, which the lowering gave in this process.
+        text: LLVM IR with one definition of the kernel, which this process has generated.
         name: the kernel's symbol.
         types: LLVM types of its parameters, as text.
         threads, lanes: of a program, and of a warp.
@@ -498,7 +497,7 @@ class EmulatedCode:
         runtime.makecontext(context, self.code["start"], 0)
 
     def _released(self) -> np.ndarray[Any, Any]:
-        """The threads whose wait is over; EmulationError if all wait in vain."""
+        """The threads whose wait is over; EmulationError if none is."""
         state = _words().state[: self.threads]
         if (state == AT_BARRIER).all():
             return np.arange(self.threads)

@@ -68,7 +68,7 @@ def module(kernel: Any, n: int, steps: int) -> Any:
 
 
 def code_of(kernel: Any, steps: int, n: int, warps: int, lanes: int) -> list[str]:
-    """Lines of LLVM IR that a thread of a kernel of so many steps becomes."""
+    """Lines of LLVM IR of a thread of a kernel with this number of steps."""
     ready = laid_out(module(kernel, n, steps), warps=warps, lanes=lanes)
     text = Kernel(ready.entry, EmulatedHardware(lanes), warps, ctx=PassContext()).emit()
     return text.splitlines()

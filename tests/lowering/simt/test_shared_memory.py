@@ -12,7 +12,7 @@ from tilewright.lowering.simt.shared_memory import LASTING, SMALL, SharedMemory
 
 REGISTERED = (_gather, _reduce)  # whose scratch is part of the plan
 
-# The sum's own barrier stands between the product and the wait for it.
+# The sum's own barrier is between the product and the wait for it.
 ACC = (
     "register[0,1 0,8 0,16 0,32 8,0] lane[0,2 0,4 1,0 2,0 4,0] warp[16,0 32,0] block[] "
     "-> dim0:64 dim1:64"

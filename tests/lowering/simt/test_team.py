@@ -25,7 +25,7 @@ LANES = 4
 
 
 def meeting(name: str, barriers: tuple[int, int]) -> Emulated:
-    """Two warps and two more, each meeting so many times at a barrier of their own; each thread
+    """Two warps and two more, each meeting several times at a barrier of their own; each thread
     then writes its number in its team."""
 
     @emits(control.Barrier, target=declare_target(name))

@@ -1,6 +1,6 @@
 """Tiles whose extents are no powers of two, on the emulated GPU against the interpreter.
 
-What a pass puts behind such a tile must never show.
+The padding that a pass adds to such a tile must never be visible.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tilewright.ops.shape import Arange, Broadcast, ExpandDims, Splat
 Extents = tuple[int, int, int]  # M, N, K
 
 LAYOUTS = ["NN", "NT", "TN", "TT"]
-"""How each operand lies in memory: N row by row, T column by column."""
+"""The order of each operand in memory: N row-major, T column-major."""
 
 KINDS = {
     "i8": "i8 i8 i32", "u8": "u8 u8 i32", "fp8": "fp8e5 fp8e4nv fp32", "bf16": "bf16 bf16 fp32",
@@ -73,7 +73,7 @@ def dot_module(
     """c += a @ b, of matrices or of a batch of them, as tile IR.
 
     Args:
-        cut: so many rows and columns at the end of both operands are masked.
+        cut: the number of masked rows and columns at the end of both operands.
     """
     m, n, k = extents
     outer = [batch] if batch else []

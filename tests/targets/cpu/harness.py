@@ -93,7 +93,7 @@ def run_text(
     machine: Machine,
     threads: int = 1,
 ) -> str:
-    """Run what `generate` made, or what a test made of it; returns the optimised LLVM IR."""
+    """Run a result of `generate`, possibly changed by a test; returns the optimised LLVM IR."""
     optimised, code = emit.compile_text(text, machine)
     loaded = device.LoadedCode(code, [name])
     packed = slots(args)

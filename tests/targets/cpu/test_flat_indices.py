@@ -44,7 +44,7 @@ def halve_width(x, o, n, C: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constex
 
 @tw.jit
 def spread_channels(x, o, n, C: tl.constexpr, GAP: tl.constexpr, BLOCK: tl.constexpr):
-    """Stores rows of C elements with a gap behind each."""
+    """Stores rows of C elements with a gap after each."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = i < n
     tl.store(o + (i % C + (C + GAP) * (i // C)), tl.load(x + i, mask), mask)

@@ -70,7 +70,7 @@ def test_runs_start_at_multiples_of_their_length() -> None:
 
 
 class _Tiles:
-    """A kernel that stores tiles, each behind the one before."""
+    """A kernel that stores tiles one after the other."""
 
     def __init__(self) -> None:
         self.fn = Function("kernel", [Pointer(I32), Pointer(I32)])

@@ -87,7 +87,7 @@ def floats(n: int) -> Any:
 
 
 def lines_of(kernel: Any, steps: int, n: int = 1024) -> int:
-    """Lines of LLVM IR that a kernel of so many steps becomes."""
+    """Lines of LLVM IR of a kernel with this number of steps."""
     module = module_of(kernel, [floats(n), floats(n)], N=n, STEPS=steps)
     return len(generate(module, host())[0].splitlines())
 
@@ -226,7 +226,7 @@ def rotated(x, n: tl.constexpr):
 
 @tw.jit
 def vectors_at(words, step, zero, count: tl.constexpr):
-    """A tuple of so many vectors."""
+    """A tuple of this number of vectors."""
     found = ()
     for k in tl.static_range(count):
         found = (*found, tl.load(words + k * step) + zero)

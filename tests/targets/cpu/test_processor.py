@@ -88,7 +88,7 @@ def test_features_are_added_and_removed(text: str, gone: str, new: str) -> None:
 
 @on_x86
 def test_removed_feature_is_not_in_the_code() -> None:
-    """Though the processor's name stands for it."""
+    """Though the processor's name implies it."""
     text = """
 define void @f(ptr %p) {
   %a = load <16 x float>, ptr %p

@@ -58,7 +58,7 @@ def test_sort_each_type(element: ir.DType) -> None:
 
 
 def test_sort_among_other_ops() -> None:
-    """What is sorted is computed in loops, and so is what is made of it."""
+    """Keys are computed in loops, and so are results that depend on the sorted tile."""
 
     def build(b: Builder, x: Value, y: Value) -> list[Value]:
         up = b.value(Sort(b.value(Add(b.value(Flip(x, 1)), y)), False, False))

@@ -20,7 +20,7 @@ from tests.targets.cpu.test_prefetch import floats
 from tilewright.targets.cpu.codegen import generate
 
 TINY = replace(host(), cache_bytes=1)
-GUARD = 64  # elements behind an output that must stay as they are
+GUARD = 64  # elements after an output that must not change
 
 
 @tw.jit
@@ -53,7 +53,7 @@ def twice_kernel(x_ptr, n, BLOCK: tl.constexpr):
 
 @tw.jit
 def counted_kernel(x_ptr, count_ptr, BLOCK: tl.constexpr):
-    """Says that its results are there."""
+    """Signals that its results are written."""
     at = tl.arange(0, BLOCK)
     tl.store(x_ptr + at, at.to(tl.float32))
     tl.atomic_add(count_ptr, 1)

@@ -11,7 +11,7 @@ def scaled_add(attributes: str, *, flags: str = "", lines: str | None = None) ->
     Args:
         attributes: of the kernel.
         flags: fast-math flags of the arithmetic.
-        lines: the `emissionKind` of debug information, none of which is there otherwise.
+        lines: the `emissionKind` of debug information, which are absent otherwise.
     """
     at = (lambda n: f", !dbg !{n}") if lines else (lambda n: "")
     return f"""

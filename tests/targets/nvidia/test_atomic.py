@@ -92,7 +92,7 @@ def test_order_and_scope_reach_the_instruction(sem: str, scope: str) -> None:
 def test_adjacent_elements_are_added_by_one_instruction_on_hopper(
     element: ir.DType, arch: int, length: int, type: str, used: bool
 ) -> None:
-    """By relaxed instructions between two fences, which stand for the order of all of them."""
+    """By relaxed instructions between two fences, which order all of them."""
     module = kernel(element, "add", shape=(2048,), sem="acq_rel", used=used)
     module.entry.arg_attrs = [{"divisibility": 16}] * 3
     text = ptx_of(module, arch)

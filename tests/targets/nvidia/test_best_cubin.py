@@ -32,7 +32,7 @@ from tilewright.targets.nvidia.features import processor
 HOPPER = processor(90)
 REQUEST = Request("sm_90a")
 SLOW = "ptxas info    : (C7510) Potential Performance Loss: instructions are serialized\n"
-PLAIN = 0  # stands for a cubin that holds no number of CTAs
+PLAIN = 0  # a cubin without a number of CTAs
 
 
 class FixedReports(Assembler):

@@ -1,4 +1,4 @@
-"""Facts that code generation reports besides the code, and coverage of all ops."""
+"""Facts that code generation reports with the code, and coverage of all ops."""
 
 from __future__ import annotations
 

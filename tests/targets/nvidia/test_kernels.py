@@ -165,7 +165,7 @@ def test_kernel_in_its_intended_configuration_waits_as_recorded(name: str) -> No
 @pytest.mark.parametrize("warps", [1, 2, 8, 16])
 @pytest.mark.parametrize("name", [n for n in NAMES if "matmul" not in n and "attention" not in n])
 def test_any_number_of_warps(name: str, warps: int) -> None:
-    """It is assembled, with a number of registers that a CTA of so many warps can have."""
+    """It is assembled, with a number of registers that a CTA of its warps can have."""
     for each in names_of(name):
         registers, _, shared = resources(compiled(each, num_warps=warps))
         assert registers <= REGISTERS

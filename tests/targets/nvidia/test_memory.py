@@ -143,7 +143,7 @@ def test_loops_carry_words_not_halves() -> None:
 
 
 def test_aligned_addresses_from_a_table_are_copied_16_bytes_at_once() -> None:
-    """Nothing is known of a loaded pointer, nor of a stride, but for the hint."""
+    """Nothing is known of a loaded pointer, nor of a stride, except the hint."""
     text = """
     def kernel(table, strides, out, turns):
         stride = tl.load(strides)

@@ -61,7 +61,7 @@ def count(module: Module, cls: type[Op]) -> int:
 
 
 def square(steps: int, orders: str = "nn", type: str = "fp16") -> Program:
-    """A product of one tile in so many steps of K."""
+    """A product of one tile in `steps` steps of K."""
     return products.matmul(type, "fp32", orders, (64, 64, 32 * steps), TILE)
 
 

@@ -1,4 +1,4 @@
-"""Small kernels, each with one thing to say of it, and a script that launches two of them."""
+"""Small kernels, each with one finding, and a script that launches two of them."""
 
 import numpy as np
 

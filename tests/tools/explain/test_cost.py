@@ -18,7 +18,7 @@ def cost_in(report: Report) -> Cost:
 
 
 def test_masked_tail_is_not_moved(explain: Explain) -> None:
-    """20 programs of 512 cover 10240 elements, of which 10000 are there."""
+    """20 programs of 512 cover 10240 elements, of which 10000 exist."""
     cost = cost_in(explain("add", "cpu", *ADD))
     assert cost.total.loaded == pytest.approx(2 * 4 * 10000, rel=0.02)
     assert cost.total.stored == pytest.approx(4 * 10000, rel=0.02)
