@@ -193,6 +193,16 @@ def test_default_driver_is_that_of_a_gpu_that_can_be_used(fake: FakeCuda) -> Non
     assert jit(nothing)[(1,)](5).metadata.target.backend == "cpu"
 
 
+def test_what_programs_read_of_the_driver_of_the_cpu() -> None:
+    cpu = driver.CpuDriver()
+    assert cpu.get_active_torch_device() == torch.device("cpu")
+    cpu.get_device_interface().synchronize()
+    buffer = cpu.get_empty_cache_for_benchmark()
+    assert buffer.nbytes >= 64 << 20
+    cpu.clear_cache(buffer[:4])
+    assert not buffer[:4].any()
+
+
 def test_both_drivers_report_the_same_device_properties(fake: FakeCuda) -> None:
     drivers: list[Any] = [driver.CpuDriver(), CudaDriver()]
     cpu, cuda = (d.utils.get_device_properties(0) for d in drivers)

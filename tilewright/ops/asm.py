@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,11 @@ from tilewright.ir.traits import PURE, WRITES
 from tilewright.ir.types import DType, Scalar, Type, element_of, shape_of, text_of, with_shape
 
 WORD = 32  # bits of the register into which narrower elements are packed
+
+REGISTERS = {"b": 1, "c": 16, "h": 16, "r": 32, "l": 64, "N": 64, "f": 32, "d": 64}
+"""Bits of the registers that a constraint may name, as PTX does."""
+_FLOATS = "fd"
+_CLOBBER = re.compile(r"~\{[\w.$%]+\}")
 
 
 def elements_in_word(element: Scalar, pack: int) -> int:
@@ -57,6 +63,38 @@ class _InlineAsm(Op):
         outputs, inputs = split_constraints(self.constraints)
         self._verify_count("results", outputs, self.types)
         self._verify_count("operands", inputs, [element_of(v.type) for v in self.args])
+        self._verify_registers(outputs, self.types, [])
+        self._verify_registers(inputs, [element_of(v.type) for v in self.args], outputs)
+        for clobber in self.constraints.replace(" ", "").split(","):
+            known = not clobber.startswith("~") or _CLOBBER.fullmatch(clobber)
+            self._require_known(bool(known), clobber, "a clobber is of the form ~{name}")
+
+    def _require_known(self, known: bool, constraint: str, reason: str) -> None:
+        message = "the constraint {c!r} is not supported: {reason}"
+        require(known, self, "constraint", message, c=constraint, reason=reason)
+
+    def _verify_registers(
+        self, constraints: Sequence[str], elements: Sequence[Scalar], tied: Sequence[str]
+    ) -> None:
+        """Reject what LLVM would end the process for: unknown registers, and floating-point
+        registers of another width.
+
+        Args:
+            tied: the outputs whose register an operand may name by number.
+        """
+        each = [e for e in elements for _ in range(registers_of(e, self.pack))]
+        for constraint, element in zip(constraints, each, strict=True):
+            letter = constraint.lstrip("=&%")
+            if letter.isdigit() and int(letter) < len(tied):
+                letter = tied[int(letter)].lstrip("=&%")
+            known = ", ".join(REGISTERS)
+            reason = f"a register is one of {known}, or the number of an output"
+            self._require_known(letter in REGISTERS, constraint, reason)
+            bits = 8 * element.nbytes_in_memory * elements_in_word(element, self.pack)
+            width = REGISTERS[letter]
+            fits = letter not in _FLOATS or max(WORD, bits) == width
+            reason = f"its register has {width} bits, {text_of(element)} takes {max(WORD, bits)}"
+            self._require_known(fits, constraint, reason)
 
     def index_maps(self, result: int = 0) -> tuple[IndexMap | None, ...]:
         return tuple(packed(shape_of(v.type), self.pack) for v in self.args)

@@ -175,6 +175,9 @@ class CpuUtils:
         }
 
 
+_CACHE_FLUSH_BYTES = 256 << 20
+
+
 class CpuDriver:
     """The CPU as a single device with synchronous launches."""
 
@@ -242,10 +245,27 @@ class CpuDriver:
         return partial(bench.do_bench, device="cpu")
 
     def get_active_torch_device(self) -> Any:
+        return self._torch("get_active_torch_device").device("cpu")
+
+    def get_device_interface(self) -> Any:
+        """``torch.cpu``: its streams and synchronize."""
+        return self._torch("get_device_interface").cpu
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """A tensor that is larger than the caches of most processors; see `clear_cache`."""
+        torch = self._torch("get_empty_cache_for_benchmark")
+        return torch.empty(_CACHE_FLUSH_BYTES // 4, dtype=torch.int32)
+
+    def clear_cache(self, buffer: Any) -> None:
+        """Evict the caches by clearing a buffer, so that the next measurement starts cold."""
+        buffer.zero_()
+
+    @staticmethod
+    def _torch(what: str) -> Any:
         torch = sys.modules.get("torch")
         if torch is None:
-            raise RuntimeError("get_active_torch_device is for programs that import torch")
-        return torch.device("cpu")
+            raise RuntimeError(f"{what} is for programs that import torch")
+        return torch
 
 
 DRIVERS: dict[str, Callable[[], Callable[[], Any]]] = {
