@@ -1,4 +1,4 @@
-"""tilewright under torch.compile.
+"""tilewright under torch.compile, and kernels as operators of torch.
 
 import tilewright, torch
 tilewright.torch.enable()
@@ -6,5 +6,6 @@ y = torch.compile(torch.nn.functional.gelu)(x)
 """
 
 from tilewright.interop.torch_compile import disable, enable
+from tilewright.interop.torch_operators import Operator, custom_op
 
-__all__ = ["disable", "enable"]
+__all__ = ["Operator", "custom_op", "disable", "enable"]

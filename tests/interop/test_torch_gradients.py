@@ -123,7 +123,7 @@ def test_wrong_calls_are_errors() -> None:
         gelu(x, 39)
     with pytest.raises(TypeError, match="'y_ptr' and has no such parameter"):
         gelu(x, 39, BLOCK=16, y_ptr=x)
-    with pytest.raises(TypeError, match="takes 3 arguments besides its outputs, not 4"):
+    with pytest.raises(TypeError, match="takes 3 arguments apart from its outputs, not 4"):
         gelu(x, 39, 16, 17)
     with pytest.raises(ValueError, match="has no parameter 'z'"):
         tw.autograd_function(gelu_kernel, grid=(1,), outputs={"z": lambda a: a["x_ptr"]})

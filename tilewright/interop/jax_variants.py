@@ -9,20 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.base.diagnostics import CompilationError
+from tilewright.base.diagnostics import CompilationError, Loc
 from tilewright.base.located import error_at
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.compiler.build import context_for, first_stores
 from tilewright.compiler.driver import compile_source
-from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ArgPath, ASTSource, IRSource, runtime_arguments
 from tilewright.interop.batched_kernels import Batches, batched
 from tilewright.interop.jax_sites import Site, mocks_of
 from tilewright.interop.jax_wrappers import Named, chosen_settings, grid_of
+from tilewright.interop.stores import line_of_store
 from tilewright.interop.xla_handlers import ALIGNED
 from tilewright.interop.xla_kernels import offer, site_words
-from tilewright.ir.core import Module, Op
-from tilewright.ir.passes import run
+from tilewright.ir.core import Module
 from tilewright.ir.printer import print_module
 from tilewright.runtime.jit import MockTensor, is_tensor_type
 from tilewright.runtime.launch import Grid, at_path
@@ -110,11 +108,9 @@ class _Variant:
     def _module(self, source: ASTSource) -> Module:
         return source.module(self._backend.frontend_options(self._options))
 
-    def store_to(self, index: int) -> Op | None:
-        """The first store to an argument."""
-        module = self._module(self.source)
-        run(module, STEPS, context_for(self._backend, self._options))
-        return first_stores(module.entry).get(index)
+    def line_of_store(self, index: int) -> Loc | None:
+        """The location of the first store to an argument."""
+        return line_of_store(self.source, self._backend, self._options, index)
 
     def name_of(self, path: Sequence[int]) -> str:
         """The parameter that an argument belongs to."""
@@ -159,7 +155,7 @@ def _require_stores(variant: _Variant, kernel: CompiledKernel) -> None:
     outputs = {output.name for output in site.outputs}
     for index in kernel.metadata.written:
         if names[index] not in outputs:
-            raise _undeclared(variant.store_to(index), names[index])
+            raise _undeclared(variant.line_of_store(index), names[index])
     reached = {names[index] for index in kernel.metadata.may_write}
     for output in site.outputs:
         if output.name not in reached and 0 not in output.shape:
@@ -169,10 +165,10 @@ def _require_stores(variant: _Variant, kernel: CompiledKernel) -> None:
             )
 
 
-def _undeclared(store: Op | None, name: str) -> CompilationError:
+def _undeclared(line: Loc | None, name: str) -> CompilationError:
     """The error for a store to an array that is not an output, at the line of the store."""
     return error_at(
-        store.loc if store is not None else None,
+        line,
         f"the kernel stores to {name!r}, which is an input of this call",
         [
             "help: arrays of JAX do not change. If it is a result, name it in out_shape; if the "

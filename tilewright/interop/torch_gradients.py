@@ -189,7 +189,7 @@ class AutogradFunction:
         all_results = dict(zip(self._outputs, results, strict=True))
         names = _tensor_names(layout)
         given = {
-            name: _laid_out(grad, result)
+            name: laid_out(grad, result)
             for (name, result), grad in zip(all_results.items(), grads, strict=True)
             if result.is_floating_point()
         }
@@ -251,7 +251,7 @@ def _tensor_names(layout: str) -> list[str]:
     return [part[:-2] for part in layout.split(" ") if part.endswith(":t")]
 
 
-def _laid_out(grad: Any, result: Any) -> Any:
+def laid_out(grad: Any, result: Any) -> Any:
     """A gradient with the strides of the result."""
     if grad.stride() == result.stride() and grad.shape == result.shape:
         return grad

@@ -145,6 +145,23 @@ def _read_torch(tensor: Any) -> Reading:
     return tensor.data_ptr(), _element(tensor.dtype), device, low, high, True
 
 
+def _is_fake(kind: type) -> bool:
+    """Whether a type is torch's of tensors without memory, which stand for others in a trace."""
+    return any(
+        base.__name__ in ("FakeTensor", "FunctionalTensor")
+        and base.__module__.startswith("torch._subclasses.")
+        for base in kind.__mro__
+    )
+
+
+def _read_fake(tensor: Any) -> Reading:
+    raise TypeError(
+        f"a {type(tensor).__name__} has no memory: torch traces the function that launches the "
+        "kernel, as torch.compile and torch.export do. Make the kernel an operator of torch, with "
+        "tilewright.torch.custom_op or in a torch.library.custom_op that has a fake implementation"
+    )
+
+
 def _cuda_name(address: int) -> str:
     """The name of the GPU that owns an address, according to the driver."""
     index = cuda.index_of(address)
@@ -286,7 +303,9 @@ READERS: dict[type, Reader] = {np.ndarray: _read_numpy}
 def _choose_reader(tensor: object) -> Reader | None:
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "dtype"):
         is_torch = all(hasattr(type(tensor), name) for name in ("untyped_storage", "is_cpu"))
-        return _read_torch if is_torch else _read_duck
+        if is_torch:
+            return _read_fake if _is_fake(type(tensor)) else _read_torch
+        return _read_duck
     if isinstance(tensor, np.ndarray):
         return _read_numpy
     if isinstance(tensor, np.generic):
