@@ -12,6 +12,7 @@ bytes outside of the arrays must be unchanged.
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 import struct
 import subprocess
@@ -175,29 +176,36 @@ def _output(program: bytes) -> bytes:
 
 
 class _Data:
-    """The initial content of the data segment, but for the workspace."""
+    """The initial content of the data segment, but for the workspace.
+
+    Arrays that overlap here, as views of one array, overlap there.
+    """
 
     def __init__(self, args: Sequence[Any], grid: tuple[int, int, int]) -> None:
         self.slots = DATA
         self.grid = DATA + 8 * max(1, len(args))
         self._content = bytearray(8 * max(1, len(args)))
         self._content += struct.pack("<3i", *grid)
-        self._arrays: list[tuple[int, np.ndarray]] = []
+        arrays = [arg for arg in args if _is_array(arg)]
+        # Ranges of this process's memory, and their offsets in the segment.
+        self._ranges = [(first, end, self._place(first, end)) for first, end in _ranges(arrays)]
         for i, arg in enumerate(args):
             raw = np.asarray(arg).tobytes()
-            if isinstance(arg, np.ndarray) and arg.ndim:
-                raw = self._place(arg).to_bytes(8, "little")
+            if _is_array(arg):
+                raw = self._address(arg.ctypes.data).to_bytes(8, "little")
             self._content[8 * i : 8 * i + len(raw)] = raw
 
-    def _place(self, array: np.ndarray) -> int:
-        """Append an array, as misaligned as it is in this process; returns its address."""
-        assert array.flags.c_contiguous
+    def _place(self, first: int, end: int) -> int:
+        """Append memory, as misaligned as it is in this process; returns its offset."""
         self._content += GUARD
-        self._content += bytes((array.ctypes.data - len(self._content)) % ALIGNMENT)
+        self._content += bytes((first - len(self._content)) % ALIGNMENT)
         offset = len(self._content)
-        self._arrays.append((offset, array))
-        self._content += array.tobytes() + GUARD
-        return DATA + offset
+        self._content += ctypes.string_at(first, end - first) + GUARD
+        return offset
+
+    def _address(self, here: int) -> int:
+        """The emulated address of an array of this process."""
+        return next(DATA + at + here - first for first, end, at in self._ranges if here < end)
 
     @property
     def content(self) -> bytes:
@@ -206,11 +214,28 @@ class _Data:
     def read_back(self, output: bytes) -> None:
         """Update the arrays from the program's output."""
         assert len(output) == len(self._content)
-        for offset, array in self._arrays:
-            raw = output[offset : offset + array.nbytes]
-            array[...] = np.frombuffer(raw, array.dtype).reshape(array.shape)
-            self._content[offset : offset + array.nbytes] = raw
+        for first, end, at in self._ranges:
+            part = output[at : at + end - first]
+            ctypes.memmove(first, part, end - first)
+            self._content[at : at + end - first] = part
         assert output == self._content, "the kernel wrote outside of its arrays"
+
+
+def _is_array(arg: Any) -> bool:
+    return isinstance(arg, np.ndarray) and arg.ndim > 0
+
+
+def _ranges(arrays: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    """The ranges of memory that arrays occupy, ascending; overlapping ones are merged."""
+    found: list[tuple[int, int]] = []
+    for array in sorted(arrays, key=lambda a: a.ctypes.data):
+        assert array.flags.c_contiguous
+        first = array.ctypes.data
+        end = first + array.nbytes
+        if found and first < found[-1][1]:
+            first, end = found[-1][0], max(end, found.pop()[1])
+        found.append((first, end))
+    return found
 
 
 def _executable(

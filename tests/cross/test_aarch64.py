@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.arrays import copied
 from tests.cross.aarch64 import aarch64, assert_same, both, needs_qemu, run_emulated
+from tests.fuzz.programs.check import build, compare, launch_of, load
+from tests.fuzz.programs.program import random_program
 from tests.language.support_table import disagreement, taken
 from tests.language.uses import EXTRAS, USES
 from tests.targets.cpu.dot_cases import KINDS, LAYOUTS, Extents, arrays, dot_module
-from tilewright.ir.types import FP64, SCALARS
+from tilewright.compiler.pipeline import STEPS
+from tilewright.ir.interpret import interpret
+from tilewright.ir.passes import PassContext, run
+from tilewright.ir.types import FP64, SCALARS, dtype_of
+from tilewright.ops.arith import Rem
 
 pytestmark = needs_qemu
 
@@ -100,3 +108,23 @@ def test_use_agrees_with_the_interpreter(name: str) -> None:
     elements = [t for t in taken(use, "CPU") if t not in LIBRARY.get(name, ())]
     run_on = partial(run_emulated, machine=aarch64())
     assert not disagreement(use, "CPU", elements, run_on)
+
+
+# -- random programs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_program(seed: int) -> None:
+    text = random_program(seed).replace("tl.debug_barrier()", "pass")  # there is one thread
+    program = load(text)
+    launch = launch_of(program)
+    module, args = build(launch)
+    expected = copied(args)
+    interpret(module, launch.grid, expected)
+    run(module, STEPS, PassContext(), [])
+    if any(isinstance(op, Rem) and dtype_of(op.result.type).is_floating() for op in module.walk()):
+        pytest.skip("a remainder of floats calls the C library")
+    grid: Any = (*launch.grid, 1, 1)[:3]
+    machine = aarch64(*list(PROCESSORS.values())[seed % len(PROCESSORS)])
+    run_emulated(module, grid, args, machine=machine)
+    compare(args, expected, launch, "AArch64")

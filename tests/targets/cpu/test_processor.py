@@ -4,8 +4,10 @@ import platform
 
 import pytest
 
+from tilewright.base.host import Host
 from tilewright.targets import registry
 from tilewright.targets.cpu import emit
+from tilewright.targets.cpu import host as cpu_host
 from tilewright.targets.cpu.host import host_machine
 from tilewright.targets.cpu.processor import changed, features_of
 from tilewright.targets.protocol import GPUTarget
@@ -84,6 +86,15 @@ def test_features_are_added_and_removed(text: str, gone: str, new: str) -> None:
     on, off = changed(HOST, text, ())
     assert on == (HOST - set(gone.split())) | set(new.split())
     assert off == set(gone.split()) - on
+
+
+def test_features_of_aarch64_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM lists only the features that such a host has; others may be added all the same."""
+    host = Host("aarch64-unknown-linux-gnu", "neoverse-n1", frozenset({"neon", "dotprod"}))
+    monkeypatch.setattr(cpu_host, "host", lambda: host)
+    machine = host_machine(None, "+fp16fml,+i8mm,-dotprod")
+    assert machine.features == {"neon", "fp-armv8", "fullfp16", "fp16fml", "i8mm"}
+    assert machine.without == {"dotprod"}
 
 
 @on_x86
