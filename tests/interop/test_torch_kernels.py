@@ -103,3 +103,36 @@ print(tl.load.__module__, tl.constexpr.__module__)
 def test_kernels_that_import_names_of_the_language(tmp_path: Path) -> None:
     lines = _output(tmp_path, KERNELS).splitlines()
     assert lines == ["True"] * 6 + ["triton.language triton.language"]
+
+
+SCALARS = """
+config.force_disable_caches = True  # so that kernels are generated
+x, y = (torch.tensor(value, requires_grad=True) for value in (0.7, -2.0))
+
+def f(x, y):
+    return torch.copysign(x, y) * torch.logsumexp(x, 0)
+
+found, expected = (torch.autograd.grad(g(x, y), [x, y]) for g in (torch.compile(f), f))
+print(torch.allclose(found[0], expected[0]) and torch.allclose(found[1], expected[1]))
+"""
+
+
+def test_results_are_not_placed_in_inputs_that_are_passed_as_numbers(tmp_path: Path) -> None:
+    assert _output(tmp_path, SCALARS) == "True"
+
+
+AUTOTUNED = """
+config.max_autotune_gemm_backends = "ATEN,TRITON"
+config.autotune_num_choices_displayed = 0
+a, b = torch.randn(32, 48), torch.randn(48, 16)
+
+def f(a, b):
+    return torch.relu(a @ b)
+
+found = torch.compile(f, mode="max-autotune-no-cudagraphs")(a, b)
+print(torch.allclose(found, f(a, b), atol=1e-5))
+"""
+
+
+def test_max_autotune_measures_templates(tmp_path: Path) -> None:
+    assert _output(tmp_path, AUTOTUNED).splitlines()[-1] == "True"

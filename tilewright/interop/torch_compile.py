@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from tilewright.compat import install_as_triton
-from tilewright.language.types import dtype
+from tilewright.interop.torch_corrections import correct_inductor
 
 OLDEST = (2, 9)
 """The first release of torch whose interface to Triton is that of `compat.names.VERSION`."""
@@ -58,8 +58,8 @@ def enable(*, cpu: bool = True) -> None:
     _require_torch()
     _require_unused()
     install_as_triton()
-    _repair()
     config = _settings()
+    correct_inductor()
     if cpu and not _previous:
         _previous.append(config.cpu_backend)
         config.cpu_backend = BACKEND
@@ -108,13 +108,6 @@ def _require_unused() -> None:
             "tilewright.torch.enable() at the start of the program, before torch.compile and "
             "before imports of torch._inductor"
         )
-
-
-def _repair() -> None:
-    """Complete modules of torch that were imported without Triton and only list its types."""
-    utils: Any = sys.modules.get("torch._dynamo.utils")
-    if utils is not None:
-        utils.common_constant_types.add(dtype)
 
 
 def _settings() -> Any:

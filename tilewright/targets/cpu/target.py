@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir.core import Module
     from tilewright.ir.passes import PassContext, Step
-    from tilewright.targets.cpu import codegen, debug, doctor, emit, resources
+    from tilewright.targets.cpu import codegen, debug, doctor, emit, nativert, resources
 else:
     emit = lazy_import("tilewright.targets.cpu.emit")
     frontend_options = lazy_import("tilewright.frontend.options")
     codegen = lazy_import("tilewright.targets.cpu.codegen")
     debug = lazy_import("tilewright.targets.cpu.debug")
     doctor = lazy_import("tilewright.targets.cpu.doctor")
+    nativert = lazy_import("tilewright.targets.cpu.nativert")
     resources = lazy_import("tilewright.targets.cpu.resources")
 
 
@@ -117,6 +118,10 @@ class CpuTarget(BaseBackend):
     def derive(self, stage: str, stages: Mapping[str, Stage], metadata: Mapping[str, Any]) -> Stage:
         if stage == "plan":
             return codegen.plan_text(str(stages["ttir"]))
+        if stage in nativert.STAGES:
+            code = stages["obj"]
+            assert isinstance(code, bytes)
+            return nativert.shared_object(stage, code, metadata)
         if stage != "asm":
             raise KeyError(stage)
         return emit.assembly(str(stages["llir"]), self.machine)

@@ -1,0 +1,82 @@
+"""Corrections of torch's code for tile kernels on the CPU, which torch itself has no tests of.
+
+Each is of a fault in torch 2.13, and has no effect on a release that lacks the function.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from functools import wraps
+from typing import Any
+
+from tilewright.language.types import dtype
+
+
+def correct_inductor() -> None:
+    """Apply the corrections, once."""
+    _list_types()
+    _keep_scalar_inputs()
+    _indent_streams()
+    _guard_the_cpu()
+
+
+def _list_types() -> None:
+    """Complete modules of torch that were imported without Triton and only list its types."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    if utils is not None:
+        utils.common_constant_types.add(dtype)
+
+
+def _keep_scalar_inputs() -> None:
+    """Keep results of kernels out of the memory of tensors on the CPU without dimensions.
+
+    Inductor passes these to tile kernels as numbers. It nevertheless places results in those that a
+    backward graph may overwrite, and the kernel then computes with the address.
+    """
+    from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+    from torch._inductor.virtualized import V
+
+    wrapper: Any = PythonWrapperCodegen
+    can_reuse: Any = getattr(wrapper, "can_reuse", None)
+    if can_reuse is None or _is_ours(can_reuse):
+        return
+
+    @wraps(can_reuse)
+    def can_reuse_memory(self: Any, input_buffer: Any, *rest: Any, **named: Any) -> bool:
+        if V.graph.is_unspec_arg(input_buffer.get_name()):
+            return False
+        return can_reuse(self, input_buffer, *rest, **named)
+
+    wrapper.can_reuse = can_reuse_memory
+
+
+def _indent_streams() -> None:
+    """Define the function for streams of generated modules in one line: Inductor inserts it into an
+    indented text, and the modules that max-autotune measures were not valid Python."""
+    from torch._inductor.codegen import cpu_device_op_overrides
+
+    overrides: Any = getattr(cpu_device_op_overrides, "CpuDeviceOpOverrides", None)
+    define: Any = getattr(overrides, "import_get_raw_stream_as", None)
+    if define is None or _is_ours(define):
+        return
+
+    @wraps(define)
+    def import_in_one_line(self: Any, name: str) -> str:
+        return f"{name} = lambda _: 0"
+
+    overrides.import_get_raw_stream_as = import_in_one_line
+
+
+def _guard_the_cpu() -> None:
+    """Give the CPU a context manager that selects a device, which max-autotune enters when it
+    measures whether a template and what follows it are fused."""
+    from torch._dynamo.device_interface import CpuInterface, DeviceInterface
+
+    interface: Any = CpuInterface
+    if interface.device is DeviceInterface.device:
+        interface.device = nullcontext
+
+
+def _is_ours(function: Any) -> bool:
+    return function.__code__.co_filename == __file__
