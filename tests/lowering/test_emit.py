@@ -483,7 +483,7 @@ def test_line_info_is_accepted_by_llvm() -> None:
     module.named_metadata("llvm.dbg.cu", unit)
     version = module.metadata('!{i32 2, !"Debug Info Version", i32 3}')
     module.named_metadata("llvm.module.flags", version)
-    b.function.attach(f"!dbg {scope}")
+    b.function.subprogram = scope
     b.location = module.metadata(f"!DILocation(line: 5, column: 2, scope: {scope})")
     b.ret(b.add(b.function.params[0], 1))
     # LLVM drops debug info that it finds invalid, so what it kept it understood.

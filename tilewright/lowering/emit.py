@@ -140,7 +140,8 @@ class Builder(ValueBuilder):
         name = f"%v{self.function.next_serial()}"
         size = f", i64 {count}" if count != 1 else ""
         tail = f", align {align}" if align else ""
-        self.function.allocas.append(f"  {name} = alloca {type.text}{size}{tail}{self._dbg()}")
+        self.function.types[name] = PTR
+        self.function.allocas[name] = f"  {name} = alloca {type.text}{size}{tail}{self._dbg()}"
         return V(name, PTR)
 
     def _check_mask(self, mask: V, type: LType) -> None:
@@ -357,7 +358,9 @@ class Builder(ValueBuilder):
 
     def phi(self, type: LType) -> Phi:
         """A phi at the head of the current block."""
-        made = Phi(V(f"%v{self.function.next_serial()}", type), self._dbg())
+        name = f"%v{self.function.next_serial()}"
+        self.function.types[name] = type
+        made = Phi(V(name, type), self._dbg())
         self.current.phis.append(made)
         return made
 

@@ -39,7 +39,7 @@ class Lines:
         version = module.metadata('!{i32 2, !"Debug Info Version", i32 3}')
         module.named_metadata("llvm.module.flags", version)
         self._root = self._subprogram(function.name, loc.file, loc.line)
-        function.attach(f"!dbg {self._root}")
+        function.subprogram = self._root
 
     def of(self, loc: Loc | None) -> str:
         """The id of a location; that of the function's definition if there is none."""
@@ -52,7 +52,7 @@ class Lines:
     def of_call_in(self, function: Function) -> str:
         """The id of a location in another function, which calls this one."""
         scope = self._subprogram(function.name, self._kernel.file, self._kernel.line)
-        function.attach(f"!dbg {scope}")
+        function.subprogram = scope
         return self._module.metadata(f"!DILocation(line: {self._kernel.line}, scope: {scope})")
 
     def _location(self, loc: Loc) -> str:

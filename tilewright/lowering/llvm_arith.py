@@ -153,6 +153,7 @@ class ValueBuilder:
 
     def _value(self, instruction: str, type: LType) -> V:
         name = f"%v{self.function.next_serial()}"
+        self.function.types[name] = type
         if self.location is None:
             self._lines.append(f"  {name} = {instruction}")
         else:

@@ -41,10 +41,12 @@ class Module:
         params: Sequence[tuple[LType, str]],
         attributes: str = "",
         linkage: str = "",
+        names: Sequence[str] = (),
     ) -> Function:
         """Define a function; the result has its `params` as values and an open entry block.
 
-        `params` pairs each type with its parameter attributes (``"noalias align 64"``).
+        `params` pairs each type with its parameter attributes (``"noalias align 64"``), and `names`
+        are their names (default: ``%p0``, ``%p1``, …).
         `attributes` is a list of function attributes; equal lists are shared. `linkage` is the text
         before the return type: linkage and calling convention (``"internal"``, ``"ptx_kernel"``).
         Raises ValueError if the name is taken.
@@ -52,7 +54,7 @@ class Module:
         if name in self._functions or name in self._globals:
             raise ValueError(f"@{name} is defined twice in module {self.name}")
         group = self.attribute_group(attributes)
-        made = Function(self, name, ret, params, group, linkage)
+        made = Function(self, name, ret, params, group, linkage, names)
         self._functions[name] = made
         return made
 
@@ -130,6 +132,10 @@ class Module:
             self._metadata_ids[text] = node
         return node
 
+    def node(self, id: str) -> str:
+        """The text of the unnamed node with an id: ``"distinct !{!4}"``."""
+        return self._metadata[int(id[1:])].partition(" = ")[2]
+
     def named_metadata(self, name: str, node: str) -> None:
         """Append a node id to the named metadata ``!name``."""
         self._named.setdefault(name, []).append(node)
@@ -152,20 +158,21 @@ class Module:
 
 
 class Function:
-    """A function of a module: `params` are its parameters, `entry` its first block."""
+    """A function of a module.
+
+    Attributes:
+        params: its parameters.
+        param_attributes: their attributes in LLVM's syntax.
+        entry, blocks: the first block, and all blocks in their order.
+        allocas: the instructions that allocate memory in the entry block, by name.
+        types: the type of each value that an instruction defines, by name.
+        subprogram: the metadata id of its DISubprogram, or the empty string.
+    """
 
     __slots__ = (
-        "_head",
-        "_metadata",
-        "_serial",
-        "allocas",
-        "blocks",
-        "entry",
-        "module",
-        "name",
-        "params",
-        "ret",
-    )
+        "_head", "_serial", "allocas", "blocks", "entry", "module", "name", "param_attributes",
+        "params", "ret", "subprogram", "types",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -175,27 +182,27 @@ class Function:
         params: Sequence[tuple[LType, str]],
         attribute_group: str,
         linkage: str,
+        names: Sequence[str] = (),
     ) -> None:
         self.module = module
         self.name = name
         self.ret = ret
-        self.params = [V(f"%p{i}", type) for i, (type, _) in enumerate(params)]
+        names = names or [f"%p{i}" for i in range(len(params))]
+        self.params = [V(name, type) for name, (type, _) in zip(names, params, strict=True)]
+        self.param_attributes = [attributes for _, attributes in params]
         written = ", ".join(
-            " ".join(filter(None, (type.text, attributes, f"%p{i}")))
-            for i, (type, attributes) in enumerate(params)
+            " ".join(filter(None, (type.text, attributes, name)))
+            for name, (type, attributes) in zip(names, params, strict=True)
         )
         before = f"{linkage} " if linkage else ""
         after = f" {attribute_group}" if attribute_group else ""
         self._head = f"define {before}{ret.text} @{name}({written}){after}"
-        self._metadata = ""
-        self.allocas: list[str] = []
+        self.subprogram = ""
+        self.allocas: dict[str, str] = {}
+        self.types: dict[str, LType] = {}
         self._serial = 0
         self.blocks: list[Block] = []
         self.entry = Block(self, "entry")
-
-    def attach(self, metadata: str) -> None:
-        """Append to the header, such as ``"!dbg !4"``."""
-        self._metadata += f" {metadata}"
 
     def add_attribute(self, attribute: str) -> None:
         """Add to the function's attributes: ``"alwaysinline"``."""
@@ -208,13 +215,14 @@ class Function:
 
     def text(self) -> str:
         """The definition as LLVM assembly."""
-        parts = [f"{self._head}{self._metadata} {{"]
+        dbg = f" !dbg {self.subprogram}" if self.subprogram else ""
+        parts = [f"{self._head}{dbg} {{"]
         for block in self.blocks:
             if not block.closed:
                 raise ValueError(f"block {block.label} of @{self.name} has no terminator")
             parts.append(f"{block.label}:")
             if block is self.entry:
-                parts += self.allocas
+                parts += self.allocas.values()
             parts += [phi.line() for phi in block.phis]
             parts += block.lines
         parts.append("}")
@@ -242,14 +250,18 @@ class Block:
 
 
 class Phi:
-    """A phi node; add an incoming value for each predecessor of its block."""
+    """A phi node; add an incoming value for each predecessor of its block.
 
-    __slots__ = ("_incoming", "_location", "value")
+    Attributes:
+        location: the end of the instruction, ``", !dbg !7"`` or the empty string.
+    """
+
+    __slots__ = ("_incoming", "location", "value")
 
     def __init__(self, value: V, location: str) -> None:
         self.value = value
         self._incoming: list[str] = []
-        self._location = location
+        self.location = location
 
     def add(self, value: V, block: Block) -> None:
         """Add the incoming value for the predecessor `block`."""
@@ -262,7 +274,7 @@ class Phi:
         if not self._incoming:
             raise ValueError(f"phi {self.value.text} has no incoming value")
         text, type = self.value.text, self.value.type.text
-        return f"  {text} = phi {type} {', '.join(self._incoming)}{self._location}"
+        return f"  {text} = phi {type} {', '.join(self._incoming)}{self.location}"
 
 
 class Loop:

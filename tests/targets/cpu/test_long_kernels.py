@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import partial
 from math import isqrt
 from typing import Any
 
@@ -16,11 +17,19 @@ import pytest
 
 import tilewright as tw
 import tilewright.language as tl
-from benchmarks.compile_forms import copies_kernel, flips_kernel, reshapes_kernel
+from benchmarks.compile_forms import (
+    copies_kernel,
+    flips_kernel,
+    ifs_kernel,
+    reshapes_kernel,
+    shapes_kernel,
+)
 from tests.targets.cpu.harness import assert_same, host, run_compiled
 from tests.targets.cpu.test_kernels import module_of
 from tilewright.base import llvm_library
-from tilewright.targets.cpu import emit
+from tilewright.ir.passes import PassContext
+from tilewright.lowering.split_function import split_function
+from tilewright.targets.cpu import emit, program
 from tilewright.targets.cpu.codegen import generate
 
 
@@ -281,6 +290,25 @@ def test_sha256_of_64_rounds() -> None:
     for lane, text in enumerate(texts):
         digest = args[2].reshape(8, n)[:, lane].astype(">u4").tobytes()
         assert digest == hashlib.sha256(text).digest()
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [copies_kernel, ifs_kernel, newton, shapes_kernel],
+    ids=lambda k: k.__name__,
+)
+def test_long_kernels_are_split_into_functions(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = partial(split_function, long=60, part=30)
+    monkeypatch.setattr(program, "split_function", split)
+    x, o = floats(32 * 8), np.zeros(32 * 8, np.float32)
+    args = [x, o, 9] if kernel is ifs_kernel else [x, o]
+    module = module_of(kernel, args, N=32, STEPS=8)
+    text, _ = generate(module, host(), ctx=PassContext(explain=True))
+    assert len(re.findall(r"^define internal .*\.part\d+\(", text, re.MULTILINE)) > 1
+    emit.compile_text(text, host())  # with locations
+    assert_same(module, (1, 1, 1), args)
 
 
 def test_loops_of_long_kernels_are_not_strength_reduced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from tilewright.ir.core import Function
 from tilewright.lowering.convert import cast_fp16
 from tilewright.lowering.emit import I1, I32, I64, PTR, VOID, Builder, LType, V, const
 from tilewright.lowering.lines import Lines
+from tilewright.lowering.split_function import split_function
 from tilewright.lowering.types import memory_type, register_type
 from tilewright.targets.cpu import avx512
 from tilewright.targets.cpu.kernel import Kernel
@@ -23,6 +24,9 @@ from tilewright.targets.cpu.streaming import is_large
 _INLINED = 150
 """Lines of LLVM IR up to which a program is inlined. An addition of two vectors has 77, and takes
 3 % less time inlined, with data in the L3 cache."""
+
+MOST_LIVE = 512
+"""Words that are passed at most from one part of a long program to the next."""
 
 
 def emit_kernel(kernel: Kernel) -> str:
@@ -56,6 +60,7 @@ def emit_kernel(kernel: Kernel) -> str:
     kernel.b.br(body)
     if sum(len(block.lines) for block in program.blocks) < _INLINED:
         program.add_attribute("alwaysinline")
+    split_function(program, "nounwind noinline", MOST_LIVE)
     _entry_point(kernel, name)
     return kernel.module.text()
 
