@@ -48,8 +48,22 @@ def case(name: str) -> Case:
         case "early return":
             args = {"x_ptr": x.ravel(), "y_ptr": y.ravel(), "n": 39, "stop": 3}
             return kernels.EARLY_RETURN, 5, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 8}
+        case _ if "product" in name:
+            return _product(name, rng)
         case _:
             return _norm(name, rng) if "norm" in name else _with_maximum(name, rng)
+
+
+def _product(name: str, rng: np.random.Generator) -> Case:
+    m, n, k = 14, 18, 11
+    args = {"a_ptr": rows(rng, m, k), "b_ptr": rows(rng, k, n), "bias_ptr": rows(rng, 1, n)}
+    args |= {"c_ptr": np.zeros((m, n)), "m": m, "n": n, "k": k}
+    constexprs = {"GROUP": 0, "GELU": 0, "M": 4, "N": 8, "K": 4}
+    grid: Any = (4, 3)
+    if "grouped" in name:
+        constexprs["GROUP"], grid = 3, 12
+    constexprs["GELU"] = int("gelu" in name)
+    return kernels.MATMUL, grid, args, ("a_ptr", "b_ptr", "bias_ptr"), ("c_ptr",), constexprs
 
 
 def _norm(name: str, rng: np.random.Generator) -> Case:
@@ -100,12 +114,17 @@ NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
     "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
+    "product", "product with gelu", "grouped product", "grouped product with gelu",
 )  # fmt: skip
 SHARED = {
     "rope": {"angle_ptr"},
     "row sums": {"w_ptr"},
     "looped layer norm": {"w_ptr", "b_ptr"},
     **{name: {"w_ptr", "b_ptr"} for name in NORMS},
+    **{
+        name: {"a_ptr", "b_ptr", "bias_ptr"}
+        for name in ("product", "product with gelu", "grouped product", "grouped product with gelu")
+    },
     "full attention": {"k_ptr", "v_ptr"},
     "causal attention": {"k_ptr", "v_ptr"},
 }

@@ -16,6 +16,8 @@ from tilewright.autodiff.derived import Derived
 from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
 from tilewright.autodiff.points import Points
+from tilewright.autodiff.regrid import regrids
+from tilewright.autodiff.regridded import regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
@@ -23,6 +25,7 @@ from tilewright.frontend.source import SourceFunction
 from tilewright.ir.core import Module, Op
 from tilewright.ir.interpret import Checks, interpret
 from tilewright.ir.passes import PassContext, run
+from tilewright.ir.types import numpy_of
 from tilewright.ir.verify import verify_module
 
 Arrays = dict[str, Any]
@@ -203,6 +206,43 @@ def coarse_vjp(
     return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
 
 
+def regrid_vjp(
+    module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str]
+) -> tuple[Arrays, list[Module]]:
+    """The gradients of arrays that programs share in loops, by kernels on grids of their own, and
+    these kernels; none where that is not possible."""
+    fn, arrays = module.entry, arrays_of(module.entry).values()
+    points = launch_points(module, grid, args)
+    shared = [
+        a for a in arrays if a.name in wrt and not distinct(fn, a.loads, points).private
+    ]  # fmt: skip
+    schedules = regrids(fn, shared, points, BlockFinder())
+    if not schedules:
+        return {}, []
+    schedules, kernels, cut = regridded_kernels(module, tuple(cotangents), (), schedules)
+    if not schedules:
+        return {}, []
+    found = {name: np.zeros_like(args[name]) for s in schedules for name in s.loads}
+    coordinates = schedules[0].coordinates
+    more: dict[str, Mapping[str, Any]] = {
+        "cotangent": cotangents, "gradient": found, "saved": {},
+        "box": {str(i): n for i, n in enumerate(coordinates.extents)},
+        "grid": {str(i): n for i, n in enumerate(points.grid)},
+        "first": {",".join(s.loads): s.first for s in schedules},
+    }  # fmt: skip
+    if cut is not None:
+        first = reverse_mode(module, (), tuple(cotangents), cut=cut, sources=tuple(found))
+        more["saved"] = {
+            s.name: np.full(points.count * s.lanes, np.nan, numpy_of(s.element))
+            for s in first.saved
+        }
+        run_derived(first, points.grid, copied(args), more)
+        kernels = (first, *kernels)
+    for derived, schedule in zip(kernels[cut is not None :], schedules, strict=True):
+        run_derived(derived, schedule.programs, copied(args), more)
+    return found, [cleaned(derived.module) for derived in kernels]
+
+
 def check_gradients(
     kernel: SourceFunction | str | Module, grid: Any, args: Arrays, wrt: Sequence[str],
     outputs: Sequence[str], constexprs: Mapping[str, Any] | None = None, seed: int = 0,
@@ -228,6 +268,8 @@ def check_gradients(
         for name in wrt if coarse is not None else ():
             assert coarse is not None
             np.testing.assert_allclose(coarse[name], reference[name], rtol=1e-12, atol=1e-14)
+    for name, gradient in regrid_vjp(module, grid, after, cotangents, wrt)[0].items():
+        np.testing.assert_allclose(gradient, reference[name], rtol=1e-11, atol=1e-13)
     by_tangents = sum(np.vdot(cotangents[n], forward[n]) for n in outputs)
     by_slopes = sum(np.vdot(cotangents[n], slopes[n]) for n in outputs)
     by_gradients = sum(np.vdot(chosen[n], tangents[n]) for n in wrt)

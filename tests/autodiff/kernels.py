@@ -227,3 +227,29 @@ CAUSAL_ATTENTION = (
     _ATTENTION + _ATTENTION_HEAD + _LOOP.format("0, first", "False") + "\n"
     + _LOOP.format("first, min(first + M, n)", "True") + _ATTENTION_TAIL
 )  # fmt: skip
+MATMUL = """
+def kernel(a_ptr, b_ptr, bias_ptr, c_ptr, m, n, k, GROUP: tl.constexpr, GELU: tl.constexpr,
+           M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    if GROUP > 0:
+        rows, columns = tl.cdiv(m, M), tl.cdiv(n, N)
+        group = tl.program_id(0) // (GROUP * columns)
+        size = min(rows - group * GROUP, GROUP)
+        row = group * GROUP + tl.program_id(0) % (GROUP * columns) % size
+        column = tl.program_id(0) % (GROUP * columns) // size
+    else:
+        row, column = tl.program_id(0), tl.program_id(1)
+    i, j, at = row * M + tl.arange(0, M), column * N + tl.arange(0, N), tl.arange(0, K)
+    a_tile = a_ptr + i[:, None] * k + at[None, :]
+    b_tile = b_ptr + at[:, None] * n + j[None, :]
+    acc = tl.zeros([M, N], tl.float64)
+    for step in range(0, tl.cdiv(k, K)):
+        a = tl.load(a_tile, mask=(i[:, None] < m) & (at[None, :] < k - step * K), other=0.0)
+        b = tl.load(b_tile, mask=(at[:, None] < k - step * K) & (j[None, :] < n), other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_tile += K
+        b_tile += K * n
+    acc += tl.load(bias_ptr + j, mask=j < n, other=0.0)[None, :]
+    if GELU:
+        acc = 0.5 * acc * (1 + tl.erf(acc * 0.7071067811865476))
+    tl.store(c_ptr + i[:, None] * n + j[None, :], acc, mask=(i[:, None] < m) & (j[None, :] < n))
+"""

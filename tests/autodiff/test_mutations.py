@@ -14,7 +14,16 @@ import pytest
 
 from tests.autodiff import kernels
 from tests.autodiff.harness import check_gradients, forward_module, run_forward, vjp
-from tilewright.autodiff import distinct, gauges, loops, replay, reverse, weights
+from tilewright.autodiff import (
+    coordinates,
+    distinct,
+    gauges,
+    loops,
+    regrid,
+    replay,
+    reverse,
+    weights,
+)
 from tilewright.autodiff.emitter import Emitter
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.base.diagnostics import CompilationError, InterpreterError
@@ -67,6 +76,10 @@ def an_index_that_wraps_around() -> None:
 
 def an_index_modulo_a_number() -> None:
     agree(program("p * 8 + (p * 8 + i) % 16 - p * 8"))
+
+
+def an_index_that_is_replaced() -> None:
+    agree(program("tl.where(p * 8 + i < 20, p * 8 + i, 0)"))
 
 
 def infinities_behind_a_mask() -> None:
@@ -160,6 +173,56 @@ def is_refused(text: str) -> None:
         reverse_mode(forward_module(text, args, {}), ("x_ptr",), ("y_ptr",))
 
 
+def product(
+    rows: str = "p // 2", columns: str = "p % 2", trips: str = "2", row: str = "r * 16",
+    result: str = "acc",
+) -> str:  # fmt: skip
+    """y[r, c] += x[r] * z[c], of tiles of 8, in a loop."""
+    return f"""
+def kernel(x_ptr, z_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8)
+    r, c = {rows}, {columns}
+    acc = tl.zeros([8], tl.float64)
+    for k in range({trips}):
+        x = tl.load(x_ptr + {row} + k * 8 + i, mask=i < 7, other=0.0)
+        acc += x * tl.load(z_ptr + c * 16 + k * 8 + i)
+    tl.atomic_add(y_ptr + r * 16 + c * 8 + i, {result}, mask=i < 7)
+"""
+
+
+def agrees(text: str, length: int = 64) -> None:
+    """The gradients by programs of their own are those of the kernel."""
+    rng = np.random.default_rng(0)
+    args = {"x_ptr": rng.uniform(0.5, 1, length), "z_ptr": rng.uniform(0.5, 1, 64)}
+    args |= {"y_ptr": np.zeros(64), "n": 10}
+    check_gradients(text, 4, args, ("x_ptr", "z_ptr"), ("y_ptr",))
+
+
+def tiles_on_a_grid_of_their_own() -> None:
+    agrees(product())
+
+
+def programs_with_the_same_coordinates() -> None:
+    agrees(product("p % 2", "p * 3 % 2"))
+
+
+def tiles_that_are_shared_in_part() -> None:
+    agrees(product(row="r * 8"))
+
+
+def rows_of_several_lengths() -> None:
+    agrees(product(trips="3 - 2 * r", row="r * 24"), 32)
+
+
+def columns_of_several_lengths() -> None:
+    agrees(product(trips="1 + c"))
+
+
+def infinities_behind_a_mask_of_results() -> None:
+    agrees(product(result="tl.log(acc)"))
+
+
 def two_loops_with_a_maximum() -> None:
     agree(running_maximum(), 2)
 
@@ -208,7 +271,7 @@ def only_results(self: Any, op: Any) -> bool:
     return any(r in self._adjoints[-1] for r in op.results)
 
 
-def unchanged(self: Any, value: Any) -> Any:
+def unchanged(self: Any, value: Any, within: Any = None) -> Any:
     return value
 
 
@@ -221,12 +284,12 @@ def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
         axes[abs(stride)] = low, high
 
 
-def block(op: Any, finder: Any) -> Any:
-    return finder.of(op)
-
-
 def own_maximum(gauge: gauges.Gauge) -> Any:
     return gauge.loop.results[gauge.index]
+
+
+def is_proven(*args: Any) -> Any:
+    return distinct.Verdict(True, True, elements=None)
 
 
 def no_values(*args: Any) -> list[Any]:
@@ -256,7 +319,10 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "narrow integers do not wrap": (
         distinct, "_require_no_wrapping", nothing, an_index_that_wraps_around,
     ),
-    "no index is a remainder": (distinct, "_block", block, an_index_modulo_a_number),
+    "no index is a remainder": (
+        distinct, "_require_not_replaced", nothing, an_index_modulo_a_number,
+    ),
+    "no index is replaced": (distinct, "_require_not_replaced", nothing, an_index_that_is_replaced),
     "elements are stored once": (
         distinct, "_have_different_boxes", sums, a_result_stored_twice,
     ),
@@ -264,7 +330,7 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
         Emitter, "guarded", unchanged, infinities_behind_a_mask,
     ),
     "branches without results are walked": (
-        reverse._Reverse, "_flows_through", only_results, stores_in_a_branch,
+        reverse.ReverseWalk, "_flows_through", only_results, stores_in_a_branch,
     ),
     "loops carry sums only": (loops, "is_sum_of", sums, a_recurrence),
     "results do not depend on a maximum": (
@@ -288,8 +354,23 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "the final maximum stands for those before": (
         gauges.Gauge, "final", property(own_maximum), two_loops_with_a_maximum,
     ),
+    "coordinates correspond to programs": (
+        coordinates, "_is_box", sums, programs_with_the_same_coordinates,
+    ),
+    "tiles on a new grid are distinct": (
+        regrid, "distinct_after_projection", is_proven, tiles_that_are_shared_in_part,
+    ),
+    "programs of the new grid are iterations of the kernel": (
+        regrid, "_fills_grid", sums, rows_of_several_lengths,
+    ),
+    "programs that lack an iteration add nothing": (
+        regrid, "_have_all_iterations", sums, columns_of_several_lengths,
+    ),
+    "adjoints that are saved are guarded": (
+        Emitter, "guarded", unchanged, infinities_behind_a_mask_of_results,
+    ),
     "arrays are not both loaded and stored": (
-        reverse._Reverse, "_require_known_memory", nothing, an_array_in_place,
+        reverse.ReverseWalk, "_require_known_memory", nothing, an_array_in_place,
     ),
     "what is loaded again is not overwritten": (
         replay.Replay, "_require_pure", nothing, a_factor_that_is_overwritten,

@@ -23,6 +23,9 @@ from tests.autodiff.harness import (
     vjp,
 )
 from tests.frontend.kernels import function_from, kernel_from
+from tilewright.autodiff.reverse import reverse_mode
+from tilewright.base.diagnostics import CompilationError
+from tilewright.ir.core import Module
 
 GRID = (3, 2)
 LENGTH = 4096
@@ -76,6 +79,10 @@ class Program:
         if self.chance(0.1):
             terms.append("(p * 2 + q) % 4 * 64")
             self.used.add("remainder")
+        if self.chance(0.1):
+            limit = self.pick(20, 40, 400)
+            terms[0] = f"tl.where(p * 32 + i < {limit}, p * 32 + i, {self.pick('0', 'p')})[:, None]"
+            self.used.add("replaced index")
         return " + ".join(terms)
 
     def mask(self) -> str:
@@ -126,6 +133,37 @@ class Program:
         self.lines.append(f"        {total} {self.pick('+=', '-=')} {inner[-1]}")
         return total
 
+    def maximum(self, known: list[str]) -> str:
+        """A running maximum that scales a sum and a product, as in attention."""
+        self.used.add("running maximum")
+        name = f"v{self.names}"
+        self.names += 1
+        axis, shape, view = self.pick((1, "[4]", "[:, None]"), (0, "[8]", "[None, :]"))
+        self.lines += [
+            f"    m_{name} = tl.full({shape}, -float('inf'), tl.float64)",
+            f"    total_{name} = tl.zeros({shape}, tl.float64)",
+            f"    {name} = float_zero * 1.0",
+            f"    for k in range({self.pick('0', 'p')}, 3):",
+        ]
+        inner = self.block("        ", known, ["k"], 2)
+        factor = self.pick("", "", "", " * 0.5")
+        self.lines += [
+            f"        s = tl.sin({inner[-1]})",
+            f"        m_new = tl.maximum(m_{name}, tl.max(s, {axis}))",
+            f"        weight = tl.exp(s - m_new{view})",
+            f"        alpha = tl.exp(m_{name} - m_new){factor}",
+            f"        total_{name} = total_{name} * alpha + tl.sum(weight, {axis})",
+            f"        {name} = {name} * alpha{view} + weight * {inner[-2]}",
+            f"        m_{name} = m_new",
+        ]
+        result = self.pick(
+            f"{name} / total_{name}{view}", f"{name} / total_{name}{view}",
+            f"(m_{name} + tl.log(total_{name})){view} + float_zero",
+            f"tl.sin(m_{name}){view} + float_zero",
+        )  # fmt: skip
+        self.lines.append(f"    {name} = {result}")
+        return name
+
     def branch(self, known: list[str]) -> str:
         self.used.add("if")
         result = f"v{self.names}"
@@ -139,11 +177,12 @@ class Program:
     def text(self) -> str:
         known = self.block("    ", ["float_zero + 0.5"], [], 2)
         for _ in range(3):
-            kind = self.pick("load", "loop", "branch")
+            kind = self.pick("load", "loop", "branch", "maximum")
             if kind == "load":
                 known = self.block("    ", known, [], 2)
             else:
-                known.append(self.loop(known) if kind == "loop" else self.branch(known))
+                make = {"loop": self.loop, "branch": self.branch, "maximum": self.maximum}[kind]
+                known.append(make(known))
             known.append(self.compute("    ", known))
         if self.chance(0.3):
             self.used.add("early return")
@@ -190,7 +229,22 @@ def test_gradients_of_random_kernels(fuzz_seed: int) -> None:
         verdict = loads[name]
         assert not verdict.distinct or often.max() <= 1, text
         assert verdict.elements is None or verdict.elements == often.sum(), text
-    check_gradients(module, GRID, args, ("a_ptr", "b_ptr"), ("y_ptr",), seed=fuzz_seed)
+    wrt = ("a_ptr", "b_ptr")
+    if has_gradient(module, text):
+        check_gradients(module, GRID, args, wrt, ("y_ptr",), seed=fuzz_seed)
+
+
+def has_gradient(module: Module, text: str) -> bool:
+    """Whether reverse mode takes a kernel. It may reject running maxima only."""
+    try:
+        reverse_mode(module, ("a_ptr", "b_ptr"), ("y_ptr",))
+    except CompilationError as error:
+        message = str(error)
+    else:
+        return True
+    assert "m_new" in text, text
+    assert "no gradient through this loop" in message, text
+    return False
 
 
 def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
@@ -199,6 +253,8 @@ def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
     text = Program(rng).text()
     args = arguments(rng)
     module = forward_module(kernel_from(text), args, {})
+    if not has_gradient(module, text):
+        return
     run_forward(module, GRID, args)
     cotangents = {"y_ptr": rng.standard_normal(args["y_ptr"].shape)}
     wrt = ("a_ptr", "b_ptr")
@@ -212,14 +268,19 @@ def test_gradients_of_random_kernels_on_the_cpu(fuzz_seed: int) -> None:
 def test_random_kernels_reach_each_kind() -> None:
     used: set[str] = set()
     verdicts: list[bool] = []
+    gradients: list[bool] = []
     for seed in range(30):
         rng = np.random.default_rng(seed)
         program = Program(rng)
-        module = forward_module(kernel_from(program.text()), arguments(rng), {})
+        program_text = program.text()
+        module = forward_module(kernel_from(program_text), arguments(rng), {})
         used |= program.used
         loads, _ = launch_verdicts(module, GRID, {**arguments(rng)})
+        gradients.append(has_gradient(module, program_text))
         verdicts += [loads[name].distinct for name in ("a_ptr", "b_ptr")]
     assert {"random strides", "remainder", "sum in a loop", "if", "early return"} <= used
+    assert {"replaced index", "running maximum"} <= used
+    assert 10 <= sum(gradients) < 30  # some kernels have none
     assert {f"mask of {k}" for k in ("rows", "columns", "both", "none", "other", "causal")} <= used
     assert sum(verdicts) >= 5
     assert not all(verdicts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewright.ir.core import Function, Module
-from tilewright.ir.types import Pointer
+from tilewright.ir.types import DType, Pointer
 from tilewright.ops.memory import Load
 
 
@@ -25,6 +25,21 @@ class Role(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A buffer with values of each program, which another kernel needs.
+
+    Attributes:
+        name: of the buffer.
+        element: the type of its elements.
+        lanes: how many a program has.
+    """
+
+    name: str
+    element: DType
+    lanes: int
+
+
+@dataclass(frozen=True)
 class Derived:
     """A derived kernel.
 
@@ -32,11 +47,13 @@ class Derived:
         module: its tile IR, on which the tile passes are still to run.
         roles: what each of its arguments is.
         reached: of reverse mode, the loads of the forward kernel whose gradients are written.
+        saved: the buffers that it writes for other kernels, or reads.
     """
 
     module: Module
     roles: tuple[Role, ...]
     reached: tuple[Load, ...] = ()
+    saved: tuple[Saved, ...] = ()
 
 
 class Roles:

@@ -18,7 +18,8 @@ access. They are computed for all points. Then two facts are sufficient, and bot
 
 Several accesses are taken together if they differ by a constant distance: the distance is one more
 index. Masks shrink boxes where they are bounds; other masks are ignored, which is safe. Anything
-else is not proven, with the reason: an index that is loaded, chosen, or taken modulo a number.
+else is not proven, with the reason: an index that is loaded or chosen, or taken modulo a number
+that it reaches.
 """
 
 from __future__ import annotations
@@ -118,6 +119,42 @@ def lanes_are_distinct(
     return True
 
 
+def distinct_after_projection(
+    op: BlockAccess, here: Points, chosen: Array, place: Array, finder: BlockFinder
+) -> Verdict:
+    """Whether an access touches no element twice if it is made once for all points that have the
+    same place.
+
+    Args:
+        here: the points at which the access is made, whatever conditions there are.
+        chosen: of each place the first point.
+        place: of each point. All points of a place must touch the same elements.
+    """
+    try:
+        block = _block(op, finder)
+        if block is None:
+            return Verdict(True, True, elements=0)
+        _require_same_block(block, here, chosen, place)
+        points = here.taken(chosen)
+        points.program = np.arange(points.count, dtype=np.int64)
+        return _verdict([_boxes_at(block, points, True, finder)], op)
+    except UnknownNumber as error:
+        return Verdict(False, False, f"an index is not known before the launch: {error}", op)
+    except _NotProven as error:
+        return Verdict(False, False, str(error), op)
+
+
+def _require_same_block(block: Block, here: Points, chosen: Array, place: Array) -> None:
+    forms = [block.offset]
+    for axis in block.axes:
+        end = [axis.end] if axis.end is not None else []
+        forms += [axis.stride, axis.begin, *axis.lower, *axis.upper, *end]
+    for form in forms:
+        numbers = here.polynomial(form)
+        if np.any(numbers[chosen][place] != numbers):
+            raise _NotProven("the address depends on other coordinates of the program")
+
+
 def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     """What an access touches; None for nothing."""
     block = finder.of(op)
@@ -125,8 +162,6 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
         raise _NotProven(block.words)
     if block.base.op is not None:
         raise _NotProven("the pointer is cast or chosen")
-    if any(axis.wrap is not None for axis in block.axes):
-        raise _NotProven("an index is a remainder, so that it begins again")
     return None if block.never else block
 
 
@@ -159,6 +194,11 @@ def _branches(op: Op) -> list[tuple[Op, Region]]:
 
 def _boxes(block: Block, points: Points, finder: BlockFinder) -> _Boxes:
     here, surely = points.inside(block.op)
+    return _boxes_at(block, here, surely, finder)
+
+
+def _boxes_at(block: Block, here: Points, surely: bool, finder: BlockFinder) -> _Boxes:
+    """The boxes of a block at these points. `surely`: the access is made at all of them."""
     _require_no_wrapping(block, here, finder)
     offset = _uniform(here.polynomial(block.offset))
     axes: dict[int, tuple[Array, Array]] = {}
@@ -172,12 +212,21 @@ def _boxes(block: Block, points: Points, finder: BlockFinder) -> _Boxes:
             low = np.maximum(low, here.polynomial(bound))
         for bound in axis.upper:
             high = np.minimum(high, here.polynomial(bound))
+        if axis.end is not None:
+            _require_not_replaced(low, high, here.polynomial(axis.end))
         held &= low < high
         ends.append((stride, low, high))
     for stride, low, high in ends:
         _add_axis(axes, stride, low[held], high[held])
     exact = surely and not block.residual and not block.conditions
     return _Boxes(axes, offset, here.program[held], exact)
+
+
+def _require_not_replaced(low: Array, high: Array, end: Array) -> None:
+    """Raise unless all indices are below the first one that is replaced by another: by a remainder,
+    or as in `where(i < n, i, 0)`."""
+    if np.any((low < high) & ((low < 0) | (high > end))):
+        raise _NotProven("an index is replaced by a remainder or another index")
 
 
 def _add_axis(axes: dict[int, tuple[Array, Array]], stride: int, low: Array, high: Array) -> None:

@@ -3,7 +3,7 @@
 A lane that a mask excludes may hold anything in the forward function, also an infinity or a NaN
 that is never stored. Its derivative is zero, but 0 · inf is NaN, and one sum over lanes would
 spread that. So the emitter tracks for derivatives the masks outside of which they are zero, and
-where lanes are summed it inserts `select(mask, x, 0)`.
+where lanes are summed or stored it inserts `select(mask, x, 0)`.
 """
 
 from __future__ import annotations
@@ -63,10 +63,14 @@ class Emitter:
         if mask is not None:
             self._masks[value] = (mask,)
 
-    def guarded(self, value: Value) -> Value:
-        """The derivative with zeros in the lanes where it is known to be zero."""
+    def guarded(self, value: Value, within: Value | None = None) -> Value:
+        """The derivative with zeros in the lanes where it is known to be zero.
+
+        Args:
+            within: a mask outside of which lanes are not used.
+        """
         masks = self._masks.get(value)
-        if not masks:
+        if not masks or masks == (within,):
             return value
         mask = masks[0]
         for other in masks[1:]:

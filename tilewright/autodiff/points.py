@@ -95,9 +95,10 @@ class Points:
         return self._where(origin)
 
     def _where(self, mask: Array) -> Points:
-        return self._taken(np.flatnonzero(mask))
+        return self.taken(np.flatnonzero(mask))
 
-    def _taken(self, index: Array) -> Points:
+    def taken(self, index: Array) -> Points:
+        """Some of the points."""
         made = object.__new__(Points)
         made._scalars, made.grid = self._scalars, self.grid
         made.count = len(index)
@@ -116,7 +117,7 @@ class Points:
         if int(trips.sum()) > MAX_POINTS:
             raise UnknownNumber(f"the launch has {int(trips.sum())} iterations")
         index = np.repeat(np.arange(self.count), trips)
-        made = self._taken(index)
+        made = self.taken(index)
         first = np.cumsum(trips) - trips
         made._iterations[loop] = np.arange(len(index), dtype=np.int64) - first[index]
         return made

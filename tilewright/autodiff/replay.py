@@ -66,6 +66,8 @@ class Replay:
         self._arrays = arrays
         self.programs: dict[int, Value] = {}
         self.extents: dict[int, Value] = {}
+        self.has_programs = True
+        self.has_loops = False
         self._scopes: list[Scope] = []
 
     @contextmanager
@@ -145,12 +147,13 @@ class Replay:
         match op:
             case ProgramId(axis) if axis in self.programs:
                 return [self.programs[axis]]
+            case ProgramId() if not self.has_programs:
+                raise refusal(op, "the index of the program is needed besides its coordinates")
             case NumPrograms(axis) if axis in self.extents:
                 return [self.extents[axis]]
-            case For():
-                return self._for(op)
-            case While():
-                return self._while(op)
+            case For() | While():
+                self.has_loops = True
+                return self._for(op) if isinstance(op, For) else self._while(op)
             case If():
                 return self._if(op)
             case _:

@@ -24,9 +24,10 @@ from tilewright.analysis.pointers import base_of
 from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.coarsen import Coarsening, varying_values
+from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
-from tilewright.autodiff.gauges import find_gauges
+from tilewright.autodiff.gauges import Gauge, find_gauges
 from tilewright.autodiff.loops import carried_kinds, recomputed
 from tilewright.autodiff.refusals import (
     no_gradient,
@@ -57,6 +58,8 @@ def reverse_mode(
     accumulate: bool = False,
     types: Mapping[str, DType] | None = None,
     coarse: Coarsening | None = None,
+    cut: Cut | None = None,
+    sources: Collection[str] = (),
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -77,23 +80,29 @@ def reverse_mode(
             gradient, a pointer to partial sums and the distance of a worker's sums from those of
             the next ("partial", "span"); the extents of the kernel's grid ("extent") follow. The
             grid has the workers along the first of the axes, and 1 along the others.
+        cut: what is saved for other kernels; see `regridded_kernels`.
+        sources: further arrays, whose gradients these kernels compute.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
         ValueError: there is no such array of floats.
     """
-    walk = _Reverse(module.entry, Roles(module.entry, wrt, outputs, aux), atomic, types or {})
+    roles = Roles(module.entry, wrt, outputs, aux)
+    walk = ReverseWalk(module.entry, roles, atomic, types or {}, sources)
+    if cut is not None:
+        walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
     walk.accumulate = accumulate
     walk.private = set(private)
     return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
-class _Reverse:
+class ReverseWalk:
     """The walk backwards over a function, which emits another one."""
 
     def __init__(
-        self, fn: Function, roles: Roles, atomic: Collection[str], types: Mapping[str, DType]
-    ) -> None:
+        self, fn: Function, roles: Roles, atomic: Collection[str], types: Mapping[str, DType],
+        sources: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self.fn = fn
         self.chosen = roles
         self.atomic = frozenset(atomic)
@@ -102,7 +111,8 @@ class _Reverse:
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
         self.gauges = find_gauges(fn, outputs)
-        self.active = active_values(self._sources(), self.gauges.constants)
+        self.cut: CutBuffers | None = None
+        self.active = active_values(self._sources((*roles.wrt, *sources)), self.gauges.constants)
         self._require_known_memory()
         self.roles = [Role("argument", name) for name in roles.names]
         self.made = Function(
@@ -118,12 +128,9 @@ class _Reverse:
         self.reached: list[Load] = []
         self.partial_sums: dict[Load, Value | None] = {}  # what workers add up
 
-    def _sources(self) -> list[Value]:
+    def _sources(self, names: Collection[str]) -> list[Value]:
         return [
-            op.result
-            for array in self.arrays.values()
-            if array.name in self.chosen.wrt
-            for op in array.loads
+            op.result for array in self.arrays.values() if array.name in names for op in array.loads
         ]
 
     def _bases(
@@ -135,7 +142,7 @@ class _Reverse:
             if array.name in names:
                 assert array.element is not None
                 element = types.get(array.name, array.element)
-                found[array.arg] = self._new_arg(kind, array.name, Pointer(element))
+                found[array.arg] = self.new_arg(kind, array.name, Pointer(element))
         return found
 
     def _require_known_memory(self) -> None:
@@ -162,6 +169,10 @@ class _Reverse:
             if not is_sum(op) or op.result.users or array.stores:
                 raise result_of_atomic(op)
 
+    def _derived(self) -> Derived:
+        saved = tuple(self.cut.saved) if self.cut is not None else ()
+        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached), saved)
+
     def run(self) -> Derived:
         """Emit the whole function."""
         with self.replay.scope(self.fn.body, self.made.body) as scope:
@@ -169,7 +180,7 @@ class _Reverse:
             self._adjoints.append({})
             self.region(self.fn.body)
             self.builder.insert(Return([]))
-        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached))
+        return self._derived()
 
     def run_coarse(self, coarse: Coarsening) -> Derived:
         """Emit the whole function, as a loop over the programs of a worker."""
@@ -197,26 +208,27 @@ class _Reverse:
                 base, span = partials[base_of(op.ptr)]
                 self._store_partial(op, workers.row(base, span), total)
             self.builder.insert(Return([]))
-        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached))
+        return self._derived()
 
     def _name(self, array: Value) -> str:
         return self.arrays[array].name
 
-    def _new_arg(self, kind: str, name: str, type: Type) -> Value:
+    def new_arg(self, kind: str, name: str, type: Type) -> Value:
+        """Add an argument to the derived kernel."""
         self.roles.append(Role(kind, name))
         self.made.arg_names.append(f"{name}_{kind}")
         self.made.arg_attrs.append({})
         return self.made.body.add_arg(type)
 
     def _extent(self, axis: int) -> Value:
-        return self._new_arg("extent", str(axis), I32)
+        return self.new_arg("extent", str(axis), I32)
 
     def _partials(self, array: Value) -> tuple[Value, Value]:
         name = self._name(array)
         element = element_of(derivative_type(self.arrays[array].loads[0].result.type))
         assert isinstance(element, DType)
-        pointer = self._new_arg("partial", name, Pointer(element))
-        return pointer, self._new_arg("span", name, I64)
+        pointer = self.new_arg("partial", name, Pointer(element))
+        return pointer, self.new_arg("span", name, I64)
 
     def _one_program(
         self, coarse: Coarsening, body: Region, programs: Mapping[int, Value]
@@ -344,7 +356,7 @@ class _Reverse:
             self.give(op.other, self.emit.where(mask, self.emit.zeros(y.type), y))
         if op in self.partial_sums:
             self.reached.append(op)
-            self.partial_sums[op] = y
+            self.partial_sums[op] = self.emit.guarded(y, mask)
             return
         base = self.gradients.get(self._array(op).arg)
         if base is not None:
@@ -356,6 +368,7 @@ class _Reverse:
         pointer = self.rebase(op.ptr, base)
         element = pointee_of(pointer.type)
         name = self._array(op).name
+        y = self.emit.guarded(y, mask)
         if name in self.atomic:
             narrow = self.emit.cast(y, element)
             self.builder.insert(AtomicRMW(pointer, narrow, mask, "add", "relaxed", "gpu"))
@@ -414,9 +427,11 @@ class _Reverse:
     def _for(self, op: For) -> None:
         """Of a loop that adds up: each iteration takes the adjoint of the sum, in any order. What
         it also carries is recomputed in the same loop."""
+        gauge = self.gauges.loops.get(op)
+        if self.cut is not None and op in self.cut.loops:
+            self._save(self.cut, op, gauge)
         if not self._flows_through(op):
             return
-        gauge = self.gauges.loops.get(op)
         sums = carried_kinds(op, self.active, gauge)
         ends = {i: y for i in sums if (y := self._adjoints[-1].get(op.results[i])) is not None}
         outer = self._outer_values(op)
@@ -451,6 +466,13 @@ class _Reverse:
             self.give(value, y)
         for i, y in ends.items():
             self.give(op.inits[i], y)
+
+    def _save(self, cut: CutBuffers, op: For, gauge: Gauge | None) -> None:
+        """Save what iterations of a loop need in another kernel."""
+        for i in carried_kinds(op, self.active, gauge):
+            cut.save(op, i, self._adjoint_or_zero(op.results[i]))
+        if gauge is not None:
+            cut.save(op, "maximum", self.plain(gauge.final))
 
 
 def _is_within(value: Value, op: Op) -> bool:

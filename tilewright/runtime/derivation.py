@@ -16,17 +16,28 @@ from tilewright.autodiff.distinct import Verdict, distinct
 from tilewright.autodiff.forward import forward_mode
 from tilewright.autodiff.points import Points, UnknownNumber
 from tilewright.autodiff.refusals import not_deterministic, stored_twice
+from tilewright.autodiff.regrid import Regrid, regrids
+from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
 from tilewright.base.located import line_of
 from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
-from tilewright.ir.core import Function, Module, Value
+from tilewright.ir.core import Module, Value
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
 from tilewright.ir.types import DType, is_int, scalar_type
-from tilewright.runtime.derived_launch import Launch, NarrowSumError, Plan, Request, Step
+from tilewright.ops.memory import Load
+from tilewright.runtime.derived_launch import (
+    Launch,
+    Made,
+    NarrowSumError,
+    Path,
+    Plan,
+    Request,
+    Step,
+)
 from tilewright.runtime.jit import JITFunction, is_tensor_type
 from tilewright.runtime.launch import at_path
 from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
@@ -56,28 +67,52 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     run(module, STEPS, context_for(cache.backend, options))
     paths = [path for path, _ in runtime_arguments(list(source.signature.values()))]
     types = _element_types(request, launch)
-    proofs = _Proofs(module, request, launch, paths)
-    derived = _derived(module, request, types, proofs)
+    proofs = _Proofs(module, request, launch, paths, types)
+    first = _derived(module, request, types, proofs)
+    coarse, others = proofs.coarse, proofs.others
+    kernels = [] if first is None else [(first, launch.grid, coarse.axes if coarse else ())]
+    kernels += [
+        (derived, (schedule.programs, 1, 1), ())
+        for schedule, derived in zip(others.schedules, others.kernels, strict=True)
+    ]
     more = _positions(request)
-    arguments = [
+    steps: list[Step] = []
+    for derived, grid, axes in kernels:
+        arguments = _arguments(derived, paths, more)
+        _declare_facts(derived.module, arguments, key, len(kernel.params))
+        text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
+        compiled = compile_source(text, cache.target, options)
+        compiled.device = device
+        steps.append(Step(compiled, arguments, grid, axes))
+    return Plan(
+        launch.grid, integers, tuple(steps), coarse.arrays if coarse else (),
+        proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
+        bool(key.aliases), proofs.text(), _numbers(others, launch),
+        first.saved if first is not None else (),
+    )  # fmt: skip
+
+
+def _arguments(
+    derived: Derived, paths: Sequence[ArgPath], more: Mapping[Role, int]
+) -> tuple[Path | Made, ...]:
+    """Where the arguments of a derived kernel come from; see `Step`."""
+    return tuple(
         paths[i]
         if role.kind == "argument"
         else (more[role],)
         if role in more
         else (role.kind, role.name)
         for i, role in enumerate(derived.roles)
-    ]
-    _declare_facts(derived.module, arguments, key, len(kernel.params))
-    text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
-    compiled = compile_source(text, cache.target, options)
-    compiled.device = device
-    coarse = proofs.coarse
-    step = Step(compiled, tuple(arguments), launch.grid, coarse.axes if coarse else ())
-    return Plan(
-        launch.grid, integers, (step,), coarse.arrays if coarse else (),
-        proofs.covered(derived), tuple(a.name for a in proofs.arrays if a.writes),
-        bool(key.aliases), proofs.text(),
-    )  # fmt: skip
+    )
+
+
+def _numbers(others: Regridded, launch: Launch) -> dict[Made, int]:
+    """See `Plan.numbers`."""
+    found: dict[Made, int] = {("grid", str(axis)): n for axis, n in enumerate(launch.grid)}
+    for schedule in others.schedules:
+        found |= {("box", str(i)): n for i, n in enumerate(schedule.coordinates.extents)}
+        found["first", ",".join(schedule.loads)] = schedule.first
+    return found if others.schedules else {}
 
 
 def integer_paths(kernel: JITFunction, launch: Launch) -> tuple[ArgPath, ...]:
@@ -117,7 +152,8 @@ def _element_types(request: Request, launch: Launch) -> dict[str, DType]:
 
 def _derived(
     module: Module, request: Request, types: Mapping[str, DType], proofs: _Proofs
-) -> Derived:
+) -> Derived | None:
+    """The kernel on the forward grid; None if there is nothing for it to do."""
     if request.mode == "forward":
         for name, element in types.items():
             own = next(a for a in proofs.arrays if a.name == name).element
@@ -126,12 +162,17 @@ def _derived(
                     f"the tangents of {name} have elements of {element}; they must be {own}"
                 )
         return forward_mode(module, request.wrt, (*request.outputs, *request.in_place), request.aux)
+    others = proofs.others
+    wrt = tuple(name for name in request.wrt if name not in others.arrays)
+    if not wrt and others.schedules and others.cut is None:
+        proofs.require((), types)
+        return None
     derived = reverse_mode(
-        module, request.wrt, request.outputs, request.aux,
+        module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
-        coarse=proofs.coarse,
+        coarse=proofs.coarse, cut=others.cut, sources=others.arrays,
     )  # fmt: skip
-    proofs.require(derived, types)
+    proofs.require(derived.reached, types)
     return derived
 
 
@@ -140,15 +181,18 @@ class _Proofs:
 
     Attributes:
         arrays: those of the kernel.
+        others: the kernels on grids of their own.
         coarse: the inputs that programs share and whose gradients workers add up.
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
     """
 
     def __init__(
-        self, module: Module, request: Request, launch: Launch, paths: Sequence[ArgPath]
-    ) -> None:
+        self, module: Module, request: Request, launch: Launch, paths: Sequence[ArgPath],
+        types: Mapping[str, DType],
+    ) -> None:  # fmt: skip
         fn = module.entry
+        self.others = Regridded()
         self.request = request
         self.arrays: list[Array] = list(arrays_of(fn).values())
         self.loads: dict[str, Verdict] = {}
@@ -158,14 +202,18 @@ class _Proofs:
             for arg, path in zip(fn.args, paths, strict=True)
             if is_int(arg.type)
         }
-        self.coarse = self._prove(fn, scalars, launch) if request.mode == "reverse" else None
-        kept = self.coarse.arrays if self.coarse else ()
+        self.coarse: Coarsening | None = None
+        if request.mode == "reverse":
+            self.coarse = self._prove(module, scalars, launch, types)
+        kept = {*(self.coarse.arrays if self.coarse else ()), *self.others.arrays}
         self.atomic = [n for n, v in self.loads.items() if not v.private and n not in kept]
         self.private = [n for n, v in self.loads.items() if v.private and not v.distinct]
 
     def _prove(
-        self, fn: Function, scalars: Mapping[Value, int], launch: Launch
-    ) -> Coarsening | None:
+        self, module: Module, scalars: Mapping[Value, int], launch: Launch,
+        types: Mapping[str, DType],
+    ) -> Coarsening | None:  # fmt: skip
+        fn, request = module.entry, self.request
         try:
             points = Points(scalars, launch.grid)
         except UnknownNumber as error:
@@ -183,6 +231,12 @@ class _Proofs:
                 self.stores[array.name] = distinct(fn, array.stores, points, finder)
         shared = [a for a in self.arrays if self._is_shared(a, launch)]
         small = [a.name for a in shared if self._is_small(a, launch)]
+        self.others = regridded_kernels(
+            module, request.outputs, request.aux,
+            [s for s in regrids(fn, shared, points, finder) if _is_parallel(s, points, small)],
+            accumulate=request.accumulate, types=types,
+        )  # fmt: skip
+        shared = [a for a in shared if a.name not in self.others.arrays]
         return coarsening(fn, shared, points, finder, small)
 
     def _is_shared(self, array: Array, launch: Launch) -> bool:
@@ -196,15 +250,18 @@ class _Proofs:
         position = _positions(self.request)[Role("gradient", array.name)]
         return elements_of(launch.values[position]) <= MOST_ELEMENTS
 
-    def require(self, derived: Derived, types: Mapping[str, DType]) -> None:
-        """Raise if gradients cannot be computed as they are."""
-        reached = set(derived.reached)
+    def require(self, reached: Sequence[Load], types: Mapping[str, DType]) -> None:
+        """Raise if gradients cannot be computed as they are.
+
+        Args:
+            reached: see `Derived`.
+        """
         narrow: list[str] = []
         for array in self.arrays:
             stores, loads = self.stores.get(array.name), self.loads.get(array.name)
             if stores is not None and not stores.distinct:
                 raise stored_twice(array, stores)
-            if array.name not in self.atomic or not reached.intersection(array.loads):
+            if array.name not in self.atomic or not set(reached).intersection(array.loads):
                 continue
             assert loads is not None
             if self.request.deterministic:
@@ -214,14 +271,19 @@ class _Proofs:
         if narrow:
             raise NarrowSumError(narrow)
 
-    def covered(self, derived: Derived) -> dict[str, int | None]:
+    def covered(self, derived: Derived | None) -> dict[str, int | None]:
         """See `Plan.covered`."""
-        reached = set(derived.reached)
+        reached = set(derived.reached) if derived is not None else set[Load]()
+        schedules = self.others.schedules
         found: dict[str, int | None] = {}
         for array in self.arrays:
             verdict = self.loads.get(array.name)
             if self.coarse is not None and array.name in self.coarse.arrays:
                 verdict = self.coarse.verdicts.get(array.name)
+            if array.name in self.others.arrays:
+                only = [s.verdicts[array.name] for s in schedules if array.name in s.loads]
+                found[array.name] = only[0].elements if len(only) == 1 else None
+                continue
             written = verdict is not None and reached.issuperset(array.loads)
             found[array.name] = verdict.elements if written and verdict else None
         return found
@@ -243,9 +305,17 @@ class _Proofs:
             axes = ", ".join(map(str, self.coarse.axes))
             where = ", in memory" if name in self.coarse.rows else ""
             return f"added up by workers, each for a range of programs along axis {axes}{where}"
+        if name in self.others.arrays:
+            return "added up in registers by a kernel of its own, with a program for each tile"
         if self.loads[name].private:
             return "added up in memory by the only program that loads an element"
         return f"added atomically: {self.loads[name].reason}"
+
+
+def _is_parallel(schedule: Regrid, points: Points, small: Sequence[str]) -> bool:
+    """Whether a grid of its own has about as many programs as the kernel's, or workers could not
+    have rows of partial sums."""
+    return schedule.programs * 4 >= points.count or not set(schedule.loads) <= set(small)
 
 
 def _lines(ops: Iterable[Any]) -> str:
@@ -258,7 +328,7 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
     fn = module.entry
     for i, argument in enumerate(arguments):
         facts = fn.arg_attrs[i]
-        is_own = argument[0] == "partial"  # a buffer that nothing else refers to
+        is_own = argument[0] in ("partial", "saved")  # a buffer that nothing else refers to
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i

@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.runtime.launch import Grid, at_path, slot_of, start_with_hooks
-from tilewright.runtime.partial_sums import Partials, add_up, partial_sums, workers_of
+from tilewright.runtime.partial_sums import (
+    Partials,
+    add_up,
+    floats_like,
+    partial_sums,
+    workers_of,
+)
 from tilewright.runtime.tensors import find_reader
 
 if TYPE_CHECKING:
+    from tilewright.autodiff.derived import Saved
     from tilewright.compiler.artifact import CompiledKernel
     from tilewright.runtime.jit import JITFunction
 
@@ -132,6 +139,8 @@ class Plan(NamedTuple):
         stored: the arrays that the kernel itself stores.
         overlapping: whether arrays may share memory, so that each launch compares their extents.
         text: what was decided and why, for `explain`.
+        numbers: arguments that are numbers, of kernels on grids of their own.
+        saved: the buffers that the first kernel writes for these.
     """
 
     grid: Grid
@@ -142,6 +151,8 @@ class Plan(NamedTuple):
     stored: tuple[str, ...]
     overlapping: bool
     text: str
+    numbers: Mapping[Made, int]
+    saved: tuple[Saved, ...]
 
 
 class Buffers:
@@ -153,7 +164,7 @@ class Buffers:
     """
 
     def __init__(self, plan: Plan, of_wrt: Arrays) -> None:
-        self.made: dict[Made, Any] = {}
+        self.made: dict[Made, Any] = dict(plan.numbers)
         self.workers = 0
         self._of_wrt = of_wrt
         self._sums: dict[str, Partials] = {}
@@ -163,6 +174,11 @@ class Buffers:
                 self.workers = workers_of(programs, [of_wrt[name] for name in plan.summed])
                 for axis in step.axes:
                     self.made["extent", str(axis)] = step.grid[axis]
+        for saved in plan.saved:
+            like = next(iter(of_wrt.values()))
+            count = prod(plan.grid) * saved.lanes
+            is_wide = saved.element.primitive_bitwidth == 64
+            self.made["saved", saved.name] = floats_like(like, count, is_wide)
         for name in plan.summed:
             filled = plan.covered[name] == size_of(of_wrt[name])
             sums = self._sums[name] = partial_sums(of_wrt[name], self.workers, filled)

@@ -69,6 +69,14 @@ def partial_sums(array: Any, workers: int, filled: bool) -> Partials:
     return Partials(buffer, span, buffer.as_strided((workers, *shape), (span, *strides)))
 
 
+def floats_like(array: Any, count: int, is_wide: bool) -> Any:
+    """A buffer of fp32, or of fp64 if it is wide, where an array is; its elements are arbitrary."""
+    if isinstance(array, np.ndarray):
+        return np.empty(count, np.float64 if is_wide else np.float32)
+    empty = array.new_empty(0)
+    return (empty.double() if is_wide else empty.float()).new_empty((count,))
+
+
 @jit
 def add_rows(
     rows_ptr: Any, sum_ptr: Any, rows: Any, span: Any,

@@ -1,0 +1,96 @@
+"""Gradients on grids of their own: of matrix products and attention, without atomics."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.autodiff.cases import case
+from tests.autodiff.harness import copied, counts, forward_module, launch_points, regrid_vjp
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import arrays_of
+from tilewright.autodiff.regrid import Regrid, regrids
+from tilewright.ir.core import Module
+from tilewright.ops.atomic import AtomicRMW
+from tilewright.ops.control import For, If
+from tilewright.ops.dot import Dot
+from tilewright.ops.memory import Load, Store
+
+PRODUCTS = ("product", "product with gelu", "grouped product", "grouped product with gelu")
+ATTENTION = ("full attention", "causal attention")
+SHARED = {
+    **dict.fromkeys(PRODUCTS, ("a_ptr", "b_ptr")),
+    **dict.fromkeys(ATTENTION, ("k_ptr", "v_ptr")),
+}
+
+
+def derived(name: str) -> list[Module]:
+    text, grid, args, wrt, outputs, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    w = {n: np.ones(args[n].shape) for n in outputs}
+    found, kernels = regrid_vjp(module, grid, copied(args), w, wrt)
+    assert sorted(found) == sorted(SHARED[name])
+    return kernels
+
+
+def of_kind(module: Module, kind: type) -> int:
+    return sum(isinstance(op, kind) for op in module.walk())
+
+
+def numbers(module: Module) -> tuple[int, int, int, int]:
+    """Products, loops, loads and stores."""
+    return (
+        of_kind(module, Dot), of_kind(module, For), of_kind(module, Load), of_kind(module, Store)
+    )  # fmt: skip
+
+
+# Of each kernel: products, loops, loads, stores. The kernel on the forward grid comes first if it
+# saves something.
+KERNELS = {
+    "product": [(1, 1, 2, 1), (1, 1, 2, 1)],
+    "grouped product": [(1, 1, 2, 1), (1, 1, 2, 1)],
+    "product with gelu": [(1, 1, 4, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
+    "grouped product with gelu": [(1, 1, 4, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
+    "full attention": [(2, 1, 5, 3), (4, 1, 6, 2)],
+    "causal attention": [(4, 2, 7, 6), (4, 1, 8, 2), (4, 1, 8, 2)],
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_each_tile_of_a_shared_array_is_stored_once(name: str) -> None:
+    kernels = derived(name)
+    assert [numbers(kernel) for kernel in kernels] == KERNELS[name]
+    assert all(of_kind(kernel, AtomicRMW) == 0 for kernel in kernels)
+
+
+def schedules(name: str) -> tuple[Module, list[Regrid]]:
+    text, grid, args, _, _, constexprs = case(name)
+    module = forward_module(text, args, constexprs)
+    arrays = [a for a in arrays_of(module.entry).values() if a.name in SHARED[name]]
+    points = launch_points(module, grid, args)
+    return module, regrids(module.entry, arrays, points, BlockFinder())
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_tiles_have_the_elements_that_are_loaded(name: str) -> None:
+    _, grid, args, _, _, _ = case(name)
+    module, found = schedules(name)
+    for array in SHARED[name]:
+        loaded = (counts(module, array, grid, args) > 0).sum()
+        stored = sum(s.verdicts[array].elements or 0 for s in found if array in s.verdicts)
+        assert stored == loaded if name != "causal attention" else stored > loaded  # in two loops
+
+
+def test_a_box_of_coordinates_is_found_behind_a_grouped_order() -> None:
+    _, (one, other) = schedules("grouped product")
+    assert sorted(one.coordinates.extents) == [3, 4]
+    assert one.coordinates.axes == ()
+    assert {one.programs, other.programs} == {12, 9}
+
+
+def test_programs_that_lack_an_iteration_are_left_out() -> None:
+    """The loops of causal attention end at the diagonal."""
+    assert not any(s.uniform for s in schedules("causal attention")[1])
+    assert all(s.uniform for s in schedules("full attention")[1])
+    assert all(of_kind(kernel, If) == 1 for kernel in derived("causal attention")[1:])
+    assert all(of_kind(kernel, If) == 0 for kernel in derived("full attention"))

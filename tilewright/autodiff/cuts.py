@@ -1,0 +1,124 @@
+"""What the kernel on the forward grid saves for kernels on other grids; see `regrid.py`.
+
+A *cut* is at the end of a loop: the adjoints of its results, and a running maximum, by program. A
+kernel on another grid reads them instead of computing what follows the loop again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.autodiff.coordinates import Coordinates
+from tilewright.autodiff.derived import Saved
+from tilewright.autodiff.emitter import Emitter, derivative_type
+from tilewright.autodiff.replay import Replay
+from tilewright.ir.core import Value
+from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, shape_of
+from tilewright.ops.arith import Add, Cast, Cmp, Mul
+from tilewright.ops.control import For, ProgramId
+from tilewright.ops.memory import AddPtr, Store
+from tilewright.ops.shape import Arange, Reshape, Splat
+
+NewArg = Callable[[str, str, Type], Value]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The loops at whose ends values are saved, and the coordinates of programs.
+
+    Attributes:
+        loops: the loops.
+        coordinates: the place of a program in the buffers is that of these in their box.
+    """
+
+    loops: tuple[For, ...]
+    coordinates: Coordinates
+
+
+class CutBuffers:
+    """Emits accesses of the buffers.
+
+    Args:
+        new_arg: adds an argument of a kind, with a name and a type, to the derived kernel.
+    """
+
+    def __init__(self, cut: Cut, emit: Emitter, replay: Replay, new_arg: NewArg) -> None:
+        self._cut, self._emit, self._replay, self._new_arg = cut, emit, replay, new_arg
+        self._pointers: dict[str, Value] = {}
+        extents = range(len(cut.coordinates.extents))
+        self.extents = [new_arg("box", str(i), I32) for i in extents]
+        self.saved: list[Saved] = []
+
+    @property
+    def loops(self) -> tuple[For, ...]:
+        """The loops at whose ends values are saved."""
+        return self._cut.loops
+
+    def _name(self, loop: For, what: int | str) -> str:
+        return f"{self._cut.loops.index(loop)}.{what}"
+
+    def _address(self, name: str, type: Type) -> Value:
+        """Of the lanes of the present program."""
+        value, element = self._emit.builder.value, element_of(type)
+        assert isinstance(element, DType)
+        if name not in self._pointers:
+            self._pointers[name] = self._new_arg("saved", name, Pointer(element))
+            self.saved.append(Saved(name, element, prod(shape_of(type))))
+        lanes, shape = prod(shape_of(type)), shape_of(type)
+        row = value(Mul(self._program(), self._emit.integer(lanes, I64)))
+        address = value(AddPtr(self._pointers[name], row))
+        if not shape:
+            return address
+        offsets = value(Arange(0, lanes))
+        if len(shape) > 1:
+            offsets = value(Reshape(offsets, shape))
+        return value(AddPtr(value(Splat(address, shape)), offsets))
+
+    def _program(self) -> Value:
+        """The place of the present program."""
+        value = self._emit.builder.value
+        place: Value | None = None
+        coordinates = program_coordinates(self._cut.coordinates, self._emit, self._replay)
+        for number, extent in zip(reversed(coordinates), reversed(self.extents), strict=True):
+            wide = value(Cast(number, I64, rounding="rtne"))
+            if place is None:
+                place = wide
+            else:
+                size = value(Cast(extent, I64, rounding="rtne"))
+                place = value(Add(value(Mul(place, size)), wide))
+        assert place is not None
+        return place
+
+    def save(self, loop: For, what: int | str, saved: Value) -> None:
+        """Save a value of the present program. Derivatives are zero where they are known to be."""
+        kind = derivative_type(saved.type)
+        saved = self._emit.guarded(self._emit.cast(saved, element_of(kind)))
+        address = self._address(self._name(loop, what), kind)
+        self._emit.builder.insert(Store(address, saved, None, cache="", evict=""))
+
+    def load(self, loop: For, what: int | str, type: Type) -> Value:
+        """Load a value of the present program, of this type."""
+        found = self._emit.load(self._address(self._name(loop, what), derivative_type(type)), None)
+        return self._emit.cast(found, element_of(type))
+
+    def load_adjoint(self, loop: For, index: int) -> Value:
+        """Load the adjoint of a result of a loop."""
+        type = derivative_type(loop.results[index].type)
+        found = self.load(loop, index, type)
+        if shape_of(type):
+            # What a lane contributes is a multiple of its adjoint, unless it computes a NaN.
+            differs = self._emit.builder.value(Cmp(found, self._emit.zeros(type), "ne"))
+            self._emit.zero_outside(found, differs)
+        return found
+
+
+def program_coordinates(coordinates: Coordinates, emit: Emitter, replay: Replay) -> Sequence[Value]:
+    """The coordinates of the present program."""
+    if coordinates.values:
+        return replay.all_plain(coordinates.values)
+    return [
+        replay.programs[axis] if axis in replay.programs else emit.builder.value(ProgramId(axis))
+        for axis in coordinates.axes
+    ]

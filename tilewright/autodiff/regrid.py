@@ -1,0 +1,226 @@
+"""Gradients of arrays that programs share in loops, without atomics: another grid.
+
+    for k in range(0, K, BK):                       # program (i, j)
+        acc += A[i, k] @ B[k, j]
+    C[i, j] = f(acc)
+
+All programs of a row i load the same tile of A. Its gradient gets a kernel of its own, whose
+programs are the tiles of A: the iteration k becomes an axis of the grid, and the axis j a loop.
+
+    Ā[i, k] = sum over j:  ācc[i, j] @ B[k, j]ᵀ     # program (i, k)
+
+Each program stores its tile once. What an iteration needs of its program (the adjoint of `acc`, and
+a running maximum) is computed again if it needs no loop; otherwise the kernel on the forward grid
+saves it, a row for each program: that is a `Cut`.
+
+A launch takes this schedule if its numbers prove that it is right: the coordinates of programs fill
+a box, together with the iterations; the address and the mask depend on some coordinates and the
+iteration only; and the tiles of different programs of the new grid have no element in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from tilewright.analysis.blocks import BlockFinder
+from tilewright.autodiff.arrays import Array
+from tilewright.autodiff.coordinates import Coordinates, coordinates_of, linear
+from tilewright.autodiff.distinct import Verdict, distinct_after_projection
+from tilewright.autodiff.points import Points, UnknownNumber
+from tilewright.ir.core import Function, Region, Value
+from tilewright.ir.types import is_float
+from tilewright.ops.arith import Add
+from tilewright.ops.control import Condition, For, If, While, Yield
+from tilewright.ops.memory import Load
+
+
+@dataclass(frozen=True)
+class Regrid:
+    """The schedule of loads of one loop.
+
+    Attributes:
+        loop: the loop.
+        coordinates: those of programs.
+        kept: the coordinates that are axes of the new grid, too; the others become a loop.
+        first, step, trips: the numbers of the iterations.
+        uniform: whether each program has all of them.
+        loads: by array, the load whose gradient is added up.
+        verdicts: by array, that of the new grid's stores.
+    """
+
+    loop: For
+    coordinates: Coordinates
+    kept: tuple[int, ...]
+    first: int
+    step: int
+    trips: int
+    uniform: bool
+    loads: dict[str, Load]
+    verdicts: dict[str, Verdict]
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        return tuple(i for i in range(len(self.coordinates.extents)) if i not in self.kept)
+
+    def without(self, names: Collection[str]) -> Regrid:
+        """The schedule of the other arrays only."""
+        return replace(
+            self,
+            loads={n: op for n, op in self.loads.items() if n not in names},
+            verdicts={n: v for n, v in self.verdicts.items() if n not in names},
+        )
+
+    @property
+    def programs(self) -> int:
+        """How many there are in the new grid."""
+        return self.trips * prod(self.coordinates.extents[i] for i in self.kept)
+
+
+def regrids(
+    fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder
+) -> list[Regrid]:
+    """Schedules for all loads of some of the arrays that programs share."""
+    for coordinates in coordinates_of(fn, points):
+        found: dict[tuple[For, tuple[int, ...]], Regrid] = {}
+        for array in shared:
+            made = _of_array(fn, array, coordinates, points, finder)
+            for regrid in made or ():
+                key = regrid.loop, regrid.kept
+                if key in found:
+                    found[key].loads.update(regrid.loads)
+                    found[key].verdicts.update(regrid.verdicts)
+                else:
+                    found[key] = regrid
+        if found:
+            return list(found.values())
+    return []
+
+
+def _of_array(
+    fn: Function, array: Array, coordinates: Coordinates, points: Points, finder: BlockFinder
+) -> list[Regrid] | None:
+    """A schedule for each load of an array; None if one has none."""
+    found: list[Regrid] = []
+    for op in array.loads:
+        loop = _loop_around(fn, op)
+        if loop is None or any(r.loop is loop for r in found):
+            return None
+        regrid = _of_load(fn, array.name, op, loop, coordinates, points, finder)
+        if regrid is None:
+            return None
+        found.append(regrid)
+    return found
+
+
+def _loop_around(fn: Function, op: Load) -> For | None:
+    """The only loop around an op, if it is not in a branch itself."""
+    region = op.parent
+    while region is not None and isinstance(region.parent, If):
+        region = region.parent.parent
+    loop = region.parent if region is not None else None
+    return loop if isinstance(loop, For) and loop.parent is fn.body else None
+
+
+def _of_load(
+    fn: Function, name: str, op: Load, loop: For, coordinates: Coordinates, points: Points,
+    finder: BlockFinder,
+) -> Regrid | None:  # fmt: skip
+    every = range(len(coordinates.extents))
+    kept = tuple(i for i in every if op.ptr in varying_in(fn, loop, coordinates.roots(fn, (i,))))
+    reduced = [i for i in every if i not in kept]
+    varying = varying_in(fn, loop, coordinates.roots(fn, reduced))
+    if not reduced or op.ptr in varying or op.mask in varying or loop.step in varying:
+        return None
+    try:
+        here, _ = points.inside(loop.body.terminator)
+        if here.count == 0:
+            return None
+        counter = here.value(loop.body.args[0]).astype(np.int64)
+        steps = here.value(loop.step)
+    except UnknownNumber:
+        return None
+    first, step = int(counter.min()), int(steps[0])
+    if np.any(steps != step) or step < 1 or np.any((counter - first) % step):
+        return None
+    turn = (counter - first) // step
+    trips = int(turn.max()) + 1
+    numbers = [coordinates.numbers[i][here.program] for i in kept]
+    extents = [coordinates.extents[i] for i in kept]
+    place = linear([*numbers, turn], [*extents, trips])
+    _, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
+    if not _fills_grid(len(chosen), trips * prod(extents)):
+        return None
+    verdict = distinct_after_projection(op, here, chosen, inverse, finder)
+    if not verdict.distinct:
+        return None
+    uniform = _have_all_iterations(here, points, trips)
+    return Regrid(loop, coordinates, kept, first, step, trips, uniform, {name: op}, {name: verdict})
+
+
+def _fills_grid(places: int, programs: int) -> bool:
+    """Whether each program of the new grid is an iteration of some program of the kernel."""
+    return places == programs
+
+
+def _have_all_iterations(here: Points, points: Points, trips: int) -> bool:
+    """Whether each program has all iterations that any program has."""
+    return here.count == points.count * trips
+
+
+# -- dataflow -------------------------------------------------------------------------------------
+
+
+def varying_in(fn: Function, loop: For, roots: Sequence[Value]) -> set[Value]:
+    """The values that may change with the roots. The counter of the loop is given, and so are
+    values that the loop carries in steps (`increment_of`), as far as their start is."""
+    found: set[Value] = set()
+    work = list(roots)
+    while work:
+        value = work.pop()
+        if value in found:
+            continue
+        found.add(value)
+        for user in value.users:
+            if user is loop:
+                work += loop.results
+                work += [
+                    arg
+                    for init, arg in zip(loop.inits, loop.body.args[1:], strict=True)
+                    if init is value or increment_of(loop, arg) is None
+                ]
+            elif isinstance(user, Yield | Condition) and user.parent is loop.body:
+                place = user.operands.index(value)
+                work += [loop.results[place], loop.body.args[place + 1]]
+            elif isinstance(user, Yield | Condition | For | While | If):
+                around = user if isinstance(user, For | While | If) else user.parent_op()
+                if around is not None:
+                    work += around.results
+                    work += [arg for region in around.regions for arg in region.args]
+            else:
+                around = user.parent_op()
+                work += user.results
+                if around is not None and around is not loop:
+                    work += around.results
+    return found
+
+
+def increment_of(loop: For, arg: Value) -> Value | None:
+    """What a loop adds to a carried integer in each iteration, if that is from outside of it."""
+    if is_float(arg.type) or arg.index == 0:
+        return None
+    match loop.body.terminator.operands[arg.index - 1].op:
+        case Add(lhs, rhs) if lhs is arg and _is_outside(rhs, loop.body):
+            return rhs
+        case Add(lhs, rhs) if rhs is arg and _is_outside(lhs, loop.body):
+            return lhs
+        case _:
+            return None
+
+
+def _is_outside(value: Value, body: Region) -> bool:
+    region = value.region
+    return region is not None and not region.is_within(body)

@@ -1,0 +1,293 @@
+"""The kernel of a `Regrid`: gradients of arrays that programs share, on a grid of their tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.cuts import Cut, CutBuffers
+from tilewright.autodiff.derived import Derived, Roles
+from tilewright.autodiff.emitter import derivative_type
+from tilewright.autodiff.loops import carried_kinds
+from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
+from tilewright.autodiff.reverse import ReverseWalk
+from tilewright.base.diagnostics import CompilationError
+from tilewright.ir.core import Function, Module, Region, Value
+from tilewright.ir.types import I32, DType, element_of
+from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
+from tilewright.ops.control import For, If, ProgramId, Return, Yield
+from tilewright.ops.memory import Load, pointee_of
+
+
+class Regridded(NamedTuple):
+    """Kernels on grids of their own.
+
+    Attributes:
+        schedules, kernels: each kernel with its schedule.
+        cut: what the kernel on the forward grid must save for them.
+    """
+
+    schedules: tuple[Regrid, ...] = ()
+    kernels: tuple[Derived, ...] = ()
+    cut: Cut | None = None
+
+    @property
+    def arrays(self) -> set[str]:
+        """The arrays whose gradients they compute."""
+        return {name for schedule in self.schedules for name in schedule.loads}
+
+
+def regridded_kernels(
+    module: Module,
+    outputs: Sequence[str],
+    aux: Sequence[str],
+    schedules: Sequence[Regrid],
+    *,
+    accumulate: bool = False,
+    types: Mapping[str, DType] | None = None,
+) -> Regridded:
+    """The kernels of those schedules that need no other iteration, and no loop in each iteration.
+
+    The arguments of each are those of `reverse_mode`, then ("box", i), the extents of coordinates,
+    ("grid", axis), those of the kernel's grid, ("first", arrays), that of the iterations, and, of a
+    cut, ("saved", name). Its grid has one axis. Gradients of arrays in several schedules are added
+    to what is in memory.
+
+    Args:
+        module: the kernel; it is not changed.
+        outputs, aux, accumulate, types: see `reverse_mode`.
+    """
+    while schedules:
+        names = [name for schedule in schedules for name in schedule.loads]
+        add = {name for name in names if accumulate or names.count(name) > 1}
+
+        def derive(schedule: Regrid, cut: Cut | None, add: set[str] = add) -> Derived:
+            fn = module.entry
+            roles = Roles(fn, tuple(schedule.loads), outputs, aux)
+            return _RegriddedWalk(fn, roles, schedule, cut, add, types or {}).run()
+
+        found: list[Derived] = []
+        loops: dict[For, None] = {}
+        for schedule in schedules:
+            with suppress(NeedsCutError, CompilationError):
+                found.append(derive(schedule, None))
+                continue
+            loops[schedule.loop] = None
+        if len(found) == len(schedules):
+            return Regridded(tuple(schedules), tuple(found))
+        cut = Cut(tuple(loops), schedules[0].coordinates)
+        found, failed = [], set[str]()
+        for schedule in schedules:
+            try:
+                found.append(derive(schedule, cut if schedule.loop in loops else None))
+            except (NeedsCutError, CompilationError):
+                failed.update(schedule.loads)
+        if not failed:
+            return Regridded(tuple(schedules), tuple(found), cut)
+        schedules = [made for s in schedules if (made := s.without(failed)).loads]
+    return Regridded()
+
+
+class NeedsCutError(Exception):
+    """What follows the loop depends on a loop: it must be saved."""
+
+
+class _RegriddedWalk(ReverseWalk):
+    """The walk backwards from one iteration of a loop, for all programs that have it."""
+
+    def __init__(
+        self, fn: Function, roles: Roles, regrid: Regrid, cut: Cut | None, add: Collection[str],
+        types: Mapping[str, DType],
+    ) -> None:  # fmt: skip
+        super().__init__(fn, roles, (), types)
+        self.regrid = regrid
+        self.add = frozenset(add)
+        self.found: dict[Load, Value] = {}
+        self.loads = list(regrid.loads.values())
+        self.region_here = self.made.body
+        boxes = range(len(regrid.coordinates.extents))
+        if cut is None:
+            self.buffers = None
+            self.box = [self.new_arg("box", str(i), I32) for i in boxes]
+        else:
+            self.buffers = CutBuffers(cut, self.emit, self.replay, self.new_arg)
+            self.box = self.buffers.extents
+        self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
+        self.first = self.new_arg("first", ",".join(regrid.loads), regrid.loop.start.type)
+        self.replay.has_programs = False
+        if regrid.coordinates.axes:
+            zero = self.emit.integer(0, I32)
+            self.replay.programs = dict.fromkeys(range(3), zero)
+        roots = regrid.coordinates.roots(fn, regrid.reduced)
+        self.varying = varying_in(fn, regrid.loop, roots)
+
+    def run(self) -> Derived:
+        """Emit the whole function."""
+        loop, value = self.regrid.loop, self.builder.value
+        with self.replay.scope(self.fn.body, self.made.body) as scope:
+            scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
+            position = self._bind(value(ProgramId(0)), self.regrid.kept)
+            counter = self._counter(position)
+            with self.replay.scope(loop.body, self.made.body) as iteration:
+                iteration.values[loop.body.args[0]] = counter
+                self._bind_increments(varying=False)
+                totals = self._sum_over_programs(counter)
+                for op, total in zip(self.loads, totals, strict=True):
+                    self._store_total(op, total)
+            self.builder.insert(Return([]))
+        return Derived(
+            Module([self.made]), tuple(self.roles), tuple(self.loads),
+            tuple(self.buffers.saved) if self.buffers is not None else (),
+        )  # fmt: skip
+
+    def _bind(self, position: Value, chosen: Sequence[int]) -> Value:
+        """Bind coordinates, given a position in their box; returns the rest of the position."""
+        value, coordinates = self.builder.value, self.regrid.coordinates
+        for i in chosen:
+            number = value(Rem(position, self.box[i]))
+            position = value(IntDiv(position, self.box[i]))
+            if coordinates.axes:
+                self.replay.programs[coordinates.axes[i]] = number
+            else:
+                root = coordinates.values[i]
+                self.replay.bind(root, self._integer_like(number, root))
+        return position
+
+    def _integer_like(self, number: Value, like: Value) -> Value:
+        element = element_of(like.type)
+        assert isinstance(element, DType)
+        if number.type == like.type:
+            return number
+        return self.builder.value(Cast(number, element, rounding="rtne"))
+
+    def _counter(self, turn: Value) -> Value:
+        value, loop = self.builder.value, self.regrid.loop
+        turn = self._integer_like(turn, loop.start)
+        return value(Add(self.first, value(Mul(turn, self.plain(loop.step)))))
+
+    def _bind_increments(self, varying: bool) -> None:
+        """Bind the integers that the loop carries in steps."""
+        loop, value = self.regrid.loop, self.builder.value
+        for init, arg in zip(loop.inits, loop.body.args[1:], strict=True):
+            by = increment_of(loop, arg)
+            if by is None or (arg in self.varying) != varying or element_of(arg.type) != arg.type:
+                continue
+            counter, start, step = self.replay.all_plain((loop.body.args[0], loop.start, loop.step))
+            turn = value(IntDiv(value(Sub(counter, start)), step))
+            turn = self._integer_like(turn, arg)
+            moved = value(Mul(turn, self.plain(by)))
+            self.replay.bind(arg, value(Add(self.plain(init), moved)))
+
+    # -- the loop over programs -------------------------------------------------------------------
+
+    def _sum_over_programs(self, counter: Value) -> list[Value]:
+        value, loop = self.builder.value, self.regrid.loop
+        one = self.emit.integer(1, I32)
+        count = one
+        for i in self.regrid.reduced:
+            count = value(Mul(count, self.box[i]))
+        types = [derivative_type(op.result.type) for op in self.loads]
+        body = Region([I32, *types])
+        with self.replay.scope(self.fn.body, body, only=self.varying):
+            self._bind(body.args[0], self.regrid.reduced)
+            if self.regrid.uniform:
+                terms = self._terms(body)
+            else:
+                start, stop = self.replay.all_plain((loop.start, loop.stop))
+                has_it = value(
+                    And(
+                        self.emit.compare(counter, start, "ge"),
+                        self.emit.compare(counter, stop, "lt"),
+                    )
+                )
+                then, otherwise = Region(), Region()
+                with (
+                    self.builder.at_end(then),
+                    self.replay.scope(self.fn.body, then, only=self.varying),
+                ):
+                    self.builder.insert(Yield(self._terms(then)))
+                with self.builder.at_end(otherwise):
+                    self.builder.insert(Yield([self.emit.zeros(t) for t in types]))
+                made = If(has_it, then=then, otherwise=otherwise)
+                terms = list(self.builder.insert(made).results)
+            sums = [
+                self.emit.add(before, term)
+                for before, term in zip(body.args[1:], terms, strict=True)
+            ]
+            self.builder.insert(Yield(sums))
+        zeros = [self.emit.zeros(type) for type in types]
+        start = self.emit.integer(0, I32)
+        made = For(start, count, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
+        return list(self.builder.insert(made).results)
+
+    def _terms(self, region: Region) -> list[Value]:
+        """What one program adds to each gradient."""
+        self.region_here = region
+        self.found.clear()
+        self._adjoints.append({})
+        if self.buffers is None:
+            self.region(self.fn.body)
+        else:
+            self._iteration(self.regrid.loop)
+        self._adjoints.pop()
+        if self.replay.has_loops:
+            raise NeedsCutError  # it would run for each tile of the gradient
+        types = [derivative_type(op.result.type) for op in self.loads]
+        return [
+            self.found[op] if op in self.found else self.emit.zeros(type)
+            for op, type in zip(self.loads, types, strict=True)
+        ]
+
+    def _for(self, op: For) -> None:
+        if op is self.regrid.loop:
+            self._iteration(op)
+        elif op.parent is not self.fn.body:
+            super()._for(op)
+        elif self._flows_through(op):
+            raise NeedsCutError
+
+    def _iteration(self, loop: For) -> None:
+        """Walk one iteration backwards."""
+        gauge = self.gauges.loops.get(loop)
+        ends: dict[int, Value | None] = {}
+        for i in carried_kinds(loop, self.active, gauge):
+            if self.buffers is None:
+                ends[i] = self._adjoints[-1].get(loop.results[i])
+            else:
+                ends[i] = self.buffers.load_adjoint(loop, i)
+        final: Value | None = None
+        if gauge is not None:
+            if self.buffers is None:
+                raise NeedsCutError
+            final = self.buffers.load(loop, "maximum", gauge.final.type)
+        with self.replay.scope(loop.body, self.region_here, only=self.varying) as scope:
+            if gauge is not None and final is not None:
+                scope.values.update(dict.fromkeys(gauge.replaced, final))
+            self._bind_increments(varying=True)
+            self._adjoints.append({})
+            for i, y in ends.items():
+                self.give(loop.body.terminator.operands[i], y)
+            self.region(loop.body)
+            self._adjoints.pop()
+
+    def _load(self, op: Load) -> None:
+        y = self._adjoints[-1].get(op.result)
+        if y is None:
+            return
+        if op in self.loads:
+            self.found[op] = self.emit.guarded(y)
+        if op.other is not None and op.other in self.active:
+            assert op.mask is not None
+            mask = self.plain(op.mask)
+            self.give(op.other, self.emit.where(mask, self.emit.zeros(y.type), y))
+
+    def _store_total(self, op: Load, total: Value) -> None:
+        base = self.gradients[base_of(op.ptr)]
+        pointer = self.rebase(op.ptr, base)
+        mask = self.plain(op.mask) if op.mask is not None else None
+        if self._name(base_of(op.ptr)) in self.add:
+            before = self.emit.load(pointer, mask)
+            total = self.emit.add(self.emit.cast(before, element_of(total.type)), total)
+        self.emit.store(pointer, self.emit.cast(total, pointee_of(pointer.type)), mask)
