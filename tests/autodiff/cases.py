@@ -56,6 +56,11 @@ def case(name: str) -> Case:
 
 def _product(name: str, rng: np.random.Generator) -> Case:
     m, n, k = 14, 18, 11
+    if "persistent" in name:
+        args = {"a_ptr": rows(rng, m, k), "b_ptr": rows(rng, k, n), "c_ptr": np.zeros((m, n))}
+        args |= {"m": m, "n": n, "k": k}
+        constexprs = {"M": 4, "N": 8, "K": 4}
+        return kernels.PERSISTENT_MATMUL, 5, args, ("a_ptr", "b_ptr"), ("c_ptr",), constexprs
     args = {"a_ptr": rows(rng, m, k), "b_ptr": rows(rng, k, n), "bias_ptr": rows(rng, 1, n)}
     args |= {"c_ptr": np.zeros((m, n)), "m": m, "n": n, "k": k}
     constexprs = {"GROUP": 0, "GELU": 0, "M": 4, "N": 8, "K": 4}
@@ -98,22 +103,37 @@ def _with_maximum(name: str, rng: np.random.Generator) -> Case:
         case "online softmax":
             args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
             return kernels.ONLINE_SOFTMAX, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
+        case "cumsum":
+            args = {"x_ptr": x, "y_ptr": y, "n": 13, "stride": 13}
+            return kernels.CUMSUM, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 16}
+        case "convolution":
+            args = {"x_ptr": rows(rng, 3, 15), "w_ptr": rows(rng, 4, 9), "y_ptr": np.zeros((4, 13))}
+            args |= {"n": 13, "channels": 3, "taps": 3}
+            constexprs = {"BLOCK": 8, "C": 2}
+            return kernels.CONVOLUTION, (2, 2), args, ("x_ptr", "w_ptr"), ("y_ptr",), constexprs
         case "log of a sum":
             args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
             return kernels.LOG_SUM_EXP, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
         case _:
             args = {k: rng.standard_normal((2, 22, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
             args |= {"o_ptr": np.zeros((2, 22, 8)), "lse_ptr": np.zeros((2, 22)), "n": 22}
-            full = kernels.FULL_ATTENTION
-            text = full if name == "full attention" else kernels.CAUSAL_ATTENTION
+            text = {
+                "full attention": kernels.FULL_ATTENTION,
+                "causal attention": kernels.CAUSAL_ATTENTION,
+                "windowed attention": kernels.WINDOWED_ATTENTION,
+                "grouped queries": kernels.GROUPED_QUERIES,
+            }[name]
             wrt = ("q_ptr", "k_ptr", "v_ptr")
             return text, (3, 2), args, wrt, ("o_ptr", "lse_ptr"), {"M": 8, "N": 4, "D": 8}
 
 
+OVERLAPPING = "convolution"
+"""The kernel with tiles that overlap, whose gradient needs atomics."""
 NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
     "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
+    "windowed attention", "cumsum", "persistent product", "grouped queries",
     "product", "product with gelu", "grouped product", "grouped product with gelu",
 )  # fmt: skip
 SHARED = {
@@ -126,6 +146,9 @@ SHARED = {
         for name in ("product", "product with gelu", "grouped product", "grouped product with gelu")
     },
     "full attention": {"k_ptr", "v_ptr"},
+    "windowed attention": {"k_ptr", "v_ptr"},
+    "grouped queries": {"k_ptr", "v_ptr"},
+    "persistent product": {"a_ptr", "b_ptr"},
     "causal attention": {"k_ptr", "v_ptr"},
 }
 """The inputs that programs share."""

@@ -253,3 +253,47 @@ def kernel(a_ptr, b_ptr, bias_ptr, c_ptr, m, n, k, GROUP: tl.constexpr, GELU: tl
         acc = 0.5 * acc * (1 + tl.erf(acc * 0.7071067811865476))
     tl.store(c_ptr + i[:, None] * n + j[None, :], acc, mask=(i[:, None] < m) & (j[None, :] < n))
 """
+CUMSUM = """
+def kernel(x_ptr, y_ptr, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + at, mask=at < n, other=0.0)
+    tl.store(y_ptr + row * stride + at, tl.cumsum(x * x, 0), mask=at < n)
+"""
+CONVOLUTION = """
+def kernel(x_ptr, w_ptr, y_ptr, n, channels, taps, BLOCK: tl.constexpr, C: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    out = tl.program_id(1) * C + tl.arange(0, C)
+    acc = tl.zeros([C, BLOCK], tl.float64)
+    for channel in range(channels):
+        for tap in range(taps):
+            x = tl.load(x_ptr + channel * (n + taps - 1) + at + tap, mask=at < n, other=0.0)
+            w = tl.load(w_ptr + (out * channels + channel) * taps + tap)
+            acc += w[:, None] * x[None, :]
+    tl.store(y_ptr + out[:, None] * n + at[None, :], acc, mask=(at < n)[None, :])
+"""
+PERSISTENT_MATMUL = """
+def kernel(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    columns = tl.cdiv(n, N)
+    for tile in range(tl.program_id(0), tl.cdiv(m, M) * columns, tl.num_programs(0)):
+        i, j = tile // columns * M + tl.arange(0, M), tile % columns * N + tl.arange(0, N)
+        acc = tl.zeros([M, N], tl.float64)
+        for start in range(0, k, K):
+            at = start + tl.arange(0, K)
+            a = tl.load(a_ptr + i[:, None] * k + at[None, :],
+                        mask=(i[:, None] < m) & (at[None, :] < k), other=0.0)
+            b = tl.load(b_ptr + at[:, None] * n + j[None, :],
+                        mask=(at[:, None] < k) & (j[None, :] < n), other=0.0)
+            acc = tl.dot(a, b, acc)
+        tl.store(c_ptr + i[:, None] * n + j[None, :], acc,
+                 mask=(i[:, None] < m) & (j[None, :] < n))
+"""
+WINDOWED_ATTENTION = (
+    _ATTENTION
+    + _ATTENTION_HEAD
+    + _LOOP.format("max(first - M, 0) // N * N, min(first + M, n)", "True")
+    + _ATTENTION_TAIL
+)
+GROUPED_QUERIES = FULL_ATTENTION.replace(
+    "= attend(q, k_ptr, v_ptr, base", "= attend(q, k_ptr, v_ptr, tl.program_id(1) // 2 * n * D"
+)

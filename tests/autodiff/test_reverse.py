@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.autodiff.cases import NAMES, NORMS, SEVERAL_TIMES, SHARED, case
+from tests.autodiff.cases import NAMES, NORMS, OVERLAPPING, SEVERAL_TIMES, SHARED, case
 from tests.autodiff.harness import (
     Arrays,
     check_gradients,
@@ -30,7 +30,7 @@ from tilewright.ops.math import Exp
 from tilewright.ops.memory import Load, Store
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, OVERLAPPING])
 def test_gradients(name: str) -> None:
     text, grid, args, wrt, outputs, constexprs = case(name)
     check_gradients(text, grid, args, wrt, outputs, constexprs)

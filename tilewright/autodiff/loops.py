@@ -4,7 +4,7 @@ A value that a loop carries is a *sum* if the only thing that happens to it is t
 added which does not depend on it:
 
     for k in range(n):
-        total += f(k)            # also tl.dot(a, b, acc=total), and total -= f(k)
+        total += f(k)            # also tl.dot(a, b, acc=total), total -= f(k), and inner loops
 
 The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
 other in reverse, and no intermediate total is needed. Values that are scaled by a running maximum
@@ -69,7 +69,15 @@ def is_sum_of(loop: For, index: int) -> bool:
         user = users[0]
         if user is end:
             return end.operands[index] is value
-        if user.parent is not loop.body or not _adds_to(user, value):
+        if user.parent is not loop.body:
+            return False
+        if isinstance(user, For) and value in user.inits:
+            inner = user.inits.index(value)
+            if not is_sum_of(user, inner):
+                return False
+            value = user.results[inner]
+            continue
+        if not _adds_to(user, value):
             return False
         value = user.results[0]
 

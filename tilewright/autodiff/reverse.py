@@ -60,6 +60,7 @@ def reverse_mode(
     coarse: Coarsening | None = None,
     cut: Cut | None = None,
     sources: Collection[str] = (),
+    skip: Collection[Load] = (),
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -82,6 +83,7 @@ def reverse_mode(
             grid has the workers along the first of the axes, and 1 along the others.
         cut: what is saved for other kernels; see `regridded_kernels`.
         sources: further arrays, whose gradients these kernels compute.
+        skip: loads whose adjoints another kernel adds to the gradients.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -93,6 +95,7 @@ def reverse_mode(
         walk.cut = CutBuffers(cut, walk.emit, walk.replay, walk.new_arg)
     walk.accumulate = accumulate
     walk.private = set(private)
+    walk.skip = frozenset(skip)
     return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
@@ -108,6 +111,7 @@ class ReverseWalk:
         self.atomic = frozenset(atomic)
         self.accumulate = False
         self.private: set[str] = set()
+        self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
         self.gauges = find_gauges(fn, outputs)
@@ -359,7 +363,7 @@ class ReverseWalk:
             self.partial_sums[op] = self.emit.guarded(y, mask)
             return
         base = self.gradients.get(self._array(op).arg)
-        if base is not None:
+        if base is not None and op not in self.skip:
             self._contribute(op, base, mask, y)
 
     def _contribute(self, op: Load, base: Value, mask: Value | None, y: Value) -> None:

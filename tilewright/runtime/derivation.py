@@ -24,10 +24,10 @@ from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.pipeline import STEPS
 from tilewright.compiler.source import ArgPath, IRSource, runtime_arguments
-from tilewright.ir.core import Module, Value
+from tilewright.ir.core import Function, Module, Value
 from tilewright.ir.passes import run
 from tilewright.ir.printer import print_module
-from tilewright.ir.types import DType, is_int, scalar_type
+from tilewright.ir.types import DType, is_int, scalar_type, shape_of
 from tilewright.ops.memory import Load
 from tilewright.runtime.derived_launch import (
     Launch,
@@ -44,6 +44,7 @@ from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 
+_INDIRECT = "an index is not known before the launch"
 SMALL = 32  # bits; narrower floats are not added up atomically
 
 
@@ -71,6 +72,8 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
     first = _derived(module, request, types, proofs)
     coarse, others = proofs.coarse, proofs.others
     kernels = [] if first is None else [(first, launch.grid, coarse.axes if coarse else ())]
+    if proofs.rest:
+        kernels.append((_of_rest(module, request, types, proofs), launch.grid, ()))
     kernels += [
         (derived, (schedule.programs, 1, 1), ())
         for schedule, derived in zip(others.schedules, others.kernels, strict=True)
@@ -170,10 +173,21 @@ def _derived(
     derived = reverse_mode(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
-        coarse=proofs.coarse, cut=others.cut, sources=others.arrays,
+        coarse=proofs.coarse, cut=others.cut, sources=others.arrays, skip=proofs.left_out,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived
+
+
+def _of_rest(
+    module: Module, request: Request, types: Mapping[str, DType], proofs: _Proofs
+) -> Derived:
+    """The kernel that adds atomically to gradients what the first kernel leaves out."""
+    names = tuple(proofs.rest)
+    known = [op for a in proofs.arrays for op in a.loads if op not in proofs.rest.get(a.name, ())]
+    return reverse_mode(
+        module, names, request.outputs, request.aux, atomic=names, types=types, skip=known
+    )
 
 
 class _Proofs:
@@ -185,6 +199,8 @@ class _Proofs:
         coarse: the inputs that programs share and whose gradients workers add up.
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
+        rest: of inputs whose other loads are private, the loads of which nothing is known, as that
+            of a label's element of a row.
     """
 
     def __init__(
@@ -193,6 +209,7 @@ class _Proofs:
     ) -> None:  # fmt: skip
         fn = module.entry
         self.others = Regridded()
+        self.rest: dict[str, list[Load]] = {}
         self.request = request
         self.arrays: list[Array] = list(arrays_of(fn).values())
         self.loads: dict[str, Verdict] = {}
@@ -226,7 +243,7 @@ class _Proofs:
         finder = BlockFinder()
         for array in self.arrays:
             if array.name in self.request.wrt:
-                self.loads[array.name] = distinct(fn, array.loads, points, finder)
+                self.loads[array.name] = self._of_loads(fn, array, points, finder)
             if array.name in self.request.outputs:
                 self.stores[array.name] = distinct(fn, array.stores, points, finder)
         shared = [a for a in self.arrays if self._is_shared(a, launch)]
@@ -238,6 +255,29 @@ class _Proofs:
         )  # fmt: skip
         shared = [a for a in shared if a.name not in self.others.arrays]
         return coarsening(fn, shared, points, finder, small)
+
+    @property
+    def left_out(self) -> list[Load]:
+        """The loads that the first kernel leaves out."""
+        return [op for loads in self.rest.values() for op in loads]
+
+    def _of_loads(self, fn: Function, array: Array, points: Points, finder: BlockFinder) -> Verdict:
+        """The verdict on the loads of an array, or on those in loops or of tiles, if nothing is
+        known of the others."""
+        found = distinct(fn, array.loads, points, finder)
+        if found.private:
+            return found
+        rest = [op for op in array.loads if not distinct(fn, [op], points, finder).private]
+        known = [op for op in array.loads if op not in rest]
+        verdict = distinct(fn, known, points, finder)
+        if not known or not verdict.private or self._are_shared(rest):
+            return found
+        self.rest[array.name] = rest
+        return verdict
+
+    def _are_shared(self, loads: Sequence[Load]) -> bool:
+        """Whether loads are more than one element for each program."""
+        return any(shape_of(op.result.type) or op.parent_op() is not None for op in loads)
 
     def _is_shared(self, array: Array, launch: Launch) -> bool:
         verdict = self.loads.get(array.name)
@@ -261,9 +301,12 @@ class _Proofs:
             stores, loads = self.stores.get(array.name), self.loads.get(array.name)
             if stores is not None and not stores.distinct:
                 raise stored_twice(array, stores)
-            if array.name not in self.atomic or not set(reached).intersection(array.loads):
+            adds = array.name in self.atomic and set(reached).intersection(array.loads)
+            if not adds and array.name not in self.rest:
                 continue
             assert loads is not None
+            if array.name in self.rest:
+                loads = Verdict(False, False, _INDIRECT, self.rest[array.name][0])
             if self.request.deterministic:
                 raise not_deterministic(array, loads)
             if types[array.name].primitive_bitwidth < SMALL:
@@ -284,7 +327,8 @@ class _Proofs:
                 only = [s.verdicts[array.name] for s in schedules if array.name in s.loads]
                 found[array.name] = only[0].elements if len(only) == 1 else None
                 continue
-            written = verdict is not None and reached.issuperset(array.loads)
+            loads = [op for op in array.loads if op not in self.left_out]
+            written = verdict is not None and reached.issuperset(loads)
             found[array.name] = verdict.elements if written and verdict else None
         return found
 
@@ -299,6 +343,8 @@ class _Proofs:
         return "\n".join(lines)
 
     def _how(self, name: str) -> str:
+        if name in self.rest:
+            return f"stored, then added atomically for {_lines(self.rest[name])}: {_INDIRECT}"
         if self.loads[name].distinct:
             return "stored"
         if self.coarse is not None and name in self.coarse.arrays:
