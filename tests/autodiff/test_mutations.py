@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.autodiff import kernels
-from tests.autodiff.harness import check_gradients, forward_module, run_forward, vjp
+from tests.autodiff.harness import check_gradients, forward_module, regrid_vjp, run_forward, vjp
 from tilewright.autodiff import (
     coordinates,
     distinct,
@@ -191,12 +191,15 @@ def kernel(x_ptr, z_ptr, y_ptr, n):
 """
 
 
-def agrees(text: str, length: int = 64) -> None:
+def agrees(text: str, length: int = 64, grid: Any = 4, is_regridded: bool = False) -> None:
     """The gradients by programs of their own are those of the kernel."""
     rng = np.random.default_rng(0)
     args = {"x_ptr": rng.uniform(0.5, 1, length), "z_ptr": rng.uniform(0.5, 1, 64)}
     args |= {"y_ptr": np.zeros(64), "n": 10}
-    check_gradients(text, 4, args, ("x_ptr", "z_ptr"), ("y_ptr",))
+    module = check_gradients(text, grid, args, ("x_ptr", "z_ptr"), ("y_ptr",))
+    if is_regridded:
+        found, _ = regrid_vjp(module, grid, args, {"y_ptr": np.ones(64)}, ("x_ptr", "z_ptr"))
+        assert "x_ptr" in found
 
 
 def tiles_on_a_grid_of_their_own() -> None:
@@ -217,6 +220,28 @@ def rows_of_several_lengths() -> None:
 
 def columns_of_several_lengths() -> None:
     agrees(product(trips="1 + c"))
+
+
+def a_pointer_that_starts_elsewhere() -> None:
+    text = """
+def kernel(x_ptr, z_ptr, y_ptr, n):
+    r, c = tl.program_id(0) // 2, tl.program_id(0) % 2
+    i = tl.arange(0, 8)
+    acc = tl.zeros([8], tl.float64)
+    z = z_ptr + c * 16 + i
+    for k in range(c, 3):
+        acc += tl.load(x_ptr + r * 24 + k * 8 + i) * tl.load(z)
+        z += 8
+    tl.store(y_ptr + r * 16 + c * 8 + i, acc)
+"""
+    agrees(text, is_regridded=True)
+    agrees(
+        text.replace(
+            "r, c = tl.program_id(0) // 2, tl.program_id(0) % 2",
+            "c, r = tl.program_id(0), tl.program_id(1)",
+        ),
+        grid=(2, 2),
+    )
 
 
 def infinities_behind_a_mask_of_results() -> None:
@@ -286,6 +311,10 @@ def add_axis(axes: Any, stride: int, low: Any, high: Any) -> None:
 
 def own_maximum(gauge: gauges.Gauge) -> Any:
     return gauge.loop.results[gauge.index]
+
+
+def never_moves(loop: Any, arg: Any, value: Any) -> bool:
+    return loop.inits[arg.index - 1] is value or regrid.increment_of(loop, arg) is None
 
 
 def is_proven(*args: Any) -> Any:
@@ -365,6 +394,9 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "programs that lack an iteration add nothing": (
         regrid, "_have_all_iterations", sums, columns_of_several_lengths,
+    ),
+    "what a loop carries in steps depends on its start": (
+        regrid, "_moves", never_moves, a_pointer_that_starts_elsewhere,
     ),
     "adjoints that are saved are guarded": (
         Emitter, "guarded", unchanged, infinities_behind_a_mask_of_results,

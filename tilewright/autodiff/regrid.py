@@ -187,11 +187,7 @@ def varying_in(fn: Function, loop: For, roots: Sequence[Value]) -> set[Value]:
         for user in value.users:
             if user is loop:
                 work += loop.results
-                work += [
-                    arg
-                    for init, arg in zip(loop.inits, loop.body.args[1:], strict=True)
-                    if init is value or increment_of(loop, arg) is None
-                ]
+                work += [arg for arg in loop.body.args[1:] if _moves(loop, arg, value)]
             elif isinstance(user, Yield | Condition) and user.parent is loop.body:
                 place = user.operands.index(value)
                 work += [loop.results[place], loop.body.args[place + 1]]
@@ -206,6 +202,13 @@ def varying_in(fn: Function, loop: For, roots: Sequence[Value]) -> set[Value]:
                 if around is not None and around is not loop:
                     work += around.results
     return found
+
+
+def _moves(loop: For, arg: Value, value: Value) -> bool:
+    """Whether a carried value may change with an operand of the loop."""
+    if value in (loop.start, loop.step) or increment_of(loop, arg) is None:
+        return True
+    return loop.inits[arg.index - 1] is value
 
 
 def increment_of(loop: For, arg: Value) -> Value | None:

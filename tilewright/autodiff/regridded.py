@@ -119,7 +119,8 @@ class _RegriddedWalk(ReverseWalk):
         self.replay.has_programs = False
         if regrid.coordinates.axes:
             zero = self.emit.integer(0, I32)
-            self.replay.programs = dict.fromkeys(range(3), zero)
+            axes = [axis for axis in range(3) if axis not in regrid.coordinates.axes]
+            self.replay.programs = dict.fromkeys(axes, zero)  # of extent 1
         roots = regrid.coordinates.roots(fn, regrid.reduced)
         self.varying = varying_in(fn, regrid.loop, roots)
 
