@@ -49,6 +49,7 @@ ACCEPTED: Final[dict[str, dict[str, Any]]] = {
 }
 
 ABSENT: Final[dict[str, dict[str, Any]]] = {
+    "build": {"impl": None},
     "cache": {"remote_manager_class": None},
     "compilation": {
         "enable_asan": False,
