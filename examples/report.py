@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -16,11 +17,19 @@ QUICK = "--quick" in sys.argv[1:]
 
 def require_torch(purpose: str) -> Any:
     """The module torch; if it is not installed, exits with a message."""
+    return _require("torch", "torch", purpose)
+
+
+def require_jax(purpose: str) -> Any:
+    """The module jax; if it is not installed, exits with a message."""
+    return _require("jax", "JAX", purpose)
+
+
+def _require(module: str, name: str, purpose: str) -> Any:
     try:
-        import torch
+        return import_module(module)
     except ImportError:
-        sys.exit(f"This example needs torch, for {purpose}: pip install torch")
-    return torch
+        sys.exit(f"This example needs {name}, for {purpose}: pip install {module}")
 
 
 def check(what: str, result: Any, reference: Any, tolerance: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,16 +24,23 @@ from tilewright.tools.load import import_script, source_of
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 HELPER = "report"  # what the examples share is no example
-SCRIPTS = sorted(path for path in FOLDER.glob("*.py") if path.stem != HELPER)
 NEED_TORCH = {"giou_loss", "layer_norm"}
+NEED_JAX = {"jax_training"}
+SCRIPTS = sorted(
+    path
+    for path in FOLDER.glob("*.py")
+    if path.stem != HELPER and (path.stem not in NEED_JAX or find_spec("jax") is not None)
+)
 
 
-def _run(path: Path, *, torch: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run an example as a script on small inputs; without torch, as where it is not installed."""
+def _run(
+    path: Path, *, without: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run an example as a script on small inputs; without a module, as where it is missing."""
     command = [sys.executable, "-W", "error", str(path), "--quick"]
-    if not torch:
+    if without:
         code = (
-            "import runpy, sys; sys.modules['torch'] = None; sys.argv = sys.argv[1:]; "
+            f"import runpy, sys; sys.modules[{without!r}] = None; sys.argv = sys.argv[1:]; "
             f"sys.path.insert(0, {str(path.parent)!r}); "
             "runpy.run_path(sys.argv[0], run_name='__main__')"
         )
@@ -68,13 +76,21 @@ def test_example_on_an_older_processor(path: Path, cpu: str) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.stem)
 def test_example_without_torch(path: Path) -> None:
-    done = _run(path, torch=False)
+    done = _run(path, without="torch")
     if path.stem in NEED_TORCH:
         assert done.returncode == 1
         assert done.stderr.startswith("This example needs torch, for ")
         assert len(done.stderr.splitlines()) == 1
     else:
         assert done.returncode == 0, done.stderr
+
+
+def test_example_without_jax() -> None:
+    done = _run(FOLDER / "jax_training.py", without="jax")
+    assert done.returncode == 1
+    assert done.stderr == (
+        "This example needs JAX, for the network and its training: pip install jax\n"
+    )
 
 
 def test_wrong_result_ends_an_example(tmp_path: Path) -> None:
