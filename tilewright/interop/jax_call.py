@@ -12,30 +12,27 @@ native code executes (`xla_handlers.py`).
 
 from __future__ import annotations
 
-import ctypes
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import jax
-import jax.ffi
-import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from tilewright.interop.jax_sites import Batch, Site, bind
+from tilewright.interop.jax_batches import batch_shape, with_batch
+from tilewright.interop.jax_gradients import differentiate
+from tilewright.interop.jax_lowering import (
+    PLATFORMS,
+    device_of,
+    lower_call,
+    register,
+    unsupported_platform,
+)
+from tilewright.interop.jax_sites import Site, bind
 from tilewright.interop.jax_variants import Array, attributes
-from tilewright.interop.xla_kernels import ATTRIBUTES, UnsupportedXla, handler
-
-TARGET = "tilewright_kernel"
-"""The name of the custom call."""
-
-PLATFORMS = {"cpu": "cpu", "cuda": "CUDA"}
-"""The platforms of JAX whose programs may call kernels, with XLA's names of them."""
 
 
 def call(
@@ -110,7 +107,7 @@ def enable(platform: str = "cpu") -> None:
     """
     if platform not in PLATFORMS:
         raise ValueError(f"kernels run on {' and '.join(PLATFORMS)}, not on {platform!r}")
-    _register(platform)
+    register(platform)
 
 
 # -- the primitive --------------------------------------------------------------------------------
@@ -131,76 +128,30 @@ def _jitted(site: Site, *operands: Any) -> Sequence[Any]:
 
 @kernel_call.def_abstract_eval
 def _shapes(*operands: Any, site: Site) -> list[Any]:
-    return [ShapedArray((*site.batch_shape, *o.shape), o.dtype) for o in site.outputs]
+    return [ShapedArray((*batch_shape(site.batches), *o.shape), o.dtype) for o in site.outputs]
 
 
 def _batched(
     operands: Sequence[Any], axes: Sequence[Any], *, site: Site
 ) -> tuple[Sequence[Any], list[int]]:
     """The rule of `jax.vmap`: the kernel runs over one more batch."""
-    mapped = [axis is not None for axis in axes]
-    size = next(o.shape[a] for o, a, m in zip(operands, axes, mapped, strict=True) if m)
-    updated = site.aliases.keys()
-    moved = [
-        jnp.moveaxis(operand, axis, 0)
-        if is_mapped
-        else jnp.broadcast_to(operand, (size, *operand.shape))
-        if i in updated
-        else operand
-        for i, (operand, axis, is_mapped) in enumerate(zip(operands, axes, mapped, strict=True))
-    ]
-    batch = Batch(size, frozenset(i for i, m in enumerate(mapped) if m or i in updated))
+    moved, batch = with_batch(operands, axes, site.aliases.keys())
     found = kernel_call.bind(*moved, site=replace(site, batches=(*site.batches, batch)))
     return found, [0] * len(found)
 
 
 def _lower(platform: str, ctx: Any, *operands: Any, site: Site) -> Any:
-    _register(platform)
     arrays = [Array(a.shape, a.dtype) for a in ctx.avals_in]
-    found = attributes(site, arrays, "cpu" if platform == "cpu" else "cuda:0")
-    rule = jax.ffi.ffi_lowering(TARGET, operand_output_aliases=site.aliases)
-    return rule(ctx, *operands, **dict(zip(ATTRIBUTES, found, strict=True)))
+    found = attributes(site, arrays, device_of(platform))
+    return lower_call(platform, ctx, operands, found, site.aliases)
 
 
-def _lower_nowhere(ctx: Any, *operands: Any, site: Site) -> Any:
-    platforms = ", ".join(ctx.module_context.platforms)
-    raise NotImplementedError(
-        f"kernels of tilewright run on {' and '.join(PLATFORMS)}, not on {platforms}: "
-        f"{site.inner.__name__} is called in a program for it"
-    )
+def _lower_elsewhere(ctx: Any, *operands: Any, site: Site) -> Any:
+    raise unsupported_platform(ctx, site.inner.__name__)
 
 
-def _no_derivative(*args: Any, site: Site, **kwargs: Any) -> Any:
-    raise NotImplementedError(
-        f"JAX cannot differentiate a call of the kernel {site.inner.__name__}: define the "
-        "derivative with jax.custom_vjp"
-    )
-
-
-mlir.register_lowering(kernel_call, _lower_nowhere)
+mlir.register_lowering(kernel_call, _lower_elsewhere)
 for _platform in PLATFORMS:
     mlir.register_lowering(kernel_call, partial(_lower, _platform), platform=_platform)
-ad.primitive_jvps[kernel_call] = _no_derivative
+ad.primitive_jvps[kernel_call] = partial(differentiate, kernel_call)
 batching.primitive_batchers[kernel_call] = _batched
-
-
-@cache
-def _register(platform: str) -> None:
-    """Register the handler with XLA."""
-    address = handler(platform, _xla_version())
-    capsule = jax.ffi.pycapsule(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address))
-    jax.ffi.register_ffi_target(TARGET, capsule, platform=PLATFORMS[platform])
-
-
-def _xla_version() -> tuple[int, int]:
-    """The version of XLA's foreign function interface, from the header in jaxlib."""
-    header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
-    try:
-        text = header.read_text("utf-8")
-    except OSError as error:
-        raise UnsupportedXla(f"jaxlib has no header of XLA's interface: {error}") from None
-    found = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
-    if None in found:
-        raise UnsupportedXla(f"{header} defines no version of XLA's foreign function interface")
-    major, minor = (int(match[1]) for match in found if match)
-    return major, minor

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, NamedTuple
 
 import jax
@@ -17,14 +16,12 @@ from jax.core import Tracer
 
 from tilewright.base import knobs
 from tilewright.base.spelling import similar
+from tilewright.interop.jax_batches import Batches
 from tilewright.interop.jax_static import Static
 from tilewright.interop.jax_wrappers import Grids, Named, computed_names, grids_of, inner_kernel
 from tilewright.runtime.jit import JITFunction, MockTensor
 from tilewright.runtime.launch import Grid
 from tilewright.runtime.tensors import element_type
-
-MAX_PROGRAMS = 2**31 - 1
-"""The most programs along the first axis of a grid."""
 
 NONE = -1
 """`Output.operand` of a result that is a parameter of its own."""
@@ -43,18 +40,6 @@ class Output(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     operand: int
-
-
-class Batch(NamedTuple):
-    """A batch that a call runs over, as `jax.vmap` adds it.
-
-    Attributes:
-        size: the number of elements.
-        operands: the indices of the operands that have one more axis for it, in front.
-    """
-
-    size: int
-    operands: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -78,7 +63,7 @@ class Site:
     statics: tuple[tuple[str, Static], ...]
     options: tuple[tuple[str, Static], ...]
     grid: Grid | Grids
-    batches: tuple[Batch, ...] = ()
+    batches: Batches = ()
 
     @property
     def inner(self) -> JITFunction:
@@ -89,48 +74,6 @@ class Site:
     def aliases(self) -> dict[int, int]:
         """The results in place: index of the output by that of the operand."""
         return {o.operand: i for i, o in enumerate(self.outputs) if o.operand != NONE}
-
-    @property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The axes in front of those of each output."""
-        return tuple(batch.size for batch in reversed(self.batches))
-
-    def own_shape(self, index: int, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of one element of an operand over batches."""
-        return shape[sum(index in batch.operands for batch in self.batches) :]
-
-    def batched_grid(self, grid: Grid) -> Grid:
-        """The grid over all batches; see `batched_kernels`.
-
-        Raises:
-            ValueError: it has too many programs.
-        """
-        x, y, z = grid
-        total = x * prod(self.batch_shape)
-        if total > MAX_PROGRAMS:
-            raise ValueError(
-                f"a batch of {' × '.join(map(str, self.batch_shape))} calls of "
-                f"{self.inner.__name__} with grid {grid} has {total} programs along the first "
-                f"axis, more than {MAX_PROGRAMS}: use jax.lax.map over a part of the batch"
-            )
-        return total, y, z
-
-    def strides(self, name: str, size: int) -> tuple[int, ...]:
-        """For each batch, the distance of its elements in an array, in elements.
-
-        Args:
-            name: the parameter.
-            size: the number of elements of the array for one element of the batch.
-        """
-        is_output = any(output.name == name for output in self.outputs)
-        found: list[int] = []
-        for batch in self.batches:
-            if is_output or self.operands.index(name) in batch.operands:
-                found.append(size)
-                size *= batch.size
-            else:
-                found.append(0)
-        return tuple(found)
 
     def named(self, operands: Sequence[Any]) -> Named:
         """The values of the parameters, in the kernel's order, given those of the operands.

@@ -7,14 +7,14 @@ from functools import partial
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tilewright.base.diagnostics import CompilationError, Loc
 from tilewright.base.located import error_at
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source
 from tilewright.compiler.source import ArgPath, ASTSource, IRSource, runtime_arguments
 from tilewright.interop.batched_kernels import Batches, batched
+from tilewright.interop.jax_batches import batched_grid, own_shape, strides
+from tilewright.interop.jax_lowering import Attributes
 from tilewright.interop.jax_sites import Site, mocks_of
 from tilewright.interop.jax_wrappers import Named, chosen_settings, grid_of
 from tilewright.interop.stores import line_of_store
@@ -26,13 +26,6 @@ from tilewright.runtime.jit import MockTensor, is_tensor_type
 from tilewright.runtime.launch import Grid, at_path
 
 DIVISIBILITY = ["tt.divisibility", 16]
-
-
-class Attributes(NamedTuple):
-    """The attributes of the custom call; see `xla_handlers`."""
-
-    kernel: str
-    site: np.ndarray[Any, Any]
 
 
 class Array(NamedTuple):
@@ -49,14 +42,19 @@ def attributes(site: Site, operands: Sequence[Array], device: str) -> Attributes
         CompilationError: the kernel is wrong, or stores to an array that is not an output.
         TypeError: kernels have no such element type.
     """
-    own = [Array(site.own_shape(i, array.shape), array.dtype) for i, array in enumerate(operands)]
-    named, options, grid = _resolved(site, own, device)
+    own = [
+        Array(own_shape(site.batches, i, array.shape), array.dtype)
+        for i, array in enumerate(operands)
+    ]
+    named, options, grid = resolved(site, own, device)
     variant = _Variant(site, named, options, grid, device)
     kernel = variant.compile()
     _require_stores(variant, kernel)
     return Attributes(
         offer(kernel, partial(variant.compile, aligned=False)),
-        site_words(kernel, site.batched_grid(grid), variant.slots, variant.places()),
+        site_words(
+            kernel, batched_grid(kernel.name, site.batches, grid), variant.slots, variant.places()
+        ),
     )
 
 
@@ -82,10 +80,14 @@ class _Variant:
         self.arguments = list(runtime_arguments(list(self.source.signature.values())))
         leaves = [at_path(list(values.values()), path) for path, _ in self.arguments]
         self.slots = [0 if isinstance(leaf, MockTensor) else leaf for leaf in leaves]
-        strides = {
-            i: site.strides(self.name_of(path), prod(leaves[i].shape)) for i, path in self._arrays()
-        }
-        self._batches = Batches(max(grid[0], 1), tuple(b.size for b in site.batches), strides)
+        self._batches = Batches(
+            max(grid[0], 1),
+            tuple(batch.size for batch in site.batches),
+            {
+                i: strides(site.batches, self._operand(path), prod(leaves[i].shape))
+                for i, path in self._arrays()
+            },
+        )
 
     def compile(self, aligned: bool = True) -> CompiledKernel:
         """The kernel.
@@ -116,6 +118,12 @@ class _Variant:
         """The parameter that an argument belongs to."""
         return self.site.inner.arg_names[path[0]]
 
+    def _operand(self, path: Sequence[int]) -> int | None:
+        """The index of the operand that is an argument; None for a result."""
+        name = self.name_of(path)
+        is_result = any(output.name == name for output in self.site.outputs)
+        return None if is_result else self.site.operands.index(name)
+
     def _arrays(self) -> Iterator[tuple[int, ArgPath]]:
         """Index and path of each argument that is an array."""
         for index, (path, type) in enumerate(self.arguments):
@@ -135,7 +143,7 @@ class _Variant:
         return found
 
 
-def _resolved(site: Site, operands: Sequence[Array], device: str) -> tuple[Named, Named, Grid]:
+def resolved(site: Site, operands: Sequence[Array], device: str) -> tuple[Named, Named, Grid]:
     """The arguments by name, the compile options and the grid, with what wrappers set."""
     named = mocks_of(site, operands)
     options = {name: static.value for name, static in site.options}

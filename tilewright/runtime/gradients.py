@@ -250,6 +250,13 @@ class Gradient(_Derivative):
         """
         self._launch(args, kwargs, grid, into, grads, How(True) if accumulate else NEW)
 
+    def planned(
+        self, *args: Any, grid: Any, grads: Arrays, into: Arrays, **kwargs: Any
+    ) -> tuple[Plan, Launch]:
+        """The plan of a launch with these arguments, see `run`, and its arguments; for callers
+        that launch the derived kernel themselves."""
+        return self._planned(args, kwargs, grid, into, grads, NEW)
+
     def _prepare(self, plan: Plan, of_wrt: Arrays, how: How) -> None:
         if not how.accumulate:
             zero_what_is_not_written(plan, of_wrt)

@@ -1,0 +1,219 @@
+"""Derivatives of calls of kernels in JAX programs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.language as tl
+from tilewright.interop import jax_gradients
+from tilewright.jax import call
+
+
+@tw.jit
+def scale_rows_kernel(x, w, y, signs, n, power, BLOCK: tl.constexpr):
+    """Rows of x² w · power, and their signs; w is shared by all rows."""
+    row = tl.program_id(0)
+    i = tl.arange(0, BLOCK)
+    inside = i < n
+    v = tl.load(x + row * n + i, inside)
+    tl.store(y + row * n + i, v * v * tl.load(w + i, inside) * power, inside)
+    tl.store(signs + row * n + i, (v > 0).to(tl.int32), inside)
+
+
+def scale_rows(x: Any, w: Any) -> Any:
+    rows, n = x.shape
+    shapes = x, jax.ShapeDtypeStruct(x.shape, jnp.int32)
+    found, signs = call(
+        scale_rows_kernel, x, w, n=n, power=3.0, BLOCK=16, grid=(rows,), out_shape=shapes
+    )
+    return found * signs
+
+
+def plain(x: Any, w: Any) -> Any:
+    return 3 * x * x * w * (x > 0)
+
+
+def arrays(rows: int = 9, n: int = 11) -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    return (
+        jnp.asarray(rng.standard_normal((rows, n)), jnp.float32),
+        jnp.asarray(rng.standard_normal(n), jnp.float32),
+    )
+
+
+def weighted(y: Any) -> Any:
+    """A sum with another weight for each element, so that no two gradients are equal."""
+    return (y * (1 + jnp.arange(y.size).reshape(y.shape) % 7)).sum()
+
+
+def assert_close(found: Any, wanted: Any) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, wanted)
+
+
+@pytest.mark.parametrize("which", [0, 1, (0, 1)], ids=str)
+def test_gradients_of_stored_and_of_shared_arrays(which: Any) -> None:
+    x, w = arrays()
+
+    def loss(f: Any) -> Any:
+        return lambda x, w: weighted(f(x, w))
+
+    for transform in (lambda f: f, jax.jit):
+        found = transform(jax.grad(loss(scale_rows), which))(x, w)
+        assert_close(found, jax.grad(loss(plain), which)(x, w))
+
+
+def test_one_array_in_two_places_and_one_that_is_not_differentiated() -> None:
+    _, w = arrays()
+    square = jnp.outer(w, w)
+    assert_close(
+        jax.grad(lambda w: scale_rows(square, w * w).sum())(w),
+        jax.grad(lambda w: plain(square, w * w).sum())(w),
+    )
+    assert_close(
+        jax.grad(lambda w: scale_rows(jnp.outer(w, w), w).sum())(w),
+        jax.grad(lambda w: plain(jnp.outer(w, w), w).sum())(w),
+    )
+
+
+def test_residuals_are_those_of_the_step() -> None:
+    x, w = arrays()
+
+    def layers(f: Any) -> Any:
+        def loss(x: Any) -> Any:
+            y, _ = jax.lax.scan(lambda c, _: (jnp.tanh(f(c, w)), None), x, None, length=3)
+            return jax.checkpoint(lambda y: f(y, w))(y).sum()
+
+        return jax.jit(jax.grad(loss))
+
+    assert_close(layers(scale_rows)(x), layers(plain)(x))
+
+
+@tw.jit
+def gather_kernel(table, index, y, n, BLOCK: tl.constexpr):
+    """Rows that a table of indices picks: their gradients are added atomically."""
+    row = tl.load(index + tl.program_id(0))
+    i = tl.arange(0, BLOCK)
+    tl.store(y + tl.program_id(0) * n + i, tl.load(table + row * n + i, i < n), i < n)
+
+
+def gather(table: Any, index: Any) -> Any:
+    n = table.shape[1]
+    shape = jax.ShapeDtypeStruct((index.size, n), table.dtype)
+    return call(gather_kernel, table, index, n=n, BLOCK=16, grid=(index.size,), out_shape=shape)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_gradients_that_are_added_atomically(dtype: str) -> None:
+    table = jnp.arange(33, dtype=dtype).reshape(3, 11)
+    index = jnp.asarray([0, 2, 2, 0, 0], jnp.int32)
+    found = jax.jit(jax.grad(lambda t: gather(t, index).astype(jnp.float32).sum()))(table)
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found.astype(jnp.float32)[:, 0], [3, 0, 2])
+
+
+AXES = [(0, 0), (0, None), (None, 0)]
+
+
+@pytest.mark.parametrize("axes", AXES, ids=str)
+def test_gradients_and_batches(axes: Any) -> None:
+    x, w = arrays()
+    given = [
+        jnp.stack([a, 2 * a, a - 1, a + 1]) if axis == 0 else a
+        for a, axis in zip((x, w), axes, strict=True)
+    ]
+
+    def inside(f: Any) -> Any:
+        return jax.vmap(jax.grad(lambda x, w: weighted(f(x, w)), (0, 1)), axes)
+
+    def outside(f: Any) -> Any:
+        return jax.grad(lambda x, w: weighted(jax.vmap(f, axes)(x, w)), (0, 1))
+
+    for build in (inside, outside):
+        assert_close(build(scale_rows)(*given), build(plain)(*given))
+
+
+def test_gradients_over_two_batches() -> None:
+    x, w = arrays()
+    xs, ws = jnp.stack([x, x + 1, x - 1]), jnp.stack([w, 2 * w])
+
+    def build(f: Any) -> Any:
+        both = jax.vmap(jax.vmap(f, (0, None)), (None, 0))
+        return jax.grad(lambda x, w: weighted(both(x, w)), (0, 1))
+
+    assert_close(build(scale_rows)(xs, ws), build(plain)(xs, ws))
+
+
+@tw.autotune([tw.Config({"BLOCK": 16}), tw.Config({"BLOCK": 64})], key=["n"])
+@tw.jit
+def tuned_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    v = tl.load(x + i, i < n)
+    tl.store(y + i, v * v, i < n)
+
+
+def test_gradients_of_autotuned_kernels() -> None:
+    x = jnp.arange(100.0)
+
+    def square(x: Any) -> Any:
+        grid = lambda meta: (tw.cdiv(meta["n"], meta["BLOCK"]),)  # noqa: E731
+        return call(tuned_kernel, x, n=x.size, grid=grid, out_shape=x)
+
+    assert_close(jax.grad(lambda x: square(x).sum())(x), 2 * x)
+
+
+def test_an_empty_array() -> None:
+    x = jnp.zeros((0, 11))
+    assert jax.grad(lambda x: scale_rows(x, jnp.ones(11)).sum())(x).shape == (0, 11)
+    found = jax.grad(lambda w: scale_rows(x, w).sum())(jnp.ones(11))
+    np.testing.assert_array_equal(found, np.zeros(11))
+
+
+# -- errors ---------------------------------------------------------------------------------------
+
+
+@tw.jit
+def update_kernel(x, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, 2 * tl.load(x + i, i < n), i < n)
+
+
+@tw.jit
+def bits_kernel(x, y, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    v = tl.load(x + i, i < n).to(tl.int32, bitcast=True)
+    tl.store(y + i, (v & -2).to(tl.float32, bitcast=True), i < n)
+
+
+def test_errors_say_what_to_do() -> None:
+    x = jnp.ones(8)
+    rest: Any = {"n": 8, "BLOCK": 8, "grid": (1,), "out_shape": x}
+
+    def update(x: Any) -> Any:
+        return call(update_kernel, x, **rest, input_output_aliases={0: 0}).sum()
+
+    with pytest.raises(NotImplementedError, match=r"update_kernel.* in place.*custom_vjp"):
+        jax.grad(update)(x)
+    with pytest.raises(tw.CompilationError, match="no gradient through"):
+        jax.grad(lambda x: call(bits_kernel, x, **rest).sum())(x)
+    square = lambda x: call(tuned_kernel.fn, x, **rest).sum()  # noqa: E731
+    with pytest.raises(NotImplementedError, match=r"tuned_kernel.* in reverse mode.*custom_jvp"):
+        jax.jvp(square, (x,), (x,))
+    with pytest.raises(NotImplementedError, match=r"tuned_kernel is derived.*custom_vjp"):
+        jax.grad(lambda x: jax.grad(square)(x).sum())(x)
+    struct = jax.ShapeDtypeStruct((8,), jnp.float32)
+    with pytest.raises(NotImplementedError, match="not on tpu"):
+        jax.export.export(jax.jit(jax.grad(square)), platforms=["tpu"])(struct)
+
+
+def test_gradients_for_gpus_need_a_rule() -> None:
+    ctx = SimpleNamespace(module_context=SimpleNamespace(platforms=["cuda"]))
+    with pytest.raises(NotImplementedError, match=r"f are derived for the CPU only.*custom_vjp"):
+        jax_gradients._lower_elsewhere(ctx, gradient=SimpleNamespace(name="f"))  # pyright: ignore

@@ -1,0 +1,100 @@
+"""The batches that a call of a kernel runs over, as `jax.vmap` adds them; see `batched_kernels`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from tilewright.runtime.launch import Grid
+
+MAX_PROGRAMS = 2**31 - 1
+"""The most programs along the first axis of a grid."""
+
+
+class Batch(NamedTuple):
+    """A batch.
+
+    Attributes:
+        size: the number of elements.
+        operands: the indices of the operands that have one more axis for it, in front.
+    """
+
+    size: int
+    operands: frozenset[int]
+
+
+Batches = tuple[Batch, ...]
+"""The innermost one first."""
+
+
+def batch_shape(batches: Batches) -> tuple[int, ...]:
+    """The axes in front of those of each result."""
+    return tuple(batch.size for batch in reversed(batches))
+
+
+def own_shape(batches: Batches, operand: int, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of one element of an operand."""
+    return shape[sum(operand in batch.operands for batch in batches) :]
+
+
+def strides(batches: Batches, operand: int | None, size: int) -> tuple[int, ...]:
+    """For each batch, the distance of its elements in an array, in elements.
+
+    Args:
+        operand: the index of the operand; None for a result.
+        size: the number of elements of the array for one element of the batch.
+    """
+    found: list[int] = []
+    for batch in batches:
+        if operand is None or operand in batch.operands:
+            found.append(size)
+            size *= batch.size
+        else:
+            found.append(0)
+    return tuple(found)
+
+
+def batched_grid(name: str, batches: Batches, grid: Grid) -> Grid:
+    """The grid over all batches.
+
+    Args:
+        name: of the kernel.
+
+    Raises:
+        ValueError: it has too many programs.
+    """
+    x, y, z = grid
+    sizes = batch_shape(batches)
+    total = x * prod(sizes)
+    if total > MAX_PROGRAMS:
+        raise ValueError(
+            f"a batch of {' × '.join(map(str, sizes))} calls of {name} with grid {grid} has "
+            f"{total} programs along the first axis, more than {MAX_PROGRAMS}: use jax.lax.map "
+            "over a part of the batch"
+        )
+    return total, y, z
+
+
+def with_batch(
+    operands: Sequence[Any], axes: Sequence[int | None], updated: Collection[int]
+) -> tuple[list[Any], Batch]:
+    """The operands of a call over one more batch, and that batch.
+
+    Args:
+        axes: the axis of the batch in each operand; None for an operand without it.
+        updated: the operands that the kernel updates, which get the axis in any case.
+    """
+    mapped = [axis is not None for axis in axes]
+    size = next(o.shape[a] for o, a in zip(operands, axes, strict=True) if a is not None)
+    moved = [
+        jnp.moveaxis(operand, axis, 0)
+        if axis is not None
+        else jnp.broadcast_to(operand, (size, *operand.shape))
+        if i in updated
+        else operand
+        for i, (operand, axis) in enumerate(zip(operands, axes, strict=True))
+    ]
+    return moved, Batch(size, frozenset(i for i, m in enumerate(mapped) if m or i in updated))
