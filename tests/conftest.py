@@ -1,6 +1,6 @@
 """What every test shares: a check for the device, a temporary cache, reproducible randomness.
 
-Fuzz tests ask for the fixture `fuzz_seed` and run once for each seed:
+Fuzz tests take the fixture `fuzz_seed` and run once for each seed:
 
     def test_passes_preserve_the_semantics_of_random_kernels(fuzz_seed: int) -> None:
         rng = np.random.default_rng(fuzz_seed)
@@ -80,8 +80,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--bless",
         action="store_true",
-        help="write what there is now into the files of expected results; needs -n0",
+        help="write the present results into the files of expected results; runs without workers",
     )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """With --bless, run all tests in this process: workers would overwrite each other's results.
+
+    Each test that blesses reads a file, replaces its own part and writes the file. Runs before
+    xdist's function of this name, which starts workers as its options say.
+    """
+    if config.option.bless:
+        config.option.numprocesses = 0
+        config.option.distload = False
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,8 +18,8 @@ A file starts with what to do, then has cases, each under a sentence that says w
 random and special inputs, and the results and the memory must be equal bit for bit (`compare:
 close` in the head allows rounding; a NaN equals any NaN). `options: name=True number=3` sets
 options of the passes, `features: a b` what the target has, `gpu: lanes=4 warps=2` how many threads
-run a program. `pytest --bless -n0` writes what the
-passes do in place of what was expected. Where tiles have layouts, these are verified too.
+run a program. `pytest --bless` replaces the expected results by the present ones. Where tiles have
+layouts, these are verified too.
 
 `check: plan` compares the plan of the CPU target, which is no IR, with the text after `becomes`.
 

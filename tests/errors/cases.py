@@ -1,8 +1,8 @@
 """The cases of `kernels/*.txt` and `programs/*.txt`, each with the whole text of its error.
 
 A file begins with a title, ``# …``, and what it is about. A case is a line ``=== name``, the
-source, a line ``---`` and the text. `pytest tests/errors --bless -n0` writes the texts that there
-are now; read what has changed.
+source, a line ``---`` and the text. `pytest tests/errors --bless` replaces the texts by the present
+ones; read what has changed.
 
 In `kernels`, the source is a kernel that does not compile. Its parameters have their types by name:
 ``…_ptr`` is a pointer to fp32, ``i_ptr`` to int32, `f` is fp32, `u` is uint32, annotated ones are

@@ -18,7 +18,7 @@ def test_text(path: Path, case: Case, pytestconfig: pytest.Config) -> None:
         intro, cases = read(path)
         write(path, Cases(intro, [c._replace(text=text) if c == case else c for c in cases]))
     else:
-        assert text == case.text, "with --bless -n0 the present text is written; read it"
+        assert text == case.text, "--bless writes the present text; read it"
 
 
 def test_page_is_not_stale() -> None:

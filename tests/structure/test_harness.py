@@ -78,6 +78,21 @@ def test_cache_is_temporary_and_shared_by_the_workers(workers: int, tmp_path: Pa
     assert not folder.exists()
 
 
+@pytest.mark.parametrize("options", [(), ("-n2",), ("-d", "--tx=2*popen")], ids=" ".join)
+def test_bless_runs_without_workers(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Tests that bless parts of one file at once would lose each other's parts."""
+    text = (
+        "import os, pathlib, pytest\n"
+        "@pytest.mark.parametrize('n', range(4))\n"
+        "def test_it(n, pytestconfig):\n"
+        "    assert pytestconfig.getoption('--bless')\n"
+        "    pathlib.Path(f'process-{n}').write_text(str(os.getppid()))\n"
+        "    assert 'PYTEST_XDIST_WORKER' not in os.environ\n"
+    )
+    assert "4 passed" in _run_suite(tmp_path, text, "--bless", *options)
+    assert len({path.read_text() for path in tmp_path.glob("process-*")}) == 1
+
+
 @pytest.mark.parametrize("name", ["emulator", "harness", "tiles"])
 def test_emulated_gpu_is_vendor_neutral(name: str) -> None:
     text = (ROOT / "tests" / "lowering" / "simt" / f"{name}.py").read_text("utf-8")
