@@ -33,8 +33,8 @@ from benchmarks.kernels import five_arguments_kernel
 from tilewright.base import knobs
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.runtime.devices.llvm import assemble
-from tilewright.runtime.launch import slot_of
 from tilewright.runtime.launchers.packing import make_packer
+from tilewright.runtime.slots import slot_of
 
 Loop = Callable[[int], Any]
 """Repeats a call; the argument is the number of repetitions."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.lazy_import import lazy_import
 from tilewright.runtime.bench import do_bench, do_bench_cudagraph
-from tilewright.runtime.bench import summarize as _summarize_statistics
+from tilewright.runtime.measure import summarize as _summarize_statistics
 from tilewright.tools.perf_report import Benchmark, Mark, perf_report
 from tilewright.tools.roofline import (
     get_dram_gbps,

@@ -112,9 +112,9 @@ def test_modules_in_c_are_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         Path(command[command.index("-o") + 1]).write_bytes(b"no code")
 
     monkeypatch.setattr(building.subprocess, "run", compile)
-    with knobs.cache.scope(), triton_knobs.group("build").scope():
+    with knobs.cache.scope(), knobs.triton_group("build").scope():
         knobs.cache.dir = str(tmp_path)
-        triton_knobs.group("build").cc = "some-cc"
+        knobs.triton_group("build").cc = "some-cc"
         for _ in range(2):
             with pytest.raises(ImportError):  # it is no library
                 building.compile_module_from_src(SOURCE, "answers", libraries=["m"])

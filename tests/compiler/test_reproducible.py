@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.runtime.cache import DiskCache
-from tilewright.runtime.cache_maintenance import contents, describe, entries, pack
+from tilewright.runtime.cache_entries import entries
+from tilewright.runtime.cache_maintenance import contents, describe, pack
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +71,7 @@ def compiled(folder: Path, **environment: str) -> dict[str, dict[str, bytes]]:
     command = [sys.executable, str(folder / "scripts" / "kernels.py")]
     subprocess.run(command, cwd=folder / "cwd", env=everything, check=True)
     cache = DiskCache(folder / "cache")
-    found = {entry.key: contents(entry) for entry in entries(cache)}
+    found = {entry.key: contents(entry) for entry in entries(cache.root)}
     kernels = {key: files for key, files in found.items() if describe(files).kind == "kernel"}
     assert len(kernels) == 8
     return kernels
@@ -81,7 +82,7 @@ def packed(kernels: dict[str, dict[str, bytes]]) -> bytes:
         cache = DiskCache(Path(folder))
         for key, files in kernels.items():
             cache.put(key, files)
-        return pack(entries(cache))[0]
+        return pack(entries(cache.root))[0]
 
 
 def differences(

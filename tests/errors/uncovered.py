@@ -109,7 +109,7 @@ UNCOVERED = (
     Uncovered("runtime/tensors.py", "is not a tensor", "its callers have checked it"),
     Uncovered("runtime/tuning/protect.py", "", "tuning continues without it: tests/runtime"),
     Uncovered("runtime/cache.py", "a cache key", "keys are the runtime's own"),
-    Uncovered("runtime/cache.py", "InvalidEntry", "an invalid entry is a miss: tests/runtime"),
+    Uncovered("runtime/cache_entries.py", "", "an invalid entry is a miss: tests/runtime"),
     Uncovered(
         "runtime/cache_maintenance.py", "", "of files that are damaged: tests/tools/test_cache.py"
     ),

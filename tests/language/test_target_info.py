@@ -7,6 +7,7 @@ from tests.frontend.kernels import build, kernel_from
 from tilewright.frontend.options import FrontendOptions
 from tilewright.language.target_info import TargetInfo
 from tilewright.runtime import driver
+from tilewright.runtime.drivers.cpu import CpuDriver
 from tilewright.targets.protocol import GPUTarget
 
 CPU = {"is_cuda": False, "cuda_capability_geq(8)": False, "is_hip": False}
@@ -43,7 +44,7 @@ def test_facts_are_compile_time_values(backend: str, arch: str, facts: dict[str,
     build(kernel_from("\n".join(lines) + "\n"), options=options)
 
 
-class _Gpu(driver.CpuDriver):
+class _Gpu(CpuDriver):
     def get_current_target(self) -> GPUTarget:
         return GPUTarget("cuda", 80, 32)
 

@@ -18,8 +18,8 @@ from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import runtime_arguments
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.devices import cpu
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.jit import constexpr_key
-from tilewright.runtime.launch import extents_of
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.launcher import Launcher, Start, slots_of
 from tilewright.runtime.native.layout import CPU

@@ -11,19 +11,10 @@ import pytest
 
 from tests.runtime.fake_cuda import FakeCuda, Gpu
 from tilewright.runtime import bench, driver
-from tilewright.runtime.bench import (
-    HICCUP_MS,
-    LOOK_MS,
-    WallClock,
-    clock_of,
-    default_device,
-    do_bench,
-    do_bench_cudagraph,
-    measure,
-    quantile,
-    summarize,
-)
+from tilewright.runtime.bench import clock_of, default_device, do_bench, do_bench_cudagraph
+from tilewright.runtime.clocks import WallClock
 from tilewright.runtime.drivers.cuda import CudaDriver
+from tilewright.runtime.measure import HICCUP_MS, LOOK_MS, measure, quantile, summarize
 
 
 class FakeClock:

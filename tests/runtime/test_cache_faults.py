@@ -23,7 +23,8 @@ from tilewright import knobs
 from tilewright.compiler import driver as compiling
 from tilewright.runtime import cache as cache_module
 from tilewright.runtime.cache import DiskCache, disk_cache
-from tilewright.runtime.cache_maintenance import entries, faults
+from tilewright.runtime.cache_entries import entries
+from tilewright.runtime.cache_maintenance import faults
 
 ROOT = Path(__file__).parents[2]
 SIZE = 16
@@ -96,7 +97,7 @@ def test_killed_at_any_time_the_cache_verifies_and_the_next_run_is_right(
             server.stdin.write(f"{rng.choice(['compile', 'tune'])} {turn // 2}\n")
             server.stdin.flush()
             child = int(server.stdout.readline())
-            while not list(entries(cache)):  # the first one lives until something is kept
+            while not list(entries(cache.root)):  # the first one lives until something is kept
                 time.sleep(0.01)
             time.sleep(rng.uniform(0.0, 0.5))
             os.kill(child, signal.SIGKILL)
@@ -264,7 +265,7 @@ def test_a_read_only_home_directory(mode: int, tmp_path: Path) -> None:
 def entry_of(folder: Path) -> Path:
     """The entry of the kernel, which is the largest."""
     return max(
-        entries(DiskCache(folder)), key=lambda entry: b"double" in entry.path.read_bytes()
+        entries(DiskCache(folder).root), key=lambda entry: b"double" in entry.path.read_bytes()
     ).path
 
 

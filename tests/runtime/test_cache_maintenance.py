@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from tilewright.base import knobs
-from tilewright.runtime.cache import USED_SECONDS, DiskCache, digest, read_entry
-from tilewright.runtime.cache_maintenance import (
-    About,
-    describe,
-    entries,
-    faults,
-    pack,
-    remove,
-    sweep,
-    unpack,
-)
+from tilewright.runtime.cache import DiskCache, digest
+from tilewright.runtime.cache_entries import USED_SECONDS, entries, read_entry, remove
+from tilewright.runtime.cache_maintenance import About, describe, faults, pack, unpack
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -59,13 +51,13 @@ def left(paths: dict[str, Path]) -> set[str]:
 
 
 def test_entries_are_those_that_were_put(cache: DiskCache) -> None:
-    assert list(entries(cache)) == []
+    assert list(entries(cache.root)) == []
     paths = fill(cache, ["a", "b"])
     (paths["a"].parent / "note.txt").write_text("of another program")
-    found = {entry.key: entry for entry in entries(cache)}
+    found = {entry.key: entry for entry in entries(cache.root)}
     assert set(found) == {digest("a"), digest("b")}
     assert found[digest("a")].size == paths["a"].stat().st_size
-    assert list(entries(DiskCache(None))) == []
+    assert list(entries(DiskCache(None).root)) == []
 
 
 def test_contents_of_entries_are_listed() -> None:
@@ -106,9 +98,9 @@ def test_least_recently_used_entries_are_evicted(cache: DiskCache) -> None:
     paths = fill(cache, list("abcdefgh"), MIB // 4)  # a: used longest ago
     with knobs.cache.scope():
         knobs.cache.size_mib = 1
-        assert sweep(cache) == 5  # down to seven eighths: three entries of 0.25 MiB and a header
+        assert cache.sweep() == 5  # down to seven eighths: three entries of 0.25 MiB and a header
         assert left(paths) == set("fgh")
-        assert sweep(cache) == 0
+        assert cache.sweep() == 0
 
 
 def test_a_hit_counts_as_a_use_and_a_check_does_not(cache: DiskCache) -> None:
@@ -117,7 +109,7 @@ def test_a_hit_counts_as_a_use_and_a_check_does_not(cache: DiskCache) -> None:
     assert cache.get(digest("a")) is not None
     with knobs.cache.scope():
         knobs.cache.size_mib = 1
-        sweep(cache)
+        cache.sweep()
     assert left(paths) == set("aed")
 
 
@@ -133,7 +125,7 @@ def test_without_a_bound_nothing_is_evicted(cache: DiskCache) -> None:
     paths = fill(cache, list("abc"), MIB)
     with knobs.cache.scope():
         knobs.cache.size_mib = 0
-        assert sweep(cache) == 0
+        assert cache.sweep() == 0
     assert left(paths) == set("abc")
 
 
@@ -147,7 +139,7 @@ def test_after_the_clock_went_backwards_used_entries_are_kept(cache: DiskCache) 
         assert abs(paths[name].stat().st_mtime - time.time()) < USED_SECONDS
     with knobs.cache.scope():
         knobs.cache.size_mib = 1
-        sweep(cache)
+        cache.sweep()
     assert left(paths) == set("abe")
 
 
@@ -159,7 +151,7 @@ def test_writers_keep_the_folder_near_its_bound(cache: DiskCache) -> None:
         peak = 0
         for number in range(200):
             cache.put(digest(str(number)), {"content": bytes(size)})
-            peak = max(peak, sum(entry.size for entry in entries(cache)))
+            peak = max(peak, sum(entry.size for entry in entries(cache.root)))
         newest = cache.get(digest("199"))
     assert newest is not None
     # Keys are fixed, so this is no matter of luck: with these 200 the excess stays small.
@@ -190,7 +182,7 @@ print(wrong)
         assert process.communicate(timeout=60)[0].strip() == "0"
         assert process.returncode == 0
     assert list(faults(cache)) == []
-    assert sum(entry.size for entry in entries(cache)) < 1.5 * MIB
+    assert sum(entry.size for entry in entries(cache.root)) < 1.5 * MIB
 
 
 def test_files_of_killed_writers_are_removed(cache: DiskCache) -> None:
@@ -200,14 +192,14 @@ def test_files_of_killed_writers_are_removed(cache: DiskCache) -> None:
             path = folder / f"{prefix}{name}"
             path.write_bytes(b"")
             os.utime(path, (0, time.time() - age))
-    sweep(cache)
+    cache.sweep()
     rest = {path.name for path in folder.iterdir() if not path.name.endswith(".twc")}
     assert rest == {"young.x.twc.1.aa.tmp", "youngx.lock"}
 
 
 def test_removing_a_removed_entry_is_not_an_error(cache: DiskCache) -> None:
     fill(cache, ["a", "b"])
-    found = list(entries(cache))
+    found = list(entries(cache.root))
     found[0].path.unlink()
     assert remove(found) == 1
 
@@ -217,7 +209,7 @@ def test_removing_a_removed_entry_is_not_an_error(cache: DiskCache) -> None:
 
 def test_packs_transfer_entries(cache: DiskCache, tmp_path: Path) -> None:
     fill(cache, ["a", "b", "c"])
-    content, count = pack(entry for entry in entries(cache) if entry.key != digest("b"))
+    content, count = pack(entry for entry in entries(cache.root) if entry.key != digest("b"))
     assert count == 2
     other = DiskCache(tmp_path / "other")
     fill(other, ["a"])
@@ -232,7 +224,7 @@ def test_equal_entries_give_equal_packs(cache: DiskCache, tmp_path: Path) -> Non
     fill(cache, ["a", "b", "c"])
     time.sleep(0.01)
     fill(other, ["c", "a", "b"])
-    one, two = pack(entries(cache))[0], pack(reversed(list(entries(other))))[0]
+    one, two = pack(entries(cache.root))[0], pack(reversed(list(entries(other.root))))[0]
     assert one == two
     assert pack([])[0] != one
 
@@ -240,19 +232,19 @@ def test_equal_entries_give_equal_packs(cache: DiskCache, tmp_path: Path) -> Non
 def test_damaged_entries_are_not_packed(cache: DiskCache) -> None:
     paths = fill(cache, ["a", "b"])
     paths["b"].write_bytes(b"torn")
-    assert pack(entries(cache))[1] == 1
+    assert pack(entries(cache.root))[1] == 1
 
 
 def test_every_damage_of_a_pack_is_found(cache: DiskCache, tmp_path: Path) -> None:
     fill(cache, ["a"], 32)
-    content, _ = pack(entries(cache))
+    content, _ = pack(entries(cache.root))
     other = DiskCache(tmp_path / "other")
     for at in range(len(content)):
         with pytest.raises(ValueError, match=r"pack|damaged"):
             unpack(other, content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         with pytest.raises(ValueError, match=r"pack|damaged"):
             unpack(other, content[:at])
-    assert list(entries(other)) == []
+    assert list(entries(other.root)) == []
 
 
 def test_a_pack_cannot_write_outside_the_folder(cache: DiskCache) -> None:
@@ -268,7 +260,7 @@ def test_a_pack_cannot_write_outside_the_folder(cache: DiskCache) -> None:
 
 def test_a_pack_needs_a_folder_that_can_be_written(cache: DiskCache, tmp_path: Path) -> None:
     fill(cache, ["a"])
-    content, _ = pack(entries(cache))
+    content, _ = pack(entries(cache.root))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FileExistsError):
         unpack(DiskCache(tmp_path / "file"), content)
@@ -282,5 +274,5 @@ def test_a_listing_opens_only_folders_that_exist(
     opened: list[str] = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: (opened.append(str(path)), scandir(path))[1])
-    assert {entry.path for entry in entries(cache)} == set(paths.values())
+    assert {entry.path for entry in entries(cache.root)} == set(paths.values())
     assert set(opened) == {str(cache.root), *(str(path.parent) for path in paths.values())}

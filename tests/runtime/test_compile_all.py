@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.tuned import SIZE, add_one, blocks, grid, tuned
 from tilewright.base import knobs
 from tilewright.compiler.build import elsewhere
-from tilewright.runtime import bench
+from tilewright.runtime.clocks import WallClock
 from tilewright.runtime.config import Config
 from tilewright.runtime.tuning import compile_all
 from tilewright.runtime.tuning.compile_all import EARLY_CONFIGS, Compiling
@@ -132,7 +132,7 @@ def test_cancellation_starts_no_new_work(crew: Crew) -> None:
 # -- measured as they come ------------------------------------------------------------------------
 
 
-class DeviceClock(bench.WallClock):
+class DeviceClock(WallClock):
     is_devices_own = True
 
 
@@ -141,7 +141,7 @@ def test_the_device_clock_measures_while_workers_compile(
     own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    clock = DeviceClock() if own else bench.WallClock()
+    clock = DeviceClock() if own else WallClock()
     monkeypatch.setattr("tilewright.runtime.tuning.search.clock_of", lambda device: clock)
     attempt = Compiling._attempt
 

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.artifact import CompiledKernel
-from tilewright.runtime.launch import extents_of, load, slot_of
+from tilewright.runtime.grid import extents_of
+from tilewright.runtime.launch import load
 from tilewright.runtime.launchers.packing import make_packer
+from tilewright.runtime.slots import slot_of
 from tilewright.targets.protocol import GPUTarget
 
 

@@ -15,7 +15,8 @@ import tilewright.language as tl
 from benchmarks.memory import new_kernel
 from tests.threads import in_threads
 from tilewright.base import knobs
-from tilewright.frontend import dependencies
+from tilewright.frontend import source
+from tilewright.frontend.dependencies import Dependencies
 from tilewright.runtime import jit as jit_module
 from tilewright.runtime.async_compile import AsyncCompileMode, FutureKernel
 from tilewright.runtime.autotuner import autotune
@@ -232,14 +233,14 @@ def second(x, depth: tl.constexpr):
 
 def test_no_thread_observes_a_partially_computed_key(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel, started, go_on = jit(fill), threading.Event(), threading.Event()
-    compute = dependencies.cache_key
+    compute = source.dependencies
 
-    def slowly(function: Any) -> str:
+    def slowly(function: Any) -> Dependencies:
         started.set()
         assert go_on.wait(20)
         return compute(function)
 
-    monkeypatch.setattr(dependencies, "cache_key", slowly)
+    monkeypatch.setattr(source, "dependencies", slowly)
     keys: list[str] = []
     one = threading.Thread(target=lambda: keys.append(kernel.cache_key))
     other = threading.Thread(target=lambda: keys.append(kernel.cache_key))

@@ -19,7 +19,7 @@ from tilewright.frontend.source import KernelParam
 from tilewright.runtime import launch
 from tilewright.runtime.devices import cuda_api, cuda_torch
 from tilewright.runtime.devices.cuda import device
-from tilewright.runtime.launch import extents_of
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.launchers import tensor_maps
 from tilewright.runtime.native.launcher import Launcher
 from tilewright.runtime.native.layout import MAP_SETS, TORCH_CUDA, TORCH_OFFSETS

@@ -23,6 +23,7 @@ from tilewright.ir.passes import PassContext
 from tilewright.runtime import driver
 from tilewright.runtime.devices import cuda_api
 from tilewright.runtime.devices.cuda import device
+from tilewright.runtime.drivers.cpu import CpuDriver
 from tilewright.runtime.drivers.cuda import CudaDriver
 from tilewright.runtime.jit import jit
 from tilewright.runtime.tensors import read
@@ -167,7 +168,7 @@ def test_torch_tensor_on_a_gpu_is_read_with_its_storage(fake: FakeCuda) -> None:
 
 def test_active_driver_is_used_without_tensors(fake: FakeCuda) -> None:
     kernel = jit(nothing)
-    driver.set_active(driver.CpuDriver())
+    driver.set_active(CpuDriver())
     assert kernel[(1,)](5).metadata.target.backend == "cpu"
     driver.set_active(CudaDriver())
     assert kernel[(1,)](5).metadata.target == GPUTarget("cuda", 90, 32)
@@ -176,7 +177,7 @@ def test_active_driver_is_used_without_tensors(fake: FakeCuda) -> None:
     assert [launch.context for launch in fake.launches] == [0x100, 0x101]
     # Tensors still decide for themselves.
     assert jit(copy)[(1,)](np.zeros(1), np.zeros(1)).metadata.target.backend == "cpu"
-    driver.set_active(driver.CpuDriver())
+    driver.set_active(CpuDriver())
     assert kernel[(1,)](5).metadata.target.backend == "cpu"
 
 
@@ -186,15 +187,15 @@ def test_default_driver_is_that_of_a_gpu_that_can_be_used(fake: FakeCuda) -> Non
     assert driver.active.get_current_target() == GPUTarget("cuda", 90, 32)
     with knobs.runtime.scope():
         knobs.runtime.default_backend = "cpu"
-        assert isinstance(driver.active, driver.CpuDriver)
+        assert isinstance(driver.active, CpuDriver)
     fake.gpus.clear()
     driver.reset_active()
-    assert isinstance(driver.active, driver.CpuDriver)
+    assert isinstance(driver.active, CpuDriver)
     assert jit(nothing)[(1,)](5).metadata.target.backend == "cpu"
 
 
 def test_what_programs_read_of_the_driver_of_the_cpu() -> None:
-    cpu = driver.CpuDriver()
+    cpu = CpuDriver()
     assert cpu.get_active_torch_device() == torch.device("cpu")
     cpu.get_device_interface().synchronize()
     buffer = cpu.get_empty_cache_for_benchmark()
@@ -204,7 +205,7 @@ def test_what_programs_read_of_the_driver_of_the_cpu() -> None:
 
 
 def test_both_drivers_report_the_same_device_properties(fake: FakeCuda) -> None:
-    drivers: list[Any] = [driver.CpuDriver(), CudaDriver()]
+    drivers: list[Any] = [CpuDriver(), CudaDriver()]
     cpu, cuda = (d.utils.get_device_properties(0) for d in drivers)
     assert cpu.keys() == cuda.keys()
     assert cpu["multiprocessor_count"] >= 1
@@ -213,7 +214,7 @@ def test_both_drivers_report_the_same_device_properties(fake: FakeCuda) -> None:
 
 def test_a_launch_uses_the_kernel_of_a_warmup(fake: FakeCuda) -> None:
     kernel = jit(copy)
-    driver.set_active(driver.CpuDriver())
+    driver.set_active(CpuDriver())
     compiled = kernel.warmup(torch.float32, torch.float32, grid=(1,))
     x, out = torch.zeros(16), torch.zeros(16)
     assert kernel[(1,)](x, out) is compiled
@@ -223,7 +224,7 @@ def test_a_launch_uses_the_kernel_of_a_warmup(fake: FakeCuda) -> None:
 def test_warmup_is_for_the_active_driver(fake: FakeCuda) -> None:
     for mock in (MockTensor(tl.float32), torch.float32):
         kernel = jit(copy)
-        driver.set_active(driver.CpuDriver())
+        driver.set_active(CpuDriver())
         assert kernel.warmup(mock, mock, grid=(1,)).metadata.target.backend == "cpu"
         driver.set_active(CudaDriver())
         assert kernel.warmup(mock, mock, grid=(1,)).metadata.target.backend == "cuda"
@@ -237,7 +238,7 @@ def test_setting_chooses_the_default_driver(fake: FakeCuda) -> None:
         knobs.runtime.default_backend = "cuda"
         assert isinstance(driver.default, CudaDriver)
         assert jit(nothing)[(1,)](5).metadata.target.backend == "cuda"
-        driver.set_active(driver.CpuDriver())
+        driver.set_active(CpuDriver())
         assert jit(nothing)[(1,)](5).metadata.target.backend == "cpu"
         driver.reset_active()
         knobs.runtime.default_backend = "abacus"

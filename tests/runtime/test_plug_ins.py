@@ -19,7 +19,7 @@ from tilewright.targets import registry
 from tilewright.tools import doctor
 
 CODE = """
-from tilewright.runtime.driver import CpuDriver
+from tilewright.runtime.drivers.cpu import CpuDriver
 from tilewright.targets.interpreter.target import InterpreterTarget
 from tilewright.targets.protocol import GPUTarget
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cache as memoize
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
@@ -630,8 +631,21 @@ def render_docs() -> str:
     return "\n".join([*lines, *triton_knobs.render()]) + "\n"
 
 
+@memoize
+def triton_group(name: str) -> Group:
+    """A group of settings that only Triton has; all of its names are accepted.
+
+    Raises:
+        AttributeError: there is none of the name.
+    """
+    if name not in triton_knobs.GROUPS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    kind = type(name.capitalize(), (Group,), {"__doc__": triton_knobs.GROUPS[name]})
+    return kind()
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         """Groups of settings that only Triton has."""
-        return triton_knobs.group(name)
+        return triton_group(name)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from tilewright.base import knobs
-
 ACCEPTED: Final[dict[str, dict[str, Any]]] = {
     "amd": {
         "buffer_ops_analyze_small_tensor_range": False,
@@ -61,40 +59,13 @@ ABSENT: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-class Amd(knobs.Group):
-    """Names of the compiler for AMD's GPUs."""
-
-
-class Build(knobs.Group):
-    """Names of what builds C code, which nothing here does."""
-
-
-class Proton(knobs.Group):
-    """Names of a profiler."""
-
-
-class Redis(knobs.Group):
-    """Names of a cache on a server."""
-
-
-_groups: Final[dict[str, knobs.Group]] = {
-    "amd": Amd(),
-    "build": Build(),
-    "proton": Proton(),
-    "redis": Redis(),
+GROUPS: Final = {
+    "amd": "Names of the compiler for AMD's GPUs.",
+    "build": "Names of what builds C code, which nothing here does.",
+    "proton": "Names of a profiler.",
+    "redis": "Names of a cache on a server.",
 }
-
-
-def group(name: str) -> knobs.Group:
-    """A group of which all names are accepted.
-
-    Raises:
-        AttributeError: there is none of the name.
-    """
-    if name not in _groups:
-        raise AttributeError(f"module {knobs.__name__!r} has no attribute {name!r}")
-    return _groups[name]
-
+"""Descriptions of the groups that only Triton has."""
 
 TOOLS: Final[dict[tuple[str, str], Callable[[], Any]]] = {}
 """Tools by group and name, which are searched for when they are read; `compat` adds them."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tilewright.base import triton_knobs
+from tilewright.base import knobs
 from tilewright.compat.managers import get_cache_manager
 from tilewright.runtime.cache import digest
 
@@ -42,7 +42,7 @@ def build(
         RuntimeError: there is no C compiler.
         subprocess.CalledProcessError: it failed.
     """
-    settings: Any = triton_knobs.group("build")
+    settings: Any = knobs.triton_group("build")
     chosen = settings.cc
     compiler = chosen or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:

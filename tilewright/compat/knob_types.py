@@ -54,6 +54,6 @@ class JITHook(Protocol):
 GROUPS: dict[str, type[knobs.Group]] = {
     "base_knobs": knobs.Group,
     **{f"{name}_knobs": type(group) for name, group in knobs.GROUPS.items()},
-    **{f"{n}_knobs": type(triton_knobs.group(n)) for n in ("amd", "build", "proton", "redis")},
+    **{f"{n}_knobs": type(knobs.triton_group(n)) for n in triton_knobs.GROUPS},
 }
 """The classes of the groups of settings by their names in Triton."""

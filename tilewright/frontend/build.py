@@ -12,7 +12,8 @@ from tilewright.base import knobs
 from tilewright.base.diagnostics import CompilationError
 from tilewright.frontend import ast_to_ir
 from tilewright.frontend.ast_to_ir.call import as_argument, run_body
-from tilewright.frontend.ast_to_ir.visit import Context, Frame
+from tilewright.frontend.ast_to_ir.errors import error_at
+from tilewright.frontend.ast_to_ir.frame import Context, Frame
 from tilewright.frontend.options import FrontendOptions
 from tilewright.frontend.source import KernelParam, SourceFunction
 from tilewright.ir.core import Function, Module
@@ -133,11 +134,14 @@ class _Builder:
         text = self.signature.get(param.name)
         if text is None or text == "constexpr":
             if text is None and not param.is_constexpr and not param.has_default:
-                raise self.frame.error(
-                    self.frame.definition, f"no type is given for the parameter {param.name}"
+                raise error_at(
+                    self.frame,
+                    self.frame.definition,
+                    f"no type is given for the parameter {param.name}",
                 )
             if not param.has_default:
-                raise self.frame.error(
+                raise error_at(
+                    self.frame,
                     self.frame.definition,
                     f"no value is given for the compile-time parameter {param.name}",
                 )
@@ -151,8 +155,10 @@ class _Builder:
         if isinstance(text, str):
             found = str_to_ty(text)
             if isinstance(found, constexpr_type):
-                raise self.frame.error(
-                    self.frame.definition, f"no value is given for the argument at {path}"
+                raise error_at(
+                    self.frame,
+                    self.frame.definition,
+                    f"no value is given for the argument at {path}",
                 )
             for flat in flat_types(found):
                 check_fp8_argument(self.frame, flat)
@@ -172,7 +178,7 @@ def check_fp8_argument(frame: Frame, type_: Any) -> None:
         semantic: Semantic = frame.semantic
         check_fp8(semantic, type_)
     except ValueError as error:
-        raise frame.error(frame.definition, str(error)) from error
+        raise error_at(frame, frame.definition, str(error)) from error
 
 
 def _plain(value: Any) -> Any:

@@ -13,16 +13,15 @@ import builtins
 import copy
 import types
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 from tilewright.base.codes import coded
 from tilewright.base.digest import sha256
+from tilewright.base.lazy import cached_property
+from tilewright.frontend.captured import Captured
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.aggregate import is_aggregate_class, sources
 from tilewright.language.values import constexpr, is_builtin
-
-if TYPE_CHECKING:
-    from tilewright.frontend.source import JITCallable
 
 # Modules of the standard library whose functions a kernel may call on compile-time values.
 TOLERATED_MODULES = frozenset({"math", "copy"})
@@ -52,6 +51,40 @@ namespace."""
 
 _LANGUAGE = ("tilewright.language", "triton.language")
 """Prefixes of `__module__` of the language's objects; the second after `install_as_triton`."""
+
+
+class Source(Protocol):
+    """The interface of functions (`source.JITCallable`) that this module uses."""
+
+    __globals__: dict[str, Any]
+    __name__: str
+
+    @property
+    def src(self) -> str: ...
+
+    @property
+    def starting_line_number(self) -> int: ...
+
+    @cached_property
+    def captured(self) -> Captured: ...
+
+    def parse(self) -> ast.Module: ...
+
+    def compile_time_function(self, fn: Any, /) -> Any: ...
+
+
+class Dependencies(NamedTuple):
+    """The dependencies of a function, its own and those of the functions that it calls.
+
+    Attributes:
+        cache_key: hash of the source and of the dependencies.
+        values: the values of globals and captured variables.
+        objects: the functions, classes and modules that names refer to.
+    """
+
+    cache_key: str
+    values: Recorded
+    objects: Recorded
 
 
 def is_language_object(value: Any) -> bool:
@@ -84,7 +117,7 @@ def is_keyed(value: Any) -> bool:
 class _Finder(ast.NodeVisitor):
     """Visits one function. `visit` of a name or attribute returns the object, or None."""
 
-    def __init__(self, fn: JITCallable) -> None:
+    def __init__(self, fn: Source) -> None:
         self.fn = fn
         self.locals: set[str] = set()
         self.keys: list[str] = []
@@ -235,16 +268,15 @@ class _Finder(ast.NodeVisitor):
         self.visit(node.elt)
 
 
-def cache_key(fn: JITCallable) -> str:
-    """The key of the function; sets its `used_global_vals` and `used_objects`.
+def dependencies(fn: Source) -> Dependencies:
+    """The dependencies of a function.
 
     Raises:
         RuntimeError: it and a callee were compiled with different values of a global.
     """
     finder = _Finder(fn)
     finder.visit(fn.parse())
-    fn.used_global_vals = dict(sorted(finder.used.items(), key=lambda item: item[0][0]))
-    fn.used_objects = finder.objects
-    constants = [(name, repr(value)) for (name, _), (value, _) in fn.used_global_vals.items()]
+    values = dict(sorted(finder.used.items(), key=lambda item: item[0][0]))
+    constants = [(name, repr(value)) for (name, _), (value, _) in values.items()]
     parts = [fn.src, *finder.keys, str(fn.starting_line_number), repr(constants)]
-    return sha256("\0".join(parts).encode()).hexdigest()
+    return Dependencies(sha256("\0".join(parts).encode()).hexdigest(), values, finder.objects)

@@ -18,9 +18,8 @@ from typing import Any
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.lazy import cached_property
 from tilewright.base.locks import Lock
-from tilewright.frontend import dependencies
 from tilewright.frontend.captured import Captured
-from tilewright.frontend.dependencies import ABSENT, Recorded
+from tilewright.frontend.dependencies import ABSENT, Recorded, dependencies
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.types import canonical_name
 from tilewright.language.values import const, constexpr
@@ -291,7 +290,10 @@ class JITCallable:
             if self._hash is None:
                 self._is_being_hashed = True
                 try:
-                    self._hash = dependencies.cache_key(self)
+                    found = dependencies(self)
+                    self.used_global_vals = found.values
+                    self.used_objects = found.objects
+                    self._hash = found.cache_key
                 finally:
                     self._is_being_hashed = False
             return self._hash

@@ -19,8 +19,8 @@ from tilewright.base.spelling import similar
 from tilewright.interop.jax_batches import Batches
 from tilewright.interop.jax_static import Static
 from tilewright.interop.jax_wrappers import Grids, Named, computed_names, grids_of, inner_kernel
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import JITFunction, MockTensor
-from tilewright.runtime.launch import Grid
 from tilewright.runtime.tensors import element_type
 
 NONE = -1

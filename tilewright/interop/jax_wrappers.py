@@ -17,9 +17,9 @@ from jax.core import Tracer
 
 from tilewright.interop.jax_static import Static
 from tilewright.runtime.autotuner import Autotuner
+from tilewright.runtime.grid import Grid, extents_of
 from tilewright.runtime.heuristics import Heuristics
 from tilewright.runtime.jit import JITFunction, MockTensor
-from tilewright.runtime.launch import Grid, extents_of
 
 Named = dict[str, Any]
 

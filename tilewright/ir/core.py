@@ -12,7 +12,7 @@ and every value maintains its users. `ir/verify.py` checks the invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tilewright.base.diagnostics import IRError
 from tilewright.ir.index_map import IndexMap, identity
@@ -20,7 +20,6 @@ from tilewright.ir.types import Type, shape_of
 
 if TYPE_CHECKING:
     from tilewright.base.diagnostics import Loc
-    from tilewright.ir.define import Field
     from tilewright.layout.linear import LinearLayout
 
 
@@ -74,6 +73,15 @@ def _execute_as_evaluate(op: Op, state: Any, *args: Any) -> Any:
 
 def _exact_unknown(op: Op, *args: Any) -> None:
     return None
+
+
+class Field(NamedTuple):
+    """One declared field of an op."""
+
+    name: str
+    kind: str  # operand, optional, variadic, attr, region
+    default: Any
+    position: int  # among the operand fields, or among the regions
 
 
 class Op:

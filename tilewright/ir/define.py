@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, dataclass_transform
 
 from tilewright.base.diagnostics import IRError
+from tilewright.ir.core import Field, Region, Value
 from tilewright.ir.core import Op as CoreOp
-from tilewright.ir.core import Region, Value
 from tilewright.ir.traits import Trait
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
 
 REGISTRY: dict[str, type[Op]] = {}
 _MISSING: Any = object()
-
-
-class Field(NamedTuple):
-    """One declared field of an op."""
-
-    name: str
-    kind: str  # operand, optional, variadic, attr, region
-    default: Any
-    position: int  # among the operand fields, or among the regions
 
 
 class _Spec(NamedTuple):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.base.diagnostics import IRError, Loc
 from tilewright.base.lazy_import import lazy_import
-from tilewright.ir.core import Function, Module, Op, Region, Value
-from tilewright.ir.define import REGISTRY, Field
+from tilewright.ir.core import Field, Function, Module, Op, Region, Value
+from tilewright.ir.define import REGISTRY
 from tilewright.ir.types import BY_SHORT, Pointer, Shared, Tile, Type, text_of
 
 if TYPE_CHECKING:

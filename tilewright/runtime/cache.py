@@ -1,20 +1,12 @@
 """The disk cache of compiled kernels, safe for many processes and for shared file systems.
 
-An entry is one file, ``<root>/<first two digits of the key>/<key>.twc``:
-
-    8 bytes    magic, with the format's version
-    32 bytes   SHA-256 of all that follows
-    8 bytes    length of the header, little-endian
-    header     JSON: {"key": ..., "files": [[name, length], ...]}
-    contents   of the files, one after the other
-
-An entry is written to a private file and renamed, so that readers see all of it or nothing. A file
-that was torn by a crash or modified fails its digest; it counts as a miss and is overwritten.
-Nothing read from the cache is imported or unpickled, and an entry that is owned or writable by
-another user is rejected.
+An entry is one file (`runtime/cache_entries.py`). It is written to a private file and renamed, so
+that readers see all of it or nothing. A file that was torn by a crash or modified fails its digest;
+it counts as a miss and is overwritten. Nothing read from the cache is imported or unpickled, and an
+entry that is owned or writable by another user is rejected.
 
 The size of the folder stays near the setting `cache.size_mib`: least recently used entries are
-evicted (`runtime/cache_maintenance.py`). The mtime of an entry is its last use, to the hour.
+evicted (`runtime/cache_eviction.py`). The mtime of an entry is its last use, to the hour.
 
 Without a writable folder everything works, but nothing is cached; a warning is issued once.
 """
@@ -40,38 +32,26 @@ from tilewright.base import knobs
 from tilewright.base.digest import sha256
 from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
+from tilewright.runtime.cache_entries import SUFFIX, InvalidEntry, decode, encode, read_entry
 
 if TYPE_CHECKING:
-    from tilewright.runtime import cache_maintenance
+    from tilewright.runtime import cache_eviction
 else:
-    cache_maintenance = lazy_import("tilewright.runtime.cache_maintenance")
+    cache_eviction = lazy_import("tilewright.runtime.cache_eviction")
 
 
-_MAGIC = b"TWCACHE1"
-_DIGEST = slice(8, 40)
-_LENGTH = slice(40, 48)
-_HEADER = 48
 _KEY = re.compile(r"[0-9a-f]{16,64}")
 
 WAIT_SECONDS = 20.0
 """How long a compilation waits for another one of the same kernel before it proceeds."""
 
-SUFFIX = ".twc"
-
 RESULTS_FILE = "autotune.json"
 """The file of an entry that is a result of tuning (`tuning/results.py`)."""
-
-USED_SECONDS = 3600.0
-"""Resolution of the time of last use: an entry's mtime is updated at most this often."""
 
 SWEEPS_PER_BOUND = 32
 """How many sweeps happen while the size of the folder's bound is written."""
 
 _STALE_SECONDS = 120.0  # for locks of other hosts, whose processes cannot be looked up
-
-
-class InvalidEntry(Exception):
-    """A file in the cache folder is invalid or not trusted; the message says why."""
 
 
 def digest(*parts: str | bytes) -> str:
@@ -82,72 +62,6 @@ def digest(*parts: str | bytes) -> str:
         state.update(len(content).to_bytes(8, "little"))
         state.update(content)
     return state.hexdigest()
-
-
-def encode(key: str, files: dict[str, bytes]) -> bytes:
-    """Serialise an entry; deterministic."""
-    sizes = [[name, len(content)] for name, content in files.items()]
-    header = json.dumps({"key": key, "files": sizes}).encode()
-    body = b"".join([len(header).to_bytes(8, "little"), header, *files.values()])
-    return _MAGIC + sha256(body).digest() + body
-
-
-def decode(key: str, entry: bytes) -> dict[str, bytes]:
-    """Parse an entry.
-
-    Raises:
-        InvalidEntry: it is not a valid entry for this key.
-    """
-    if entry[:8] != _MAGIC:
-        raise InvalidEntry("it is not an entry of this version's cache")
-    if sha256(entry[_LENGTH.start :]).digest() != entry[_DIGEST]:
-        raise InvalidEntry("its contents do not match its digest: torn or modified")
-    at = _HEADER + int.from_bytes(entry[_LENGTH], "little")
-    try:
-        header = json.loads(entry[_HEADER:at])
-        owner, files = header["key"], {}
-        for name, size in header["files"]:
-            files[name] = entry[at : at + size]
-            at += size
-    except (ValueError, KeyError, TypeError):
-        raise InvalidEntry("its header cannot be read") from None
-    if owner != key:
-        raise InvalidEntry(f"it is the entry of {owner}, renamed")
-    return files
-
-
-def _require_trusted(status: os.stat_result) -> None:
-    """Raise InvalidEntry unless this is a regular file that only this user can write."""
-    if not stat.S_ISREG(status.st_mode):
-        raise InvalidEntry("it is not a regular file")
-    if not hasattr(os, "geteuid"):  # Windows: the access control list protects the folder
-        return
-    if status.st_uid != os.geteuid():
-        raise InvalidEntry(f"it is owned by another user, with id {status.st_uid}")
-    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise InvalidEntry("it is writable by other users")
-
-
-def read_entry(path: Path, *, used: bool = True) -> bytes:
-    """Read the raw bytes of an entry, for `decode`.
-
-    Args:
-        used: update the time of last use.
-
-    Raises:
-        InvalidEntry: the file is not owned by this user.
-        OSError: it cannot be read.
-    """
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-    descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
-    with open(descriptor, "rb", buffering=0) as file:
-        status = os.fstat(descriptor)
-        _require_trusted(status)
-        # Also for a time in the future: the clock may have been set back.
-        if used and abs(time.time() - status.st_mtime) > USED_SECONDS:
-            with contextlib.suppress(OSError):
-                os.utime(descriptor if os.utime in os.supports_fd else path)
-        return file.readall()
 
 
 @dataclass
@@ -226,13 +140,18 @@ class DiskCache:
                 private.unlink()
             return error
         if _is_turn(key, len(entry), self.bound):
-            cache_maintenance.sweep(self)
+            self.sweep()
         return None
 
     @property
     def bound(self) -> int:
         """Approximate bound on the total size of entries in bytes; 0 for unlimited."""
         return knobs.cache.size_mib << 20
+
+    def sweep(self) -> int:
+        """Remove files left by killed writers and, if the folder exceeds its bound, the least
+        recently used entries; returns the number of evicted entries. Does not raise OSError."""
+        return cache_eviction.sweep(self.root, self.bound)
 
     def _make_folder(self, folder: Path) -> None:
         if folder.is_dir():
@@ -241,7 +160,7 @@ class DiskCache:
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for part in (self.root, folder):
             part.mkdir(mode=0o700, exist_ok=True)
-        cache_maintenance.sweep(self)
+        self.sweep()
 
     def _warn(self, error: OSError) -> None:
         if self._warned:

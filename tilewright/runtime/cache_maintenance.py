@@ -1,6 +1,6 @@
-"""Maintenance of the disk cache: listing, verification, eviction, and packs for shipping.
+"""Maintenance of the disk cache: contents, verification, and packs for shipping.
 
-    for entry in entries(disk_cache()):
+    for entry in entries(disk_cache().root):
         print(entry.key, entry.size, describe(entry))
 
 All operations are safe while other processes use the folder. Readers of a removed entry keep their
@@ -21,50 +21,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import re
-import time
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tilewright.base.fact_cache import FACT_FILE
 from tilewright.compiler.artifact import METADATA_FILE
-from tilewright.runtime.cache import (
-    RESULTS_FILE,
-    SUFFIX,
-    DiskCache,
-    InvalidEntry,
-    decode,
-    read_entry,
-)
+from tilewright.runtime.cache import RESULTS_FILE, DiskCache
+from tilewright.runtime.cache_entries import Entry, InvalidEntry, decode, entries, read_entry
 
-_FOLDER = re.compile("[0-9a-f]{2}")
 _MAGIC = b"TWPACK01"
 _HEAD = 40
 _KEY_BYTES = 64
-
-ROOM = 7 / 8
-"""Eviction reduces the folder to this fraction of its bound, so that it is rarely needed."""
-
-ABANDONED_SECONDS = 3600.0
-"""Private files and locks older than this belong to writers that were killed."""
-
-
-class Entry(NamedTuple):
-    """An entry of the folder, which may have been removed since.
-
-    Attributes:
-        key: its key.
-        path: its file.
-        size: in bytes.
-        used: time of last use, in seconds since 1970; see `USED_SECONDS`.
-    """
-
-    key: str
-    path: Path
-    size: int
-    used: float
 
 
 class About(NamedTuple):
@@ -83,27 +50,6 @@ class About(NamedTuple):
 
 
 # -- listing --------------------------------------------------------------------------------------
-
-
-def entries(cache: DiskCache) -> Iterator[Entry]:
-    """The entries of a cache, valid or not, in no particular order."""
-    for file in _files(cache, lambda name: name.endswith(SUFFIX) and not name.startswith(".")):
-        with contextlib.suppress(OSError):  # removed in the meantime
-            status = file.stat(follow_symlinks=False)
-            key = file.name.removesuffix(SUFFIX)
-            yield Entry(key, Path(file.path), status.st_size, status.st_mtime)
-
-
-def _files(cache: DiskCache, matches: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
-    """The files in the subfolders, which are named by the first digits of keys."""
-    if cache.root is None:
-        return
-    folders: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(cache.root) as found:  # one call, not 256
-        folders += [folder.path for folder in found if _FOLDER.fullmatch(folder.name)]
-    for folder in folders:
-        with contextlib.suppress(OSError), os.scandir(folder) as found:
-            yield from [file for file in found if matches(file.name)]
 
 
 def contents(entry: Entry) -> dict[str, bytes]:
@@ -134,7 +80,7 @@ def describe(files: dict[str, bytes]) -> About:
 
 def faults(cache: DiskCache) -> Iterator[tuple[Entry, str]]:
     """The invalid entries, each with the reason."""
-    for entry in sorted(entries(cache)):
+    for entry in sorted(entries(cache.root)):
         try:
             cache.path(entry.key)
             contents(entry)
@@ -142,52 +88,6 @@ def faults(cache: DiskCache) -> Iterator[tuple[Entry, str]]:
             continue  # removed in the meantime
         except (InvalidEntry, OSError, ValueError) as error:
             yield entry, str(error)
-
-
-# -- eviction -------------------------------------------------------------------------------------
-
-
-def remove(found: Iterable[Entry]) -> int:
-    """Remove entries; returns how many this process removed."""
-    count = 0
-    for entry in found:
-        with contextlib.suppress(OSError):
-            entry.path.unlink()
-            count += 1
-    return count
-
-
-def sweep(cache: DiskCache) -> int:
-    """Remove files left by killed writers and, if the folder exceeds its bound, the least recently
-    used entries; returns the number of evicted entries. Does not raise OSError.
-
-    Several processes may sweep at once: they select the same entries.
-    """
-    now = time.time()
-    for file in _files(cache, lambda name: name.endswith((".tmp", ".lock"))):
-        with contextlib.suppress(OSError):
-            # A time in the future: the clock was set back since.
-            if abs(now - file.stat(follow_symlinks=False).st_mtime) > ABANDONED_SECONDS:
-                os.unlink(file.path)
-    if not cache.bound:
-        return 0
-    found = list(entries(cache))
-    total = sum(entry.size for entry in found)
-    if total <= cache.bound:
-        return 0
-    going: list[Entry] = []
-    for entry in sorted(found, key=lambda entry: (_last_use(entry, now), entry.key)):
-        if total <= cache.bound * ROOM:
-            break
-        going.append(entry)
-        total -= entry.size
-    return remove(going)
-
-
-def _last_use(entry: Entry, now: float) -> float:
-    """The time of last use, for the selection. A time in the future counts as the oldest: the entry
-    was not used since the clock was set back."""
-    return entry.used if entry.used <= now + ABANDONED_SECONDS else 0.0
 
 
 # -- packs ----------------------------------------------------------------------------------------

@@ -39,8 +39,8 @@ from tilewright.runtime.derived_launch import (
     Step,
 )
 from tilewright.runtime.jit import JITFunction, is_tensor_type
-from tilewright.runtime.launch import at_path
 from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
+from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
 

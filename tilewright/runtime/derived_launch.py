@@ -11,7 +11,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
-from tilewright.runtime.launch import Grid, at_path, slot_of, start_with_hooks
+from tilewright.runtime.grid import Grid
+from tilewright.runtime.launch import start_with_hooks
 from tilewright.runtime.partial_sums import (
     Partials,
     add_up,
@@ -19,6 +20,7 @@ from tilewright.runtime.partial_sums import (
     partial_sums,
     workers_of,
 )
+from tilewright.runtime.slots import at_path, slot_of
 from tilewright.runtime.tensors import find_reader
 
 if TYPE_CHECKING:

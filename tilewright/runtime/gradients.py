@@ -34,8 +34,9 @@ from tilewright.runtime.derived_launch import (
     start_plan,
     zero_what_is_not_written,
 )
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.jit import JITFunction, constexpr_key
-from tilewright.runtime.launch import at_path, extents_of
+from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Binder, make_binder
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from tilewright.runtime.derived_launch import (
     require_same_layout,
     start_step,
 )
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import JITFunction
-from tilewright.runtime.launch import Grid
 
 if TYPE_CHECKING:
     from tilewright.runtime.native import launcher, layout

@@ -31,11 +31,13 @@ from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.interface import Chain, NativeInterface
 from tilewright.runtime.interface import KernelInterface as KernelInterface
-from tilewright.runtime.launch import at_path, extents_of, start_with_hooks
+from tilewright.runtime.launch import start_with_hooks
 from tilewright.runtime.observed_dict import ObservedDict
 from tilewright.runtime.placement import device_of
+from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialization_data import Variant, hook_arguments
 from tilewright.runtime.specialization_data import load as load_recorded
 from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder

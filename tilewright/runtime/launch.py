@@ -7,12 +7,9 @@ takes both, including those of compile-time parameters, and picks what it needs.
 
 from __future__ import annotations
 
-import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilewright.base import knobs
 from tilewright.base.fact_cache import install_fact_store
@@ -22,9 +19,10 @@ from tilewright.compiler.artifact import CompiledKernel, Launch, Run, install_la
 from tilewright.compiler.driver import install_store
 from tilewright.runtime import driver
 from tilewright.runtime.cache import disk_cache
-from tilewright.runtime.descriptors import is_descriptor, parts_of
+from tilewright.runtime.grid import Grid, extents_of
 from tilewright.runtime.placement import device_of, devices_of, require_cpu
-from tilewright.runtime.tensors import CPU, find_reader
+from tilewright.runtime.slots import slot_of
+from tilewright.runtime.tensors import CPU
 
 if TYPE_CHECKING:
     from tilewright.runtime.launchers import cpu, cuda, interpreter
@@ -34,74 +32,6 @@ else:
     cpu = lazy_import("tilewright.runtime.launchers.cpu")
     cuda = lazy_import("tilewright.runtime.launchers.cuda")
     interpreter = lazy_import("tilewright.runtime.launchers.interpreter")
-
-Path = tuple[int, ...]
-Grid = tuple[int, int, int]
-
-
-def extents_of(grid: Any) -> Grid:
-    """The three extents of a launch grid.
-
-    Raises:
-        TypeError: it is not a tuple or list of ints.
-        ValueError: it does not have one to three extents, or has a negative one.
-    """
-    # Fast path for the common case.
-    if type(grid) is tuple and 1 <= len(grid) <= 3:
-        x, y, z = grid if len(grid) == 3 else (*grid, 1) if len(grid) == 2 else (grid[0], 1, 1)
-        if type(x) is int and type(y) is int and type(z) is int and x >= 0 and y >= 0 and z >= 0:
-            return x, y, z
-    return _checked_extents(grid)
-
-
-def _checked_extents(grid: Any) -> Grid:
-    if type(grid) not in (tuple, list) and not _is_sequence(grid):
-        raise TypeError(
-            f"a grid is a tuple of one to three ints, or a function that gives one, not {grid!r}"
-        )
-    if not 1 <= len(grid) <= 3:  # before iterating, as it may be a range of a million
-        raise ValueError(f"a grid has one to three axes, not {len(grid)}: {grid!r}")
-    axes = [_extent(axis, n) for axis, n in zip("xyz", grid, strict=False)]
-    x, y, z = (*axes, 1, 1)[:3]
-    return x, y, z
-
-
-def _extent(axis: str, value: Any) -> int:
-    """An extent from anything that Python takes as an index, such as a NumPy integer or an integer
-    tensor of one element."""
-    try:
-        extent = operator.index(value)
-    except TypeError:
-        kind = type(value).__name__
-        message = f"axis {axis} of the grid is {value!r}, a {kind}, not an int"
-        raise TypeError(message) from None
-    if extent < 0:
-        raise ValueError(f"axis {axis} of the grid is {extent}, which is negative")
-    return extent
-
-
-def _is_sequence(value: Any) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.ndim == 1
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
-
-
-def slot_of(value: Any) -> Any:
-    """The slot of an argument: the address of a tensor, or the parts of a descriptor."""
-    if isinstance(value, tuple):
-        return tuple(map(slot_of, value))
-    if is_descriptor(value):
-        return tuple(map(slot_of, parts_of(value)))
-    reader = find_reader(value)
-    return value if reader is None else reader(value)[0]
-
-
-def at_path(values: Any, path: Sequence[int]) -> Any:
-    """The value at a path: parameter index, then index in the tuple or descriptor, …"""
-    for index in path:
-        values = (parts_of(values) if is_descriptor(values) else values)[index]
-    return values
-
 
 # -- launch hooks ---------------------------------------------------------------------------------
 

@@ -20,18 +20,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tilewright.runtime.cache import DiskCache, InvalidEntry, disk_cache
-from tilewright.runtime.cache_maintenance import (
-    About,
-    Entry,
-    contents,
-    describe,
-    entries,
-    faults,
-    pack,
-    remove,
-    unpack,
-)
+from tilewright.runtime.cache import DiskCache, disk_cache
+from tilewright.runtime.cache_entries import Entry, InvalidEntry, entries, remove
+from tilewright.runtime.cache_maintenance import About, contents, describe, faults, pack, unpack
 from tilewright.tools.load import UsageError
 
 HELP = "list, verify, clear, pack and unpack the disk cache"
@@ -76,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
 def _known(cache: DiskCache) -> list[Known]:
     """All entries, most recently used first."""
     found: list[Known] = []
-    for entry in sorted(entries(cache), key=lambda entry: (-entry.used, entry.key)):
+    for entry in sorted(entries(cache.root), key=lambda entry: (-entry.used, entry.key)):
         try:
             about = describe(contents(entry))
         except FileNotFoundError:
@@ -146,7 +137,7 @@ def _plain(known: Known) -> dict[str, Any]:
 
 
 def _verify(cache: DiskCache, args: argparse.Namespace) -> int:
-    count = sum(1 for _ in entries(cache))
+    count = sum(1 for _ in entries(cache.root))
     invalid = list(faults(cache))
     for entry, why in invalid:
         print(f"{entry.path}: {why}")
@@ -162,7 +153,7 @@ def _verify(cache: DiskCache, args: argparse.Namespace) -> int:
 def _clear(cache: DiskCache, args: argparse.Namespace) -> int:
     doomed: Iterable[Entry] = (k.entry for k in _chosen(cache, args.names))
     if not args.names:
-        doomed = entries(cache)  # without reading them: invalid entries too
+        doomed = entries(cache.root)  # without reading them: invalid entries too
     if args.unused is not None:
         before = time.time() - args.unused * _DAY
         doomed = (entry for entry in doomed if entry.used < before)

@@ -1,16 +1,11 @@
-"""The command line: ``python -m tilewright COMMAND …``. Each command is a module in this folder.
-
-A command's module has `HELP` (one line), `add_arguments(parser)` and `execute(args) -> int`, which
-returns the exit status. Output goes to standard output, errors to standard error.
-"""
+"""The command line: ``python -m tilewright COMMAND …``. Each command is a module in this folder."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
+from types import ModuleType
 
-from tilewright.base.diagnostics import TritonError
 from tilewright.tools import (
     cache,
     compile,
@@ -23,10 +18,10 @@ from tilewright.tools import (
     run,
     show,
 )
+from tilewright.tools.command import command_line, run_command
 from tilewright.tools.explain import verb as explain
-from tilewright.tools.load import UsageError
 
-VERBS = {
+VERBS: dict[str, ModuleType] = {
     "show": show,
     "opt": opt,
     "interpret": interpret,
@@ -43,32 +38,9 @@ VERBS = {
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
-    top = argparse.ArgumentParser(
-        prog="python -m tilewright", description="Tools for kernels and their IR."
-    )
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, module in VERBS.items():
-        verb = verbs.add_parser(
-            name,
-            help=module.HELP,
-            description=module.__doc__,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        module.add_arguments(verb)
-        verb.set_defaults(execute=module.execute)
-    return top
+    return command_line(VERBS)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit status: 0, 1 for a failure, 2 for a usage error."""
-    args = parser().parse_args(argv)
-    try:
-        return args.execute(args)
-    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        return 0
-    except (UsageError, OSError) as error:
-        print(f"tilewright {args.verb}: {error}", file=sys.stderr)
-        return 2
-    except TritonError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+    return run_command(VERBS, argv)

@@ -19,6 +19,7 @@ from typing import Any
 
 from tilewright.runtime import driver
 from tilewright.tools.aot import export_kernel
+from tilewright.tools.command import run_command
 from tilewright.tools.load import find_kernel, usage_errors
 from tilewright.tools.signature import UsageError, parse_pairs, parse_value, typed_source
 
@@ -131,9 +132,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command as a script: ``python -m triton.tools.compile …``."""
-    from tilewright.tools import cli
-
-    return cli.main(["compile", *(sys.argv[1:] if argv is None else argv)])
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command({"compile": sys.modules[__name__]}, ["compile", *argv])
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright import ops
-from tilewright.ir.core import Op
-from tilewright.ir.define import REGISTRY, Field, example_of
+from tilewright.ir.core import Field, Op
+from tilewright.ir.define import REGISTRY, example_of
 from tilewright.ir.printer import attr_text
 
 FOLDER = Path(__file__).parents[2] / "docs" / "ops"

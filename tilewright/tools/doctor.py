@@ -28,8 +28,8 @@ from typing import Any
 from tilewright.base import knobs, plug_ins
 from tilewright.base.findings import NOTE, OK, PROBLEM, Finding
 from tilewright.compiler.version import PACKAGE, VERSION, compiler_key
-from tilewright.runtime.cache import InvalidEntry, decode, digest, disk_cache, read_entry
-from tilewright.runtime.cache_maintenance import entries
+from tilewright.runtime.cache import digest, disk_cache
+from tilewright.runtime.cache_entries import InvalidEntry, decode, entries, read_entry
 from tilewright.targets import registry
 from tilewright.tools.cache import size_text
 
@@ -200,7 +200,7 @@ def _cache() -> Iterator[Finding]:
         advice = "Set TILEWRIGHT_CACHE_DIR to a writable folder."
         yield Finding(NOTE, "folder", "none: the user has no home folder", advice)
         return
-    found = list(entries(cache))
+    found = list(entries(cache.root))
     bound = f" of {size_text(cache.bound)}" if cache.bound else ", unbounded"
     size = size_text(sum(entry.size for entry in found))
     yield Finding(OK, "folder", f"{cache.root}, {len(found)} entries, {size}{bound}")

@@ -31,6 +31,7 @@ from tilewright.targets.export import (
     guarded,
     listed,
 )
+from tilewright.tools.command import run_command
 from tilewright.tools.signature import UsageError
 
 HELP = "generate a C function that dispatches to compiled variants of a kernel"
@@ -213,9 +214,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command as a script: ``python -m triton.tools.link …``."""
-    from tilewright.tools import cli
-
-    return cli.main(["link", *(sys.argv[1:] if argv is None else argv)])
+    argv = sys.argv[1:] if argv is None else argv
+    return run_command({"link": sys.modules[__name__]}, ["link", *argv])
 
 
 if __name__ == "__main__":

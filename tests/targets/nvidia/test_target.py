@@ -25,7 +25,8 @@ from tilewright.targets.nvidia import compilation, emit, target
 from tilewright.targets.nvidia.assemble import PTXASError, find_assembler
 from tilewright.targets.nvidia.codegen import Generated
 from tilewright.targets.nvidia.disassemble import find_disassembler
-from tilewright.targets.nvidia.target import CudaOptions, NvidiaTarget
+from tilewright.targets.nvidia.options import CudaOptions
+from tilewright.targets.nvidia.target import NvidiaTarget
 from tilewright.targets.protocol import GPUTarget, Lowered, options_dict
 from tilewright.targets.registry import target as find_target
 

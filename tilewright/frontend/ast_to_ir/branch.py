@@ -12,9 +12,11 @@ from math import prod
 from typing import Any
 
 from tilewright.base.codes import coded
+from tilewright.frontend.ast_to_ir.errors import unsupported
+from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.ast_to_ir.join import Branch, coerce, decayed, join
 from tilewright.frontend.ast_to_ir.stmt import Exit, Mark, Pending, pending, statement, take
-from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
+from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.ir.types import I1, Tile, shape_of
 from tilewright.language.semantic import arith, convert, shape
 from tilewright.language.values import (
@@ -37,7 +39,8 @@ def check_condition(frame: Frame, node: ast.AST, value: Any, what: str) -> bool:
     plain = unwrap(value)
     if type(plain) not in CONDITION_TYPES:
         names = ", ".join(t.__name__ for t in CONDITION_TYPES)
-        raise frame.unsupported(
+        raise unsupported(
+            frame,
             node,
             f"{what} conditionals can only accept values of type {{{names}}}, not objects of "
             f"type {type(plain).__name__}",

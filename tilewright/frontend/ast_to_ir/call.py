@@ -19,9 +19,11 @@ from tilewright.base.codes import coded
 from tilewright.base.diagnostics import CompilationError, CompileTimeAssertionFailure
 from tilewright.base.signals import from_signal_handler
 from tilewright.frontend.ast_to_ir.branch import settle
+from tilewright.frontend.ast_to_ir.errors import error_at, unsupported
 from tilewright.frontend.ast_to_ir.expr import attribute
+from tilewright.frontend.ast_to_ir.frame import MAX_CALL_DEPTH, Context, Frame
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, assign, pending, run, statement
-from tilewright.frontend.ast_to_ir.visit import MAX_CALL_DEPTH, Context, Frame, expression, visit
+from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.frontend.dependencies import (
     TOLERATED_MODULES,
     is_language_object,
@@ -71,7 +73,7 @@ def arguments(frame: Frame, node: ast.Call) -> Any:
     kwargs: dict[str, Any] = {}
     for k in node.keywords:
         if k.arg is None:
-            raise frame.unsupported(node, "`**` arguments are not supported")
+            raise unsupported(frame, node, "`**` arguments are not supported")
         kwargs[k.arg] = visit(frame, k.value)
     return args, kwargs
 
@@ -107,7 +109,7 @@ def _check_result_is_used(frame: Frame, node: ast.Call, fn: Any) -> None:
     message = getattr(fn, "_must_use_result", None)
     if message is not None:
         text = f"The result of {ast.unparse(node.func)} is not being used."
-        raise frame.error(node, f"{text} {message}" if isinstance(message, str) else text)
+        raise error_at(frame, node, f"{text} {message}" if isinstance(message, str) else text)
 
 
 def call(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -180,7 +182,7 @@ def _guarded(frame: Frame, node: ast.AST, fn: Any, args: list[Any], kwargs: dict
         error = _in_words(fn, args, kwargs, error)
         if isinstance(error, TypeError) and not _takes(fn, args, kwargs):
             coded("arguments", error)
-        raise frame.error(node, str(error), error) from error
+        raise error_at(frame, node, str(error), error) from error
 
 
 def _takes(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from tilewright.base.codes import coded
 from tilewright.frontend.ast_to_ir.branch import any_of
+from tilewright.frontend.ast_to_ir.frame import Frame, Label, Names, Targets
 from tilewright.frontend.ast_to_ir.join import undefined
 from tilewright.frontend.ast_to_ir.stmt import Exit, jumps
-from tilewright.frontend.ast_to_ir.visit import Frame, Label, Names, Targets
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I1
 from tilewright.language.semantic import convert

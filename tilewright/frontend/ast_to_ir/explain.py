@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.base.codes import Code, Mark
+from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.ir.types import Pointer, Type, element_of, shape_of
 from tilewright.language.values import composite, constexpr, tensor
-
-if TYPE_CHECKING:
-    from tilewright.frontend.ast_to_ir.visit import Frame
 
 MAX_OPERANDS = 6
 MAX_TEXT = 60  # characters of a quoted source line or operand

@@ -6,8 +6,10 @@ import ast
 from typing import Any
 
 from tilewright.base.codes import coded
+from tilewright.frontend.ast_to_ir.errors import unsupported
+from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.ast_to_ir.scope import lookup
-from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
+from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.language.aggregate import aggregate_value
 from tilewright.language.semantic.convert import is_number, to_tensor
 from tilewright.language.values import (
@@ -103,8 +105,8 @@ def _formatted(frame: Frame, node: ast.FormattedValue) -> str:
 @expression(ast.ListComp)
 def visit_listcomp(frame: Frame, node: ast.ListComp) -> Any:
     if len(node.generators) != 1:
-        raise frame.unsupported(
-            node, "nested comprehensions are not supported", "nested-comprehension"
+        raise unsupported(
+            frame, node, "nested comprehensions are not supported", "nested-comprehension"
         )
     generator = node.generators[0]
     source = visit(frame, generator.iter)
@@ -148,7 +150,7 @@ def bind(frame: Frame, target: ast.expr, value: Any) -> None:
         frame.names[target.id] = value
         return
     if not isinstance(target, ast.Tuple | ast.List):
-        raise frame.unsupported(target, "the target of a comprehension must be names")
+        raise unsupported(frame, target, "the target of a comprehension must be names")
     values = unpack(value, len(target.elts))
     for element, one in zip(target.elts, values, strict=True):
         bind(frame, element, one)

@@ -10,8 +10,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tilewright.frontend.ast_to_ir.errors import error_at
+from tilewright.frontend.ast_to_ir.frame import MAX_NESTING, Frame, Label, Names
 from tilewright.frontend.ast_to_ir.stmt import Exit, Pending, run
-from tilewright.frontend.ast_to_ir.visit import MAX_NESTING, Frame, Label, Names
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I1, DType, Pointer, Tile, element_of, shape_of
 from tilewright.language.semantic.convert import constant, natural_type, to_tensor
@@ -47,7 +48,8 @@ class Branch:
             CompilationError: branches are nested so deeply that recursive passes would overflow.
         """
         if frame.context.nesting >= MAX_NESTING:
-            raise frame.error(
+            raise error_at(
+                frame,
                 node,
                 f"run-time branches are nested more than {MAX_NESTING} deep. An unrolled loop that "
                 "is left by `break` or `return` at run time nests one for each iteration; a loop "
@@ -275,7 +277,7 @@ def _return_type(frame: Frame, sides: Sequence[Branch]) -> Any:
             f"Return type mismatch: {types[0]} and {types[1]}. Note all return types were: "
             f"[{', '.join(map(str, types))}]"
         )
-        raise frame.error(frame.definition, repr(TypeError(message))) from None
+        raise error_at(frame, frame.definition, repr(TypeError(message))) from None
     return found
 
 

@@ -28,6 +28,8 @@ from tilewright.frontend.ast_to_ir.carried import (
     rebound,
     set_values,
 )
+from tilewright.frontend.ast_to_ir.errors import unsupported
+from tilewright.frontend.ast_to_ir.frame import Frame, Label, Targets
 from tilewright.frontend.ast_to_ir.stmt import (
     Begin,
     Bind,
@@ -40,7 +42,7 @@ from tilewright.frontend.ast_to_ir.stmt import (
     run,
     statement,
 )
-from tilewright.frontend.ast_to_ir.visit import Frame, Label, Targets, visit
+from tilewright.frontend.ast_to_ir.visit import visit
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I1, DType, Tile, dtype_of, int_type
 from tilewright.language.semantic import arith, convert
@@ -55,12 +57,12 @@ from tilewright.ops.debug import Assert
 def visit_for(frame: Frame, node: ast.For, todo: Pending, live: bool) -> Exit | None:
     iterator = _iterator(frame, node)
     if node.orelse:
-        raise frame.unsupported(node, "`for` with an `else` is not supported")
+        raise unsupported(frame, node, "`for` with an `else` is not supported")
     if isinstance(iterator, tuple):
         unroll(frame, node, iterator.values, todo)
         return None
     if not isinstance(node.target, ast.Name):
-        raise frame.unsupported(node, "the target of a `for` must be a name")
+        raise unsupported(frame, node, "the target of a `for` must be a name")
     if isinstance(iterator, tl.static_range):
         unroll(frame, node, iterator.values(), todo)
         return None

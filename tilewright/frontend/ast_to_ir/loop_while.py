@@ -24,9 +24,11 @@ from tilewright.frontend.ast_to_ir.carried import (
     labels_of,
     rebound,
 )
+from tilewright.frontend.ast_to_ir.errors import unsupported
+from tilewright.frontend.ast_to_ir.frame import Frame, Names
 from tilewright.frontend.ast_to_ir.join import Branch, join
 from tilewright.frontend.ast_to_ir.stmt import Exit, Mark, Pending, jumps, pending, run, statement
-from tilewright.frontend.ast_to_ir.visit import Frame, Names, visit
+from tilewright.frontend.ast_to_ir.visit import visit
 from tilewright.ir.core import Region, Value
 from tilewright.ir.types import I1
 from tilewright.language.semantic import arith, convert
@@ -38,7 +40,7 @@ _TEST = "while test"  # the key of the condition among the names; not an identif
 @statement(ast.While)
 def visit_while(frame: Frame, node: ast.While, todo: Pending, live: bool) -> Exit | None:
     if node.orelse:
-        raise frame.unsupported(node, "`while` with an `else` is not supported")
+        raise unsupported(frame, node, "`while` with an `else` is not supported")
     may_leave = bool(jumps(node) & {ast.Break, ast.Return})
     may_leave &= not frame.context.options.strict_triton
     targets = labels_of(frame, node)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright.frontend.ast_to_ir.call import call
+from tilewright.frontend.ast_to_ir.errors import unsupported
 from tilewright.frontend.ast_to_ir.expr import kind_text
+from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.ast_to_ir.scope import lookup
 from tilewright.frontend.ast_to_ir.stmt import Pending, assign, statement
-from tilewright.frontend.ast_to_ir.visit import Frame, expression, visit
+from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.ir.types import Tile
 from tilewright.language.aggregate import aggregate_value, method
 from tilewright.language.operators import BINARY_OPERATORS, COMPARISONS, UNARY_OPERATORS
@@ -83,7 +85,8 @@ def visit_subscript(frame: Frame, node: ast.Subscript) -> Any:
 def binary(frame: Frame, node: ast.AST, kind: type, lhs: Any, rhs: Any) -> Any:
     """``lhs op rhs`` where `kind` is the operator's class in `ast`."""
     if kind not in BINARY:
-        raise frame.unsupported(
+        raise unsupported(
+            frame,
             node,
             f"AST binary operator '{kind.__name__}' is not (currently) implemented.",
             "matmul-operator",
@@ -121,7 +124,8 @@ def _by_method(
 
 
 def _unsupported_operands(frame: Frame, node: ast.AST, sign: str, lhs: Any, rhs: Any) -> Exception:
-    return frame.unsupported(
+    return unsupported(
+        frame,
         node,
         f"unsupported operand type(s) for {sign}: '{kind_text(lhs)}' and '{kind_text(rhs)}'",
         "operator",
@@ -164,7 +168,8 @@ def visit_unaryop(frame: Frame, node: ast.UnaryOp) -> Any:
             return apply(frame.semantic, value)
     elif not isinstance(value, composite) or (name == "not" and isinstance(value, tuple)):
         return constexpr(python(unwrap(value)))
-    raise frame.unsupported(
+    raise unsupported(
+        frame,
         node,
         f"AST unary operator '__{name}__' is not (currently) implemented on type "
         f"{type(value).__name__}",
@@ -177,7 +182,8 @@ def _compare_one(frame: Frame, node: ast.AST, op: ast.cmpop, lhs: Any, rhs: Any)
         return constexpr(same == isinstance(op, ast.Is))
     kind = type(op)
     if kind not in COMPARE:
-        raise frame.unsupported(
+        raise unsupported(
+            frame,
             node,
             f"AST comparison operator '{kind.__name__}' is not (currently) implemented.",
             "membership",

@@ -7,7 +7,7 @@ from typing import Any
 
 import tilewright.language as tl
 from tilewright.base.codes import coded
-from tilewright.frontend.ast_to_ir.visit import Frame
+from tilewright.frontend.ast_to_ir.frame import Frame
 from tilewright.frontend.dependencies import (
     is_language_object,
     is_named_tuple_class,

@@ -18,15 +18,10 @@ from typing import Any, NamedTuple, TypeVar
 from tilewright.base.codes import coded
 from tilewright.base.diagnostics import CompilationError
 from tilewright.base.signals import from_signal_handler
+from tilewright.frontend.ast_to_ir.errors import error_at, failed, unknown_syntax, unsupported
 from tilewright.frontend.ast_to_ir.expr import bind, unpack
-from tilewright.frontend.ast_to_ir.visit import (
-    MAX_STATEMENTS,
-    Frame,
-    Label,
-    Targets,
-    expression,
-    visit,
-)
+from tilewright.frontend.ast_to_ir.frame import MAX_STATEMENTS, Frame, Label, Targets
+from tilewright.frontend.ast_to_ir.visit import expression, visit
 from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.semantic.convert import to_tensor
 from tilewright.language.values import base_value, constexpr, tensor, tuple, unwrap
@@ -129,7 +124,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
             continue
         handler = STATEMENTS.get(type(node))
         if handler is None:
-            raise frame.unknown_syntax(node)
+            raise unknown_syntax(frame, node)
         frame.context.statements += 1
         check_statements(frame, node)
         builder.loc = frame.loc(node)
@@ -140,7 +135,7 @@ def run(frame: Frame, todo: Pending, live: bool) -> Exit | None:
         except Exception as error:
             if frame.context.debugging or from_signal_handler(error):
                 raise
-            raise frame.failed(node, error) from None
+            raise failed(frame, node, error) from None
         if exit is not None and exit.always:
             label, _ = take(todo, exit)
             exit = exit.without(label)
@@ -154,7 +149,8 @@ def check_statements(frame: Frame, node: ast.AST, more: int = 0) -> None:
     MAX_STATEMENTS.
     """
     if frame.context.statements + more > MAX_STATEMENTS:
-        raise frame.error(
+        raise error_at(
+            frame,
             node,
             f"this kernel has more than {MAX_STATEMENTS} statements after unrolling and inlining: "
             "a loop has too many unrolled iterations, or a function calls itself too often. A loop "
@@ -205,7 +201,7 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
                 frame.names[name] = assignable(frame, value)
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
             if any(isinstance(e, ast.Starred) for e in elements):
-                raise frame.unsupported(target, "starred assignment targets are not supported")
+                raise unsupported(frame, target, "starred assignment targets are not supported")
             values = unpack(value, len(elements))
             for element, one in zip(elements, values, strict=True):
                 assign(frame, element, one)
@@ -286,13 +282,14 @@ def visit_pass(frame: Frame, node: ast.Pass, todo: Pending, live: bool) -> None:
 @statement(ast.Return)
 def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> Exit:
     if frame.loops and frame.context.options.strict_triton:
-        raise frame.unsupported(
+        raise unsupported(
+            frame,
             node,
             "Cannot have `return` statements inside `while` or `for` statements in triton.",
         )
     if frame.withs:
-        raise frame.unsupported(
-            node, "Cannot have `return` statements inside `with` statements in triton "
+        raise unsupported(
+            frame, node, "Cannot have `return` statements inside `with` statements in triton "
         )
     value = constexpr(None) if node.value is None else visit(frame, node.value)
     return Exit({frame.end: None}, value=value)
@@ -301,7 +298,7 @@ def visit_return(frame: Frame, node: ast.Return, todo: Pending, live: bool) -> E
 @statement(ast.Break, ast.Continue)
 def visit_jump(frame: Frame, node: ast.Break | ast.Continue, todo: Pending, live: bool) -> Exit:
     if frame.context.options.strict_triton:
-        raise frame.unknown_syntax(node)
+        raise unknown_syntax(frame, node)
     targets = frame.targets[loop_of(node)]
     return Exit({targets.after if isinstance(node, ast.Break) else targets.next: None})
 
@@ -335,7 +332,8 @@ def loop_of(node: ast.AST) -> ast.AST:
 
 @statement(ast.FunctionDef)
 def visit_functiondef(frame: Frame, node: ast.FunctionDef, todo: Pending, live: bool) -> None:
-    raise frame.unsupported(
+    raise unsupported(
+        frame,
         node,
         "nested function definitions are not allowed inside a @triton.jit kernel. Move the "
         "helper function to module level and decorate it with @triton.jit.",

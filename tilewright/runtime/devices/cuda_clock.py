@@ -23,7 +23,7 @@ _NOT_CAPTURING = 0  # of CUstreamCaptureStatus
 
 
 class CudaClock:
-    """A `Clock` (see `runtime/bench.py`) that records events on a device's current stream.
+    """A `Clock` (see `runtime/clocks.py`) that records events on a device's current stream.
 
     Args:
         gpu: the device.

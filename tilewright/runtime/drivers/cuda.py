@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.diagnostics import DeviceError
 from tilewright.base.lazy_import import lazy_import
-from tilewright.runtime.bench import do_bench
 from tilewright.runtime.devices.cuda import current_index, device, device_count
 from tilewright.runtime.devices.cuda_function import Function, Shape
 from tilewright.runtime.devices.cuda_torch import cuda_torch, current_stream
-from tilewright.runtime.driver import Bytes
+from tilewright.runtime.drivers.protocol import Bytes
 from tilewright.targets.protocol import GPUTarget
 
 if TYPE_CHECKING:
-    from tilewright.runtime import peaks
+    from tilewright.runtime import measure, peaks
     from tilewright.runtime.devices import cuda_clock, cuda_peaks
     from tilewright.runtime.devices.cuda_clock import CudaClock, SavedBytes
     from tilewright.runtime.peaks import Peaks
 else:
     cuda_clock = lazy_import("tilewright.runtime.devices.cuda_clock")
     cuda_peaks = lazy_import("tilewright.runtime.devices.cuda_peaks")
+    measure = lazy_import("tilewright.runtime.measure")
     peaks = lazy_import("tilewright.runtime.peaks")
 
 WARP_SIZE = 32
@@ -146,7 +146,7 @@ class CudaDriver:
 
     def get_benchmarker(self) -> Callable[..., Any]:
         """`do_bench` for the current device."""
-        return partial(do_bench, device=f"cuda:{self.get_current_device()}")
+        return partial(measure.bench_on, partial(self.clock, self.get_current_device()))
 
     def get_current_stream(self, index: int | None = None) -> int:
         """The CUstream that launches on a device use."""

@@ -14,7 +14,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.devices import cooperative
 from tilewright.runtime.devices import cpu as device
-from tilewright.runtime.launch import Grid
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.layout import CPU
 

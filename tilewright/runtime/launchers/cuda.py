@@ -27,10 +27,11 @@ from tilewright.runtime.devices.cuda_torch import (
     scratch,
     stream_function,
 )
-from tilewright.runtime.launch import Grid, at_path
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.launchers.tensor_maps import TensorMaps
 from tilewright.runtime.native.layout import CUDA, MAX_SLOTS
+from tilewright.runtime.slots import at_path
 
 if TYPE_CHECKING:
     from tilewright.runtime.native import launcher  # not for the first launch of a process

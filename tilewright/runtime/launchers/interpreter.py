@@ -20,9 +20,10 @@ from tilewright.ir.memory import OutOfBounds
 from tilewright.ir.parser import parse_module
 from tilewright.ir.types import Pointer, element_of, numpy_of, scalar_type
 from tilewright.ops.arith import Bitcast
-from tilewright.runtime.launch import Grid, at_path
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.mirror import Mirrors
 from tilewright.runtime.reachable import reachable_tensors
+from tilewright.runtime.slots import at_path
 from tilewright.runtime.tensors import find_reader
 
 

@@ -27,8 +27,8 @@ from tilewright.ir.types import DType, scalar_type
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.devices.code import LoadedCode
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.kinds import KINDS
-from tilewright.runtime.launch import extents_of
 from tilewright.runtime.native.code import load
 from tilewright.runtime.native.guard_tables import cells_are_as_expected
 from tilewright.runtime.native.layout import (

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tilewright.runtime import driver
+from tilewright.runtime.drivers.protocol import Saved, SavedBytes
 from tilewright.runtime.placement import leaves_of
 from tilewright.runtime.tensors import CPU, UNKNOWN, extent_of, find_reader, read
 
@@ -56,7 +57,7 @@ class Protection:
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit
-        self._saved: dict[Extent, driver.Saved] = {}
+        self._saved: dict[Extent, Saved] = {}
 
     def add(self, tensors: Iterable[Any]) -> None:
         """Copy the contents of tensors that have not been copied yet.
@@ -99,8 +100,8 @@ def _owner_for(device: str, size: int, limit: int) -> Any:
     save = getattr(found, "save_memory", None)
     if save is not None and size <= (limit or SHARE * found.free_memory(index)):
         return save
-    if device != CPU and size <= (limit or SHARE * driver.available_memory()):
-        return lambda index, start, size: driver.SavedBytes(found, index, start, size)
+    if device != CPU and size <= (limit or SHARE * driver.driver_of(CPU).free_memory(0)):
+        return lambda index, start, size: SavedBytes(found, index, start, size)
     raise CannotProtect(
         f"copies of what the kernel writes take {size / 2**20:.0f} MiB on {device}, more than "
         + (f"the setting allows ({limit / 2**20:.0f} MiB)" if limit else "half of what is free")

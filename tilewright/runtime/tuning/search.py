@@ -15,8 +15,10 @@ from math import inf, isinf
 from typing import Any, NamedTuple, Protocol
 
 from tilewright.base.diagnostics import DeviceError, InterpreterError, IRError, TritonError
-from tilewright.runtime.bench import Clock, clock_of, measure, summarize
+from tilewright.runtime.bench import clock_of
+from tilewright.runtime.clocks import Clock
 from tilewright.runtime.config import Config
+from tilewright.runtime.measure import measure, summarize
 from tilewright.runtime.tuning.compile_all import Compiling
 from tilewright.runtime.tuning.protect import Protection
 from tilewright.runtime.tuning.report import Progress, median_of, milliseconds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Module, Op, Value
@@ -20,12 +20,10 @@ from tilewright.targets.nvidia import mma as _mma
 from tilewright.targets.nvidia import tma as _tma
 from tilewright.targets.nvidia.emit import kernel_attributes
 from tilewright.targets.nvidia.hardware import NvidiaHardware
+from tilewright.targets.nvidia.options import CudaOptions
 
 # Importing these modules registers their emitters and lowerings.
 REGISTERED = (_arith, _mma, _tma)
-
-if TYPE_CHECKING:
-    from tilewright.targets.nvidia.target import CudaOptions
 
 
 @dataclass(frozen=True, slots=True)

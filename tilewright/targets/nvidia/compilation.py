@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import Loc, PTXASError
@@ -25,11 +25,9 @@ from tilewright.targets.nvidia.codegen import Generated, generate
 from tilewright.targets.nvidia.copied_loops import NAME as SPECIALIZE
 from tilewright.targets.nvidia.emit import compile_text
 from tilewright.targets.nvidia.features import WARP_SIZE, Processor
+from tilewright.targets.nvidia.options import CudaOptions
 from tilewright.targets.nvidia.steps import steps_after
 from tilewright.targets.protocol import Lowered, Stage
-
-if TYPE_CHECKING:
-    from tilewright.targets.nvidia.target import CudaOptions
 
 SCRATCH_ALIGN = 128  # bytes, of a program's global scratch memory; sufficient for a tensor map
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from tilewright.compat.install import install_as_triton
 from tilewright.compiler.source import CONSTEXPR, ASTSource
 from tilewright.frontend.source import SourceFunction
+from tilewright.runtime.grid import extents_of
 from tilewright.runtime.jit import JITFunction, watching_launches
-from tilewright.runtime.launch import extents_of
 from tilewright.tools.load import (
     SIGNATURES,
     ScriptError,

@@ -1,0 +1,44 @@
+"""Errors with locations, and notes about the operands."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from tilewright.base.codes import Code, Mark, mark_of, marked
+from tilewright.base.diagnostics import CompilationError, UnsupportedLanguageConstruct
+from tilewright.frontend.ast_to_ir.explain import notes
+from tilewright.frontend.ast_to_ir.frame import Frame
+
+
+def error_at(
+    frame: Frame,
+    node: ast.AST,
+    message: str | None,
+    cause: Exception | None = None,
+    code: Code | None = None,
+) -> CompilationError:
+    """An error at `node`, with notes if it has a cause or a code."""
+    mark = mark_of(cause) if code is None else Mark(code, {})
+    explained = () if cause is None and mark is None else notes(frame, node, cause, mark)
+    return marked(CompilationError(frame.fn.src, node, message, explained), mark)
+
+
+def unsupported(
+    frame: Frame, node: ast.AST, message: str, code: Code | None = None, **facts: Any
+) -> UnsupportedLanguageConstruct:
+    """An error at `node` for an unsupported construct; `base/codes.py` lists the codes."""
+    mark = None if code is None else Mark(code, facts)
+    explained = notes(frame, node, None, mark)
+    return marked(UnsupportedLanguageConstruct(frame.fn.src, node, message, explained), mark)
+
+
+def unknown_syntax(frame: Frame, node: ast.AST) -> UnsupportedLanguageConstruct:
+    """The error for an unsupported class of statements or expressions."""
+    kind = type(node).__name__
+    return unsupported(frame, node, f"unsupported AST node type: {kind}", "syntax", kind=kind)
+
+
+def failed(frame: Frame, node: ast.AST, error: Exception) -> CompilationError:
+    """The error for an exception in a handler."""
+    return error_at(frame, node, repr(error), error)
