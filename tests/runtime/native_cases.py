@@ -19,7 +19,6 @@ from tilewright.compiler.source import runtime_arguments
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.devices import cpu
 from tilewright.runtime.grid import extents_of
-from tilewright.runtime.jit import constexpr_key
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.native.launcher import Launcher, Start, slots_of
 from tilewright.runtime.native.layout import CPU
@@ -106,7 +105,7 @@ class Twin:
             KernelParam(i, p, p.name in named["do_not_specialize"], p.name in aligned)
             for i, p in enumerate(self.signature.parameters.values())
         ]
-        self.binder = make_binder("kernel", self.signature, self.params, constexpr_key)
+        self.binder = make_binder("kernel", self.signature, self.params)
         self.variants: dict[Any, Variant] = {}
         self.seen: list[bytes] = []
         self.natively = True

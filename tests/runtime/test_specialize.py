@@ -14,14 +14,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewright
+import tilewright.language as tl
+from tilewright.frontend.constant_key import constant_key
 from tilewright.runtime.specialize import (
-    NOT_CONSTEXPR,
     Binder,
     Bound,
-    ConstexprHook,
     Key,
     make_binder,
-    no_constexprs,
 )
 from tilewright.runtime.tensors import alias_classes, element_type, read
 
@@ -36,12 +36,10 @@ class Param:
     do_not_specialize_on_alignment: bool = False
 
 
-def _binder(
-    fn: Callable[..., Any], hook: ConstexprHook = no_constexprs, **settings: dict[str, Any]
-) -> Binder:
+def _binder(fn: Callable[..., Any], **settings: dict[str, Any]) -> Binder:
     signature = inspect.signature(fn)
     params = [Param(name, **settings.get(name, {})) for name in signature.parameters]
-    return make_binder(fn.__name__, signature, params, hook)
+    return make_binder(fn.__name__, signature, params)
 
 
 def _bound(result: tuple[Any, ...]) -> Bound:
@@ -52,8 +50,11 @@ def _bound(result: tuple[Any, ...]) -> Bound:
 def one(x) -> None: ...
 
 
-def _spec(value: object, hook: ConstexprHook = no_constexprs, **settings: Any) -> Any:
-    return _bound(_binder(one, hook, x=settings)(value)).key.specs[0]
+def two(x, n: tl.constexpr) -> None: ...
+
+
+def _spec(value: object, **settings: Any) -> Any:
+    return _bound(_binder(one, x=settings)(value)).key.specs[0]
 
 
 def _aligned(dtype: Any, count: int = 64) -> np.ndarray[Any, Any]:
@@ -398,52 +399,53 @@ def test_aliases_enter_the_key_by_storage() -> None:
 # -- compile-time values --------------------------------------------------------------------------
 
 
-class Jitted:
-    cache_key = "abc"
+class First(NamedTuple):
+    a: int
+    b: float
 
 
-class Constexpr:
-    def __init__(self, value: object) -> None:
-        self.value = value
+@tilewright.jit
+def helper(x):
+    return x + 1
 
 
-def _hook(value: object) -> object:
-    if isinstance(value, Jitted):
-        return value.cache_key
-    return value.value if isinstance(value, Constexpr) else NOT_CONSTEXPR
+@tilewright.jit
+def other_helper(x):
+    return x + 2
 
 
-def test_hook_recognises_compile_time_objects() -> None:
-    assert _spec(Jitted(), _hook) == ("constexpr", "abc")
-    assert _spec(Constexpr(5), _hook) == ("constexpr", 5)
-    assert _spec((Constexpr(5), 3), _hook) == (("constexpr", "i32"), (5, ""))
-    with pytest.raises(TypeError, match="Jitted"):
-        _spec(Jitted())
+def test_compile_time_objects_are_constants() -> None:
+    assert _spec(helper) == ("constexpr", ("function", helper.cache_key))
+    assert _spec(tl.constexpr(5)) == ("constexpr", 5)
+    assert _spec((tl.constexpr(5), 3)) == (("constexpr", "i32"), (5, ""))
+    assert _spec(tl.float32) == ("constexpr", constant_key(tl.float32))
 
 
 # Pairwise different for a kernel, though many are equal for Python.
 DIFFERENT: list[Any] = [
     *(1, 1.0, True, 0, 0.0, -0.0, False, None, "1", "", (1,), (1.0,), (True,), [1], (), []),
-    *((0.0,), (-0.0,), ((1,),), math.inf, {"a": 1}, {"a": 2}, np.float64(1), Jitted()),
+    *((0.0,), (-0.0,), ((1,),), math.inf, {"a": 1}, {"a": 2}, helper, other_helper, [helper]),
+    *(np.float64(0), np.float64(-0.0), np.float32(0), np.float32(-0.0), np.float16(0), np.int8(0)),
+    *(tl.float32, tl.int32, "function", ("function", "x"), ml_dtypes.bfloat16(0), First(1, 2.0)),
 ]
 
 
-def test_constexpr_keys_differ_where_code_does() -> None:
-    keys = [_spec(value, _hook, is_constexpr=True) for value in DIFFERENT]
-    assert len(set(keys)) == len(DIFFERENT)
-    again = [_spec(value, _hook, is_constexpr=True) for value in DIFFERENT]
-    assert keys == again
-    assert _spec(math.nan, is_constexpr=True) == _spec(float("nan"), is_constexpr=True)
+def test_keys_of_constants_differ_where_code_does() -> None:
+    keys = [_spec(value, is_constexpr=True) for value in DIFFERENT]
+    assert len(set(keys)) == len(set(map(repr, keys))) == len(DIFFERENT)
+    assert keys == [_spec(value, is_constexpr=True) for value in DIFFERENT]
+    for nan in (math.nan, np.float32("nan"), np.float64("nan")):
+        assert _spec(nan, is_constexpr=True) == _spec(type(nan)("nan"), is_constexpr=True)
 
 
-def test_hooked_keys_differ_where_code_does() -> None:
-    specs = {_spec(Constexpr(v), _hook) for v in (1, 1.0, True, 0.0, -0.0)}
-    assert len(specs) == 5
-
-
-class First(NamedTuple):
-    a: int
-    b: float
+def test_constexpr_has_the_key_of_its_value() -> None:
+    for value in DIFFERENT:
+        assert constant_key(tl.constexpr(value)) == constant_key(value)
+        assert constant_key((tl.constexpr(value),)) == constant_key((value,))
+    kernel = tilewright.jit(two)
+    bind = kernel.binder
+    x = np.zeros(4, np.float32)
+    assert bind(x, 4)[2] == bind(x, tl.constexpr(4))[2] != bind(x, 4.0)[2]
 
 
 class Second(NamedTuple):

@@ -9,7 +9,6 @@ from tilewright.base import knobs
 from tilewright.compiler.version import compiler_key
 from tilewright.runtime import driver
 from tilewright.runtime.cache import digest
-from tilewright.runtime.jit import constexpr_key
 from tilewright.runtime.specialize import Mode, Spec, spec_of
 
 T = TypeVar("T")
@@ -85,7 +84,7 @@ def mangle_type(arg: Any, specialize: bool = False) -> str:
         arg: a kernel's argument.
         specialize: whether an int of 1 is a compile-time value.
     """
-    return spec_of(arg, Mode(by_value=specialize), constexpr_key)[0]
+    return spec_of(arg, Mode(by_value=specialize))[0]
 
 
 def native_specialize_impl(
@@ -101,4 +100,4 @@ def native_specialize_impl(
         align: whether to specialise for divisibility.
     """
     mode = Mode(is_const, specialize_value, specialize_value and align)
-    return spec_of(arg, mode, constexpr_key)
+    return spec_of(arg, mode)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright.base.digest import sha256
 from tilewright.base.lazy_import import lazy_import
+from tilewright.frontend.constant_key import constant_key
 from tilewright.frontend.source import SourceFunction
 from tilewright.ir.types import Pointer, Shared, Tile, Type
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
@@ -69,19 +70,6 @@ def _descriptor_leaves(name: str) -> list[DescriptorLeaf]:
     found = str_to_ty(name)
     assert isinstance(found, tensor_descriptor_type)
     return found.leaves()
-
-
-def describe(value: Any) -> str:
-    """A text that identifies a compile-time value."""
-    if isinstance(value, tuple):
-        return f"{type(value).__qualname__}({', '.join(map(describe, value))})"
-    key = getattr(value, "cache_key", None)  # a function of the language
-    if isinstance(key, str):
-        return f"function {key}"
-    inner = getattr(value, "value", value)  # a constexpr
-    if inner is not value and type(value).__name__ == CONSTEXPR:
-        return describe(inner)
-    return f"{type(value).__qualname__} {value!r}"
 
 
 class ASTSource:
@@ -167,7 +155,7 @@ class ASTSource:
         Raises:
             RuntimeError: a global variable has changed since a function was hashed.
         """
-        constants = sorted((k, describe(v)) for k, v in self.constants.items())
+        constants = sorted((k, repr(constant_key(v))) for k, v in self.constants.items())
         attrs = sorted((k, str(v)) for k, v in self.attrs.items())
         key = self.fn.cache_key
         self.fn.check_globals()
@@ -176,7 +164,7 @@ class ASTSource:
     def cacheable(self) -> bool:
         """Whether the hash is valid in other processes."""
         # A default repr contains an address, which another process may use for another object.
-        return not any(_ADDRESS.search(describe(v)) for v in self.constants.values())
+        return not any(_ADDRESS.search(repr(constant_key(v))) for v in self.constants.values())
 
     def module(self, options: FrontendOptions) -> Module:
         """Run the front end.

@@ -35,7 +35,7 @@ from tilewright.runtime.derived_launch import (
     zero_what_is_not_written,
 )
 from tilewright.runtime.grid import extents_of
-from tilewright.runtime.jit import JITFunction, constexpr_key
+from tilewright.runtime.jit import JITFunction
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Binder, make_binder
 
@@ -202,7 +202,7 @@ class _Derivative:
         signature = Signature([*kernel.signature.parameters.values(), *more])
         first = len(kernel.params)
         params = [*kernel.params, *(KernelParam(first + i, p) for i, p in enumerate(more))]
-        binder = make_binder(kernel.__name__, signature, params, constexpr_key)
+        binder = make_binder(kernel.__name__, signature, params)
         return self._binders.setdefault((wrt, outputs), binder)
 
     @property

@@ -25,9 +25,9 @@ from tilewright.base.locks import Lock
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
-from tilewright.frontend.source import ConstexprFunction, JITCallable, SourceFunction
+from tilewright.frontend.constant_key import constant_key
+from tilewright.frontend.source import ConstexprFunction, SourceFunction
 from tilewright.frontend.source import KernelParam as KernelParam
-from tilewright.ir.types import DType, Pointer, Tile
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver
 from tilewright.runtime.async_compile import FutureKernel, active_mode
@@ -40,7 +40,7 @@ from tilewright.runtime.placement import device_of
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialization_data import Variant, hook_arguments
 from tilewright.runtime.specialization_data import load as load_recorded
-from tilewright.runtime.specialize import NOT_CONSTEXPR, Binder, Key, make_binder
+from tilewright.runtime.specialize import Binder, Key, make_binder
 from tilewright.runtime.tensors import CPU
 from tilewright.runtime.wrappers import MockTensor as MockTensor  # re-exported for compatibility
 from tilewright.runtime.wrappers import TensorWrapper as TensorWrapper
@@ -186,7 +186,7 @@ class JITFunction(SourceFunction, NativeInterface):
     @cached_property
     def binder(self) -> Binder:
         """The binder of the arguments; see `runtime/specialize.py`."""
-        return make_binder(self.__name__, self.signature, self.params, constexpr_key)
+        return make_binder(self.__name__, self.signature, self.params)
 
     @property
     def pre_run_hooks(self) -> list[Callable[..., Any]]:
@@ -236,7 +236,7 @@ class JITFunction(SourceFunction, NativeInterface):
         self.check_globals()
         if warmup and not key[0]:  # mock tensors: as on the device of a launch, which finds it
             key = Key(*key)._replace(devices=device_of("", values, self.arg_names))
-        variant = key, knobs.runtime.debug, _hashable(options) if options else None
+        variant = key, knobs.runtime.debug, _options_key(options) if options else None
         # Usually all tensors are on one device, whose name is the key.
         cache = self.device_caches.get(key[0])
         if cache is None:
@@ -411,36 +411,8 @@ class InterpretedFunction(JITFunction):
 # -- compile-time values --------------------------------------------------------------------------
 
 
-def constexpr_key(value: object) -> object:
-    """The key of a compile-time object; `NOT_CONSTEXPR` for other objects."""
-    if isinstance(value, JITCallable):
-        return value.cache_key
-    if isinstance(value, constexpr):
-        return "constexpr", _value_key(value.value)
-    if isinstance(value, DType | Pointer | Tile):
-        return value
-    return NOT_CONSTEXPR
-
-
-def _value_key(value: Any) -> object:
-    """Equal only for values of the same type and bits."""
-    key = constexpr_key(value)
-    if key is not NOT_CONSTEXPR:
-        return key
-    if isinstance(value, tuple | list):
-        return type(value), tuple(map(_value_key, value))
-    return type(value), value.hex() if isinstance(value, float) else _hashable(value)
-
-
-def _hashable(value: Any) -> Any:
-    """The value, or its text if it is not hashable."""
-    if isinstance(value, dict):
-        return tuple((k, _hashable(v)) for k, v in value.items())
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return type(value), value
+def _options_key(options: Mapping[str, Any]) -> object:
+    return tuple((name, constant_key(value)) for name, value in options.items())
 
 
 def _plain(value: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tilewright.frontend.constant_key import COMPILE_TIME, constant_key
 from tilewright.ir.types import scalar_type
 from tilewright.runtime.descriptors import (
     DESCRIPTORS,
@@ -32,13 +33,6 @@ from tilewright.runtime.tensors import READERS, SHORT, find_reader
 
 Spec: TypeAlias = tuple[Any, Any]
 """(type string, key); tuples of them for a tuple."""
-
-NOT_CONSTEXPR: Final = object()
-"""The result of a `ConstexprHook` for an object that is not a compile-time value."""
-
-ConstexprHook: TypeAlias = Callable[[object], object]
-"""Returns a hashable key for a compile-time object (a JIT function, a constexpr, a dtype), else
-`NOT_CONSTEXPR`. It is a parameter because this layer must not depend on the front end."""
 
 
 class Mode(NamedTuple):
@@ -127,10 +121,9 @@ class Arguments:
         devices, extents, read_only: as in `specialize.Key`, extents in place of aliases.
     """
 
-    __slots__ = ("devices", "extents", "hook", "read_only")
+    __slots__ = ("devices", "extents", "read_only")
 
-    def __init__(self, hook: ConstexprHook) -> None:
-        self.hook = hook
+    def __init__(self) -> None:
         self.devices = ""
         self.extents: list[tuple[int, int]] = []
         self.read_only: tuple[int, ...] = ()
@@ -145,10 +138,8 @@ class Arguments:
             TypeError: kernels do not accept such an argument.
         """
         kind = BY_TYPE.get(type(value)) or (FOREIGN if type(value) in READERS else None)
-        if kind is None:
-            key = self.hook(value)
-            if key is not NOT_CONSTEXPR:
-                return value, ("constexpr", key if key is value else constant_key(key, self.hook))
+        if kind is None and isinstance(value, COMPILE_TIME):
+            return value, ("constexpr", constant_key(value))
         kind = kind or next((k for k in KINDS if k.matches and k.matches(value)), None)
         if kind is None:
             raise TypeError(f"failed to specialize argument of type: {type(value).__name__}")
@@ -172,30 +163,6 @@ def join_devices(devices: str, device: str) -> str:
     if not devices or not device:
         return devices or device
     return devices if device in devices.split("+") else f"{devices}+{device}"
-
-
-def constant_key(value: Any, hook: ConstexprHook) -> object:
-    """A hashable key that is equal only for values that compile to the same code.
-
-    In Python ``1 == 1.0 == True`` and ``0.0 == -0.0``, but these compile to different code.
-    """
-    kind = type(value)
-    if kind is int or kind is str or value is None:
-        return value
-    if kind is float:
-        return kind, value.hex()
-    if isinstance(value, (tuple, list)):
-        return kind, tuple(constant_key(item, hook) for item in value)
-    key = hook(value)
-    if key is value:  # the value is its own key, such as an element type
-        return "constexpr", value
-    if key is not NOT_CONSTEXPR:
-        return "constexpr", constant_key(key, hook)
-    try:
-        hash(value)
-    except TypeError:
-        return kind, repr(value)
-    return kind, value
 
 
 POINTERS: Final[dict[str, tuple[Spec, Spec]]] = {

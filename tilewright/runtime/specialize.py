@@ -27,28 +27,21 @@ from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tilewright.frontend.constant_key import constant_key
 from tilewright.runtime.kinds import (
     DIVISIBLE,
     INT_TYPES,
-    NOT_CONSTEXPR,
     ONE,
     POINTERS,
     Arguments,
-    ConstexprHook,
     Mode,
     Spec,
     category,
-    constant_key,
     int_range,
     int_spec,
     join_devices,
 )
 from tilewright.runtime.tensors import READERS, SHORT, alias_classes
-
-
-def no_constexprs(value: object) -> object:
-    """A hook for which no object is a compile-time value."""
-    return NOT_CONSTEXPR
 
 
 class KernelParam(Protocol):
@@ -151,13 +144,13 @@ def forced(name: str, annotation: str, spec: Spec, value: Any, slot: Any) -> Spe
     return annotation, spec[1] or ""
 
 
-def spec_of(value: Any, mode: Mode, hook: ConstexprHook) -> Spec:
+def spec_of(value: Any, mode: Mode) -> Spec:
     """The spec of an argument of any kind; see the module's docstring.
 
     Raises:
         TypeError: kernels do not accept such an argument.
     """
-    return Arguments(hook).bind(value, mode)[1]
+    return Arguments().bind(value, mode)[1]
 
 
 # --------------------------------------------------------------------------------------------
@@ -281,7 +274,6 @@ def make_binder(
     name: str,
     signature: Signature,
     params: Sequence[KernelParam],
-    constexpr_hook: ConstexprHook = no_constexprs,
 ) -> Binder:
     """Generate a function with the kernel's own signature, plus ``**options``, that returns the
     fields of `Bound`.
@@ -290,7 +282,6 @@ def make_binder(
         name: the kernel's name, for Python's messages about invalid calls.
         signature: the kernel's signature.
         params: one for each parameter of the signature, in order.
-        constexpr_hook: recognises the front end's compile-time objects.
 
     Raises:
         TypeError: the signature has ``**kwargs``. By the binder: a missing or duplicate argument,
@@ -307,13 +298,10 @@ def make_binder(
     def other(
         value: Any, mode: Mode, devices: str, extents: list[Any], read_only: tuple[int, ...]
     ) -> tuple[Any, Spec, str, tuple[int, ...]]:
-        arguments = Arguments(constexpr_hook)
+        arguments = Arguments()
         arguments.devices, arguments.extents, arguments.read_only = devices, extents, read_only
         slot, spec = arguments.bind(value, mode)
         return slot, spec, arguments.devices, arguments.read_only
-
-    def constexpr(value: Any) -> object:
-        return constant_key(value, constexpr_hook)
 
     names: dict[str, Any] = {
         "_tw_type": type,
@@ -324,7 +312,7 @@ def make_binder(
         "_tw_join": join_devices,
         "_tw_alias": _aliases,
         "_tw_other": other,
-        "_tw_constexpr": constexpr,
+        "_tw_constexpr": constant_key,
         "_tw_forced": forced,
         "_tw_int_spec": int_spec,
         "_tw_small": _SMALL,
@@ -339,21 +327,3 @@ def make_binder(
         names[f"_twp{i}"] = {short: POINTERS[prefix + short] for short in SHORT}
     exec(compile(binder_source(name, signature, params), f"<binder of {name}>", "exec"), names)
     return names[name]
-
-
-__all__ = [
-    "NOT_CONSTEXPR",
-    "Binder",
-    "Bound",
-    "ConstexprHook",
-    "KernelParam",
-    "Key",
-    "Mode",
-    "Spec",
-    "binder_source",
-    "int_spec",
-    "join_devices",
-    "make_binder",
-    "mode_of",
-    "no_constexprs",
-]

@@ -16,7 +16,8 @@ from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.driver import compile_source, device_of
-from tilewright.compiler.source import ArgPath, ASTSource, describe, digest, runtime_arguments
+from tilewright.compiler.source import ArgPath, ASTSource, digest, runtime_arguments
+from tilewright.frontend.constant_key import constant_key
 from tilewright.language.types import DescriptorLeaf, str_to_ty, tensor_descriptor_type
 from tilewright.targets import registry
 from tilewright.targets.export import (
@@ -208,7 +209,7 @@ def _algorithm(typed: Typed, options: Mapping[str, Any]) -> str:
 def _stem(typed: Typed, parameters: tuple[Parameter, ...], *more: str) -> str:
     """A hash of the inputs of the code, and the hints: ``3fa9c21b_0d1d2``."""
     types = ", ".join(f"{p.name}: {p.type}" for p in parameters)
-    constants = ", ".join(f"{name}={describe(value)}" for name, value in _constants(typed))
+    constants = ", ".join(f"{name}={constant_key(value)!r}" for name, value in _constants(typed))
     hints = "".join(
         f"{i}{_LETTERS.get(p.hint, 'd') if p.hint else ''}" for i, p in enumerate(parameters)
     )
