@@ -1,15 +1,16 @@
 """Measures the host's overhead of a launch, on the CPU and, if there is one, on a CUDA device.
 
-python -m benchmarks.launch                     both, each as a table of times and ratios
-python -m benchmarks.launch --device cpu        one of them
+python -m benchmarks.launch                     all, each as a table of times and ratios
+python -m benchmarks.launch --device cpu        one of them: cpu, cuda, plug-in
 python -m benchmarks.launch --seconds 2         measure for longer
 
 The kernels do minimal work. `native` is `kernel[grid](...)` with a cached variant; `by Python` is
 `kernel.run(...)`, the slow path. On CUDA the time is that until the call returns; `cuLaunchKernel`
 is the driver's function called from a native loop, a lower bound of any launch. On the CPU `kernel
-alone` is the kernel on one thread, called from such a loop. Each is a loop in its own function, and
-is measured in each of many rounds, with a GPU queue that is empty at the start and never full. Run
-it on an idle machine.
+alone` is the kernel on one thread, called from such a loop. `plug-in` is a device of another
+package whose C functions read tensors and start kernels; starting does nothing. Each is a loop in
+its own function, and is measured in each of many rounds, with a GPU queue that is empty at the
+start and never full. Run it on an idle machine.
 
 The last table compares with the limits: the overhead of a launch beyond the kernel or the driver's
 call, and the cost of 14 more arguments, as differences of medians from the same run.
@@ -33,8 +34,15 @@ from benchmarks.kernels import five_arguments_kernel
 from tilewright.base import knobs
 from tilewright.runtime.devices.cpu import LoadedCode
 from tilewright.runtime.devices.llvm import assemble
+from tilewright.runtime.driver import DRIVERS
+from tilewright.runtime.drivers.cpu import CpuDriver
+from tilewright.runtime.launch import LOADERS
+from tilewright.runtime.launchers.functions import read_by_function, start_by_function
 from tilewright.runtime.launchers.packing import make_packer
 from tilewright.runtime.slots import slot_of
+from tilewright.targets.cpu.target import CpuTarget
+from tilewright.targets.protocol import GPUTarget
+from tilewright.targets.registry import register
 
 Loop = Callable[[int], Any]
 """Repeats a call; the argument is the number of repetitions."""
@@ -50,6 +58,9 @@ CPU_BAR = 2.0
 
 CUDA_BAR = 1.5
 """Limit of the overhead of a launch on a GPU over cuLaunchKernel, in microseconds."""
+
+PLUG_IN_BAR = 1.0
+"""Limit of a launch on a device of a plug-in, in microseconds."""
 
 GROWTH_BAR = 0.5
 """Limit of the additional cost of 19 arguments over 5, in microseconds."""
@@ -283,17 +294,112 @@ def _measure_cuda(seconds: float) -> None:
     _bars("CUDA", DRIVER, CUDA_BAR, *measured.values())
 
 
+# -- plug-ins -------------------------------------------------------------------------------------
+
+VENDOR = "vendor"
+
+# The address of a tensor is in the first slot of the object, where it is a Python int.
+_VENDOR_LIBRARY = """
+define i32 @start(ptr %kernel, ptr %words, ptr %grid, ptr %stream) {{
+  ret i32 0
+}}
+define i32 @read(ptr %tensor, ptr %result) {{
+  %slot = getelementptr i8, ptr %tensor, i64 {head}
+  %object = load ptr, ptr %slot
+  %convert = inttoptr i64 {convert} to ptr
+  %address = call i64 %convert(ptr %object)
+  store i64 %address, ptr %result
+  %low = getelementptr i8, ptr %result, i64 8
+  store i64 -1, ptr %low
+  %high = getelementptr i8, ptr %result, i64 16
+  store i64 -1, ptr %high
+  %dtype = getelementptr i8, ptr %result, i64 24
+  store i32 {fp32}, ptr %dtype
+  %read_only = getelementptr i8, ptr %result, i64 28
+  store i32 0, ptr %read_only
+  ret i32 0
+}}
+"""
+
+
+class _VendorTensor:
+    """A tensor that is read by Python."""
+
+    __slots__ = ("address",)
+    dtype, device = "float32", VENDOR
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+class _TensorByFunction(_VendorTensor):
+    """A tensor that is read by the C function."""
+
+    __slots__ = ()
+
+
+class _VendorDriver(CpuDriver):
+    device_type = VENDOR
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget(VENDOR)
+
+
+def _vendor_library() -> LoadedCode:
+    convert = ctypes.cast(ctypes.pythonapi.PyLong_AsUnsignedLongLong, ctypes.c_void_p).value
+    fp32 = 2 | 32 << 8 | 1 << 16  # DLDataType
+    text = _VENDOR_LIBRARY.format(head=object.__basicsize__, convert=convert, fp32=fp32)
+    return LoadedCode(assemble(text, 2), ["start", "read"])
+
+
+def _measure_plug_in(seconds: float) -> None:
+    library = _vendor_library()
+
+    class VendorLaunch:
+        handle = 0
+
+        def __init__(self, kernel: Any) -> None:
+            self._kernel = kernel
+
+        def start(self, grid: Any, values: Any, slots: Any) -> None: ...
+
+        def native_start(self, runtime: Any) -> Any:
+            return start_by_function(self._kernel, library["start"], 0, lambda *_: None)
+
+    read_by_function(_TensorByFunction, library["read"], VENDOR)
+    DRIVERS[VENDOR] = lambda: _VendorDriver
+    LOADERS[VENDOR] = VendorLaunch
+    register(VENDOR, CpuTarget)
+    times: Times = {}
+    for title, kind in (("by Python", _VendorTensor), ("by the C function", _TensorByFunction)):
+        args = _five([kind(address) for address in range(0x1000, 0x7000, 0x1000)])
+        values = {f"a{i}": value for i, value in enumerate(args)}
+        launch = f"kernel[grid]({', '.join(values)}, BLOCK=16)"
+        loop = _loop(launch, kernel=five_arguments_kernel, grid=(1,), **values)
+        times[f"tensors read {title}"] = _medians({"": {"": loop}}, seconds, lambda: None)[""][""]
+    _report("plug-in, 5 arguments", times, "tensors read by Python")
+    print("\nBars")
+    _bar(
+        "plug-in, 5 arguments, by C functions", times["tensors read by the C function"], PLUG_IN_BAR
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.launch",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--device", choices=["cpu", "cuda", "all"], default="all")
+    parser.add_argument("--device", choices=["cpu", "cuda", "plug-in", "all"], default="all")
     parser.add_argument("--seconds", type=float, default=0.4, help="for each line (default 0.4)")
     args = parser.parse_args()
     torch.set_grad_enabled(False)
-    if args.device != "cuda":
+    if args.device in ("plug-in", "all"):
+        _measure_plug_in(args.seconds)
+    if args.device in ("cpu", "all"):
         torch.set_num_threads(1)
         _measure_cpu(args.seconds)
     if args.device == "cuda" or (args.device == "all" and torch.cuda.is_available()):

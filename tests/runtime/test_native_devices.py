@@ -1,4 +1,4 @@
-"""Native launches on a device of another package, by a C function of its driver."""
+"""Native launches on a device of another package, by C functions of its driver and tensors."""
 
 import ctypes
 from collections.abc import Iterator
@@ -9,10 +9,13 @@ import pytest
 
 from tests.runtime.native_cases import Twin, Variant, outcome
 from tilewright.runtime import driver
-from tilewright.runtime.launchers.functions import start_by_function
+from tilewright.runtime.devices.code import LoadedCode
+from tilewright.runtime.devices.llvm import assemble
+from tilewright.runtime.launchers.functions import read_by_function, start_by_function
 from tilewright.runtime.native import runtime as native_runtime
 from tilewright.runtime.native.launcher import Start
 from tilewright.runtime.native.runtime import Runtime
+from tilewright.runtime.tensors import NATIVE_READERS
 
 START = ctypes.CFUNCTYPE(
     ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
@@ -36,7 +39,8 @@ class Npu:
 
     Attributes:
         started: kernel, grid and stream of each launch.
-        status: what the device's function gives.
+        status: the result of the device's function.
+        address: of the function that starts kernels.
     """
 
     def __init__(self) -> None:
@@ -46,6 +50,7 @@ class Npu:
         self.words: list[bytes] = []
         self.size = 0
         self.stream: Any = None
+        self.address = ctypes.cast(self.function, ctypes.c_void_p).value or 0
 
     def start(self, kernel: int, words: int, grid: int, stream: int | None) -> int:
         self.started.append((kernel, tuple((ctypes.c_int64 * 3).from_address(grid)), stream))
@@ -57,11 +62,85 @@ class Npu:
 
     def native_start(self, variant: Variant) -> Start | None:
         self.size = 8 * len(variant.arguments)
-        address = ctypes.cast(self.function, ctypes.c_void_p).value or 0
         signature = {str(i): kind for i, kind in enumerate(variant.types)}
         metadata = SimpleNamespace(arguments=variant.arguments, signature=signature)
         kernel: Any = SimpleNamespace(metadata=metadata)
-        return start_by_function(kernel, address, 4711, self.refuse, self.stream, 3)
+        return start_by_function(kernel, self.address, 4711, self.refuse, self.stream, 3)
+
+
+# The functions of a vendor's library: one that reads tensors with the address in the first slot of
+# the object, where it is a Python int, and fails for the address 0; and one that counts launches.
+LIBRARY = """
+@reads = global i64 0
+@starts = global i64 0
+define i64 @read_count() {{ %n = load i64, ptr @reads ret i64 %n }}
+define i64 @start_count() {{ %n = load i64, ptr @starts ret i64 %n }}
+define i32 @read(ptr %tensor, ptr %result) {{
+  %before = load i64, ptr @reads
+  %after = add i64 %before, 1
+  store i64 %after, ptr @reads
+  %slot = getelementptr i8, ptr %tensor, i64 {head}
+  %object = load ptr, ptr %slot
+  %convert = inttoptr i64 {convert} to ptr
+  %address = call i64 %convert(ptr %object)
+  store i64 %address, ptr %result
+  %low = getelementptr i8, ptr %result, i64 8
+  store i64 -1, ptr %low
+  %high = getelementptr i8, ptr %result, i64 16
+  store i64 -1, ptr %high
+  %dtype = getelementptr i8, ptr %result, i64 24
+  store i32 {dtype}, ptr %dtype
+  %read_only = getelementptr i8, ptr %result, i64 28
+  store i32 0, ptr %read_only
+  %failed = icmp eq i64 %address, 0
+  %status = zext i1 %failed to i32
+  ret i32 %status
+}}
+define i32 @start(ptr %kernel, ptr %words, ptr %grid, ptr %stream) {{
+  %before = load i64, ptr @starts
+  %after = add i64 %before, 1
+  store i64 %after, ptr @starts
+  ret i32 0
+}}
+"""
+FP32 = 2 | 32 << 8 | 1 << 16  # DLDataType
+
+
+class SlottedTensor:
+    """A tensor on the device whose address C code can read.
+
+    Attributes:
+        calls: how many times Python's readers have called `data_ptr`.
+    """
+
+    __slots__ = ("address",)
+    dtype, device, calls = "float32", "npu", 0
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def data_ptr(self) -> int:
+        SlottedTensor.calls += 1
+        return self.address
+
+
+@pytest.fixture
+def library(npu: "Npu") -> Iterator[Any]:
+    """The vendor's library; its functions read tensors and start kernels."""
+    convert = ctypes.cast(ctypes.pythonapi.PyLong_AsUnsignedLongLong, ctypes.c_void_p).value
+    text = LIBRARY.format(head=object.__basicsize__, convert=convert, dtype=FP32)
+    names = ["read", "start", "read_count", "start_count"]
+    code = LoadedCode(assemble(text, 2), names)
+    counter = ctypes.CFUNCTYPE(ctypes.c_int64)
+    SlottedTensor.calls = 0
+    read_by_function(SlottedTensor, code["read"], "npu")
+    yield SimpleNamespace(
+        start=code["start"],
+        reads=counter(code["read_count"]),
+        starts=counter(code["start_count"]),
+        code=code,
+    )
+    del NATIVE_READERS[SlottedTensor]
 
 
 @pytest.fixture
@@ -89,6 +168,38 @@ def test_function_receives_the_same_as_from_python(npu: Npu) -> None:
     assert npu.words == [packed]
     assert _natively(twin, (5,), Tensor(0x2000), 9, 1.0)
     assert npu.started[1:] == [(4711, (5, 1, 1), None)]
+
+
+def test_tensors_are_read_by_the_function_of_their_library(npu: Npu, library: Any) -> None:
+    twin = Twin(lambda x, n, f: ...)
+    args: tuple[Any, ...] = SlottedTensor(0x1000), 7, 2.5
+    expected = twin.bind(*args)
+    packed = expected[2].packer(expected[1])
+    assert not any(_natively(twin, (2, 3), *args) for _ in range(2))
+    calls, reads = SlottedTensor.calls, library.reads()
+    assert _natively(twin, (2, 3), *args)
+    assert (SlottedTensor.calls, library.reads()) == (calls, reads + 1)
+    assert npu.words == [packed]
+    assert not _natively(twin, (1,), SlottedTensor(0x1008), 7, 2.5), "another alignment"
+    assert not _natively(twin, (1,), SlottedTensor(0), 7, 2.5), "the function fails"
+    assert len(twin.variants) == 2
+    ours, theirs = SlottedTensor(0x1000), Tensor(0x1000)
+    assert _natively(twin, (2, 3), theirs, 7, 2.5), "the key is that of a tensor read by Python"
+    assert _natively(twin, (2, 3), ours, 7, 2.5)
+    assert len(twin.variants) == 2
+
+
+def test_whole_launch_is_by_the_functions_of_a_library(npu: Npu, library: Any) -> None:
+    npu.address = library.start
+    twin = Twin(lambda x, y, z, n, m: ...)
+    args = (*map(SlottedTensor, (0x1000, 0x2000, 0x3000)), 5, 32)
+    for _ in range(3):
+        _natively(twin, (1,), *args)
+    calls, starts = SlottedTensor.calls, library.starts()
+    launch = twin.launcher.bind((1,))
+    for _ in range(10):
+        launch(*args)
+    assert (SlottedTensor.calls, library.starts()) == (calls, starts + 10)
 
 
 def test_stream_is_looked_up_on_each_launch(npu: Npu) -> None:

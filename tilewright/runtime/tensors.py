@@ -300,6 +300,24 @@ READERS: dict[type, Reader] = {np.ndarray: _read_numpy}
 """The readers of the tensor types seen so far. `find_reader` adds types."""
 
 
+NATIVE_READERS: dict[type, bytes] = {}
+"""For classes that native code reads by a C function: the addresses of the function and of the name
+of the device; see `read_by_function` (`runtime/launchers/functions.py`)."""
+
+DLPACK_TYPES = {
+    **{f"i{bits}": (0, bits) for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": (1, bits) for bits in (8, 16, 32, 64)},
+    **{f"fp{bits}": (2, bits) for bits in (16, 32, 64)},
+    "bf16": (4, 16),
+    "i1": (6, 8),
+    "fp8e4nv": (10, 8),
+    "fp8e4b8": (11, 8),
+    "fp8e5": (12, 8),
+    "fp8e5b16": (13, 8),
+}
+"""Code and bits of DLPack's DLDataType by element type in short form."""
+
+
 def _choose_reader(tensor: object) -> Reader | None:
     if hasattr(tensor, "data_ptr") and hasattr(tensor, "dtype"):
         is_torch = all(hasattr(type(tensor), name) for name in ("untyped_storage", "is_cpu"))

@@ -1,13 +1,46 @@
-"""Native launches for backends outside of this package, by a C function of their driver."""
+"""Native launches for backends outside of this package, by C functions."""
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.runtime.native.launcher import Start, slots_of
 from tilewright.runtime.native.layout import FUNCTION
+from tilewright.runtime.tensors import NATIVE_READERS
+
+
+def read_by_function(kind: type, function: int, device: str) -> None:
+    """Read tensors of a class by a C function in native launches, which takes 0.1 µs instead of 0.4
+    by Python.
+
+        read_by_function(npu.Tensor, npu.read_address, "npu")
+
+    Args:
+        kind: the exact class. It also has one of the protocols of `runtime/tensors.py`, by which
+            its tensors are read where native code is not used.
+        function: address of ``int read(PyObject *tensor, Reading *result)``, which is called with
+            the GIL. It returns 0 for success; otherwise the tensor is read by its protocol.
+            `Reading` is
+
+                struct {
+                    uint64_t address;    // of the first element
+                    int64_t low, high;   // address range of the storage; -1 if unknown
+                    DLDataType dtype;    // of dlpack.h, with 1 lane
+                    int32_t read_only;
+                }
+        device: the name of the device that has the tensors.
+    """
+    name = sys.intern(device)
+    _names.append(name)
+    NATIVE_READERS[kind] = struct.pack("=2Q", function, id(name))
+
+
+_names: list[str] = []
+"""The names of devices in `NATIVE_READERS`, which has their addresses."""
 
 
 def start_by_function(

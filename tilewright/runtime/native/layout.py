@@ -145,7 +145,10 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("ptr", _FUNCTION_NAMES),
         ("ptr", " ".join(TORCH_FUNCTIONS)),
         ("ptr", "none true false int float bool tuple ndarray function constexpr"),
-        ("ptr", "home element_numbers device_numbers extents_of environ launch_hooks"),
+        (
+            "ptr",
+            "home native_readers element_numbers device_numbers extents_of environ launch_hooks",
+        ),
         (
             "ptr",
             "base_name shape_name strides_name block_shape_name padding_name round_name zero nan",
@@ -159,7 +162,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
         ("Param", "leaf"),
         ("Knob", "debug cpu_threads"),
         ("i64*64", "element_bytes"),
-        (f"i64*{2 * BUCKETS}", "elements"),
+        (f"i64*{2 * BUCKETS}", "elements dlpack_elements"),
         (f"i64*{TORCH_DTYPES}", "torch_elements"),
     ),
     "State": (  # one per kernel
@@ -231,6 +234,14 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "base": Field(_HEAD + 32, "ptr"),
         "descr": Field(_HEAD + 40, "i64"),
         "flags": Field(_HEAD + 48, "i32"),
+    },
+    # The result of a C function that reads a tensor; see `launchers/functions.py`.
+    "Reading": {
+        "address": Field(0, "i64"),
+        "low": Field(8, "i64"),
+        "high": Field(16, "i64"),
+        "dtype": Field(24, "i32"),
+        "read_only": Field(28, "i32"),
     },
     # CUlaunchConfig of cuda.h.
     "LaunchConfig": {

@@ -1,13 +1,14 @@
 """Reads tensor arguments: NumPy arrays by the fields of NumPy's ABI, torch tensors by torch's C
-functions, other libraries' tensors by the Python readers of `runtime/tensors.py`."""
+functions, other libraries' tensors
+by a C function that they provide, or else the Python readers of `runtime/tensors.py`."""
 
 from __future__ import annotations
 
-from tilewright.lowering.emit import I8, I32, I64, LType, V, const
+from tilewright.lowering.emit import I8, I32, I64, PTR, LType, V, array, const
 from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push
-from tilewright.runtime.native.layout import BUCKETS, MAX_PARAMS, TORCH_DTYPES
+from tilewright.runtime.native.layout import BUCKETS, FIELDS, MAX_PARAMS, TORCH_DTYPES
 from tilewright.runtime.native.read import Argument, outlined, reads, small
 from tilewright.runtime.native.routine import Ref, Routine
 
@@ -164,15 +165,42 @@ def _torch(r: Routine, tensor: V, **results: LType) -> list[V]:
 @reads("foreign")
 @outlined
 def read_foreign(r: Routine, a: Argument) -> None:
-    """A tensor of a class that the slow path has registered, by its Python reader."""
+    """A tensor of a class that the slow path has registered, by the C function of its library, or
+    else by its Python reader."""
+    type = r.type_of(a.value)
+    function = r.api("PyDict_GetItemWithError", r.rt["native_readers"], type)
+    with r.when(r.ne(function, 0)):
+        _read_by_function(r, a, r.gep(I8, function, FIELDS["Bytes"]["data"].offset))
+        r.ret(True)
     readers = r.rt.get("kinds_met", KINDS.index(FOREIGN))
-    reader = r.not_null(r.api("PyDict_GetItemWithError", readers, r.type_of(a.value)), clear=True)
+    reader = r.not_null(r.api("PyDict_GetItemWithError", readers, type), clear=True)
     with r.owned(r.retain(reader)):
         reading = r.not_null(r.python(reader, a.value), clear=True)
     with r.owned(reading):
         r.require(r.is_a(reading, "tuple"))
         r.require(r.eq(r.size_of(reading), 6))
         _put_reading(r, a, *(r.item(reading, i) for i in range(6)))
+
+
+def _read_by_function(r: Routine, a: Argument, record: V) -> None:
+    """Read a tensor by a C function; the record has its address and the name of the device."""
+    function, name = (r.load(PTR, r.gep(PTR, record, i)) for i in range(2))
+    reading = r.ref("Reading", r.alloca(array(I64, 4)))
+    r.require(r.eq(r.call(function, I32, [a.value, reading.address]), 0), clear=True)
+    table = r.rt.at("dlpack_elements")
+    element = r.not_null(_lookup(r, table, r.zext(reading["dtype"], I64)))
+    marks = r.bit_if(r.ne(reading["read_only"], 0), layout.READ_ONLY)
+    device = _number_in(r, "device_numbers", name)
+    at, low, high = (reading[field] for field in ("address", "low", "high"))
+    _put_extent(r, a, at, element, device, marks, low, high)
+
+
+def _number_in(r: Routine, numbers: str, name: V) -> V:
+    """The number of an element type or device, by its name."""
+    found = r.not_null(r.api("PyDict_GetItemWithError", r.rt[numbers], name), clear=True)
+    known = small(r, found)
+    r.require(r.icmp("sge", known, 0))
+    return known
 
 
 def _put_reading(
@@ -183,17 +211,18 @@ def _put_reading(
         r.require(r.eq(r.api("PyErr_Occurred"), 0), clear=True)
         return found
 
-    def number_in(numbers: str, name: V) -> V:
-        found = r.not_null(r.api("PyDict_GetItemWithError", r.rt[numbers], name), clear=True)
-        known = small(r, found)
-        r.require(r.icmp("sge", known, 0))
-        return known
-
     at = number("PyLong_AsUnsignedLongLong", address)
     start, end = (number("PyLong_AsLongLong", object) for object in (low, high))
-    element, device = number_in("element_numbers", element), number_in("device_numbers", device)
-    unknown = r.icmp("slt", start, 0)
-    protected = r.bit_if(r.ne(writable, r.rt["true"]), layout.READ_ONLY)
-    marks = r.or_(protected, r.bit_if(unknown, layout.UNKNOWN))
-    start = r.select(unknown, const(I64, 0), start)
-    put_tensor(r, a, at, element, device, marks, start, end)
+    element = _number_in(r, "element_numbers", element)
+    device = _number_in(r, "device_numbers", device)
+    marks = r.bit_if(r.ne(writable, r.rt["true"]), layout.READ_ONLY)
+    _put_extent(r, a, at, element, device, marks, start, end)
+
+
+def _put_extent(
+    r: Routine, a: Argument, address: V, element: V, device: V, marks: V, low: V, high: V
+) -> None:
+    """`put_tensor` for a range of which `low` is negative if it is unknown."""
+    unknown = r.icmp("slt", low, 0)
+    marks = r.or_(marks, r.bit_if(unknown, layout.UNKNOWN))
+    put_tensor(r, a, address, element, device, marks, r.select(unknown, const(I64, 0), low), high)

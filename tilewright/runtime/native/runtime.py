@@ -51,7 +51,14 @@ from tilewright.runtime.native.torch_tensors import (
     threads_function,
 )
 from tilewright.runtime.tensors import CPU as CPU_NAME
-from tilewright.runtime.tensors import CUDA_NAMES, NUMPY_ELEMENTS, SHORT, element_type
+from tilewright.runtime.tensors import (
+    CUDA_NAMES,
+    DLPACK_TYPES,
+    NATIVE_READERS,
+    NUMPY_ELEMENTS,
+    SHORT,
+    element_type,
+)
 
 METH_FASTCALL_KEYWORDS, METH_O = 0x82, 0x8
 
@@ -151,6 +158,7 @@ class Runtime:
         put_object("round_name", sys.intern("round_f32_to_tf32"))
         put_object("zero", sys.intern("zero"))
         put_object("nan", sys.intern("nan"))
+        put_object("native_readers", NATIVE_READERS)
         put_object("element_numbers", ELEMENTS)
         put_object("device_numbers", DEVICES)
         put_object("home", _home)
@@ -161,6 +169,7 @@ class Runtime:
         put("launch_method", ctypes.addressof(self._launch_method))
         self._all.put_words("constant_types", map(id, _CONSTANT_TYPES))
         self._all.put_words("elements", table_of(_numpy_elements()))
+        self._all.put_words("dlpack_elements", table_of(_dlpack_elements()))
         self._all.put_words("element_bytes", _element_bytes())
         leaf = Structure("Param")
         leaf.put("flags", LEAF | kind_flags(""))
@@ -329,6 +338,13 @@ def _numpy_elements() -> dict[int, int]:
         address: ELEMENTS[NUMPY_ELEMENTS[dtype]] | dtype.itemsize << 8
         for address, dtype in every.items()
         if dtype in NUMPY_ELEMENTS
+    }
+
+
+def _dlpack_elements() -> dict[int, int]:
+    """Element types by DLDataType as a word: code, bits, and 1 lane."""
+    return {
+        code | bits << 8 | 1 << 16: ELEMENTS[short] for short, (code, bits) in DLPACK_TYPES.items()
     }
 
 
