@@ -21,11 +21,13 @@ from tests.fuzz.programs.check import (
     check,
     check_cross,
     check_emulated,
+    check_laid_out,
     check_launched,
     machine_of,
     ops_of,
 )
 from tests.fuzz.programs.program import random_program
+from tests.fuzz.programs.relaunch import check_relaunched
 from tests.fuzz.views import SLOT, views_args, views_module
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu import harness as cpu
@@ -136,6 +138,8 @@ def views_emulated(seed: int) -> set[str]:
 CHECKS: dict[str, Check] = {
     "programs": lambda seed: check(random_program(seed)),
     "programs-launched": lambda seed: check_launched(random_program(seed)),
+    "programs-relaunched": lambda seed: check_relaunched(random_program(seed)),
+    "programs-laid-out": lambda seed: check_laid_out(random_program(seed)),
     "programs-cross": lambda seed: check_cross(random_program(seed)),
     "programs-emulated": lambda seed: check_emulated(random_program(seed)),
     "kernels": kernel,

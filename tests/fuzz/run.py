@@ -35,11 +35,13 @@ from tests.fuzz.programs.check import (
     check,
     check_cross,
     check_emulated,
+    check_laid_out,
     check_launched,
     failure,
     failure_of,
 )
 from tests.fuzz.programs.program import classes, random_program
+from tests.fuzz.programs.relaunch import check_relaunched
 from tests.fuzz.programs.shrink import shrink
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.define import REGISTRY
@@ -51,6 +53,8 @@ RENEWED = 400  # programs that one process runs: what it keeps of each adds up
 REDUCED = {
     "programs": check,
     "programs-launched": check_launched,
+    "programs-relaunched": check_relaunched,
+    "programs-laid-out": check_laid_out,
     "programs-cross": check_cross,
     "programs-emulated": check_emulated,
 }

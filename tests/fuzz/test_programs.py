@@ -18,6 +18,7 @@ from tests.fuzz.programs.check import (
     build,
     check,
     check_emulated,
+    check_laid_out,
     check_launched,
     failure,
     launch_of,
@@ -25,6 +26,7 @@ from tests.fuzz.programs.check import (
 )
 from tests.fuzz.programs.mutate import mutated
 from tests.fuzz.programs.program import random_program
+from tests.fuzz.programs.relaunch import check_relaunched
 from tests.fuzz.programs.shrink import shrink
 from tilewright.base.diagnostics import CompilationError
 
@@ -53,6 +55,16 @@ def test_random_program_agrees_when_launched(fuzz_seed: int) -> None:
 def test_random_program_agrees_on_an_emulated_gpu(fuzz_seed: int) -> None:
     if fuzz_seed % 5 == 0:  # the emulator is slow
         agrees(random_program(fuzz_seed), check_emulated)
+
+
+def test_random_program_agrees_when_launched_again(fuzz_seed: int) -> None:
+    if fuzz_seed % 5 == 1:
+        agrees(random_program(fuzz_seed), check_relaunched)
+
+
+def test_random_program_agrees_after_the_passes_for_gpus(fuzz_seed: int) -> None:
+    if fuzz_seed % 5 == 2:
+        agrees(random_program(fuzz_seed), check_laid_out)
 
 
 def test_wrong_program_has_a_clear_error(fuzz_seed: int) -> None:

@@ -29,7 +29,8 @@ from tests.gpu.programs import EXACT, At, Program, source_of
 from tests.ir_values import random_array, same_bits
 from tests.lowering.simt import harness as simt
 from tests.targets.cpu.harness import PLAIN_AVX2, PLAIN_SSE2, host, run_compiled
-from tilewright.compiler.pipeline import STEPS
+from tilewright.compiler.build import context_for
+from tilewright.compiler.pipeline import STEPS, pipeline
 from tilewright.compiler.source import CONSTEXPR
 from tilewright.frontend.options import FrontendOptions
 from tilewright.ir.core import Module
@@ -38,9 +39,11 @@ from tilewright.ir.memory import Checks
 from tilewright.ir.passes import PassContext, run
 from tilewright.ir.types import E4B15, FP8E4B15, DType, Tile, scalar_type
 from tilewright.ir.verify import verify_module
+from tilewright.passes.verify_layouts import LayoutVerifier
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
 from tilewright.targets.cpu.machine import Machine
+from tilewright.targets.nvidia.target import NvidiaTarget
 
 NEEDED = ("inline", "canonicalize_pointers")
 """The passes without which no target takes the tile IR of a program."""
@@ -168,20 +171,20 @@ def check_launched(text: str) -> set[str]:
     module, expected = build(launch)
     interpret(module, launch.grid, expected)
     args = arguments(program)
-    passed = [_as_passed(value) for value in args]
+    passed = [as_passed(value) for value in args]
     program.kernel[launch.grid](*passed, **program.CONSTEXPRS, **EXACT)
-    compare(_arrays(args), _arrays(expected), launch, "the device of a launch")
+    compare(arrays_of(args), arrays_of(expected), launch, "the device of a launch")
     return ops_of(module) | {*program.REACHED}
 
 
-def _as_passed(value: Any) -> Any:
+def as_passed(value: Any) -> Any:
     """An argument as a launch takes it: NumPy has no type for one kind of fp8."""
     if isinstance(value, np.ndarray) and value.dtype == E4B15:
         return tw.reinterpret(value.view(np.uint8), FP8E4B15)
     return value
 
 
-def _arrays(args: list[Any]) -> list[Any]:
+def arrays_of(args: list[Any]) -> list[Any]:
     return [x for x in args if isinstance(x, np.ndarray) and x.ndim]
 
 
@@ -220,6 +223,26 @@ def check_emulated(text: str) -> set[str]:
     simt.assert_same(
         module, grid, args, warps=warps, lanes=lanes, tile_passes=passes, features=ahead
     )
+    return ops_of(module) | {*program.REACHED}
+
+
+def check_laid_out(text: str) -> set[str]:
+    """Interpret the program after all passes of the NVIDIA target, which needs no GPU."""
+    program = load(text)
+    launch = launch_of(program)
+    module, args = build(launch)
+    expected = copied(args)
+    interpret(module, launch.grid, expected)
+    seed = program.SEED
+    arch = (90, 80, 90, 75)[seed % 4]
+    target = NvidiaTarget(arch)
+    warps, stages = (4, 8, 4, 1, 2)[seed % 5], (3, 1, 2, 4, 5)[seed // 5 % 5]
+    options = target.parse_options({"num_warps": warps, "num_stages": stages})
+    ctx = context_for(target, options)
+    run(module, pipeline(target), ctx, [LayoutVerifier(ctx)])
+    verify_module(module)
+    interpret(module, launch.grid, args)
+    compare(args, expected, launch, f"tiles for sm_{arch}")
     return ops_of(module) | {*program.REACHED}
 
 

@@ -21,7 +21,7 @@ RENAMINGS = (
 )
 
 
-def _write(w: Writer, name: str, params: str, lines: list[str]) -> str:
+def written(w: Writer, name: str, params: str, lines: list[str]) -> str:
     w.book.text += ["", "", "@tw.jit", f"def {name}({params}):", *(f"    {x}" for x in lines)]
     return name
 
@@ -50,7 +50,7 @@ def combining(w: Writer, dtype: DType) -> str:
     last = back.format("r", c=c)
     if w.one_in(3):
         lines += ["if a == b:", f"    return {last}"]
-    return _write(w, w.book.name("combine"), "a, b", [*lines, f"return {last}"])
+    return written(w, w.book.name("combine"), "a, b", [*lines, f"return {last}"])
 
 
 def combine_of_pair(w: Writer) -> tuple[str, tuple[DType, DType]]:
@@ -69,14 +69,14 @@ def combine_of_pair(w: Writer) -> tuple[str, tuple[DType, DType]]:
                 ["if better:", "    k, m = a, i", "else:", "    k, m = b, j", "return (k, m)"],
             )),
         ]  # fmt: skip
-        return _write(w, name, "a, i, b, j", lines), (first, second)
+        return written(w, name, "a, i, b, j", lines), (first, second)
     f, g = combining(w, first), combining(w, second)
     lines = w.choose((
         [f"return {f}(a, b), {g}(i, j)"],
         [f"x = {f}(b=b, a=a)", f"return (x, {g}(j, i))"],
         [f"pair = ({f}(a, b), {g}(i, j))", "return pair"],
     ))  # fmt: skip
-    return _write(w, name, "a, i, b, j", lines), (first, second)
+    return written(w, name, "a, i, b, j", lines), (first, second)
 
 
 def scanning(w: Writer) -> tuple[str, tuple[DType, ...]]:
@@ -85,16 +85,16 @@ def scanning(w: Writer) -> tuple[str, tuple[DType, ...]]:
     t = w.choose(WIDE)
     match w.below(4):
         case 0:
-            return _write(w, name, "a, b", ["return a if b == 0 else b"]), (t,)
+            return written(w, name, "a, b", ["return a if b == 0 else b"]), (t,)
         case 1:
             text = ["return a * c, b * c + d"]
-            return _write(w, name, "a, b, c, d", text), (t, t)
+            return written(w, name, "a, b, c, d", text), (t, t)
         case 2:
             lines = [f"total = d + b * (c == 0).to({tl(t)})", "return a | c, total"]
-            return _write(w, name, "a, b, c, d", lines), (I32, t)
+            return written(w, name, "a, b, c, d", lines), (I32, t)
         case _:
             params = "a, b, c, d, e, f, g, h"
             lines = ["top = (a * e + b * g, a * f + b * h)",
                      "bottom = (c * e + d * g, c * f + d * h)",
                      "return top + bottom"]  # fmt: skip
-            return _write(w, name, params, lines), (t, t, t, t)
+            return written(w, name, params, lines), (t, t, t, t)

@@ -20,12 +20,16 @@ from tests.fuzz.programs import (
     loops,
     masks,
     memory,
+    products,
+    rare,
     shapes,
     statements,
+    traffic,
     views,
 )
 from tests.fuzz.programs.kinds import ALL, Kind, Number, Parts
 from tests.fuzz.programs.writer import (
+    DEEP,
     EVEN,
     EXPRESSIONS,
     LARGE,
@@ -38,7 +42,20 @@ from tests.fuzz.programs.writer import (
 )
 from tilewright.ir.types import FP32, I1, I32, I64, U64
 
-REGISTERED = (elementwise, functions, idioms, loops, masks, memory, shapes, statements, views)
+REGISTERED = (
+    elementwise,
+    functions,
+    idioms,
+    loops,
+    masks,
+    memory,
+    products,
+    rare,
+    shapes,
+    statements,
+    traffic,
+    views,
+)
 GRIDS = ((1,), (1,), (2,), (2,), (2,), (3,), (2, 2), (1, 3), (1, 2, 2), (7,))
 EMPTY = ((0,), (2, 0), (0, 1, 3))
 
@@ -129,7 +146,11 @@ def _book(rng: random.Random) -> Book:
         book = Book(rng, LARGE, largest=1024)
         book.reached.add("large tiles")
         return book
-    return Book(rng, EVEN if kind < 0.5 else (*EVEN, *UNEVEN))
+    if kind < 0.15:
+        book = Book(rng, DEEP)
+        book.reached.add("deep tiles")
+        return book
+    return Book(rng, EVEN if kind < 0.55 else (*EVEN, *UNEVEN))
 
 
 def _arguments(w: Writer, aliases: bool) -> dict[str, object]:

@@ -50,7 +50,14 @@ UNEVEN: tuple[Shape, ...] = (
     (3,), (12,), (24,), (48,), (3, 4), (6, 8), (5, 3), (8, 12), (1, 12), (3, 2, 5),
     (17,), (72,), (8, 9), (9, 16), (17, 8), (16, 15), (3, 3, 8), (2, 12, 5),
 )  # fmt: skip
-LARGE: tuple[Shape, ...] = ((), (8,), (512,), (1024,), (1000,), (32, 32), (16, 64), (31, 33))
+LARGE: tuple[Shape, ...] = (
+    (), (8,), (512,), (1024,), (1000,), (32, 32), (16, 64), (31, 33),
+    (3, 127), (255,), (7, 9, 11), (2, 2, 129),
+)  # fmt: skip
+DEEP: tuple[Shape, ...] = (
+    (), (), (8,), (1, 1), (1, 1, 1), (2, 1, 4, 1), (2, 2, 2, 2), (1, 64, 1), (4, 1, 1, 8),
+    (2, 3, 1, 5), (2, 2, 1, 2, 4), (1, 256), (256, 1), (256,), (2, 128), (128, 2),
+)  # fmt: skip
 LARGEST = 256  # elements of a tile that is kept, but in programs of large tiles
 DEEPEST = 3  # levels of an expression
 
@@ -83,7 +90,9 @@ def statement(weight: int) -> Callable[[Statement], Statement]:
 
 
 MARKS = (
-    "empty grid", "large tiles", "store: not row by row",
+    "empty grid", "large tiles", "deep tiles", "pointers: computed",
+    "products: chained", "products: of the accumulator", "products: exchanged",
+    "products: read within", "products: large", "store: not row by row",
     "promises about places", "while: true",
     "repeated: lines", "repeated: unrolled", "repeated: loop",
     "rounds: 64", "exchanges: bitonic", "exchanges: shifts", "exchanges: butterfly",
