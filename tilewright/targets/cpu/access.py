@@ -9,6 +9,8 @@ memory and i1 in registers.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from math import gcd
 from typing import overload
 
@@ -46,16 +48,18 @@ def _to_register(level: Level, value: V, element: ir.Scalar) -> V:
     return value
 
 
-def _to_memory(level: Level, value: V) -> V:
+def to_memory(level: Level, value: V) -> V:
+    """Convert a value to its representation in memory."""
     return level.b.zext(value, I8) if value.type.element is I1 else value
 
 
 def _position(level: Level, buffer: Buffer, coords: Coords) -> Lanes:
     position = ZERO
-    for n, c in zip(buffer.type.shape, coords, strict=True):
+    for axis in buffer.axes:
+        n = buffer.type.shape[axis]
         if n != 1:
             scaled = lanes.mul(level.b, position, lanes.index(n), level.width)
-            position = lanes.add(level.b, scaled, c, level.width)
+            position = lanes.add(level.b, scaled, coords[axis], level.width)
     return position
 
 
@@ -80,7 +84,7 @@ def write_buffer(level: Level, buffer: Buffer, coords: Coords, value: Lanes) -> 
     address = _address(level, buffer, coords)
     data = value.base if address.uniform else level.vector(value)
     if not data.type.is_ptr:
-        data = _to_memory(level, data)
+        data = to_memory(level, data)
     _write(level, address, data, None)
 
 
@@ -97,7 +101,7 @@ def load(
     element = memory_type(pointee)
     if register_type(pointee) is I1 and other is not None:
         base = other.base if other.uniform else level.vector(other)
-        other = Lanes(_to_memory(level, base), other.stride, other.depth)
+        other = Lanes(to_memory(level, base), other.stride, other.depth)
     run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
         form = _form_of_read(level, ptr, element.bits // 8, mask, run)
@@ -258,7 +262,7 @@ def store(
     alone = level.width == 1 or (ptr.uniform and value.uniform)
     data = value.base if alone and value.uniform else level.vector(value)
     if not data.type.is_ptr and not data.type.element.is_ptr:
-        data = _to_memory(level, data)
+        data = to_memory(level, data)
     run = _contiguous_lanes(level, op.ptr, coords) if ptr.stride is None else 1
     if level.kernel.lines is not None:
         form = _form_of_write(level, ptr, data, mask, run)
@@ -269,8 +273,9 @@ def store(
 def _form_of_write(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int = 1) -> Form:
     """The form of a write of data, which is one element or a vector, of which `run` lanes at a time
     are contiguous in memory."""
-    alone = ptr.uniform and not data.type.lanes and (mask is None or mask.uniform)
-    if level.width == 1 or alone:
+    if mask is not None and mask.uniform:
+        mask = None
+    if level.width == 1 or (ptr.uniform and not data.type.lanes and mask is None):
         return Form.ONE
     size = data.type.bits // 8
     if ptr.stride == size:
@@ -290,11 +295,16 @@ def _write(
     run: int = 1,
 ) -> None:
     b = level.b
-    form = _form_of_write(level, ptr, data, mask, run)
     if level.width == 1:
         ptr, mask = _first(ptr), _first(mask)
+    if mask is not None and mask.uniform:
+        # A masked store of all lanes costs more than a branch, which is predictable.
+        with _guarded_by(level, mask.base):
+            _write(level, ptr, data, None, nontemporal=nontemporal, run=run)
+        return
+    form = _form_of_write(level, ptr, data, mask, run)
     if form is Form.ONE:
-        _write_scalar(level, ptr.base, data, mask)
+        b.store(data, ptr.base)
         return
     if not data.type.lanes:
         data = lanes.spread(b, data, level.width)
@@ -333,15 +343,14 @@ def _write_runs(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int)
             b.masked_store(part, at, _part(b, mask_vector, start, run))
 
 
-def _write_scalar(level: Level, ptr: V, data: V, mask: Lanes | None) -> None:
+@contextmanager
+def _guarded_by(level: Level, condition: V) -> Generator[None]:
+    """A context whose code is executed if an i1 is true."""
     b = level.b
-    if mask is None:
-        b.store(data, ptr)
-        return
     inside, after = b.block("store"), b.block("stored")
-    b.cond_br(mask.base, inside, after)
+    b.cond_br(condition, inside, after)
     b.at(inside)
-    b.store(data, ptr)
+    yield
     b.br(after)
     b.at(after)
     level.block = after

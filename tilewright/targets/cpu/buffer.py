@@ -11,10 +11,24 @@ from tilewright.lowering.types import memory_type
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """A tile in memory that is private to the thread, row-major, in the types of memory."""
+    """A tile in memory that is private to the thread, in the types of memory.
+
+    Attributes:
+        inner: the axis whose elements are adjacent, if it is not the last. The order of the others
+            is that of a row-major tile.
+    """
 
     ptr: V
     type: ir.Tile
+    inner: int | None = None
+
+    @property
+    def axes(self) -> list[int]:
+        """The axes, outermost first."""
+        axes = list(range(len(self.type.shape)))
+        if self.inner is not None:
+            axes.append(axes.pop(self.inner))
+        return axes
 
     @property
     def element(self) -> LType:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from tilewright.analysis.axis_info import AxisMap, axis_info
-from tilewright.base.lazy import cached_property
+from tilewright.analysis.axis_info import AxisMap
 from tilewright.ir import types as ir
 from tilewright.ir.core import Function, Op, Value
 from tilewright.lowering.emit import (
@@ -77,13 +76,10 @@ class Kernel:
 
     # -- values ---------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def facts(self) -> AxisMap:
-        """Axis information of the function, computed on demand.
-
-        Remainders of arguments and of values that are read may be negative here.
-        """
-        return axis_info(self.fn, assumes=False)
+        """Axis information of the function."""
+        return self.plan.facts
 
     def constant(self, op: arith.Constant) -> V:
         element = ir.element_of(op.type)
@@ -92,10 +88,10 @@ class Kernel:
             return V(f"inttoptr (i64 {op.value} to ptr)", PTR)
         return const(t, number_of(element, op.value))
 
-    def buffer(self, value: Value) -> Buffer:
+    def buffer(self, value: Value, inner: int | None = None) -> Buffer:
         """Allocate a buffer for a tile; the caller fills it and binds it to the value."""
         assert isinstance(value.type, ir.Tile)
-        return Buffer(self.allocate(memory_type(value.type), value.type.numel), value.type)
+        return Buffer(self.allocate(memory_type(value.type), value.type.numel), value.type, inner)
 
     def allocate(self, element: LType, count: int) -> V:
         """Allocate memory for `count` elements, with the lifetime of the program."""

@@ -19,19 +19,12 @@ from tilewright.targets.cpu.lanes import ZERO, Lanes, neighbours
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import either, loop, over_axes, straight
 from tilewright.targets.cpu.masks import Bounds, MaskUses, UniformWhereFalse, find_bounds
-from tilewright.targets.cpu.plan import Group
-from tilewright.targets.cpu.prefetch import prefetch_sinks
-from tilewright.targets.cpu.sinks import Copy, Sink, sinks_of
+from tilewright.targets.cpu.plan import lane_axis
+from tilewright.targets.cpu.sinks import Copy, Sink
 from tilewright.targets.cpu.streaming import aligned_streams, streamed_by
 
 NONE: frozenset[Value] = frozenset()
 STREAM_COST = 12  # the cost, with addresses and masks, up to which a loop is bound by memory
-
-
-def emit_group(kernel: Kernel, level: Level, group: Group) -> None:
-    """Emit the loop nest of a group, and bind its results."""
-    sinks = [*sinks_of(kernel, group), *prefetch_sinks(kernel, group)]
-    run_sinks(kernel, level, group.shape, sinks, group.reduce_axis)
 
 
 def run_sinks(
@@ -62,18 +55,11 @@ def copy_tiles(kernel: Kernel, level: Level, pairs: list[tuple[Value, Buffer]]) 
         run_sinks(kernel, level, shape, sinks)
 
 
-def lane_axis(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
-    """The axis along which most loads and stores are contiguous; the last if there are none."""
-    votes = [0] * len(shape)
-    for sink in sinks:
-        for pointer in sink.pointers():
-            strides = kernel.plan.forms.constant_strides(pointer)
-            for axis, stride in enumerate(strides):
-                if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
-                    votes[axis] += 1
-    last = len(shape) - 1
-    best = max(range(len(shape)), key=lambda a: (votes[a], shape[a] > 1, a))
-    return best if votes[best] or shape[last] == 1 else last
+def lane_of(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
+    """The lane axis of a loop nest over sinks."""
+    pointers = [p for sink in sinks for p in sink.pointers()]
+    written = [p for sink in sinks for p in sink.written]
+    return lane_axis(kernel.plan.forms, shape, pointers, written)
 
 
 class Nest:
@@ -101,7 +87,7 @@ class Nest:
         self.shape = shape
         self.sinks = sinks
         self.moving_lanes = moving_lanes
-        self.lane = lane_axis(kernel, shape, sinks) if lane is None else lane
+        self.lane = lane_of(kernel, shape, sinks) if lane is None else lane
         self.size = self.shape[self.lane]
         self.width = min(self._lanes(), self.size)
         self.inner = reduce_axis if reduce_axis not in (None, self.lane) else None

@@ -7,10 +7,13 @@ Roots over the same shape that don't depend on each other form a *group*, which 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from tilewright.analysis.affine import AffineForms
-from tilewright.ir.core import Op, Region, Value
+from tilewright.analysis.axis_info import AxisMap, axis_info
+from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ops import control, map
 from tilewright.targets.cpu.lazy import Costs
 
@@ -25,12 +28,15 @@ class Group:
         roots: the fused ops.
         keep: values that the nest writes to buffers.
         reduce_axis: the axis of its reductions; None if there are none.
+        transposed: if it transposes what it keeps, the axis along which the values are computed in
+            vectors, and the one that is contiguous in their buffers.
     """
 
     shape: tuple[int, ...]
     roots: list[Op] = field(default_factory=list)
     keep: list[Value] = field(default_factory=list)
     reduce_axis: int | None = None
+    transposed: tuple[int, int] | None = None
 
     def ops(self) -> list[Op]:
         return self.roots
@@ -67,6 +73,7 @@ class Plan:
     """The plan of a function.
 
     Attributes:
+        fn: the function.
         steps: the steps of each region, in order.
         kept: the values that have a buffer.
         prefetches: the groups that prefetch memory.
@@ -76,6 +83,7 @@ class Plan:
         costs: the cost model.
     """
 
+    fn: Function
     steps: dict[Region, list[Step]] = field(default_factory=dict)
     kept: set[Value] = field(default_factory=lambda: set())
     prefetches: dict[Group, Prefetches] = field(default_factory=dict)
@@ -85,3 +93,34 @@ class Plan:
 
     def __post_init__(self) -> None:
         self.costs = Costs(self.forms)
+
+    @cached_property
+    def facts(self) -> AxisMap:
+        """Axis information of the function, computed on demand.
+
+        Remainders of arguments and of values that are read may be negative here.
+        """
+        return axis_info(self.fn, assumes=False)
+
+
+def lane_axis(
+    forms: AffineForms, shape: tuple[int, ...], pointers: Iterable[Value], written: Iterable[Value]
+) -> int:
+    """The axis along which most loads and stores are contiguous; the last if there are none.
+
+    Of two axes with equally many, it is that of more stores: loads can be transposed.
+
+    Args:
+        pointers: the pointers of loads and stores.
+        written: those of stores.
+    """
+    votes, stores = ([0] * len(shape) for _ in range(2))
+    for counts, accesses in ((votes, pointers), (stores, written)):
+        for pointer in accesses:
+            strides = forms.constant_strides(pointer)
+            for axis, stride in enumerate(strides):
+                if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
+                    counts[axis] += 1
+    last = len(shape) - 1
+    best = max(range(len(shape)), key=lambda a: (votes[a], stores[a], shape[a] > 1, a))
+    return best if votes[best] or shape[last] == 1 else last

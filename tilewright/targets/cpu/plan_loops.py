@@ -1,4 +1,5 @@
-"""Computes the plan of a function (see `plan`): fusion, materialisation, prefetches, streams."""
+"""Computes the plan of a function (see `plan`): fusion, materialisation, transposes, prefetches,
+streams."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from tilewright.targets.cpu.keep_values import keep_values
 from tilewright.targets.cpu.plan import HOLDS_STEPS, Plan
 from tilewright.targets.cpu.plan_prefetches import plan_prefetches
 from tilewright.targets.cpu.plan_streams import bytes_moved, streamed_stores
+from tilewright.targets.cpu.plan_transposes import transpose_loads
 
 REGISTERED = (_rules_of_elements,)  # importing it registers the ops that are lazy
 
 
 def plan_function(fn: Function) -> Plan:
     """The plan of a function whose calls are inlined."""
-    plan = Plan()
+    plan = Plan(fn)
     _plan_region(plan, fn.body, MemoryOrder(fn))
     plan_prefetches(fn, plan)
     ops = list(fn.walk())
@@ -31,4 +33,5 @@ def _plan_region(plan: Plan, region: Region, order: MemoryOrder) -> None:
         if isinstance(op, HOLDS_STEPS):
             for nested in op.regions:
                 _plan_region(plan, nested, order)
-    plan.steps[region] = keep_values(plan, region, group_roots(region, order), order)
+    steps = keep_values(plan, region, group_roots(region, order), order)
+    plan.steps[region] = transpose_loads(plan, region, steps)

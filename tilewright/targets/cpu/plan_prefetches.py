@@ -32,7 +32,7 @@ def plan_prefetches(fn: Function, plan: Plan) -> None:
             continue
         loads = [op.ptr for op in _loads(group, plan)]
         stores = [op.ptr for op in _stores(group)]
-        if seen and not stores and seen.keys() >= set(loads):
+        if seen and not stores and not group.transposed and seen.keys() >= set(loads):
             later = {op for step in steps[i:] for op in step.ops()}
             written = [op.ptr for step in steps[i + 1 :] for op in _stores(step)]
             reads, writes = (

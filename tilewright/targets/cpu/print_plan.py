@@ -48,7 +48,10 @@ class _Printer:
             yield from self.region(region, indent + "  ")
 
     def group(self, group: Group, indent: str) -> Iterator[str]:
-        yield f"{indent}loop over {'x'.join(map(str, group.shape))}"
+        head = f"loop over {'x'.join(map(str, group.shape))}"
+        if group.transposed is not None:
+            head += f", transposed from axis {group.transposed[0]} to {group.transposed[1]}"
+        yield indent + head
         inner = indent + "  "
         for value in group.keep:
             if value.op is not None:

@@ -12,8 +12,11 @@ from tilewright.targets.cpu import access
 from tilewright.targets.cpu.evaluate import evaluate
 from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.level import Level
-from tilewright.targets.cpu.nest import emit_group
+from tilewright.targets.cpu.nest import run_sinks
 from tilewright.targets.cpu.plan import Group, Run
+from tilewright.targets.cpu.prefetch import prefetch_sinks
+from tilewright.targets.cpu.sinks import sinks_of
+from tilewright.targets.cpu.transposes import emit_transposes
 
 StepEmitter = Callable[[Kernel, Level, Any], None]
 STEPS: OpTable[StepEmitter] = OpTable("emitters for the CPU")
@@ -29,9 +32,18 @@ def emit_region(kernel: Kernel, region: Region, level: Level) -> None:
     for step in kernel.plan.steps[region]:
         kernel.b.at(level.block)
         if isinstance(step, Group):
-            emit_group(kernel, level, step)
+            _emit_group(kernel, level, step)
         else:
             _run(kernel, level, step)
+
+
+def _emit_group(kernel: Kernel, level: Level, group: Group) -> None:
+    """Emit the loop nest of a group, and bind its results."""
+    if group.transposed is not None:
+        emit_transposes(kernel, level, group)
+        return
+    sinks = [*sinks_of(kernel, group), *prefetch_sinks(kernel, group)]
+    run_sinks(kernel, level, group.shape, sinks, group.reduce_axis)
 
 
 def _run(kernel: Kernel, level: Level, step: Run) -> None:

@@ -38,7 +38,7 @@ from tilewright.targets.cpu.kernel import Kernel
 from tilewright.targets.cpu.lanes import Lanes
 from tilewright.targets.cpu.level import Coords, Level
 from tilewright.targets.cpu.loops import loop, over_axes
-from tilewright.targets.cpu.nest import Nest, lane_axis
+from tilewright.targets.cpu.nest import Nest, lane_of
 from tilewright.targets.cpu.sinks import Copy, Sink
 
 STAGED_ROWS = 16  # rows of K that are copied before they are interleaved
@@ -200,7 +200,7 @@ class Packer:
     def _lane(self) -> int:
         """The axis of the lanes: that of contiguous loads, or else the last."""
         side = self.side
-        found = lane_axis(self.kernel, side.shape, [Sink(self.kernel, [side.value])])
+        found = lane_of(self.kernel, side.shape, [Sink(self.kernel, [side.value])])
         return found if found in (side.row_axis, side.k_axis) else len(side.shape) - 1
 
     # -- the requested order --------------------------------------------------------------------
