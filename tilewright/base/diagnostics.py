@@ -9,9 +9,9 @@ in its file.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 CONTEXT_LINES = 12
@@ -188,7 +188,12 @@ class InternalCompilerError(TritonError):
     """
 
     def __init__(
-        self, kernel: str, step: str, problem: str, reproducer: Path | None, why: str = ""
+        self,
+        kernel: str,
+        step: str,
+        problem: str,
+        reproducer: os.PathLike[str] | None,
+        why: str = "",
     ) -> None:
         self.kernel = kernel
         self.step = step

@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import cache as memoize
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast, overload
 
 from tilewright.base.hooks import Alias, Chain, Hook
@@ -28,8 +27,11 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.spelling import similar
 
 if TYPE_CHECKING:
+    import pathlib
+
     from tilewright.base import triton_knobs
 else:
+    pathlib = lazy_import("pathlib")
     triton_knobs = lazy_import("tilewright.base.triton_knobs")
 
 
@@ -374,7 +376,7 @@ class Cache(Group):
         "The user's cache folder, as defined by the XDG base directory specification.",
     )
 
-    def folder(self) -> Path:
+    def folder(self) -> pathlib.Path:
         """The folder of the disk cache: `dir`, else `tilewright` in `home_dir`/.cache, else in
         `$XDG_CACHE_HOME`, else in ~/.cache.
 
@@ -382,13 +384,13 @@ class Cache(Group):
             RuntimeError: none of these is set, and the user has no home folder.
         """
         if self.dir:
-            return Path(self.dir).expanduser()
+            return pathlib.Path(self.dir).expanduser()
         if self.home_dir:
-            return Path(self.home_dir).expanduser() / ".cache" / "tilewright"
+            return pathlib.Path(self.home_dir).expanduser() / ".cache" / "tilewright"
         # The specification requires ignoring relative paths.
-        if self.xdg_cache_home and Path(self.xdg_cache_home).is_absolute():
-            return Path(self.xdg_cache_home) / "tilewright"
-        return Path.home() / ".cache" / "tilewright"
+        if self.xdg_cache_home and pathlib.Path(self.xdg_cache_home).is_absolute():
+            return pathlib.Path(self.xdg_cache_home) / "tilewright"
+        return pathlib.Path.home() / ".cache" / "tilewright"
 
 
 class Compilation(Group):

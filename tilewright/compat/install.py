@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 from tilewright.base import knobs
 from tilewright.compat.names import NAME, SEARCH_PATH, VERSION, TritonFinder
@@ -20,7 +20,7 @@ def search_path() -> str:
     It contains only that package and the metadata of an installation of it, which
     `importlib.metadata` reads. It takes precedence over an installed Triton.
     """
-    return str(SEARCH_PATH)
+    return SEARCH_PATH
 
 
 def install_as_triton() -> None:
@@ -39,7 +39,7 @@ def install_as_triton() -> None:
     """
     present = sys.modules.get(NAME)
     file = getattr(present, "__file__", None)
-    if present is not None and (file is None or SEARCH_PATH not in Path(file).parents):
+    if present is not None and (file is None or not file.startswith(SEARCH_PATH + os.sep)):
         raise RuntimeError(
             f"{NAME!r} has already been imported, from {file}. Call install_as_triton() before the "
             "first import of it, also by libraries, or start the program with "

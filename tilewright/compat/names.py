@@ -11,12 +11,12 @@ alias.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec, spec_from_file_location
-from pathlib import Path
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ VERSION = "3.7.1"
 
 LANGUAGE = f"{NAME}.language"
 
-SEARCH_PATH = Path(__file__).parent / "path"
+SEARCH_PATH = os.path.join(os.path.dirname(__file__), "path")
 """The folder on `sys.path` that makes `import triton` load tilewright."""
 
 PUBLIC = (
@@ -130,9 +130,9 @@ class TritonFinder:
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname == NAME:
-            folder = SEARCH_PATH / NAME
+            folder = os.path.join(SEARCH_PATH, NAME)
             return spec_from_file_location(
-                NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
+                NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]
             )
         name = _our_name(fullname) if fullname.startswith(f"{NAME}.") else None
         found = find_spec(name) if name is not None else None

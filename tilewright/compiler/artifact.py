@@ -10,13 +10,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tilewright.base import knobs
 from tilewright.base.locks import Lock
 from tilewright.targets.protocol import GPUTarget, Stage
 from tilewright.targets.registry import target as find_target
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 METADATA_FILE = "metadata.json"
 STAGE_ALIASES = {"tile": "ttir"}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tilewright.base import knobs
@@ -19,6 +19,8 @@ from tilewright.targets.registry import described
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tilewright.compiler import build
 else:
     build = lazy_import("tilewright.compiler.build")
@@ -70,7 +72,7 @@ def install_store(store_of: StoreOf) -> None:
 
 
 def compile(
-    src: Source | str | Path,
+    src: Source | str | os.PathLike[str],
     target: GPUTarget | str | Target | None = None,
     options: Mapping[str, Any] | None = None,
     _env_vars: Mapping[str, str] | None = None,  # Triton's; the cache key has the settings instead
@@ -89,7 +91,7 @@ def compile(
         KeyError: an option that the target does not know.
         InternalCompilerError: the compiler failed; the message names a reproducer.
     """
-    source = IRSource(src) if isinstance(src, str | Path) else src
+    source = IRSource(src) if isinstance(src, str | os.PathLike) else src
     compiler = find_target(target)
     parsed = compiler.parse_options({**source.parse_options(), **(options or {})})
     return compile_source(source, device_of(target, compiler), parsed)

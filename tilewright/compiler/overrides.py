@@ -11,14 +11,19 @@ one are regenerated from it; a later stage that is also present overrides the re
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
 from tilewright.base.diagnostics import TritonError
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import MAX_NAME, Source, digest
 from tilewright.targets.protocol import GPUTarget
+
+if TYPE_CHECKING:
+    import pathlib
+else:
+    pathlib = lazy_import("pathlib")
 
 NOT_OVERRIDABLE = frozenset({"source"})
 """Dumped, but not read back: the source of the kernel is the program's."""
@@ -33,10 +38,10 @@ def stages_name(source: Source, device: GPUTarget, options: Any) -> str:
     return digest(source.hash(), f"{device.backend} {device.arch}", repr(options))
 
 
-def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any) -> Path:
+def dump(kernel: CompiledKernel, source: Source, device: GPUTarget, options: Any) -> pathlib.Path:
     """Write the stages of a kernel to its folder below the setting `cache.dump_dir`."""
     root = knobs.cache.dump_dir
-    folder = Path(root) if root else knobs.cache.folder() / "dump"
+    folder = pathlib.Path(root) if root else knobs.cache.folder() / "dump"
     folder = folder / stages_name(source, device, options)
     folder.mkdir(parents=True, exist_ok=True)
     for stage, content in kernel.asm.items():
@@ -56,7 +61,7 @@ def stage_overrides(source: Source, device: GPUTarget, options: Any) -> dict[str
     return {stage: content for stage, content in found.items() if stage not in NOT_OVERRIDABLE}
 
 
-def override_folder(source: Source, device: GPUTarget, options: Any) -> Path | None:
+def override_folder(source: Source, device: GPUTarget, options: Any) -> pathlib.Path | None:
     """The folder of overriding stages of a kernel; None if overriding is off.
 
     Raises:
@@ -70,4 +75,4 @@ def override_folder(source: Source, device: GPUTarget, options: Any) -> Path | N
             "the setting compilation.override (TILEWRIGHT_KERNEL_OVERRIDE) replaces stages of "
             "kernels by those in cache.override_dir (TILEWRIGHT_OVERRIDE_DIR), which is not set"
         )
-    return Path(root) / stages_name(source, device, options)
+    return pathlib.Path(root) / stages_name(source, device, options)

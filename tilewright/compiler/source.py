@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.digest import sha256
@@ -17,11 +17,14 @@ from tilewright.targets.protocol import GPUTarget
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
+    import pathlib
+
     from tilewright.frontend import build
     from tilewright.frontend.options import FrontendOptions
     from tilewright.ir import parser, verify
     from tilewright.ir.core import Module
 else:
+    pathlib = lazy_import("pathlib")
     build = lazy_import("tilewright.frontend.build")
     parser = lazy_import("tilewright.ir.parser")
     verify = lazy_import("tilewright.ir.verify")
@@ -210,8 +213,10 @@ class IRSource:
 
     language = "tilewright"
 
-    def __init__(self, path: str | Path, context: Any = None, backend: Any = None) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, path: str | os.PathLike[str], context: Any = None, backend: Any = None
+    ) -> None:
+        self.path = pathlib.Path(path)
         if self.path.suffix not in IR_EXTENSIONS:
             raise ValueError(
                 f"{self.path}: compiling starts from a kernel or from tile IR "
@@ -227,7 +232,7 @@ class IRSource:
             arg_names: names of the kernel's arguments, which the text does not have.
         """
         made = object.__new__(cls)
-        made.path = Path("<text>.ttir")
+        made.path = pathlib.Path("<text>.ttir")
         made._take(text, arg_names)
         return made
 

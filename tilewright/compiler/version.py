@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from functools import cache
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -15,10 +14,10 @@ from tilewright.base.digest import sha256
 from tilewright.base.fact_cache import cached_fact
 
 VERSION = "0.1.0"
-PACKAGE = Path(__file__).parents[1]
+PACKAGE = os.path.dirname(os.path.dirname(__file__))
 
 
-def hash_tree(root: Path) -> str:
+def hash_tree(root: str | os.PathLike[str]) -> str:
     """A hash of the names and contents of the Python files below `root`.
 
     Contents, not mtimes, since machines with different sources may share a cache.
@@ -48,14 +47,14 @@ _SETTLED_SECONDS = 2.0
 systems count in steps of this length."""
 
 
-def hash_of_tree(root: Path) -> str:
+def hash_of_tree(root: str | os.PathLike[str]) -> str:
     """`hash_tree`, cached by the files' sizes and times.
 
     Those change with the contents, because programs cannot set the ctime. Reading them takes a
     fifth of the time of reading the files, and every process does it.
     """
     states: list[str] = []
-    newest = _add_states(str(root), states)
+    newest = _add_states(os.fspath(root), states)
     if abs(time.time() - newest / 1e9) < _SETTLED_SECONDS:
         return hash_tree(root)
     text = "\0".join(sorted(states)).encode("utf-8", "surrogatepass")

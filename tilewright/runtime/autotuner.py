@@ -20,7 +20,6 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright.base import knobs
@@ -55,6 +54,8 @@ from tilewright.targets.protocol import options_without_effect
 from tilewright.targets.registry import target as find_target
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tilewright.runtime.native import launcher
 else:
     launcher = lazy_import("tilewright.runtime.native.launcher")

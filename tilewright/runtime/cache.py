@@ -25,7 +25,6 @@ import warnings
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.base import knobs
@@ -35,6 +34,8 @@ from tilewright.base.locks import Lock
 from tilewright.runtime.cache_entries import SUFFIX, InvalidEntry, decode, encode, read_entry
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tilewright.runtime import cache_eviction
 else:
     cache_eviction = lazy_import("tilewright.runtime.cache_eviction")

@@ -18,10 +18,15 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.base.digest import sha256
+from tilewright.base.lazy_import import lazy_import
+
+if TYPE_CHECKING:
+    import pathlib
+else:
+    pathlib = lazy_import("pathlib")
 
 _MAGIC = b"TWCACHE1"
 _DIGEST = slice(8, 40)
@@ -50,7 +55,7 @@ class Entry(NamedTuple):
     """
 
     key: str
-    path: Path
+    path: pathlib.Path
     size: int
     used: float
 
@@ -99,7 +104,7 @@ def _require_trusted(status: os.stat_result) -> None:
         raise InvalidEntry("it is writable by other users")
 
 
-def read_entry(path: Path, *, used: bool = True) -> bytes:
+def read_entry(path: pathlib.Path, *, used: bool = True) -> bytes:
     """Read the raw bytes of an entry, for `decode`.
 
     Args:
@@ -121,16 +126,18 @@ def read_entry(path: Path, *, used: bool = True) -> bytes:
         return file.readall()
 
 
-def entries(root: Path | None) -> Iterator[Entry]:
+def entries(root: pathlib.Path | None) -> Iterator[Entry]:
     """The entries in the folder of a cache, valid or not, in no particular order."""
     for file in files_in(root, lambda name: name.endswith(SUFFIX) and not name.startswith(".")):
         with contextlib.suppress(OSError):  # removed in the meantime
             status = file.stat(follow_symlinks=False)
             key = file.name.removesuffix(SUFFIX)
-            yield Entry(key, Path(file.path), status.st_size, status.st_mtime)
+            yield Entry(key, pathlib.Path(file.path), status.st_size, status.st_mtime)
 
 
-def files_in(root: Path | None, matches: Callable[[str], bool]) -> Iterator[os.DirEntry[str]]:
+def files_in(
+    root: pathlib.Path | None, matches: Callable[[str], bool]
+) -> Iterator[os.DirEntry[str]]:
     """The files in the subfolders, which are named by the first digits of keys."""
     if root is None:
         return

@@ -18,7 +18,6 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.base.lazy_import import lazy_import
@@ -26,9 +25,11 @@ from tilewright.base.lazy_import import lazy_import
 if TYPE_CHECKING:
     import csv
     import html
+    import pathlib
 else:
     csv = lazy_import("csv")
     html = lazy_import("html")
+    pathlib = lazy_import("pathlib")
 
 pyplot: Any = lazy_import("matplotlib.pyplot")
 pandas: Any = lazy_import("pandas")
@@ -87,7 +88,7 @@ class Table:
             for row in cells
         )
 
-    def to_csv(self, path: str | Path, index: bool = False) -> None:
+    def to_csv(self, path: str | os.PathLike[str], index: bool = False) -> None:
         """Write the table to a CSV file. `index` is ignored; pandas has it."""
         with open(path, "w", newline="", encoding="utf-8") as out:
             csv.writer(out).writerows([self.columns, *self.rows])
@@ -152,9 +153,9 @@ class Mark:
                 print(f"{benchmark.plot_name}:\n{table}")
             if save_path:
                 os.makedirs(save_path, exist_ok=True)
-                table.to_csv(Path(save_path, f"{benchmark.plot_name}.csv"))
+                table.to_csv(pathlib.Path(save_path, f"{benchmark.plot_name}.csv"))
         if save_path:
-            _write_page(Path(save_path, "results.html"), listed)
+            _write_page(pathlib.Path(save_path, "results.html"), listed)
         if not return_df:
             return None
         frames = [_frame(table) for table in tables]
@@ -232,13 +233,13 @@ def _plot(benchmark: Benchmark, table: Table, show: bool, folder: str) -> None:
     axes.set_yscale("log" if benchmark.y_log else "linear")
     if folder:
         os.makedirs(folder, exist_ok=True)
-        figure.savefig(Path(folder, f"{benchmark.plot_name}.png"))
+        figure.savefig(pathlib.Path(folder, f"{benchmark.plot_name}.png"))
     if show:
         pyplot.show()
     pyplot.close(figure)
 
 
-def _write_page(path: Path, benchmarks: Iterable[Benchmark]) -> None:
+def _write_page(path: pathlib.Path, benchmarks: Iterable[Benchmark]) -> None:
     images = "\n".join(
         f'<img src="{html.escape(b.plot_name)}.png" alt="{html.escape(b.plot_name)}"/>'
         for b in benchmarks

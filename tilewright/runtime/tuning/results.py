@@ -11,13 +11,19 @@ is the responsibility of the program's author. Configurations the kernel no long
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.base import knobs
+from tilewright.base.lazy_import import lazy_import
 from tilewright.compiler.version import VERSION, compiler_key
 from tilewright.runtime.cache import RESULTS_FILE, digest, disk_cache
+
+if TYPE_CHECKING:
+    import pathlib
+else:
+    pathlib = lazy_import("pathlib")
 
 FORMAT = 1
 
@@ -81,14 +87,14 @@ def entry(name: str, device: str, tuning_key: Sequence[Any], config: Any) -> dic
     }
 
 
-def write(path: str | Path, entries: Iterable[Mapping[str, Any]]) -> None:
+def write(path: str | os.PathLike[str], entries: Iterable[Mapping[str, Any]]) -> None:
     """Write results to a file, sorted, so that equal results yield equal files."""
     ordered = sorted(entries, key=lambda e: (e["kernel"], e["device"], e["key"]))
     content = {"format": FORMAT, "results": ordered}
-    Path(path).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    pathlib.Path(path).write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
-def import_tuning(path: str | Path) -> int:
+def import_tuning(path: str | os.PathLike[str]) -> int:
     """Use the results in a file written by `export_tuning`; returns their number.
 
         tilewright.runtime.import_tuning(Path(__file__).with_name("tuned.json"))
@@ -97,7 +103,7 @@ def import_tuning(path: str | Path) -> int:
         ValueError: the file does not contain tuning results.
     """
     try:
-        content = json.loads(Path(path).read_text("utf-8"))
+        content = json.loads(pathlib.Path(path).read_text("utf-8"))
         if content["format"] != FORMAT:
             raise ValueError(f"format {content['format']}, where {FORMAT} is known")
         results = {(e["kernel"], e["device"], e["key"]): dict(e) for e in content["results"]}
