@@ -66,6 +66,20 @@ def tiles_that_overlap_in_part() -> None:
     agree(program("p * 5 + i"))
 
 
+def branches_of_different_programs() -> None:
+    text = """
+def kernel(x_ptr, y_ptr, n):
+    p = tl.program_id(0)
+    i = tl.arange(0, 8) + p // 2 * 8
+    if p == 1:
+        x = tl.load(x_ptr + i) * 3.0
+    else:
+        x = tl.load(x_ptr + i)
+    tl.store(y_ptr + p * 8 + tl.arange(0, 8), x * x)
+"""
+    agree(text)
+
+
 def lanes_that_meet() -> None:
     agree(program("p * 8 + i * (n - 10)"))
 
@@ -313,6 +327,10 @@ def own_maximum(gauge: gauges.Gauge) -> Any:
     return gauge.loop.results[gauge.index]
 
 
+def is_other_branch(a: Any, b: Any, points: Any) -> bool:
+    return a.parent is not b.parent
+
+
 def never_moves(loop: Any, arg: Any, value: Any) -> bool:
     return loop.inits[arg.index - 1] is value or regrid.increment_of(loop, arg) is None
 
@@ -343,6 +361,9 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "boxes do not overlap in part": (
         distinct, "_have_different_boxes", sums, tiles_that_overlap_in_part,
+    ),
+    "branches of different programs are different accesses": (
+        distinct, "_is_other_branch", is_other_branch, branches_of_different_programs,
     ),
     "lanes with the stride 0": (distinct, "_add_axis", add_axis, lanes_that_meet),
     "narrow integers do not wrap": (

@@ -101,6 +101,19 @@ REFUSED = {
         "s = x * 0\nfor i in range(n):\n    s += x * i\n    x = x + s * 0\ntl.store(y_ptr + at, s)",
         "no gradient through this loop",
     ),
+    "a running maximum that is a result": (
+        "m = x - x\nfor i in range(n):\n    m = tl.maximum(m, x * i)\ntl.store(y_ptr + at, m)",
+        "no gradient through this loop",
+    ),
+    "a running product": (
+        "s = x\nfor i in range(n):\n    s = s * tl.exp(x)\ntl.store(y_ptr + at, s)",
+        "no gradient through this loop",
+    ),
+    "a sum in an inner loop that is scaled in the outer one": (
+        "s = x * 0\nfor i in range(n):\n    for j in range(n):\n        s += x * j\n    s = s * 0.5"
+        "\ntl.store(y_ptr + at, s)",
+        "no gradient through this loop",
+    ),
     "values that change places": (
         "a = x\nb = x * 2\nfor i in range(n):\n    a, b = b, a\ntl.store(y_ptr + at, a + 2 * b)",
         "no gradient through this loop",

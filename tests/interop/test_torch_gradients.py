@@ -40,6 +40,29 @@ def scale_rows_kernel(x_ptr, w_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + row * n + at, (x * w).to(y_ptr.dtype.element_ty), mask=at < n)
 
 
+@tw.jit
+def attention_kernel(
+    q_ptr, k_ptr, v_ptr, o_ptr, n, M: tl.constexpr, N: tl.constexpr, D: tl.constexpr
+):
+    rows, dims = tl.program_id(0) * M + tl.arange(0, M), tl.arange(0, D)
+    place = tl.program_id(1) * n * D + rows[:, None] * D + dims[None, :]
+    q = tl.load(q_ptr + place, mask=rows[:, None] < n, other=0.0)
+    m, total = tl.full([M], -float("inf"), q.dtype), tl.zeros([M], q.dtype)
+    acc = tl.zeros([M, D], q.dtype)
+    for start in range(0, n, N):
+        columns = start + tl.arange(0, N)
+        at = tl.program_id(1) * n * D + columns[:, None] * D + dims[None, :]
+        k = tl.load(k_ptr + at, mask=columns[:, None] < n, other=0.0)
+        v = tl.load(v_ptr + at, mask=columns[:, None] < n, other=0.0)
+        s = tl.where(columns[None, :] < n, tl.dot(q, tl.trans(k)), -float("inf"))
+        largest = tl.maximum(m, tl.max(s, 1))
+        p, alpha = tl.exp(s - largest[:, None]), tl.exp(m - largest)
+        total = total * alpha + tl.sum(p, 1)
+        acc = tl.dot(p, v, acc * alpha[:, None])
+        m = largest
+    tl.store(o_ptr + place, acc / total[:, None], mask=rows[:, None] < n)
+
+
 gelu = tw.autograd_function(
     gelu_kernel,
     grid=lambda a: (tw.cdiv(a["n"], a["BLOCK"]),),
@@ -61,6 +84,14 @@ scale_rows = tw.autograd_function(
 )
 
 
+attention = tw.autograd_function(
+    attention_kernel,
+    grid=lambda a: (tw.cdiv(a["n"], a["M"]), a["q_ptr"].shape[0]),
+    outputs={"o_ptr": lambda a: torch.empty_like(a["q_ptr"])},
+    deterministic=True,
+)
+
+
 def leaf(*shape: int) -> Any:
     return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
 
@@ -75,6 +106,18 @@ def test_gradcheck() -> None:
         assert torch.autograd.gradcheck(  # the gradient of one of two results
             lambda a, b, s=square: swiglu(a, b, 39, 0.5, BLOCK=16, SQUARE=s)[1], (a, b.detach())
         )
+
+
+def test_gradcheck_of_attention() -> None:
+    operands = leaf(2, 9, 4), leaf(2, 9, 4), leaf(2, 9, 4)
+    assert torch.autograd.gradcheck(lambda *t: attention(*t, 9, M=4, N=4, D=4), operands)
+
+
+def test_a_second_derivative_is_an_error_not_zero() -> None:
+    x = leaf(39)
+    (slope,) = torch.autograd.grad(gelu(x, 39, BLOCK=16).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="no autograd formula was registered"):
+        torch.autograd.grad(slope.sum(), x)
 
 
 def test_opcheck() -> None:

@@ -35,7 +35,7 @@ from tilewright.analysis.blocks import Block, BlockFinder, Refusal
 from tilewright.analysis.overlap import Overlap, overlap
 from tilewright.analysis.ranges import type_range
 from tilewright.autodiff.points import Array, Points, UnknownNumber, joined
-from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.core import Function, Op, Value
 from tilewright.ir.types import shape_of
 from tilewright.ops.control import If
 
@@ -91,7 +91,7 @@ def distinct(
         blocks: list[Block] = []
         for at in accesses:
             block = _block(at, finder)
-            if block is not None and not _replaces(fn, block, blocks):
+            if block is not None and not _replaces(fn, block, blocks, points):
                 blocks.append(block)
                 found.append(_boxes(block, points, finder))
         return _verdict(found, at)
@@ -165,28 +165,25 @@ def _block(op: BlockAccess, finder: BlockFinder) -> Block | None:
     return None if block.never else block
 
 
-def _replaces(fn: Function, block: Block, others: Sequence[Block]) -> bool:
+def _replaces(fn: Function, block: Block, others: Sequence[Block], points: Points) -> bool:
     """Whether the block is that of another access that runs where this one does not: in the other
-    branch of an `if` whose condition may not be known."""
+    branch of an `if` whose condition is not known, so that the points of either are those of both.
+    """
     return any(
-        _exclusive(block.op, other.op) and overlap(fn, block, other) is Overlap.SAME
+        _is_other_branch(block.op, other.op, points) and overlap(fn, block, other) is Overlap.SAME
         for other in others
     )
 
 
-def _exclusive(a: Op, b: Op) -> bool:
-    branches = dict(_branches(a))
-    return any(branches.get(op, region) is not region for op, region in _branches(b))
-
-
-def _branches(op: Op) -> list[tuple[Op, Region]]:
-    found: list[tuple[Op, Region]] = []
-    region = op.parent
-    while region is not None and region.parent is not None:
-        if isinstance(region.parent, If):
-            found.append((region.parent, region))
-        region = region.parent.parent
-    return found
+def _is_other_branch(a: Op, b: Op, points: Points) -> bool:
+    branch = a.parent_op()
+    if not isinstance(branch, If) or branch is not b.parent_op() or a.parent is b.parent:
+        return False
+    try:
+        points.inside(branch)[0].value(branch.condition)
+    except UnknownNumber:
+        return True
+    return False
 
 
 # -- the boxes of one access ----------------------------------------------------------------------
