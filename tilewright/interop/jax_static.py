@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tilewright.frontend.constant_key import constant_key
+
 
 @dataclass(frozen=True, eq=False)
 class Static:
@@ -18,22 +20,10 @@ class Static:
     key: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "key", _key(self.value))
+        object.__setattr__(self, "key", constant_key(self.value))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
-
-
-def _key(value: Any) -> Any:
-    if isinstance(value, float):
-        return float, value.hex()
-    if isinstance(value, tuple | list):
-        return type(value), tuple(map(_key, value))
-    try:
-        hash(value)
-    except TypeError:
-        return type(value), repr(value)
-    return type(value), value
