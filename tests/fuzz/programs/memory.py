@@ -16,6 +16,7 @@ from tilewright.ir.types import FP8E4B15, FP32, FP64, I1, I32, I64, U32, U64, DT
 
 READABLE = 4096
 SLOTS = 12
+LARGEST_STRIDE = 42  # of the strides that are arguments
 COUNTERS = 64  # elements of an array for atomics that all programs share
 
 HINTS = ("", "", "", ', cache_modifier=".cg"', ', eviction_policy="evict_last"', ", volatile=True")
@@ -60,9 +61,10 @@ def readable(w: Writer, shape: Shape, depth: int) -> str:
     if w.one_in(3):
         return w.index(shape, READABLE, depth)
     start = str(w.below(READABLE // 2)) if w.one_in(2) else w.index((), READABLE // 2, 0)
-    if len(shape) == 2 and w.one_in(3) and w.is_kernel:
+    fits = len(shape) == 2 and LARGEST_STRIDE * max(shape) + sum(shape) < READABLE
+    if fits and w.one_in(3) and w.is_kernel:
         return _strided(w, shape)
-    if len(shape) == 2 and w.one_in(2):
+    if fits and w.one_in(2):
         rows, columns = shape
         return (f"({start} + tl.arange(0, {rows})[:, None] * {w.choose((1, columns, 16))}"
                 f" + tl.arange(0, {columns}) * {w.choose((1, 1, 2, rows))})")  # fmt: skip
