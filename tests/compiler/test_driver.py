@@ -338,8 +338,8 @@ def test_failing_pass_writes_a_reproducer_that_repeats_it(
     error = failure_of(source)
     assert error.step == "test_fail"
     assert isinstance(error.__cause__, ZeroDivisionError)
-    path = error.reproducer
-    assert path is not None
+    assert error.reproducer is not None
+    path = Path(error.reproducer)
     assert re.fullmatch(r"scale-test_fail-\w+\.repro\.ir", path.name)
     assert f"python -m tilewright rerun {path}" in str(error)
 
@@ -364,7 +364,7 @@ def test_reproducer_holds_the_ir_before_the_failing_pass(
     assert error.step == "test_spoil"
     assert isinstance(error.__cause__, IRError)
     assert error.reproducer is not None
-    repro = Reproducer.read(error.reproducer)  # reading it checks types: it is not yet spoilt
+    repro = Reproducer.read(Path(error.reproducer))  # reading it checks types: it is not yet spoilt
     assert repro.steps == ["test_spoil", "test_fail"]
     assert cli.main(["rerun", str(error.reproducer)]) == 1
 
@@ -377,7 +377,7 @@ def test_failing_target_has_a_reproducer_without_passes(
     error = failure_of(source)
     assert error.step == "fake"
     assert error.reproducer is not None
-    assert Reproducer.read(error.reproducer).steps == []
+    assert Reproducer.read(Path(error.reproducer)).steps == []
     assert cli.main(["rerun", str(error.reproducer)]) == 1
     target.failure = None
     assert cli.main(["rerun", str(error.reproducer)]) == 0

@@ -198,7 +198,6 @@ class JITCallable:
         self._src: str | None = None
         self._ast: ast.Module | None = None
         self._hash: str | None = None
-        self._first_line = 0
 
     @staticmethod
     def compile_time_function(fn: Any) -> ConstexprFunction | None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from tilewright.runtime.launch import Grid
+from tilewright.runtime.grid import Grid
 
 MAX_PROGRAMS = 2**31 - 1
 """The most programs along the first axis of a grid."""

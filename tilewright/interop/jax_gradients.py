@@ -45,7 +45,7 @@ from tilewright.ir.printer import print_module
 from tilewright.ir.types import is_pointer
 from tilewright.runtime.derived_launch import Buffers, NarrowSumError, Plan, size_of
 from tilewright.runtime.gradients import Gradient
-from tilewright.runtime.launch import Grid
+from tilewright.runtime.grid import Grid
 from tilewright.runtime.slots import at_path
 
 # -- the gradient kernel --------------------------------------------------------------------------

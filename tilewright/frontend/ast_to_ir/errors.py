@@ -12,15 +12,11 @@ from tilewright.frontend.ast_to_ir.frame import Frame
 
 
 def error_at(
-    frame: Frame,
-    node: ast.AST,
-    message: str | None,
-    cause: Exception | None = None,
-    code: Code | None = None,
+    frame: Frame, node: ast.AST, message: str | None, cause: Exception | None = None
 ) -> CompilationError:
-    """An error at `node`, with notes if it has a cause or a code."""
-    mark = mark_of(cause) if code is None else Mark(code, {})
-    explained = () if cause is None and mark is None else notes(frame, node, cause, mark)
+    """An error at `node`, with notes if it has a cause."""
+    mark = mark_of(cause)
+    explained = () if cause is None else notes(frame, node, cause, mark)
     return marked(CompilationError(frame.fn.src, node, message, explained), mark)
 
 

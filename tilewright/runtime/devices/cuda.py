@@ -62,7 +62,6 @@ class Properties:
         max_threads: the most threads of a block.
         max_grid: the most blocks along x, y and z.
         max_shared_mem: the most bytes of shared memory of a block that opts in to more than 48 KiB.
-        max_shared_mem_per_multiprocessor: bytes.
         max_num_regs: 32-bit registers per block, and per multiprocessor.
         l2_cache_size: bytes.
         sm_clock_rate, mem_clock_rate: kHz.
@@ -77,7 +76,6 @@ class Properties:
     max_threads: int
     max_grid: tuple[int, int, int]
     max_shared_mem: int
-    max_shared_mem_per_multiprocessor: int
     max_num_regs: int
     l2_cache_size: int
     sm_clock_rate: int
@@ -163,7 +161,6 @@ class Device:
             max_threads=self._attribute(_MAX_THREADS_PER_BLOCK),
             max_grid=(x, y, z),
             max_shared_mem=self._attribute(97),
-            max_shared_mem_per_multiprocessor=self._attribute(81),
             max_num_regs=self._attribute(12),
             l2_cache_size=self._attribute(38),
             sm_clock_rate=self._attribute(13),
