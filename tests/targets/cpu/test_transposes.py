@@ -83,6 +83,14 @@ def channels_last(x, o, C: tl.constexpr, PLANE: tl.constexpr, ROWS: tl.constexpr
 
 
 @tw.jit
+def swap_last_axes(x, o, A: tl.constexpr, B: tl.constexpr, ROWS: tl.constexpr):
+    """[N, A, B] to [N, B, A]; the first two axes are one."""
+    i = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    b = tl.arange(0, B)[None, :]
+    tl.store(o + i % A + A * b + A * B * (i // A), tl.load(x + i * B + b))
+
+
+@tw.jit
 def rotate_axes(x, o, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr):
     """[A, B, C] to [B, C, A]."""
     a = tl.arange(0, A)[:, None, None]
@@ -209,6 +217,17 @@ def test_what_is_transposed() -> None:
     assert transposes(difference, [x, x], ROWS=16, COLUMNS=16) == []
     assert transposes(transpose, both, ROWS=4, COLUMNS=64) == []
     assert transposes(channels_last, [x, x], C=16, PLANE=20, ROWS=16) == []
+
+
+def test_lanes_lie_along_the_store() -> None:
+    """Also where that is contiguous in the runs of a remainder only."""
+    x = values(np.float32, 2, 16, 16)
+    module = module_of(swap_last_axes, [x, x], A=16, B=16, ROWS=16)
+    text = generate(module, host())[0]
+    assert transposes(swap_last_axes, [x, x], A=16, B=16, ROWS=16) == [(16, 16)]
+    assert "llvm.masked.scatter" not in text
+    args = [x, np.zeros_like(x)]
+    assert_same(module, (2, 1, 1), args)
 
 
 def test_a_transposed_load_is_no_gather() -> None:

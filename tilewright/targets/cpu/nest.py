@@ -59,7 +59,7 @@ def lane_of(kernel: Kernel, shape: tuple[int, ...], sinks: list[Sink]) -> int:
     """The lane axis of a loop nest over sinks."""
     pointers = [p for sink in sinks for p in sink.pointers()]
     written = [p for sink in sinks for p in sink.written]
-    return lane_axis(kernel.plan.forms, shape, pointers, written)
+    return lane_axis(kernel.plan, shape, pointers, written)
 
 
 class Nest:

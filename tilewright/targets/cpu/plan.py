@@ -14,8 +14,12 @@ from functools import cached_property
 from tilewright.analysis.affine import AffineForms
 from tilewright.analysis.axis_info import AxisMap, axis_info
 from tilewright.ir.core import Function, Op, Region, Value
+from tilewright.ir.types import shape_of
 from tilewright.ops import control, map
 from tilewright.targets.cpu.lazy import Costs
+
+LEAST_RUN = 8
+"""Runs of contiguous elements that are shorter are not accessed by vectors along them."""
 
 HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # ops with planned regions
 
@@ -104,7 +108,7 @@ class Plan:
 
 
 def lane_axis(
-    forms: AffineForms, shape: tuple[int, ...], pointers: Iterable[Value], written: Iterable[Value]
+    plan: Plan, shape: tuple[int, ...], pointers: Iterable[Value], written: Iterable[Value]
 ) -> int:
     """The axis along which most loads and stores are contiguous; the last if there are none.
 
@@ -117,10 +121,18 @@ def lane_axis(
     votes, stores = ([0] * len(shape) for _ in range(2))
     for counts, accesses in ((votes, pointers), (stores, written)):
         for pointer in accesses:
-            strides = forms.constant_strides(pointer)
-            for axis, stride in enumerate(strides):
-                if len(strides) == len(shape) and stride == 1 and shape[axis] > 1:
-                    counts[axis] += 1
+            if len(shape_of(pointer.type)) == len(shape):
+                for axis, extent in enumerate(shape):
+                    counts[axis] += extent > 1 and _is_contiguous(plan, pointer, axis)
     last = len(shape) - 1
     best = max(range(len(shape)), key=lambda a: (votes[a], stores[a], shape[a] > 1, a))
     return best if votes[best] or shape[last] == 1 else last
+
+
+def _is_contiguous(plan: Plan, pointer: Value, axis: int) -> bool:
+    """Whether elements along an axis are contiguous in memory, or in runs of a vector's length, as
+    those at `i % n` are."""
+    stride = plan.forms.constant_strides(pointer)[axis]
+    if stride is None:
+        return plan.facts[pointer].contiguity[axis] % LEAST_RUN == 0
+    return stride == 1

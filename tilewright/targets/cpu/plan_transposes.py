@@ -14,12 +14,9 @@ from tilewright.ir.core import Op, Region
 from tilewright.ir.types import Tile, is_pointer, shape_of
 from tilewright.ops import memory
 from tilewright.targets.cpu.lazy import is_lazy, is_root, is_tile
-from tilewright.targets.cpu.plan import Group, Plan, Step, lane_axis
+from tilewright.targets.cpu.plan import LEAST_RUN, Group, Plan, Step, lane_axis
 from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.points import Point, Points, identity
-
-LEAST_SIDE = 8
-"""Blocks have at least 8 x 8 elements. The extents of the tile are multiples of it."""
 
 LEAST_STRIDE = 5
 """Elements along the lanes that are this far apart are gathered; closer ones are shuffled out of
@@ -57,7 +54,7 @@ def _transposes(plan: Plan, group: Group) -> Iterator[Group]:
     if not loads:
         return
     written = [op.ptr for op in group.roots if isinstance(op, memory.Store)]
-    lane = lane_axis(plan.forms, group.shape, [*(op.ptr for op in loads), *written], written)
+    lane = lane_axis(plan, group.shape, [*(op.ptr for op in loads), *written], written)
     for op, points in loads.items():
         axes = _axes(plan, op, points, lane, len(group.shape))
         if axes is None or not _may_keep(op):
@@ -107,13 +104,13 @@ def _axes(
     shape = op.ptr.type.shape
     to = point.index(lane)
     stride = plan.forms.constant_strides(op.ptr)[to]
-    if shape[to] % LEAST_SIDE or (stride is not None and abs(stride) < LEAST_STRIDE):
+    if shape[to] % LEAST_RUN or (stride is not None and abs(stride) < LEAST_STRIDE):
         return None
     facts = plan.facts[op.ptr]
     if facts.contiguity[to] > 1 or facts.constancy[to] > 1:
         return None
     for axis, extent in enumerate(shape):
-        if axis != to and extent % LEAST_SIDE == 0 and facts.contiguity[axis] % LEAST_SIDE == 0:
+        if axis != to and extent % LEAST_RUN == 0 and facts.contiguity[axis] % LEAST_RUN == 0:
             return axis, to
     return None
 
