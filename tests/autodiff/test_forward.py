@@ -114,7 +114,7 @@ def test_bits_of_a_float_are_an_error_with_the_line() -> None:
 
 def test_unknown_names_are_an_error() -> None:
     module = forward_module(RECURRENCE, arguments(), {})
-    with pytest.raises(ValueError, match="'z', which is no argument"):
+    with pytest.raises(ValueError, match="'z', which is not an argument"):
         forward_mode(module, ("z",), ("y_ptr",))
-    with pytest.raises(ValueError, match="'n', which is no array of floats"):
+    with pytest.raises(ValueError, match="'n', which is not an array of floats"):
         forward_mode(module, ("n",), ("y_ptr",))

@@ -161,9 +161,9 @@ def test_it_is_an_error_with_the_line(name: str) -> None:
 
 def test_names_must_be_arrays_of_floats() -> None:
     module = forward_module(HEAD + "    tl.store(y_ptr + at, x)", arguments(), {})
-    with pytest.raises(ValueError, match="wrt names 'q', which is no argument"):
+    with pytest.raises(ValueError, match="wrt names 'q', which is not an argument"):
         reverse_mode(module, ("q",), ("y_ptr",))
-    with pytest.raises(ValueError, match="outputs names 'i_ptr', which is no array of floats"):
+    with pytest.raises(ValueError, match="outputs names 'i_ptr', which is not an array of floats"):
         reverse_mode(module, ("x_ptr",), ("i_ptr",))
     with pytest.raises(ValueError, match="'y_ptr' is named in outputs and in aux"):
         reverse_mode(module, ("x_ptr",), ("y_ptr",), ("y_ptr",))

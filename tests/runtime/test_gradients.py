@@ -391,7 +391,7 @@ def test_names_and_kernels_are_checked() -> None:
     kernel = tw.jit(gelu)
     with pytest.raises(ValueError, match="gelu has no parameter 'z'"):
         tw.grad(kernel, wrt=("z",))
-    with pytest.raises(TypeError, match="is no kernel"):
+    with pytest.raises(TypeError, match="is not a kernel"):
         tw.grad(gelu)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="'y_ptr', which is not one of"):
         tw.grad(kernel, wrt=("x_ptr",))[(1,)](

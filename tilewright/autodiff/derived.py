@@ -64,8 +64,8 @@ class Roles:
         wrt, outputs, aux: names of pointer arguments.
 
     Raises:
-        ValueError: a name that is no array of floats, or is listed in two ways that exclude each
-            other.
+        ValueError: a name that is not an array of floats, or is listed in two ways that exclude
+            each other.
     """
 
     def __init__(
@@ -83,9 +83,9 @@ class Roles:
     def _require_array(self, fn: Function, part: str, name: str) -> None:
         if name not in self.names:
             raise ValueError(
-                f"{part} names {name!r}, which is no argument of {fn.name}; its arguments are "
+                f"{part} names {name!r}, which is not an argument of {fn.name}; its arguments are "
                 f"{', '.join(self.names)}"
             )
         type = fn.args[self.names.index(name)].type
         if not isinstance(type, Pointer) or not type.element_ty.is_floating():
-            raise ValueError(f"{part} names {name!r}, which is no array of floats")
+            raise ValueError(f"{part} names {name!r}, which is not an array of floats")

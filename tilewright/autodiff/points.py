@@ -128,7 +128,7 @@ class Points:
         """A scalar at each point, in its own type.
 
         Raises:
-            UnknownNumber: it depends on memory, or is no integer.
+            UnknownNumber: it depends on memory, or is not an integer.
         """
         found = self._known.get(value)
         if found is None:
@@ -139,7 +139,7 @@ class Points:
         owner = value.owner
         dtype = numpy_of(value.type)
         if isinstance(value.type, Tile) or dtype.kind not in "iub":
-            raise UnknownNumber("it is no integer")
+            raise UnknownNumber("it is not an integer")
         if isinstance(owner, Region):
             return self._argument(value, owner).astype(dtype)
         match owner:
@@ -160,7 +160,7 @@ class Points:
         if loop is None:
             number = self._scalars.get(value)
             if number is None:
-                raise UnknownNumber("it is no integer argument")
+                raise UnknownNumber("it is not an integer argument")
             return np.full(self.count, number)
         if not isinstance(loop, For) or value.index != 0 or loop not in self._iterations:
             raise UnknownNumber("a loop carries it")

@@ -44,7 +44,7 @@ def stored_input(op: Op, array: Array) -> Exception:
 
 
 def result_of_atomic(op: Op) -> Exception:
-    """The error of an atomic that takes part in a derivative and is no plain sum."""
+    """The error of an atomic that takes part in a derivative and is not a plain sum."""
     return refusal(
         op,
         f"no gradient through {op.name}: its result, or what is in memory after it, depends on the "
@@ -63,7 +63,7 @@ def unknown_loop(op: Op, what: str) -> Exception:
 
 
 def unknown_carried(loop: For, index: int) -> Exception:
-    """The error of a carried value that is no sum."""
+    """The error of a carried value that is not a sum."""
     kind = text_of(loop.inits[index].type)
     return refusal(
         loop,

@@ -167,7 +167,7 @@ class Replay:
                 raise loaded_and_stored(array, op)
         elif op.writes() or op.reads() or isinstance(op, Call):
             raise refusal(
-                op, f"the result of {op.name} is needed again, and may be another one by now"
+                op, f"the result of {op.name} is needed again, and may have changed since"
             )
 
     def _clone(self, op: Op) -> list[Value]:

@@ -22,9 +22,9 @@ declare(Structural("its regions are differentiated"), control.For, control.While
 declare(Structural("it ends a region"), control.Yield, control.Return, control.Condition)
 declare(Structural("it has no results"), control.Barrier, debug.Print, debug.Assert)
 declare(Structural("added up in memory"), atomic.AtomicRMW)
-declare(Zero("it is the same number whatever the inputs are"), control.ProgramId)
-declare(Zero("it is the same number whatever the inputs are"), control.NumPrograms)
-declare(Zero("a pointer is no number"), memory.AddPtr)
+declare(Zero("it does not depend on the inputs"), control.ProgramId)
+declare(Zero("it does not depend on the inputs"), control.NumPrograms)
+declare(Zero("a pointer is not a number"), memory.AddPtr)
 declare(Zero("it takes integers"), sort.Sort, histogram.Histogram)
 
 no_derivative("its function is not inlined", control.Call)
@@ -36,7 +36,7 @@ no_derivative(
     atomic.AtomicCAS, atomic.AtomicLoad, atomic.AtomicStore, atomic.AtomicPoll,
 )  # fmt: skip
 no_derivative(
-    "it is made for a GPU, after derivatives",
+    "it is created for a GPU, after derivatives",
     gpu.ConvertLayout, gpu.Share, gpu.Fetch, gpu.Allocate, gpu.Slot, gpu.PermuteBuffer,
     gpu.CopyAsync, gpu.CommitCopies, gpu.WaitCopies, gpu.WaitLaunches, gpu.StartDependents,
     nvidia.Mma, nvidia.Wgmma, nvidia.WgmmaWait, nvidia.LoadBlock, roles.Roles,

@@ -88,7 +88,7 @@ def compile_module_from_src(
             path = cache.put(Path(made).read_bytes(), file, binary=True)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no module")
+        raise ImportError(f"{path} is not a module")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

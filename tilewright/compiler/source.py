@@ -226,7 +226,7 @@ class IRSource:
 
     @classmethod
     def of_text(cls, text: str, arg_names: Sequence[str] = ()) -> IRSource:
-        """A source that is no file, such as a derived kernel.
+        """A source that is not a file, such as a derived kernel.
 
         Args:
             arg_names: names of the kernel's arguments, which the text does not have.

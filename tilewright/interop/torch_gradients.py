@@ -65,7 +65,7 @@ def autograd_function(
 
     Raises:
         ValueError: the kernel has no such parameter, or an operator of this name exists.
-        TypeError: `kernel` is no kernel.
+        TypeError: `kernel` is not a kernel.
     """
     return AutogradFunction(kernel, grid, outputs, name, deterministic)
 

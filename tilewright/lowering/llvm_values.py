@@ -195,7 +195,7 @@ def scalar_text(type: LType, number: Number) -> tuple[str, int | None]:
     if type.is_float:
         return _float_text(type, float(number)), None
     if number != int(number):
-        raise TypeError(f"{number} is no constant of type {type}")
+        raise TypeError(f"{number} is not a constant of type {type}")
     if type.is_ptr:
         if number:
             raise ValueError("the only pointer constant is null (0)")

@@ -72,8 +72,8 @@ class _Derivative:
     ) -> None:
         if not isinstance(kernel, JITFunction):
             raise TypeError(
-                f"{kernel!r} is no kernel: pass a function decorated with @jit, without autotuning "
-                "or heuristics around it"
+                f"{kernel!r} is not a kernel: pass a function decorated with @jit, without "
+                "autotuning or heuristics around it"
             )
         self.kernel: JITFunction = kernel
         self.wrt = None if wrt is None else tuple(wrt)
@@ -322,7 +322,7 @@ def grad(
         deterministic: raise an error where gradients would be added atomically, in any order.
 
     Raises:
-        TypeError: `kernel` is no kernel.
+        TypeError: `kernel` is not a kernel.
         ValueError: it has no such parameter.
     """
     return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic)

@@ -172,7 +172,7 @@ def _copy_of(fn: Function, loop: For, share: Share, finder: BlockFinder) -> Tens
     if len(share.src.users) != 1:
         raise _Unsupported("the loaded tile has other uses too", load)
     if not all(_leaves_alone(fn, load, op) for op in _up_to_end_of(fn, loop)):
-        raise _Unsupported("the kernel writes what may be the same memory", load)
+        raise _Unsupported("the kernel writes memory that may overlap", load)
     assert share.result.layout is not None
     try:
         return tensor_copy(fn, finder, load, share.result.layout)

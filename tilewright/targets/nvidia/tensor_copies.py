@@ -63,7 +63,9 @@ def tensor_copy(fn: Function, finder: BlockFinder, load: Load, buffer: LinearLay
     if not isinstance(block, Block):
         raise NoTensorCopy(block.words)
     if block.never or block.conditions or block.residual or block.other is not None:
-        raise NoTensorCopy("the mask is not made of bounds of indices alone, or gives other than 0")
+        raise NoTensorCopy(
+            "the mask does not consist of bounds of indices, or masked elements are not 0"
+        )
     if load.volatile:
         raise NoTensorCopy("the load is volatile")
     return _Description(fn, finder, block).copy(_contiguous_axis(load, buffer))
@@ -77,7 +79,7 @@ def _contiguous_axis(load: Load, buffer: LinearLayout) -> int:
         for axis in (1, 0):
             if swizzle_of(shape, bits, axis, buffer):
                 return axis
-    raise NoTensorCopy("the buffer has none of the layouts that a tensor copy writes")
+    raise NoTensorCopy("the buffer's layout is not one that a tensor copy writes")
 
 
 def swizzle_of(shape: tuple[int, ...], bits: int, contiguous: int, buffer: LinearLayout) -> int:
@@ -147,7 +149,7 @@ class _Description:
         upper = list(dict.fromkeys(axis.upper))
         if axis.end is not None:
             if wrap_is_needed(self.finder, self.block, axis):
-                raise NoTensorCopy("rows that a remainder (%) or a limit brings in are needed")
+                raise NoTensorCopy("rows that wrap around by a remainder (%) or a limit are used")
             upper = [axis.end]
         if len(upper) > 1 or any(low.constant != 0 for low in axis.lower):
             raise NoTensorCopy("an index has other bounds than 0 and one extent")
