@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tilewright.ir.core import Op, Region, Value
+from tilewright.ir.index_map import Along
 from tilewright.ir.types import Type, is_float, shape_of
 from tilewright.ops import arith
 from tilewright.ops import math as mathematics
@@ -35,7 +36,6 @@ from tilewright.ops.control import For, If
 from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load
 from tilewright.ops.reduce import Reduce, simple_combine
-from tilewright.ops.shape import Broadcast, ExpandDims, Permute, Splat
 from tilewright.ops.view import View
 
 Axes = tuple["int | None", ...]
@@ -182,7 +182,7 @@ class Weights:
             if any(w is None for w in weights):
                 return None
             return rule(op, weights)
-        if isinstance(op, View | arith.Cast) and is_float(value.type):
+        if isinstance(op, View | arith.Cast) and len(op.operands) == 1 and is_float(value.type):
             (operand,) = op.operands
             return viewed(op, self.of(operand))
         return self._of_region(op)
@@ -238,34 +238,29 @@ def viewed(op: Op, weight: Weight | None) -> Weight | None:
     """The weight of a value whose elements are moved, or converted."""
     if weight is None or weight.fixed:
         return weight
-    form: dict[Symbol, float] = {}
+    form: Form = {}
     for (name, axes), coefficient in weight.form.items():
         moved = _moved(op, axes)
         if moved is None:
             return None
-        form[Symbol(name, moved)] = coefficient
-    return Weight(weight.kind, form)
+        form = _sum(form, {Symbol(name, moved): coefficient})
+    return plus(form) if weight.kind == "plus" else times(form)
 
 
 def _moved(op: Op, axes: Axes) -> Axes | None:
     """For each axis of a result the axis of a maximum along it; None if there is no such thing."""
-    match op:
-        case arith.Cast() | arith.Hint():
-            return axes
-        case Splat():
-            return (None,) * len(op.shape)
-        case ExpandDims():
-            return (*axes[: op.axis], None, *axes[op.axis :])
-        case Broadcast():
-            before = shape_of(op.src.type)
-            return tuple(
-                axis if old == new else None
-                for axis, old, new in zip(axes, before, op.shape, strict=True)
-            )
-        case Permute():
-            return tuple(axes[axis] for axis in op.order)
-        case _:
+    if op.elementwise:
+        return axes
+    (found, *others) = op.index_maps()
+    if found is None or others or not found.aligned:
+        return None
+    moved: list[int | None] = [None] * len(found.target)
+    for axis, extent, term in zip(axes, found.source, found.axes, strict=True):
+        if isinstance(term, Along):
+            moved[term.axis] = axis
+        elif extent != 1:
             return None
+    return tuple(moved)
 
 
 def _without(weight: Weight, axis: int) -> Weight | None:

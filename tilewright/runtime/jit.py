@@ -27,6 +27,7 @@ from tilewright.compiler.driver import cache_key, compile_source
 from tilewright.compiler.source import CONSTEXPR, ArgPath, ASTSource
 from tilewright.frontend.constant_key import constant_key
 from tilewright.frontend.source import ConstexprFunction, SourceFunction
+from tilewright.frontend.source import JITCallable as JITCallable  # re-exported for compatibility
 from tilewright.frontend.source import KernelParam as KernelParam
 from tilewright.language.values import constexpr
 from tilewright.runtime import driver

@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ REGISTERS = 65536  # of a CTA's threads together
 EXAMPLES = (
     "convolution", "dropout", "equalize", "fused_softmax", "giou_loss", "layer_norm", "matmul",
     "quantized_matmul", "segmented_scan", "top_k", "vector_add",
+    *(["jax_training"] if find_spec("jax") else []),
 )  # fmt: skip
 HALF, SINGLE, INT = "*fp16:16", "*fp32:16", "i32:16"
 
@@ -127,7 +129,7 @@ def needs_assembler() -> None:
 
 def test_every_kernel_is_tested() -> None:
     files = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"report"}
-    assert files == set(EXAMPLES)
+    assert files == {*EXAMPLES, "jax_training"}
     folder = ROOT / "benchmarks" / "gpu" / "kernels"
     written = {
         f"{path.stem}.{name}"
