@@ -90,6 +90,17 @@ def test_option_of_one_function() -> None:
     assert _output(OPTION) == "True ['triton_poi_fused_add_relu_0']"
 
 
+def test_settings_of_inductor_were_imported_before() -> None:
+    """Without a Triton, as on a machine with no other one."""
+    pytest.importorskip("torch", minversion="2.9")
+    early = (
+        "sys.modules['triton'] = None\nimport torch._inductor.config\ndel sys.modules['triton']\n"
+    )
+    assert _output(START + early + OPTION.removeprefix(START)) == (
+        "True ['triton_poi_fused_add_relu_0']"
+    )
+
+
 MISSING = """
 import importlib.util
 find_spec = importlib.util.find_spec

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from functools import wraps
+from importlib.util import module_from_spec
 from typing import Any
 
 from tilewright.language.types import dtype
@@ -15,17 +16,39 @@ from tilewright.language.types import dtype
 
 def correct_inductor() -> None:
     """Apply the corrections, once."""
+    _describe_arguments()
     _list_types()
     _keep_scalar_inputs()
     _indent_streams()
     _guard_the_cpu()
 
 
+def _describe_arguments() -> None:
+    """Define again how Inductor describes arguments, if its module has been imported without
+    Triton: an import of `torch._inductor.config` is sufficient for that."""
+    hints: Any = sys.modules.get("torch._inductor.runtime.hints")
+    missing = getattr(hints, "AttrsDescriptorWrapper", None)
+    if not isinstance(missing, type):
+        return  # a function, if Triton was found
+    from torch.utils import _triton
+
+    _triton.has_triton_package.cache_clear()
+    found: Any = module_from_spec(hints.__spec__)
+    hints.__spec__.loader.exec_module(found)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch._inductor") and (
+            vars(module).get("AttrsDescriptorWrapper") is missing
+        ):
+            vars(module)["AttrsDescriptorWrapper"] = found.AttrsDescriptorWrapper
+
+
 def _list_types() -> None:
-    """Complete modules of torch that were imported without Triton and only list its types."""
+    """Complete modules of torch that were imported without Triton, and only list its types and its
+    version."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     if utils is not None:
         utils.common_constant_types.add(dtype)
+        vars(utils).setdefault("triton", sys.modules["triton"])
 
 
 def _keep_scalar_inputs() -> None:
