@@ -18,6 +18,7 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,8 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from tests.arrays import copied
-from tests.targets.cpu.harness import bits
+from tests.targets.cpu import harness
 from tilewright.ir.core import Module
-from tilewright.ir.interpret import interpret
 from tilewright.runtime.devices.elf import link
 from tilewright.targets.cpu import emit
 from tilewright.targets.cpu.codegen import generate
@@ -118,36 +117,6 @@ def aarch64(*features: str) -> Machine:
     return Machine("aarch64-unknown-linux-gnu", "generic", BASE | frozenset(features))
 
 
-def assert_same(
-    module: Module,
-    grid: tuple[int, int, int],
-    args: Sequence[Any],
-    *,
-    machine: Machine,
-    fp_fusion: bool = False,
-) -> None:
-    """The emulated run and the interpreter must leave the same bits, every NaN being alike."""
-    ours, theirs = both(module, grid, args, machine=machine, fp_fusion=fp_fusion)
-    for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        if isinstance(a, np.ndarray):
-            np.testing.assert_array_equal(bits(a), bits(b), f"argument {i}")
-
-
-def both(
-    module: Module,
-    grid: tuple[int, int, int],
-    args: Sequence[Any],
-    *,
-    machine: Machine,
-    fp_fusion: bool = False,
-) -> tuple[list[Any], list[Any]]:
-    """The arguments after the emulated run, and after the interpreter's."""
-    ours, theirs = copied(args), copied(args)
-    run_emulated(module, grid, ours, machine=machine, fp_fusion=fp_fusion)
-    interpret(module, grid, theirs)
-    return ours, theirs
-
-
 def run_emulated(
     module: Module,
     grid: tuple[int, int, int],
@@ -162,6 +131,10 @@ def run_emulated(
     data = _Data(args, grid)
     program = _executable(optimised, module.entry.name, prod(grid), scratch, data, machine)
     data.read_back(_output(program))
+
+
+both = partial(harness.both, run=run_emulated)
+assert_same = partial(harness.assert_same, run=run_emulated)
 
 
 def _output(program: bytes) -> bytes:

@@ -32,6 +32,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from tilewright.analysis.pointers import base_of
+from tilewright.autodiff.chains import adds_to, is_only_updated
 from tilewright.autodiff.weights import (
     INV,
     ZERO,
@@ -50,7 +51,6 @@ from tilewright.ir.types import is_float
 from tilewright.ops import arith
 from tilewright.ops.atomic import AtomicRMW
 from tilewright.ops.control import For, If, While
-from tilewright.ops.dot import Dot
 from tilewright.ops.math import Exp, Exp2
 from tilewright.ops.memory import Store
 from tilewright.ops.reduce import Reduce
@@ -193,34 +193,21 @@ def _with_states(
 def _is_scaled_sum(gauge: Gauge, index: int) -> bool:
     """Whether a carried value is only added to, and multiplied by factors that are 1 if the
     maximum does not change."""
-    value = gauge.loop.body.args[index + 1]
-    end = gauge.loop.body.terminator
-    while True:
-        users = list(value.users)
-        if len(users) != 1 or value.users[users[0]] != 1:
-            return False
-        user = users[0]
-        if user is end:
-            return end.operands[index] is value
-        if user.parent is not gauge.loop.body or not _keeps(user, value, gauge.replaced):
-            return False
-        value = user.results[0]
+
+    def update(user: Op, value: Value) -> Value | None:
+        return user.results[0] if _keeps(user, value, gauge.replaced) else None
+
+    return is_only_updated(gauge.loop, index, update)
 
 
 def _keeps(user: Op, value: Value, maxima: tuple[Value, Value]) -> bool:
     match user:
-        case arith.Add():
-            return True
-        case arith.Sub(lhs, _):
-            return lhs is value
-        case Dot():
-            return user.acc is value
         case arith.Mul(lhs, rhs):
             return _is_one(rhs if lhs is value else lhs, maxima)
         case arith.Div(lhs, rhs):
             return lhs is value and _is_one(rhs, maxima)
         case _:
-            return False
+            return adds_to(user, value)
 
 
 def _is_one(value: Value, maxima: tuple[Value, Value]) -> bool:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tilewright.autodiff.chains import adds_to, is_only_updated
 from tilewright.autodiff.gauges import Gauge
 from tilewright.autodiff.refusals import unknown_carried
-from tilewright.ir.core import Value
-from tilewright.ops.arith import Add, Sub
+from tilewright.ir.core import Op, Value
 from tilewright.ops.control import For
-from tilewright.ops.dot import Dot
 
 
 def carried_kinds(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
@@ -60,35 +59,12 @@ def recomputed(loop: For, active: Collection[Value], gauge: Gauge | None) -> lis
 
 def is_sum_of(loop: For, index: int) -> bool:
     """Whether a carried value is only ever added to; see the module's documentation."""
-    value = loop.body.args[index + 1]
-    end = loop.body.terminator
-    while True:
-        users = list(value.users)
-        if len(users) != 1 or value.users[users[0]] != 1:
-            return False
-        user = users[0]
-        if user is end:
-            return end.operands[index] is value
-        if user.parent is not loop.body:
-            return False
-        if isinstance(user, For) and value in user.inits:
-            inner = user.inits.index(value)
-            if not is_sum_of(user, inner):
-                return False
-            value = user.results[inner]
-            continue
-        if not _adds_to(user, value):
-            return False
-        value = user.results[0]
+    return is_only_updated(loop, index, _sum)
 
 
-def _adds_to(user: object, value: Value) -> bool:
-    match user:
-        case Add():
-            return True
-        case Sub(lhs, _):
-            return lhs is value
-        case Dot():
-            return user.acc is value
-        case _:
-            return False
+def _sum(user: Op, value: Value) -> Value | None:
+    """The sum that an op, or a nested loop, adds something to."""
+    if isinstance(user, For) and value in user.inits:
+        inner = user.inits.index(value)
+        return user.results[inner] if is_sum_of(user, inner) else None
+    return user.results[0] if adds_to(user, value) else None

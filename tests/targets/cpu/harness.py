@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -105,14 +105,19 @@ def both(
     module: Module | str,
     grid: tuple[int, int, int],
     args: Sequence[Any],
+    run: Callable[..., object] = run_compiled,
     **options: Any,
 ) -> tuple[list[Any], list[Any]]:
-    """The arrays after the compiled and the interpreted run, from equal starts."""
+    """The arrays after the compiled and the interpreted run, from equal starts.
+
+    Args:
+        run: runs the kernel on the arrays, in place, with `options`.
+    """
     if isinstance(module, str):
         module = parse_module(module)
         verify_module(module)
     ours, theirs = copied(args), copied(args)
-    run_compiled(module, grid, ours, **options)
+    run(module, grid, ours, **options)
     interpret(module, grid, theirs)
     return ours, theirs
 

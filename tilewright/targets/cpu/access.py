@@ -9,8 +9,6 @@ memory and i1 in registers.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
 from math import gcd
 from typing import overload
 
@@ -36,8 +34,8 @@ from tilewright.targets.cpu.access_report import Form
 from tilewright.targets.cpu.buffer import Buffer
 from tilewright.targets.cpu.lanes import ZERO, Lanes
 from tilewright.targets.cpu.level import Coords, Level
+from tilewright.targets.cpu.plan import STRIDED_LIMIT
 
-STRIDED_LIMIT = 4  # strides up to this are read as one wide load and a shuffle
 SHORTEST_RUN = 4  # shorter runs of contiguous lanes are gathered or scattered
 
 
@@ -113,10 +111,9 @@ def load(
 def _contiguous_lanes(level: Level, ptr: Value, coords: Coords) -> int:
     """The length of the runs of contiguous elements that the lanes consist of, which are a power of
     two in number; 1 if there are none, or short ones."""
-    moving = [axis for axis, c in enumerate(coords) if not c.uniform]
-    if level.width == 1 or len(moving) != 1:
+    axis = level.lane_axis(coords)
+    if axis is None:
         return 1
-    (axis,) = moving
     run = gcd(level.kernel.facts[ptr].contiguity[axis], level.width)
     if run < SHORTEST_RUN or not lanes.is_run(coords[axis], run):
         return 1
@@ -299,8 +296,9 @@ def _write(
         ptr, mask = _first(ptr), _first(mask)
     if mask is not None and mask.uniform:
         # A masked store of all lanes costs more than a branch, which is predictable.
-        with _guarded_by(level, mask.base):
+        with b.when(mask.base):
             _write(level, ptr, data, None, nontemporal=nontemporal, run=run)
+        level.block = b.current
         return
     form = _form_of_write(level, ptr, data, mask, run)
     if form is Form.ONE:
@@ -341,16 +339,3 @@ def _write_runs(level: Level, ptr: Lanes, data: V, mask: Lanes | None, run: int)
             b.store(part, at)
         else:
             b.masked_store(part, at, _part(b, mask_vector, start, run))
-
-
-@contextmanager
-def _guarded_by(level: Level, condition: V) -> Generator[None]:
-    """A context whose code is executed if an i1 is true."""
-    b = level.b
-    inside, after = b.block("store"), b.block("stored")
-    b.cond_br(condition, inside, after)
-    b.at(inside)
-    yield
-    b.br(after)
-    b.at(after)
-    level.block = after

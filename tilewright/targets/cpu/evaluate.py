@@ -317,11 +317,8 @@ def _offset_divided(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) 
 def _in_one_run(level: Level, op: arith.Rem | arith.IntDiv, coords: Coords) -> bool:
     """Whether the elements at all lanes are in one run of consecutive remainders, or of equal
     quotients, provided that the dividend, an offset of elements, does not overflow."""
-    moving = [axis for axis, c in enumerate(coords) if not c.uniform]
-    if level.width == 1 or len(moving) != 1:
-        return False
-    (axis,) = moving
-    if not lanes.is_run(coords[axis], level.span):
+    axis = level.lane_axis(coords)
+    if axis is None or not lanes.is_run(coords[axis], level.span):
         return False
     facts = level.kernel.facts[op.result]
     runs = [facts.constancy[axis]]

@@ -75,6 +75,12 @@ class Level:
                 depth = c.depth
         return self if depth >= self.depth else self.at_depth(depth)
 
+    def lane_axis(self, coords: Coords) -> int | None:
+        """The only axis along which the lanes have different coordinates; None if there is none, or
+        several."""
+        moving = [axis for axis, c in enumerate(coords) if not c.uniform]
+        return moving[0] if self.width > 1 and len(moving) == 1 else None
+
     def placed(self, *args: Lanes) -> Emitting:
         """A context that emits in the outermost level in which these values are available.
 

@@ -21,6 +21,9 @@ from tilewright.targets.cpu.lazy import Costs
 LEAST_RUN = 8
 """Runs of contiguous elements that are shorter are not accessed by vectors along them."""
 
+STRIDED_LIMIT = 4
+"""Elements up to this far apart are read as one wide load and a shuffle."""
+
 HOLDS_STEPS = (control.For, control.While, control.If, map.Map)  # ops with planned regions
 
 

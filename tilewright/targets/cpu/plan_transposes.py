@@ -14,13 +14,9 @@ from tilewright.ir.core import Op, Region
 from tilewright.ir.types import Tile, is_pointer, shape_of
 from tilewright.ops import memory
 from tilewright.targets.cpu.lazy import is_lazy, is_root, is_tile
-from tilewright.targets.cpu.plan import LEAST_RUN, Group, Plan, Step, lane_axis
+from tilewright.targets.cpu.plan import LEAST_RUN, STRIDED_LIMIT, Group, Plan, Step, lane_axis
 from tilewright.targets.cpu.plan_prefetches import roots_of
 from tilewright.targets.cpu.points import Point, Points, identity
-
-LEAST_STRIDE = 5
-"""Elements along the lanes that are this far apart are gathered; closer ones are shuffled out of
-wider loads."""
 
 
 def transpose_loads(plan: Plan, region: Region, steps: list[Step]) -> list[Step]:
@@ -104,7 +100,7 @@ def _axes(
     shape = op.ptr.type.shape
     to = point.index(lane)
     stride = plan.forms.constant_strides(op.ptr)[to]
-    if shape[to] % LEAST_RUN or (stride is not None and abs(stride) < LEAST_STRIDE):
+    if shape[to] % LEAST_RUN or (stride is not None and abs(stride) <= STRIDED_LIMIT):
         return None
     facts = plan.facts[op.ptr]
     if facts.contiguity[to] > 1 or facts.constancy[to] > 1:
