@@ -108,6 +108,35 @@ def kernel(x_ptr, y_ptr, n):
     agree(text)
 
 
+def infinities(inside: str, region: str) -> None:
+    text = f"""
+def kernel(x_ptr, y_ptr, n):
+    i = tl.arange(0, 8)
+    w = tl.load(x_ptr) + tl.zeros([8], tl.float64)
+    z = 1.0 / tl.where(i < 5, 1.0 + i, 0.0).to(tl.float64)
+    w *= {inside}
+    {region}
+        tl.store(y_ptr + i, w * z * z, mask=i < 5)
+"""
+    agree(text, 1)
+
+
+def infinities_in_a_loop() -> None:
+    infinities("2.0", "for k in range(n - 9):")
+
+
+def infinities_in_a_branch() -> None:
+    infinities("2.0", "if n > 3:")
+
+
+def infinities_before_a_loop() -> None:
+    infinities("z", "for k in range(n - 9):")
+
+
+def infinities_before_a_branch() -> None:
+    infinities("z", "if n > 3:")
+
+
 def stores_in_a_branch() -> None:
     rng = np.random.default_rng(7)
     args = {"x_ptr": rng.uniform(0, 1, 39), "y_ptr": np.zeros(39), "n": 39, "stop": 3}
@@ -378,6 +407,18 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "lanes that are summed are guarded": (
         Emitter, "guarded", unchanged, infinities_behind_a_mask,
+    ),
+    "lanes that are zero in a loop are guarded": (
+        Emitter, "guarded", unchanged, infinities_in_a_loop,
+    ),
+    "lanes that are zero in a branch are guarded": (
+        Emitter, "guarded", unchanged, infinities_in_a_branch,
+    ),
+    "lanes that are zero after a loop are guarded": (
+        Emitter, "zero_with_itself", unchanged, infinities_before_a_loop,
+    ),
+    "lanes that are zero after a branch are guarded": (
+        Emitter, "zero_with_itself", unchanged, infinities_before_a_branch,
     ),
     "branches without results are walked": (
         reverse.ReverseWalk, "_flows_through", only_results, stores_in_a_branch,

@@ -16,7 +16,7 @@ from tilewright.autodiff.emitter import Emitter, derivative_type
 from tilewright.autodiff.replay import Replay
 from tilewright.ir.core import Value
 from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, shape_of
-from tilewright.ops.arith import Add, Cast, Cmp, Mul
+from tilewright.ops.arith import Add, Cast, Mul
 from tilewright.ops.control import For, ProgramId
 from tilewright.ops.memory import AddPtr, Store
 from tilewright.ops.shape import Arange, Reshape, Splat
@@ -106,12 +106,7 @@ class CutBuffers:
     def load_adjoint(self, loop: For, index: int) -> Value:
         """Load the adjoint of a result of a loop."""
         type = derivative_type(loop.results[index].type)
-        found = self.load(loop, index, type)
-        if shape_of(type):
-            # What a lane contributes is a multiple of its adjoint, unless it computes a NaN.
-            differs = self._emit.builder.value(Cmp(found, self._emit.zeros(type), "ne"))
-            self._emit.zero_outside(found, differs)
-        return found
+        return self._emit.zero_with_itself(self.load(loop, index, type))
 
 
 def program_coordinates(coordinates: Coordinates, emit: Emitter, replay: Replay) -> Sequence[Value]:

@@ -63,6 +63,14 @@ class Emitter:
         if mask is not None:
             self._masks[value] = (mask,)
 
+    def zero_with_itself(self, value: Value) -> Value:
+        """An adjoint from memory, or from a region, of which no mask is known: what a lane
+        contributes is a multiple of it, and therefore zero where it is, unless it computes a NaN.
+        """
+        if shape_of(value.type):
+            self.zero_outside(value, self.compare(value, self.zeros(value.type), "ne"))
+        return value
+
     def guarded(self, value: Value, within: Value | None = None) -> Value:
         """The derivative with zeros in the lanes where it is known to be zero.
 

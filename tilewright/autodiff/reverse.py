@@ -418,11 +418,12 @@ class ReverseWalk:
                 for value, y in zip(source.terminator.operands, ends, strict=True):
                     self.give(value, y)
                 self.region(source)
-                self.builder.insert(Yield([self._adjoint_or_zero(v) for v in outer]))
+                adjoints = [self.emit.guarded(self._adjoint_or_zero(v)) for v in outer]
+                self.builder.insert(Yield(adjoints))
                 self._adjoints.pop()
         made = self.builder.insert(If(condition, then=branches[0], otherwise=branches[1]))
         for value, y in zip(outer, made.results, strict=True):
-            self.give(value, y)
+            self.give(value, self.emit.zero_with_itself(y))
 
     def _while(self, op: While) -> None:
         if self._flows_through(op):
@@ -459,7 +460,9 @@ class ReverseWalk:
             table = self._adjoints.pop()
             for value, before in zip(outer, body.args[1 + len(rest) :], strict=True):
                 y = table.get(value)
-                following.append(before if y is None else self.emit.add(before, y))
+                following.append(
+                    before if y is None else self.emit.add(before, self.emit.guarded(y))
+                )
             self.builder.insert(Yield(following))
         made = For(
             start, stop, step, [*inits, *totals],
@@ -467,7 +470,7 @@ class ReverseWalk:
         )  # fmt: skip
         results = self.builder.insert(made).results
         for value, y in zip(outer, results[len(rest) :], strict=True):
-            self.give(value, y)
+            self.give(value, self.emit.zero_with_itself(y))
         for i, y in ends.items():
             self.give(op.inits[i], y)
 
