@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewright as tw
@@ -23,6 +24,13 @@ def scaled_rows(x_ptr, w_ptr, y_ptr, n, stride, factor, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + row * stride + at, mask=at < n)
     w = tl.load(w_ptr + at, mask=at < n)
     tl.store(y_ptr + row * stride + at, x * w * factor, mask=at < n)
+
+
+@tw.jit
+def swish(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at)
+    tl.store(y_ptr + at, x * tl.sigmoid(x))
 
 
 class Rows:
@@ -171,18 +179,61 @@ def test_elements_that_are_not_loaded_are_zeroed_at_each_launch() -> None:
         Rows().check(backward, 10)
 
 
+def test_what_no_program_loads_is_zeroed_at_each_launch() -> None:
+    """Arrays with as many elements as the launch writes, and longer ones, with the same numbers."""
+    backward = tw.grad(swish)
+    for length in (16, 16, 16, 20, 16, 20, 20, 16):
+        x, dx = np.linspace(-1, 1, length), np.full(length, np.nan)
+        grads, into = {"y_ptr": np.ones(length)}, {"x_ptr": dx}
+        backward[(1,)](x, np.empty(length), BLOCK=16, grads=grads, into=into)
+        s = 1 / (1 + np.exp(-x))
+        expected = s * (1 + x * (1 - s))
+        expected[16:] = 0
+        np.testing.assert_allclose(dx, expected, rtol=1e-12)
+
+
 @native
-@pytest.mark.parametrize("dropped", ["plan", "integers"])
+@pytest.mark.parametrize("ones", [torch.ones, np.ones])
+def test_other_layouts_are_errors_at_each_launch(ones: Any) -> None:
+    backward = tw.grad(swish)
+
+    def launch(dx: Any) -> None:
+        x, y, dy = ones((4, 4)), ones((4, 4)), ones((4, 4))
+        backward[(1,)](x, y, BLOCK=16, grads={"y_ptr": dy}, into={"x_ptr": dx})
+
+    for _ in range(3):
+        launch(ones((4, 4)))
+        with pytest.raises(ValueError, match="the derivative of x_ptr has shape"):
+            launch(ones((4, 4)).T)
+        with pytest.raises(ValueError, match="the derivative of x_ptr has shape"):
+            launch(ones((2, 8)))
+
+
+@native
+@pytest.mark.parametrize("dropped", ["plan", "integers", "layouts"])
 def test_each_part_of_the_key_is_needed(dropped: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the comparison of plans, or integers by value, one of the tests above fails."""
+    made = launcher.make_launcher
+
+    def without(field: str, kept: frozenset[str]) -> None:
+        monkeypatch.setattr(launcher, "make_launcher", lambda kernel, fallback, in_key: made(
+            kernel, fallback, in_key=in_key._replace(**{field: kept})
+        ))  # fmt: skip
+
     if dropped == "plan":
         monkeypatch.setattr(hot_launch, "is_predicted", lambda *args: True)
         with pytest.raises(AssertionError):
             test_other_types_with_the_same_numbers([])
-    else:
-        made = launcher.make_launcher
-        monkeypatch.setattr(launcher, "make_launcher", lambda kernel, fallback, **_: made(
-            kernel, fallback, by_every_value=frozenset([hot_launch.STEP])
-        ))  # fmt: skip
+        with pytest.raises(AssertionError):
+            test_what_no_program_loads_is_zeroed_at_each_launch()
+    elif dropped == "integers":
+        without("values", frozenset([hot_launch.STEP]))
         with pytest.raises(AssertionError):
             test_an_integer_where_a_float_was()
+    else:
+        without("layouts", frozenset())
+        with pytest.raises(AssertionError):
+            test_what_no_program_loads_is_zeroed_at_each_launch()
+        for ones in (torch.ones, np.ones):
+            with pytest.raises(pytest.fail.Exception):
+                test_other_layouts_are_errors_at_each_launch(ones)

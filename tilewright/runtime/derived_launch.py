@@ -157,6 +157,19 @@ class Plan(NamedTuple):
     saved: tuple[Saved, ...]
 
 
+class Checked(NamedTuple):
+    """A launch whose arrays have been checked.
+
+    Attributes:
+        plan, launch: its plan, and its arguments.
+        zeroed: the arrays of `wrt` that are zeroed first.
+    """
+
+    plan: Plan
+    launch: Launch
+    zeroed: tuple[str, ...]
+
+
 class Buffers:
     """What one launch of a plan allocates and computes.
 
@@ -233,15 +246,17 @@ def _argument(
             return at_path(given, argument)
 
 
-def zero_what_is_not_written(plan: Plan, of_wrt: Arrays) -> None:
-    """Zero the gradients of which the plan's kernels do not write all elements."""
-    for name, array in of_wrt.items():
-        written = name in plan.summed or plan.covered.get(name) == size_of(array)
-        if not written or 0 in plan.grid:
-            _zero(name, array)
+def not_written(plan: Plan, of_wrt: Arrays) -> tuple[str, ...]:
+    """The gradients of which the plan's kernels do not write all elements."""
+    return tuple(
+        name
+        for name, array in of_wrt.items()
+        if 0 in plan.grid or (name not in plan.summed and plan.covered.get(name) != size_of(array))
+    )
 
 
-def _zero(name: str, array: Any) -> None:
+def zero(name: str, array: Any) -> None:
+    """Zero a gradient."""
     if hasattr(array, "zero_"):
         array.zero_()
     elif hasattr(array, "fill"):

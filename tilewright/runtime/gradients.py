@@ -24,15 +24,17 @@ from tilewright.frontend.source import KernelParam
 from tilewright.runtime.derived_launch import (
     NEW,
     Arrays,
+    Checked,
     How,
     Launch,
     Mispredicted,
     Path,
     Plan,
     Request,
+    not_written,
     require_same_layout,
     start_plan,
-    zero_what_is_not_written,
+    zero,
 )
 from tilewright.runtime.grid import extents_of
 from tilewright.runtime.jit import JITFunction
@@ -117,39 +119,52 @@ class _Derivative:
     ) -> None:
         shape = len(args), *kwargs, None, *of_wrt, None, *of_outputs, how
         known = self._shapes.get(shape)
-        hot = known.predicted(args, kwargs, grid) if known is not None else None
-        if known is not None and hot is not None:
-            known.require_same_layouts(args, kwargs, of_wrt, of_outputs)
-            self._prepare(hot.plan, of_wrt, how)
-            try:
-                hot.start(args, kwargs, of_wrt, of_outputs, how.accumulate)
-                return
-            except Mispredicted:
-                pass
+        if known is not None:
+            hot = known.predicted(args, kwargs, grid)
+            if hot is not None:
+                try:
+                    hot.start(args, kwargs, of_wrt, of_outputs, how.accumulate)
+                    return
+                except Mispredicted:
+                    pass
+        found = self._checked(args, kwargs, grid, of_wrt, of_outputs, how)
+        plan, launch, zeroed = found
+        for name in zeroed:
+            zero(name, of_wrt[name])
+        if 0 in launch.grid:
+            return
+        start_plan(plan, launch, of_wrt, how.accumulate)
+        if type(grid) is tuple:
+            if known is None:
+                known = self._shapes[shape] = hot_launch.CallShape(args, kwargs)
+            known.predict(args, kwargs, grid, self._hot_plan(found, of_wrt, of_outputs, how))
+
+    def _hot_plan(self, found: Checked, of_wrt: Arrays, of_outputs: Arrays, how: How) -> Hot | None:
+        key = id(found.plan), found.zeroed, how
+        if key not in self._hot:
+            if self._launchers is None:
+                self._launchers = hot_launch.HotLaunches(self.kernel, self._checked)
+            self._hot[key] = self._launchers.of(found, tuple(of_wrt), tuple(of_outputs), how)
+        return self._hot[key]
+
+    def _checked(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grid: Any,
+        of_wrt: Arrays,
+        of_outputs: Arrays,
+        how: How,
+    ) -> Checked:
+        """The plan of a launch whose arrays have the layouts that it requires, and share no memory.
+        Native launches have the key of one that was checked."""
         plan, launch = self._planned(args, kwargs, grid, of_wrt, of_outputs, how)
         named = dict(zip(self.kernel.arg_names, launch.values, strict=False))
         for name, array in (*of_wrt.items(), *of_outputs.items()):
             require_same_layout(name, named[name], array)
         if plan.overlapping:
             derivation.require_apart(plan, named, of_wrt, of_outputs, self.mode)
-        self._prepare(plan, of_wrt, how)
-        if 0 in launch.grid:
-            return
-        start_plan(plan, launch, of_wrt, how.accumulate)
-        if type(grid) is tuple:
-            if known is None:
-                names = self.kernel.arg_names
-                known = hot_launch.CallShape(args, kwargs, names, of_wrt, of_outputs)
-                self._shapes[shape] = known
-            known.predict(args, kwargs, grid, self._hot_plan(plan, of_wrt, of_outputs, how))
-
-    def _hot_plan(self, plan: Plan, of_wrt: Arrays, of_outputs: Arrays, how: How) -> Hot | None:
-        key = id(plan), how
-        if key not in self._hot:
-            if self._launchers is None:
-                self._launchers = hot_launch.HotLaunches(self.kernel, self._planned)
-            self._hot[key] = self._launchers.of(plan, tuple(of_wrt), tuple(of_outputs), how)
-        return self._hot[key]
+        return Checked(plan, launch, self._zeroed(plan, of_wrt, how))
 
     def _planned(
         self,
@@ -191,8 +206,9 @@ class _Derivative:
                     plan = self._plans[variant] = derivation.derive(request, launch, integers)
         return plan, launch
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, how: How) -> None:
-        """Bring the further arrays into the state that the derived kernel expects."""
+    def _zeroed(self, plan: Plan, of_wrt: Arrays, how: How) -> tuple[str, ...]:
+        """The arrays of `of_wrt` that must be zeroed first."""
+        return ()
 
     def _new_binder(self, wrt: tuple[str, ...], outputs: tuple[str, ...]) -> Binder:
         kernel = self.kernel
@@ -258,9 +274,8 @@ class Gradient(_Derivative):
         that launch the derived kernel themselves."""
         return self._planned(args, kwargs, grid, into, grads, NEW)
 
-    def _prepare(self, plan: Plan, of_wrt: Arrays, how: How) -> None:
-        if not how.accumulate:
-            zero_what_is_not_written(plan, of_wrt)
+    def _zeroed(self, plan: Plan, of_wrt: Arrays, how: How) -> tuple[str, ...]:
+        return () if how.accumulate else not_written(plan, of_wrt)
 
 
 class Tangents(_Derivative):

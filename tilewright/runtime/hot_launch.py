@@ -3,14 +3,15 @@
 The key of a plan has the kernel's integers, the grid, and the types, alignments and aliases of all
 arrays, which take most of the time to read. So a launch *predicts* its plan from the integers and
 the grid alone, and passes the prediction as one more argument to the native launcher
-(`runtime/native/`), whose key then has everything: the prediction by value, and the types of all
-arguments. A key is known to the launcher only after a launch in Python has found the same plan for
+(`runtime/native/`), whose key then has everything: the prediction by value, the types of all
+arguments, and the layouts of derivatives and of the arrays that they belong to. A key is known to
+the launcher only after a launch in Python has checked its arrays and has found the same plan for
 it. A wrong prediction is therefore an unknown key, and the launch is repeated in Python.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from inspect import Parameter, Signature
@@ -24,15 +25,15 @@ from tilewright.frontend.source import KernelParam
 from tilewright.runtime.derived_launch import (
     Arrays,
     Buffers,
+    Checked,
     How,
-    Launch,
     Made,
     Mispredicted,
     Path,
     Plan,
     Step,
-    require_same_layout,
     start_step,
+    zero,
 )
 from tilewright.runtime.grid import Grid
 from tilewright.runtime.jit import JITFunction
@@ -45,7 +46,7 @@ else:
     layout = lazy_import("tilewright.runtime.native.layout")
     launcher = lazy_import("tilewright.runtime.native.launcher")
 
-Find = Callable[..., tuple[Plan, Launch]]
+Check = Callable[..., Checked]
 STEP = "_tw_step"  # the parameter with the number of the predicted step
 MOST_PREDICTIONS = 4096
 _numbers = count()
@@ -57,12 +58,14 @@ class Hot(NamedTuple):
     Attributes:
         plan: the plan.
         launches: for each of its steps, its number and the native launcher.
-        fixed: whether the grids of all steps are known, and nothing is allocated.
+        fixed: the launches with their grids, if these are known and nothing is allocated.
+        zeroed: the arrays of `wrt` that are zeroed first.
     """
 
     plan: Plan
     launches: tuple[tuple[int, Launcher, tuple[Made, ...]], ...]
-    fixed: bool
+    fixed: tuple[tuple[int, Callable[..., Any]], ...]
+    zeroed: tuple[str, ...]
 
     def start(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], of_wrt: Arrays, of_outputs: Arrays,
@@ -73,11 +76,13 @@ class Hot(NamedTuple):
         Raises:
             Mispredicted: this is another plan.
         """
-        further = *of_wrt.values(), *of_outputs.values()
+        for name in self.zeroed:
+            zero(name, of_wrt[name])
         if self.fixed:
-            for (number, native, _), step in zip(self.launches, self.plan.steps, strict=True):
-                native.bind(step.grid)(number, *further, *args, **kwargs)
+            for number, start in self.fixed:
+                start(number, *of_wrt.values(), *of_outputs.values(), *args, **kwargs)
             return
+        further = *of_wrt.values(), *of_outputs.values()
         buffers = Buffers(self.plan, of_wrt)
         for (number, native, names), step in zip(self.launches, self.plan.steps, strict=True):
             made = [buffers.made[name] for name in names]
@@ -90,20 +95,12 @@ class CallShape:
 
     Args:
         args, kwargs: the arguments of such a call.
-        names: of the kernel's parameters.
-        wrt, outputs: the arrays for which there are further arrays.
     """
 
-    def __init__(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], names: Sequence[str],
-        wrt: Iterable[str], outputs: Iterable[str],
-    ) -> None:  # fmt: skip
+    def __init__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._in_args = _getter([i for i, value in enumerate(args) if _is_number(value)])
         self._in_kwargs = _getter([name for name, value in kwargs.items() if _is_number(value)])
         self._known: dict[Any, Hot | None] = {}
-        index = {name: i for i, name in enumerate(names[: len(args)])}
-        self._inputs = [index.get(name, name) for name in wrt]
-        self._results = [index.get(name, name) for name in outputs]
 
     def predicted(self, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any) -> Hot | None:
         """The plan of the last launch with these numbers."""
@@ -123,20 +120,6 @@ class CallShape:
         with suppress(TypeError):
             self._known[grid, self._in_args(args), self._in_kwargs(kwargs)] = hot
 
-    def require_same_layouts(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], of_wrt: Arrays, of_outputs: Arrays
-    ) -> None:
-        """Raise ValueError unless the further arrays are laid out as those that they belong to."""
-        for places, arrays in ((self._inputs, of_wrt), (self._results, of_outputs)):
-            for place, (name, further) in zip(places, arrays.items(), strict=True):
-                array = args[place] if isinstance(place, int) else kwargs[place]
-                try:
-                    if array.shape == further.shape and array.stride() == further.stride():
-                        continue
-                except AttributeError:  # no tensor of torch
-                    pass
-                require_same_layout(name, array, further)
-
 
 def _is_number(value: Any) -> bool:
     return type(value) in (int, bool, str)
@@ -151,19 +134,20 @@ class HotLaunches:
 
     Args:
         kernel: the kernel that it is derived from.
-        find: finds the plan of a launch in Python, and what it is launched with.
+        check: checks a launch and finds its plan, in Python.
     """
 
-    def __init__(self, kernel: JITFunction, find: Find) -> None:
+    def __init__(self, kernel: JITFunction, check: Check) -> None:
         self._kernel = kernel
-        self._find = find
+        self._check = check
         self._launchers: dict[tuple[Any, ...], Launcher | None] = {}
-        self._steps: dict[int, tuple[Plan, Step]] = {}
+        self._steps: dict[int, tuple[Plan, tuple[str, ...], Step]] = {}
 
     def of(
-        self, plan: Plan, wrt: tuple[str, ...], outputs: tuple[str, ...], how: How
+        self, found: Checked, wrt: tuple[str, ...], outputs: tuple[str, ...], how: How
     ) -> Hot | None:
         """A plan for native launches; None if there are none of it."""
+        plan = found.plan
         paths = [a for step in plan.steps for a in (*step.arguments, *plan.integers)]
         if plan.overlapping or any(len(a) > 1 and not _is_made(a) for a in paths):
             return None
@@ -176,9 +160,15 @@ class HotLaunches:
             if native is None:
                 return None
             number = next(_numbers)
-            self._steps[number] = plan, step
+            self._steps[number] = plan, found.zeroed, step
             launches.append((number, native, made))
-        return Hot(plan, tuple(launches), not any(made for _, _, made in launches))
+        fixed = [
+            (number, native.bind(step.grid))
+            for (number, native, made), step in zip(launches, plan.steps, strict=True)
+            if not made
+        ]
+        is_fixed = len(fixed) == len(launches)
+        return Hot(plan, tuple(launches), tuple(fixed) if is_fixed else (), found.zeroed)
 
     def _launcher(
         self, plan: Plan, wrt: tuple[str, ...], outputs: tuple[str, ...], how: How,
@@ -196,11 +186,13 @@ class HotLaunches:
                 return self._by_python(grid, number, call, into, grads, how, values)
 
             params = self._kernel.params
-            by_value = frozenset([STEP, *(params[first].name for (first,) in plan.integers)])
-            described = _Described(self._kernel, len(wrt) + len(outputs) + len(made))
-            self._launchers[key] = launcher.make_launcher(
-                described, fallback, by_every_value=by_value
+            further = [_further(i) for i in range(len(wrt) + len(outputs))]
+            in_key = launcher.InKey(
+                values=frozenset([STEP, *(params[first].name for (first,) in plan.integers)]),
+                layouts=frozenset([*further, *wrt, *outputs]),
             )
+            described = _Described(self._kernel, len(further) + len(made))
+            self._launchers[key] = launcher.make_launcher(described, fallback, in_key=in_key)
         return self._launchers[key]
 
     def _by_python(
@@ -209,11 +201,11 @@ class HotLaunches:
     ) -> Any:  # fmt: skip
         """Launch a step whose key the native launcher does not know. Returns what the launcher is
         to know of it."""
-        expected, step = self._steps[number]
-        plan, launch = self._find(*call, expected.grid, into, grads, how)
-        if not is_predicted(plan, expected):
+        plan, zeroed, step = self._steps[number]
+        found = self._check(*call, plan.grid, into, grads, how)
+        if not is_predicted(found, plan, zeroed):
             raise Mispredicted
-        start_step(step, launch, grid, made)
+        start_step(step, found.launch, grid, made)
         own, further = len(self._kernel.params), len(into) + len(grads)
         first = 1 + further + len(made)
         places = [*range(first, first + own), *range(1, 1 + further)]
@@ -222,9 +214,15 @@ class HotLaunches:
         return _Started(step, [slots[a] for a in step.arguments])
 
 
-def is_predicted(plan: Plan, expected: Plan) -> bool:
-    """Whether the plan that Python has found is the one for which a native launch was tried."""
-    return plan is expected
+def is_predicted(found: Checked, plan: Plan, zeroed: tuple[str, ...]) -> bool:
+    """Whether Python has found the plan for which a native launch was tried, and the same arrays
+    were zeroed."""
+    return found.plan is plan and found.zeroed == zeroed
+
+
+def _further(index: int) -> str:
+    """The name of a parameter before those of the kernel."""
+    return f"_tw_{index}"
 
 
 class _Described:
@@ -236,7 +234,7 @@ class _Described:
         self._kernel = kernel
         front = [
             Parameter(name, Parameter.POSITIONAL_ONLY)
-            for name in (STEP, *(f"_tw_{i}" for i in range(further)))
+            for name in (STEP, *map(_further, range(further)))
         ]
         self.signature = Signature([*front, *kernel.signature.parameters.values()])
         self.params = [*(KernelParam(i, p) for i, p in enumerate(front)), *kernel.params]

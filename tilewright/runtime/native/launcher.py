@@ -26,7 +26,7 @@ from functools import partial
 from inspect import Parameter, Signature
 from itertools import count
 from types import CodeType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tilewright.compiler.artifact import CompiledKernel
 from tilewright.compiler.source import runtime_arguments
@@ -155,14 +155,31 @@ def _number(
 # -- parameters -----------------------------------------------------------------------------------
 
 
-def _flags(param: KernelParam, by_every_value: frozenset[str]) -> int:
+class InKey(NamedTuple):
+    """What a key has of arguments besides what variants are specialised for.
+
+    Attributes:
+        values: the parameters whose whole value it has.
+        layouts: the parameters of tensors whose shape and strides it has.
+    """
+
+    values: frozenset[str] = frozenset()
+    layouts: frozenset[str] = frozenset()
+
+
+PLAIN = InKey()
+"""Nothing more."""
+
+
+def _flags(param: KernelParam, in_key: InKey) -> int:
     """The field Param.flags of a parameter."""
     if param.is_constexpr:
         return layout.IS_CONSTEXPR
     mode, annotation = mode_of(param), param.annotation_type
     flags = sum(flag for field, flag in layout.BY.items() if getattr(mode, field))
     flags |= layout.TAKES_WIDE * (annotation in ("", "u64"))
-    flags |= layout.BY_EVERY_VALUE * (param.name in by_every_value)
+    flags |= layout.BY_EVERY_VALUE * (param.name in in_key.values)
+    flags |= layout.BY_LAYOUT * (param.name in in_key.layouts)
     return flags | layout.kind_flags(annotation)
 
 
@@ -174,7 +191,7 @@ def int_limits(annotation: str) -> tuple[int, int]:
     return low, min(high, INT64_MAX)
 
 
-def _param_structures(kernel: Kernel, by_every_value: frozenset[str]) -> Structure:
+def _param_structures(kernel: Kernel, in_key: InKey) -> Structure:
     params = Structure("Param", len(kernel.params))
     declared = kernel.signature.parameters.values()
     for i, (param, parameter) in enumerate(zip(kernel.params, declared, strict=True)):
@@ -183,7 +200,7 @@ def _param_structures(kernel: Kernel, by_every_value: frozenset[str]) -> Structu
         params.put_object("name", param.name, i)
         if parameter.default is not Parameter.empty:
             params.put_object("default", parameter.default, i)
-        params.put("flags", _flags(param, by_every_value), i)
+        params.put("flags", _flags(param, in_key), i)
         low, high = int_limits(param.annotation_type)
         params.put("low", low, i)
         params.put("high", high, i)
@@ -302,7 +319,7 @@ class Launcher:
         fallback: launches on the slow path: ``fallback(grid, *args, **kwargs)``.
         stages: the wrappers, outermost first.
         warm: compiles and loads without a launch; same arguments as `fallback`.
-        by_every_value: the parameters whose whole value is part of the key.
+        in_key: what the key has besides what variants are specialised for.
 
     Attributes:
         bind: a builtin function from a grid to a builtin that launches on the grid.
@@ -317,12 +334,12 @@ class Launcher:
         fallback: Callable[..., CompiledKernel],
         stages: Sequence[Stage] = (),
         warm: Callable[..., CompiledKernel] | None = None,
-        by_every_value: frozenset[str] = frozenset(),
+        in_key: InKey = PLAIN,
     ) -> None:
         self._runtime = runtime
         self._kernel = kernel
         self._stages = stages
-        self._by_every_value = by_every_value
+        self._in_key = in_key
         self._grids = Structure("Grid", layout.GRIDS)
         self._grid_turn = count()
         self._codes: list[CodeType] = []
@@ -342,11 +359,11 @@ class Launcher:
         declared = kernel.signature.parameters.values()
         names = [param.name for param in kernel.params]
         tuned_by = {name for stage in self._stages for name in stage.keys}
-        by_every_value = self._by_every_value | tuned_by
+        in_key = self._in_key._replace(values=self._in_key.values | tuned_by)
         state.put("runtime", self._runtime.address)
         state.put("count", len(names))
         state.put("positional", sum(p.kind is not Parameter.KEYWORD_ONLY for p in declared))
-        state.keep("params", _param_structures(kernel, by_every_value))
+        state.keep("params", _param_structures(kernel, in_key))
         reserved = dict.fromkeys(_RUN_KEYWORDS, RESERVED)
         state.put_object("keywords", {**_keywords(kernel.signature), **reserved})
         state.put_object("names", dict.fromkeys(names))
@@ -482,7 +499,7 @@ def make_launcher(
     fallback: Callable[..., CompiledKernel],
     stages: Sequence[Stage] = (),
     warm: Callable[..., CompiledKernel] | None = None,
-    by_every_value: frozenset[str] = frozenset(),
+    in_key: InKey = PLAIN,
 ) -> Launcher | None:
     """The native launcher of a kernel in its wrappers; None if native launches are not supported:
     here, or for this kernel (variadic, or more than MAX_PARAMS parameters)."""
@@ -490,6 +507,7 @@ def make_launcher(
     if Parameter.VAR_POSITIONAL in kinds or len(kernel.params) > MAX_PARAMS:
         return None
     found = runtime()
-    return (
-        None if found is None else Launcher(found, kernel, fallback, stages, warm, by_every_value)
-    )
+    if found is None:
+        return None
+    found.look_for_torch()
+    return Launcher(found, kernel, fallback, stages, warm, in_key)

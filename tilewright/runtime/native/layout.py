@@ -29,6 +29,8 @@ MAP_SETS: Final = 256
 different arguments they are found by native code."""
 
 MAX_WORDS: Final = 512
+MAX_DIMS: Final = 6
+"""The most axes of a tensor whose layout is in a key; a launch with others takes the slow path."""
 MAX_HELD: Final = 64
 RECENTS: Final = 4
 BUCKETS: Final = 128
@@ -82,6 +84,9 @@ TORCH_FUNCTIONS: Final = (
     *("torch_get_data_ptr", "torch_get_storage_size", "torch_get_storage_offset"),
 )
 """torch's C functions that the code calls, without the prefix `aoti_`."""
+
+TORCH_LAYOUT: Final = ("torch_get_dim", "torch_get_sizes", "torch_get_strides")
+"""Likewise, of layouts; old releases lack some of them, and then all are 0."""
 
 TORCH_DTYPES: Final = 128
 """An upper bound of torch's enum ScalarType."""
@@ -143,7 +148,7 @@ _STRUCTURES: dict[str, tuple[tuple[str, str], ...]] = {
     "Bound": (("ptr", "record slots"), ("i64", "debug slot_count"), ("i64*3", "grid")),
     "Runtime": (  # one per process
         ("ptr", _FUNCTION_NAMES),
-        ("ptr", " ".join(TORCH_FUNCTIONS)),
+        ("ptr", " ".join((*TORCH_FUNCTIONS, *TORCH_LAYOUT))),
         ("ptr", "none true false int float bool tuple ndarray function constexpr"),
         (
             "ptr",
@@ -231,6 +236,7 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
         "data": Field(_HEAD, "i64"),
         "nd": Field(_HEAD + 8, "i32"),
         "dims": Field(_HEAD + 16, "ptr"),
+        "strides": Field(_HEAD + 24, "ptr"),
         "base": Field(_HEAD + 32, "ptr"),
         "descr": Field(_HEAD + 40, "i64"),
         "flags": Field(_HEAD + 48, "i32"),
@@ -324,6 +330,8 @@ BY_EVERY_VALUE: Final = 8
 """The whole value is part of the launch's key, as for parameters in the key of an autotuner."""
 TAKES_WIDE: Final = 16
 """The parameter accepts ints from 2**63 to 2**64 - 1."""
+BY_LAYOUT: Final = 32
+"""The shape and strides of the tensor are part of the launch's key."""
 
 BY: Final = {"by_value": BY_VALUE, "by_alignment": BY_ALIGNMENT}
 """Flags by the field of `Mode` that enables specialisation on a fact."""
@@ -381,7 +389,7 @@ def map_set_of(words: Iterable[int]) -> int:
 # depends on (element type, facts, device). So equal keys imply equal specialisations.
 TENSOR, INT, FLOAT, BOOL, NONE, OPTION = 1, 2, 3, 4, 5, 6
 CONSTANT_INT, CONSTANT_FLOAT, CONSTANT_OBJECT, CONSTANT_TUPLE, CONSTEXPR = 7, 8, 9, 10, 11
-TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS = 12, 13, 14, 15, 16
+TUPLE, DESCRIPTOR, HOME, PARAMS, CONFIGS, LAYOUT = 12, 13, 14, 15, 16, 17
 TYPE_SHIFT, DEVICE_SHIFT = 8, 32
 READ_ONLY, UNKNOWN, NAN, ROUNDS = 1 << 17, 1 << 18, 1 << 19, 1 << 20
 

@@ -60,6 +60,25 @@ def reads(name: str) -> Callable[[Read], Read]:
     return register
 
 
+Layout: TypeAlias = Callable[[Routine, V], tuple[V, V, V]]
+"""Emits the code that reads a tensor's number of axes, and the addresses of its extents and strides
+as int64."""
+
+LAYOUTS: dict[str, Layout] = {}
+"""By `Kind.read`."""
+
+
+def reads_layout(name: str) -> Callable[[Layout], Layout]:
+    """Register the code that reads the layouts of tensors of kinds whose `read` is this name."""
+
+    def register(read: Layout) -> Layout:
+        assert name not in LAYOUTS, f"{name} is read twice"
+        LAYOUTS[name] = read
+        return read
+
+    return register
+
+
 def reader_of(kind: Kind) -> Read:
     """The function that emits the code for a kind.
 
@@ -224,6 +243,36 @@ def _wide_int(r: Routine, a: Argument, number: V, overflow: V) -> V:
     return bits
 
 
+# -- layouts --------------------------------------------------------------------------------------
+
+
+@routine(I1)
+def read_layout(r: Routine, value: Object) -> None:
+    """The layout of a tensor: a word with the number of axes, then the extents and strides, in
+    elements or bytes. Tensors of unknown kinds take the slow path; None has no layout."""
+    require_room(r)
+    with r.when(r.eq(value, r.rt["none"])):
+        r.ret(True)
+    type = r.type_of(value)
+    number = 0
+    for kind in KINDS:
+        numbers = range(number, number := number + len(kind.types))
+        if kind.read in LAYOUTS:
+            same = [r.eq(type, r.rt.get("kind_types", n)) for n in numbers]
+            with r.when(r.any(same)):
+                _put_layout(r, *LAYOUTS[kind.read](r, value))
+                r.ret(True)
+    r.leave()
+
+
+def _put_layout(r: Routine, rank: V, extents: V, strides: V) -> None:
+    r.require(r.icmp("ule", rank, layout.MAX_DIMS))
+    push(r, r.or_(r.shl(rank, TYPE_SHIFT), layout.LAYOUT))
+    for numbers in (extents, strides):
+        with r.loop(0, rank) as loop:
+            push(r, r.load(I64, r.gep(I64, numbers, loop.index)))
+
+
 # -- compile-time values --------------------------------------------------------------------------
 
 
@@ -309,6 +358,8 @@ def _read_parameter(r: Routine, i: V, value: V) -> None:
     read_any(r, Argument(param, value, i))
     with r.when(r.has(param["flags"], layout.BY_EVERY_VALUE), UNLIKELY):
         r.require(read_constant(r, value))
+    with r.when(r.has(param["flags"], layout.BY_LAYOUT), UNLIKELY):
+        r.require(read_layout(r, value))
     r.br(after)
     r.at(after)
 

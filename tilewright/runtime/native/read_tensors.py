@@ -9,7 +9,7 @@ from tilewright.runtime.kinds import DIVISIBLE, FOREIGN, KINDS
 from tilewright.runtime.native import layout
 from tilewright.runtime.native.keys import facts_of, push
 from tilewright.runtime.native.layout import BUCKETS, FIELDS, MAX_PARAMS, TORCH_DTYPES
-from tilewright.runtime.native.read import Argument, outlined, reads, small
+from tilewright.runtime.native.read import Argument, outlined, reads, reads_layout, small
 from tilewright.runtime.native.routine import Ref, Routine
 
 
@@ -73,6 +73,13 @@ def read_array(r: Routine, a: Argument) -> None:
     put_tensor(r, a, array["data"], r.and_(element, 255), cpu, marks, low, high)
 
 
+@reads_layout("array")
+def array_layout(r: Routine, value: V) -> tuple[V, V, V]:
+    """Of a NumPy array; its strides are in bytes."""
+    array = r.ref("Array", value)
+    return r.zext(array["nd"], I64), array["dims"], array["strides"]
+
+
 def _gapless_owner(r: Routine, value: V) -> V:
     """The array at the end of an array's chain of bases: views may share all of its memory. Exits
     the routine if a base is not an array, or the owner is not contiguous."""
@@ -134,6 +141,15 @@ def read_torch(r: Routine, a: Argument) -> None:
     r.require(r.or_(r.ne(address, 0), r.eq(size, 0)))
     low = r.sub(address, r.mul(offset, r.rt.get("element_bytes", element)))
     put_tensor(r, a, address, element, device, const(I64, 0), low, r.add(low, size))
+
+
+@reads_layout("torch")
+def torch_layout(r: Routine, value: V) -> tuple[V, V, V]:
+    """Of a torch tensor."""
+    r.require(r.ne(r.rt[layout.TORCH_LAYOUT[0]], 0))
+    tensor = r.gep(I8, value, r.rt["torch_offset"])
+    dim, sizes, strides = _torch(r, tensor, dim=I64, sizes=PTR, strides=PTR)
+    return dim, sizes, strides
 
 
 def _cuda_device(r: Routine, tensor: V) -> V:

@@ -411,6 +411,7 @@ def _array_is_as_expected(array: Any) -> bool:
         _word_at(at["data"]) == array.__array_interface__["data"][0]
         and ctypes.c_int32.from_address(at["nd"]).value == array.ndim
         and tuple(dims.from_address(_word_at(at["dims"]))) == array.shape
+        and tuple(dims.from_address(_word_at(at["strides"]))) == array.strides
         and _word_at(at["base"]) == (0 if array.base is None else id(array.base))
         and _word_at(at["descr"]) == id(array.dtype)
         and bool(flags & OWNS_DATA) == array.flags.owndata

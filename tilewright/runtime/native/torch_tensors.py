@@ -19,6 +19,7 @@ from tilewright.runtime.native.layout import (
     TORCH_CUDA,
     TORCH_DTYPES,
     TORCH_FUNCTIONS,
+    TORCH_LAYOUT,
     TORCH_OFFSETS,
 )
 
@@ -67,6 +68,7 @@ def find_torch_tensors(torch: Any, numbers: dict[Any, int]) -> TorchTensors | No
         if theirs is None or not 0 <= theirs < TORCH_DTYPES:
             return None
         elements[theirs] = number
+    functions |= _layout_functions(library, next(iter(samples.values())), offset)
     return TorchTensors(offset, functions, elements)
 
 
@@ -105,6 +107,23 @@ def _dtype_number(functions: dict[str, int], tensors: Iterable[Any], offset: int
         if found != expected:
             return None
     return numbers.pop() if len(numbers) == 1 else None
+
+
+def _layout_functions(library: Any, tensors: Iterable[Any], offset: int) -> dict[str, int]:
+    """The functions that read layouts; empty if one is missing, or returns something else."""
+    try:
+        functions = {name: address_of(library[f"aoti_{name}"]) for name in TORCH_LAYOUT}
+    except AttributeError:
+        return {}
+    for tensor in tensors:
+        rank, sizes, strides = (_call(f, id(tensor) + offset) for f in functions.values())
+        if rank != tensor.dim():
+            return {}
+        numbers = ctypes.c_int64 * rank
+        found = tuple(tuple(numbers.from_address(at)) for at in (sizes, strides))
+        if found != (tuple(tensor.shape), tensor.stride()):
+            return {}
+    return functions
 
 
 def _call(function: int, tensor: int) -> int:
