@@ -7,7 +7,8 @@
 In the plain interpreter a copy arrives and a product ends where it starts, so that a wait too few
 shows nowhere. Here
 
-- a copy arrives at the barrier after the wait that counts it; until then its place holds poison;
+- a copy arrives at the barrier after the wait that counts it; until then its place holds poison.
+  What each thread fetches only of its own copies is there after the wait;
 - a product reads its buffers and gives its result at the wait that counts it; until then the
   result is poison, unless the next product takes it as accumulator;
 - a tensor copy arrives when all roles wait, or at random; its bytes count at its barrier then;
@@ -29,12 +30,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewright.ir.core import Op
+from tilewright.ir.core import Op, Value
 from tilewright.ir.turns import Turns
 from tilewright.ir.types import Shared, numpy_of, shape_of
 from tilewright.ops import roles
 from tilewright.ops.control import Barrier
-from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, WaitCopies
+from tilewright.ops.gpu import Allocate, CommitCopies, CopyAsync, Fetch, Share, Slot, WaitCopies
 from tilewright.ops.memory import split_optional
 from tilewright.ops.numeric import Array
 from tilewright.ops.nvidia import LoadBlock, Wgmma, WgmmaWait
@@ -50,6 +51,7 @@ class Race(AssertionError):
 class _Copy(NamedTuple):
     place: Array
     value: Array
+    own: bool  # whether each thread reads what it has itself copied
 
 
 class _Product(NamedTuple):
@@ -66,6 +68,14 @@ class _Product(NamedTuple):
 def _address(array: Array) -> int:
     """Where a buffer begins: slots of one buffer differ in it, views of one slot do not."""
     return array.__array_interface__["data"][0]
+
+
+def _is_read_by_its_thread(slot: Value) -> bool:
+    """Whether each thread fetches from a buffer only what it has copied there."""
+    buffer = slot.op.buffer if isinstance(slot.op, Slot) else slot
+    views = [user.results[0] for user in buffer.users if isinstance(user, Slot)]
+    readers = [user for view in (buffer, *views) for user in view.users if isinstance(user, Fetch)]
+    return bool(readers) and all(reader.own for reader in readers)
 
 
 def _poison(array: Array) -> None:
@@ -170,7 +180,8 @@ class AsyncMachine:
             raise Race("a copy starts to a place to which another is under way")
         if any(address in product.places for product in self.products):
             raise Race("a copy starts to a place that a product in flight reads")
-        self.started.append(_Copy(place, state.memory.load(op, ptr, mask, None)))
+        value = state.memory.load(op, ptr, mask, None)
+        self.started.append(_Copy(place, value, _is_read_by_its_thread(op.buffer)))
         _poison(place)
         return ()
 
@@ -181,12 +192,16 @@ class AsyncMachine:
 
     def _wait_copies(self, op: WaitCopies, state: Any) -> tuple[()]:
         while len(self.groups) > op.pending:
-            self.arrived += self.groups.popleft()
+            for copy in self.groups.popleft():
+                if copy.own:
+                    copy.place[...] = copy.value
+                else:
+                    self.arrived.append(copy)
         return ()
 
     def _barrier(self, op: Barrier, state: Any) -> tuple[()]:
-        for place, value in self.arrived:
-            place[...] = value
+        for copy in self.arrived:
+            copy.place[...] = copy.value
         self.arrived.clear()
         self.stretch += 1
         return ()
@@ -272,7 +287,9 @@ class AsyncMachine:
         return address
 
     def _fetch(self, op: Fetch, state: Any, place: Array) -> Array:
-        self._has_read(self._require_there(place))
+        address = self._require_there(place)
+        if not op.own:
+            self._has_read(address)
         return place.copy()
 
     def _has_read(self, address: int) -> None:

@@ -96,10 +96,14 @@ class Share(Op, name="gpu.share", traits=PURE):
 class Fetch(Op, name="gpu.fetch", traits=READS):
     """Loads a tile from a buffer.
 
-    %1 = gpu.fetch %0 : shared<64x64xfp16> -> 64x64xfp16
+    With `own`, each thread loads only what it has itself copied there, so the copies need a wait,
+    but no barrier.
+
+        %1 = gpu.fetch %0, own=False : shared<64x64xfp16> -> 64x64xfp16
     """
 
     src: Value = operand()
+    own: bool = attr(False)
 
     def result_type(self) -> Type:
         _require_buffer(self, self.src)
@@ -201,7 +205,8 @@ class PermuteBuffer(Op, name="gpu.permute_buffer", traits=PURE):
 class CopyAsync(Op, name="gpu.copy_async", traits=READS | WRITES | LOCAL):
     """Starts an asynchronous copy from `ptr` to a buffer; masked-off elements become 0.
 
-    It is complete after a `gpu.wait_copies` that covers its group, followed by a barrier.
+    It is complete after a `gpu.wait_copies` that covers its group; for other threads than the one
+    that copies an element, after a barrier that follows.
 
         gpu.copy_async %0, %1, %2 : (64x64xptr<fp16>, shared<64x64xfp16>, 64x64xi1) -> ()
     """

@@ -119,20 +119,24 @@ def _refusal(fn: Function, loop: For, share: Share, infos: AxisMap) -> str:
 
 def _copy_bytes(share: Share, load: Load, infos: AxisMap) -> int:
     """Bytes that a thread can copy at once: adjacent in global and in shared memory."""
+    axis, length = adjacent_elements(load, infos)
+    assert share.result.layout is not None
+    length = min(length, _run_in_memory(share.result.layout, axis))
+    return length * dtype_of(load.result.type).nbytes_in_memory
+
+
+def adjacent_elements(load: Load, infos: AxisMap) -> tuple[int, int]:
+    """An axis, and the number of elements along it that each thread holds in successive registers
+    and that are adjacent in memory, aligned, and masked off together."""
     info = infos[load.ptr]
-    size = dtype_of(load.result.type).nbytes_in_memory
-    layout, buffer = load.result.layout, share.result.layout
+    layout = load.result.layout
     assert layout is not None
-    assert buffer is not None
     axis = max(row_major(info.rank), key=lambda a: info.contiguity[a])
-    length = min(
-        info.vector_length(axis, size),
-        layout.num_consecutive((axis,)),
-        _run_in_memory(buffer, axis),
-    )
+    size = dtype_of(load.result.type).nbytes_in_memory
+    length = min(info.vector_length(axis, size), layout.num_consecutive((axis,)))
     if load.mask is not None:
         length = min(length, infos[load.mask].constancy[axis])
-    return length * size
+    return axis, length
 
 
 def _run_in_memory(buffer: LinearLayout, axis: int) -> int:

@@ -179,7 +179,7 @@ def blocks_in_a_row(w: Writer) -> bool:
     stop = w.choose((str(w.below(4 * n)), f"({w.index((), 4 * n if n & (n - 1) == 0 else 64, 0)})"))
     w.pending.clear()
     hint = w.choose(("range", "tl.range", "tl.range"))
-    stages = ", num_stages=2" if hint == "tl.range" else ""
+    stages = w.choose((", num_stages=2", ", num_stages=3")) if hint == "tl.range" else ""
     step = f", step=1{stages}" if stages else ""
     w.emit(f"for {index} in {hint}(0, {trips}{step}):")
     with w.block():

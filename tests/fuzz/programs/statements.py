@@ -266,7 +266,9 @@ def loop(w: Writer) -> bool:
         count = w.random.randint(1, 3)
         w.emit(f"for {index} in tl.static_range({count}):")
     elif w.one_in(3):
-        hint = w.choose((", num_stages=2", ", loop_unroll_factor=2", ", flatten=True"))
+        hint = w.choose(
+            (", num_stages=2", ", num_stages=4", ", loop_unroll_factor=2", ", flatten=True")
+        )
         if trips.count(",") < 2:
             hint = f", step=1{hint}" if "," in trips else hint
         w.emit(f"for {index} in tl.range({trips}{hint}):")

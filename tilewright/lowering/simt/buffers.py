@@ -121,7 +121,8 @@ def emit_fetch(kernel: Kernel, op: Fetch) -> None:
     base = kernel.scalar(op.src)
     element = _element(op.result)
     tile, buffer = layout_of(op.result), layout_of(op.src)
-    matrices = _matrix_loads(kernel, tile, buffer, element.bits)
+    # A matrix load reads what other threads of the warp have copied.
+    matrices = None if op.own else _matrix_loads(kernel, tile, buffer, element.bits)
     found = (
         _load_rows(kernel, tile, buffer, base, element)
         if matrices is None

@@ -16,6 +16,7 @@ from tilewright.passes.strip_mine import strip_mine
 from tilewright.targets.gpu import codegen as _codegen
 from tilewright.targets.gpu.check import check_kernel
 from tilewright.targets.gpu.limit_stages import limit_stages
+from tilewright.targets.gpu.stream_loads import stream_loads
 from tilewright.targets.gpu.thread_products import thread_products
 
 _ = _codegen  # registers the emitters, which `check_kernel` looks up
@@ -52,6 +53,7 @@ def steps(
         *pipeline,
         Step(pipeline_loads, when="async_copy"),
         *overlap,
+        Step(stream_loads, when="async_copy"),
         Step(prefetch_loads),
         *schedule,
         Step(merge_equal_values),
