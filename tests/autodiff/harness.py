@@ -19,6 +19,7 @@ from tilewright.autodiff.points import Points
 from tilewright.autodiff.regrid import regrids
 from tilewright.autodiff.regridded import regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
+from tilewright.autodiff.tapes import TapePlan
 from tilewright.compiler.pipeline import STEPS
 from tilewright.frontend.build import build_module
 from tilewright.frontend.source import SourceFunction
@@ -151,14 +152,34 @@ def counts(module: Module, name: str, grid: Any, args: Arrays, *, stores: bool =
     return found
 
 
+def tape_plan(module: Module, grid: Any, args: Arrays) -> TapePlan:
+    points = launch_points(module, grid, args)
+    return TapePlan(module.entry, points, points.count)
+
+
+def tape_arrays(derived: Derived, grid: Any) -> dict[str, Mapping[str, Any]]:
+    """Tapes for the programs of a derived kernel, and the numbers of their slots."""
+    programs = int(np.prod(grid))
+    tapes = {tape.name: np.empty(programs * tape.bytes, np.uint8) for tape in derived.tapes}
+    for tape in tapes.values():
+        tape.fill(0x7F)  # NaN, or large integers
+    found: dict[str, Mapping[str, Any]] = {
+        "tape": {tape.name: tapes[tape.name].view(numpy_of(tape.element)) for tape in derived.tapes}
+    }
+    for (kind, name), number in derived.numbers.items():
+        found[kind] = {**found.get(kind, {}), name: number}
+    return found
+
+
 def vjp(
     module: Module, grid: Any, args: Arrays, cotangents: Arrays, wrt: Sequence[str],
-    atomic: Sequence[str] | None = None, accumulate: bool = False,
+    atomic: Sequence[str] | None = None, accumulate: bool = False, tape: Any = None,
 ) -> Arrays:  # fmt: skip
     """The gradients, by reverse mode. The arguments must be as the forward kernel left them.
 
     Args:
         atomic: arrays whose gradients are added atomically; by default those that need it.
+        tape: how loops are recorded; by default as for a launch.
     """
     loads, stores = launch_verdicts(module, grid, args)
     for name in cotangents:
@@ -170,9 +191,11 @@ def vjp(
     derived = reverse_mode(
         module, tuple(wrt), tuple(cotangents),
         atomic=atomic, private=private, accumulate=accumulate,
+        tapes=tape or tape_plan(module, grid, args),
     )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
-    run_derived(derived, grid, copied(args), {"cotangent": cotangents, "gradient": found})
+    more = {"cotangent": cotangents, "gradient": found, **tape_arrays(derived, grid)}
+    run_derived(derived, grid, copied(args), more)
     return found
 
 
@@ -190,8 +213,9 @@ def coarse_vjp(
     atomic = [a.name for a in shared if a.name not in coarse.arrays]
     private = [name for name in wrt if loads[name].private and not loads[name].distinct]
     derived = reverse_mode(
-        module, tuple(wrt), tuple(cotangents), atomic=atomic, private=private, coarse=coarse
-    )
+        module, tuple(wrt), tuple(cotangents), atomic=atomic, private=private, coarse=coarse,
+        tapes=tape_plan(module, grid, args),
+    )  # fmt: skip
     found = {name: np.zeros_like(args[name]) for name in wrt}
     partial = {name: np.zeros((workers, *args[name].shape)) for name in coarse.arrays}
     more: dict[str, Mapping[str, Any]] = {
@@ -202,6 +226,7 @@ def coarse_vjp(
     extents = list(points.grid)
     for axis in coarse.axes:
         extents[axis] = workers if axis == coarse.axes[0] else 1
+    more |= tape_arrays(derived, tuple(extents))
     run_derived(derived, tuple(extents), copied(args), more)
     return {**found, **{name: rows.sum(0) for name, rows in partial.items()}}
 

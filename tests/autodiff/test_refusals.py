@@ -95,11 +95,7 @@ REFUSED = {
     ),
     "a recurrence": (
         "for i in range(n):\n    x = tl.sin(x)\ntl.store(y_ptr + at, x)",
-        "no gradient through this loop: value 1 that it carries (8xfp64) is needed",
-    ),
-    "a sum that is read": (
-        "s = x * 0\nfor i in range(n):\n    s += x * i\n    x = x + s * 0\ntl.store(y_ptr + at, s)",
-        "no gradient through this loop",
+        "no gradient through this loop: its intermediate values are not kept",
     ),
     "a running maximum that is a result": (
         "m = x - x\nfor i in range(n):\n    m = tl.maximum(m, x * i)\ntl.store(y_ptr + at, m)",
@@ -109,18 +105,9 @@ REFUSED = {
         "s = x\nfor i in range(n):\n    s = s * tl.exp(x)\ntl.store(y_ptr + at, s)",
         "no gradient through this loop",
     ),
-    "a sum in an inner loop that is scaled in the outer one": (
-        "s = x * 0\nfor i in range(n):\n    for j in range(n):\n        s += x * j\n    s = s * 0.5"
-        "\ntl.store(y_ptr + at, s)",
-        "no gradient through this loop",
-    ),
-    "values that change places": (
-        "a = x\nb = x * 2\nfor i in range(n):\n    a, b = b, a\ntl.store(y_ptr + at, a + 2 * b)",
-        "no gradient through this loop",
-    ),
     "while": (
-        "i = 0\nwhile i < n:\n    x = x * 2\n    i += 1\ntl.store(y_ptr + at, x)",
-        "no gradient through a while loop",
+        "i = 0\nwhile i < n:\n    x = x * x\n    i += 1\ntl.store(y_ptr + at, x)",
+        "no gradient through this loop",
     ),
     "combine function": (
         "tl.store(y_ptr + at, x * tl.reduce(x, 0, larger))",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tilewright.autodiff.tapes import Tape
 from tilewright.ir.core import Function, Module
 from tilewright.ir.types import DType, Pointer
 from tilewright.ops.memory import Load
@@ -48,12 +49,16 @@ class Derived:
         roles: what each of its arguments is.
         reached: of reverse mode, the loads of the forward kernel whose gradients are written.
         saved: the buffers that it writes for other kernels, or reads.
+        tapes: the buffers in which it records what loops carry.
+        numbers: arguments that are numbers, by kind and name.
     """
 
     module: Module
     roles: tuple[Role, ...]
     reached: tuple[Load, ...] = ()
     saved: tuple[Saved, ...] = ()
+    tapes: tuple[Tape, ...] = ()
+    numbers: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
 
 class Roles:

@@ -1,4 +1,4 @@
-"""What loops carry, as far as reverse mode can undo it.
+"""What loops carry, and how reverse mode undoes it.
 
 A value that a loop carries is a *sum* if the only thing that happens to it is that something is
 added which does not depend on it:
@@ -8,16 +8,20 @@ added which does not depend on it:
 
 The adjoint of each f(k) is that of the final total, so that the iterations are independent of each
 other in reverse, and no intermediate total is needed. Values that are scaled by a running maximum
-on which no result depends are treated as sums, too (`gauges.py`).
+on which no result depends are treated as sums, too (`gauges.py`). Any other value with a derivative
+is a *state*: iterations are reversed one by one, and what they start with is recorded (`tapes.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
+from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.chains import adds_to, is_only_updated
-from tilewright.autodiff.gauges import Gauge
+from tilewright.autodiff.gauges import Gauge, Gauges
 from tilewright.autodiff.refusals import unknown_carried
+from tilewright.autodiff.regrid import increment_of
 from tilewright.ir.core import Op, Value
 from tilewright.ops.control import For
 
@@ -31,23 +35,103 @@ def carried_kinds(loop: For, active: Collection[Value], gauge: Gauge | None) -> 
     Raises:
         CompilationError: one is not.
     """
-    found: list[int] = []
+    states = states_of(loop, active, gauge)
+    if states:
+        raise unknown_carried(loop, states[0])
+    return [i for i, arg in enumerate(loop.body.args[1:]) if arg in active]
+
+
+def states_of(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:
+    """The indices of the active values that a loop carries and that are no sums."""
+    found = [
+        i
+        for i, arg in enumerate(loop.body.args[1:])
+        if arg in active and not is_sum_of(loop, i) and (gauge is None or i not in gauge.states)
+    ]
+    return found or (_started_with_inputs(loop, active, gauge) if gauge is not None else [])
+
+
+def _started_with_inputs(loop: For, active: Collection[Value], gauge: Gauge) -> list[int]:
+    """What a running maximum scales, and starts with what depends on inputs: for another maximum,
+    that would be scaled by another number."""
+    if gauge.before is not None:
+        return []
+    return [i for i in (gauge.index, *gauge.states) if loop.inits[i] in active]
+
+
+class Carried(NamedTuple):
+    """What a loop carries, by index.
+
+    Attributes:
+        sums: what it only adds to, with a derivative.
+        states: the other values with a derivative.
+        increments: the integers that it moves in steps, and the steps.
+        unused: what no other value depends on.
+        rest: the other values without a derivative.
+    """
+
+    sums: list[int]
+    states: list[int]
+    increments: dict[int, Value]
+    unused: list[int]
+    rest: list[int]
+
+
+def carried_by(loop: For, active: Collection[Value]) -> Carried:
+    """What a loop carries, if it is reversed iteration by iteration."""
+    found = Carried([], [], {}, [], [])
     for i, arg in enumerate(loop.body.args[1:]):
-        if arg in active:
-            if not is_sum_of(loop, i) and (gauge is None or i not in gauge.states):
-                raise unknown_carried(loop, i)
-            found.append(i)
-    if gauge is not None:
-        require_constant_start(loop, active, gauge)
+        by = increment_of(loop, arg)
+        if is_sum_of(loop, i):
+            found.unused.append(i)
+            if arg in active:
+                found.sums.append(i)
+        elif arg in active:
+            found.states.append(i)
+        elif by is not None:
+            found.increments[i] = by
+        else:
+            found.rest.append(i)
     return found
 
 
-def require_constant_start(loop: For, active: Collection[Value], gauge: Gauge) -> None:
-    """Raise unless a loop with a running maximum starts with what does not depend on inputs: for
-    another maximum, what it starts with would be scaled by another number."""
-    for i in (gauge.index, *gauge.states) if gauge.before is None else ():
-        if loop.inits[i] in active:
-            raise unknown_carried(loop, i)
+def activity(gauges: Gauges, sources: Sequence[Value]) -> tuple[Gauges, set[Value]]:
+    """The running maxima that count as constants, and the values with a derivative.
+
+    Args:
+        gauges: the maxima on which no result depends.
+        sources: the loads whose derivatives are not zero.
+    """
+    while True:
+        active = active_values(sources, gauges.constants)
+        kept = _without_states(gauges, active)
+        if len(kept.loops) == len(gauges.loops):
+            return kept, active
+        gauges = kept
+
+
+def _without_states(gauges: Gauges, active: Collection[Value]) -> Gauges:
+    """The running maxima of which all loops in a row have sums only, for the maximum as a constant.
+    The maxima of others are differentiated like any value."""
+    kept: dict[For, Gauge] = {}
+    constants = set(gauges.constants)
+    for loop, gauge in gauges.loops.items():
+        row = _row(gauge)
+        if any(states_of(g.loop, active, g) for g in row):
+            constants -= {*gauge.replaced, loop.results[gauge.index]}
+        else:
+            kept[loop] = gauge
+    return Gauges(kept, constants)
+
+
+def _row(gauge: Gauge) -> list[Gauge]:
+    """The gauges of loops that continue each other."""
+    while gauge.before is not None:
+        gauge = gauge.before
+    found = [gauge]
+    while found[-1].after is not None:
+        found.append(found[-1].after)
+    return found
 
 
 def recomputed(loop: For, active: Collection[Value], gauge: Gauge | None) -> list[int]:

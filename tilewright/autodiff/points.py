@@ -109,11 +109,18 @@ class Points:
         made._known = {}
         return made
 
-    def _in_loop(self, loop: For) -> Points:
+    def most_trips(self, loop: For) -> int:
+        """The largest number of iterations of a loop at a point."""
+        return int(self._trips(loop).max(initial=0))
+
+    def _trips(self, loop: For) -> Array:
         start, stop, step = (
             self.value(v).astype(np.int64) for v in (loop.start, loop.stop, loop.step)
         )
-        trips = np.maximum(0, -((start - stop) // np.maximum(step, 1)))
+        return np.maximum(0, -((start - stop) // np.maximum(step, 1)))
+
+    def _in_loop(self, loop: For) -> Points:
+        trips = self._trips(loop)
         if int(trips.sum()) > MAX_POINTS:
             raise UnknownNumber(f"the launch has {int(trips.sum())} iterations")
         index = np.repeat(np.arange(self.count), trips)

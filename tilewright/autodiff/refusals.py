@@ -54,7 +54,7 @@ def result_of_atomic(op: Op) -> Exception:
 
 
 def unknown_loop(op: Op, what: str) -> Exception:
-    """The error of a loop that reverse mode cannot undo."""
+    """The error of a loop that cannot be recorded."""
     return refusal(
         op,
         f"no gradient through {what}: its intermediate values are not kept",
@@ -63,7 +63,7 @@ def unknown_loop(op: Op, what: str) -> Exception:
 
 
 def unknown_carried(loop: For, index: int) -> Exception:
-    """The error of a carried value that is not a sum."""
+    """The error of a carried value that is not a sum, where only sums are possible."""
     kind = text_of(loop.inits[index].type)
     return refusal(
         loop,
@@ -71,6 +71,23 @@ def unknown_carried(loop: For, index: int) -> Exception:
         "each iteration, and intermediate values are not kept",
         "help: a carried value has a gradient where the loop only adds to it, something that does "
         "not depend on it",
+    )
+
+
+def long_tape(loop: Op, trips: int | None, size: int, programs: int, most: int) -> Exception:
+    """The error of a loop whose intermediate values take too much memory."""
+    often = "an unknown number of" if trips is None else str(trips)
+    more = "help: pass more tape_bytes to grad"
+    if trips is not None:
+        more += (
+            ", or tl.range(…, ad_checkpoint=k), which keeps every k-th iteration and computes "
+            "those between them again"
+        )
+    return refusal(
+        loop,
+        f"the gradient needs what this loop carries ({size} bytes) at {often} iterations in each "
+        f"program of {programs}: that is more than tape_bytes={most}",
+        more,
     )
 
 

@@ -12,23 +12,23 @@ same element. Whether that is so depends on strides and the grid, so the launch 
 (`distinct.py`); arrays for which it is not proven are in `atomic`, and their gradients are added
 up with atomic additions, which is right for any addresses.
 
-What the walk does not know is an error: an op without a rule, a loop that carries anything but
-sums, an array that is both loaded and stored.
+What the walk does not know is an error: an op without a rule, an array that is both loaded and
+stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from tilewright.analysis.pointers import base_of
-from tilewright.autodiff.activity import active_values
 from tilewright.autodiff.arrays import Array, Rebase, arrays_of, is_sum, require_elements
 from tilewright.autodiff.coarsen import Coarsening, varying_values
 from tilewright.autodiff.cuts import Cut, CutBuffers
 from tilewright.autodiff.derived import Derived, Role, Roles
 from tilewright.autodiff.emitter import Emitter, derivative_type
 from tilewright.autodiff.gauges import Gauge, find_gauges
-from tilewright.autodiff.loops import carried_kinds, recomputed
+from tilewright.autodiff.loops import activity, carried_by, carried_kinds, states_of
 from tilewright.autodiff.refusals import (
     no_gradient,
     result_of_atomic,
@@ -38,6 +38,9 @@ from tilewright.autodiff.refusals import (
 )
 from tilewright.autodiff.registry import Elementwise, Pair, Refused, Zero, rule_of
 from tilewright.autodiff.replay import Replay, loaded_and_stored
+from tilewright.autodiff.summed_loops import reverse_sums
+from tilewright.autodiff.taped_loops import ForSteps, TapedLoop, WhileSteps
+from tilewright.autodiff.tapes import TapeMemory, TapePlan
 from tilewright.autodiff.workers import WorkerLoop
 from tilewright.ir.builder import Builder
 from tilewright.ir.core import Function, Module, Op, Region, Value
@@ -61,6 +64,7 @@ def reverse_mode(
     cut: Cut | None = None,
     sources: Collection[str] = (),
     skip: Collection[Load] = (),
+    tapes: TapePlan | None = None,
 ) -> Derived:
     """The kernel that computes gradients, on the grid of the module's kernel.
 
@@ -84,6 +88,7 @@ def reverse_mode(
         cut: what is saved for other kernels; see `regridded_kernels`.
         sources: further arrays, whose gradients these kernels compute.
         skip: loads whose adjoints another kernel adds to the gradients.
+        tapes: how loops are recorded; by default those that need it are errors.
 
     Raises:
         CompilationError: the kernel has no gradient, or none that is known to be right.
@@ -96,6 +101,7 @@ def reverse_mode(
     walk.accumulate = accumulate
     walk.private = set(private)
     walk.skip = frozenset(skip)
+    walk.tapes = tapes
     return walk.run() if coarse is None else walk.run_coarse(coarse)
 
 
@@ -114,9 +120,12 @@ class ReverseWalk:
         self.skip: frozenset[Load] = frozenset()
         self.arrays = arrays_of(fn)
         outputs = [arg for arg, array in self.arrays.items() if array.name in roles.outputs]
-        self.gauges = find_gauges(fn, outputs)
         self.cut: CutBuffers | None = None
-        self.active = active_values(self._sources((*roles.wrt, *sources)), self.gauges.constants)
+        self.tapes: TapePlan | None = None
+        self.recorded: list[TapeMemory] = []
+        self.gauges, self.active = activity(
+            find_gauges(fn, outputs), self._sources((*roles.wrt, *sources))
+        )
         self._require_known_memory()
         self.roles = [Role("argument", name) for name in roles.names]
         self.made = Function(
@@ -175,7 +184,10 @@ class ReverseWalk:
 
     def _derived(self) -> Derived:
         saved = tuple(self.cut.saved) if self.cut is not None else ()
-        return Derived(Module([self.made]), tuple(self.roles), tuple(self.reached), saved)
+        tapes = tuple(tape for memory in self.recorded for tape in memory.tapes)
+        numbers = {k: n for memory in self.recorded for k, n in memory.numbers.items()}
+        roles = tuple(self.roles)
+        return Derived(Module([self.made]), roles, tuple(self.reached), saved, tapes, numbers)
 
     def run(self) -> Derived:
         """Emit the whole function."""
@@ -269,6 +281,15 @@ class ReverseWalk:
         table = self._adjoints[-1]
         table[value] = wide if value not in table else self.emit.add(table[value], wide)
 
+    def adjoint(self, value: Value) -> Value | None:
+        return self._adjoints[-1].get(value)
+
+    @contextmanager
+    def adjoints(self) -> Generator[dict[Value, Value]]:
+        self._adjoints.append({})
+        yield self._adjoints[-1]
+        self._adjoints.pop()
+
     def _adjoint_or_zero(self, value: Value) -> Value:
         found = self._adjoints[-1].get(value)
         return self.emit.zeros(derivative_type(value.type)) if found is None else found
@@ -276,7 +297,6 @@ class ReverseWalk:
     # -- the walk -------------------------------------------------------------------------------
 
     def region(self, region: Region) -> None:
-        """Emit the adjoints of a region's ops, last first."""
         for op in region.reversed():
             if op.terminator:
                 continue
@@ -394,8 +414,7 @@ class ReverseWalk:
             for inner in op.walk()
         )
 
-    def _outer_values(self, op: Op) -> list[Value]:
-        """The active values that an op's regions use, and that are defined outside of it."""
+    def outer_values(self, op: Op) -> list[Value]:
         found = dict.fromkeys(
             v
             for region in op.regions
@@ -408,7 +427,7 @@ class ReverseWalk:
     def _if(self, op: If) -> None:
         if not self._flows_through(op):
             return
-        outer = self._outer_values(op)
+        outer = self.outer_values(op)
         ends = [self._adjoints[-1].get(r) for r in op.results]
         condition = self.plain(op.condition)
         branches = [Region(), Region()]
@@ -427,52 +446,25 @@ class ReverseWalk:
 
     def _while(self, op: While) -> None:
         if self._flows_through(op):
-            raise unknown_loop(op, "a while loop")
+            TapedLoop(self, WhileSteps(self, op)).run()
 
     def _for(self, op: For) -> None:
-        """Of a loop that adds up: each iteration takes the adjoint of the sum, in any order. What
-        it also carries is recomputed in the same loop."""
         gauge = self.gauges.loops.get(op)
         if self.cut is not None and op in self.cut.loops:
             self._save(self.cut, op, gauge)
         if not self._flows_through(op):
             return
-        sums = carried_kinds(op, self.active, gauge)
-        ends = {i: y for i in sums if (y := self._adjoints[-1].get(op.results[i])) is not None}
-        outer = self._outer_values(op)
-        rest = recomputed(op, self.active, gauge)
-        final = self.plain(gauge.final) if gauge is not None else None
-        start, stop, step = self.replay.all_plain((op.start, op.stop, op.step))
-        inits = self.replay.all_plain(op.inits[i] for i in rest)
-        totals = [self.emit.zeros(derivative_type(v.type)) for v in outer]
-        body = Region([op.start.type, *[v.type for v in (*inits, *totals)]])
-        with self.replay.scope(op.body, body) as scope:
-            self._adjoints.append({})
-            scope.values[op.body.args[0]] = body.args[0]
-            if gauge is not None and final is not None:
-                scope.values.update(dict.fromkeys(gauge.replaced, final))
-            for i, arg in zip(rest, body.args[1:], strict=False):
-                scope.values[op.body.args[i + 1]] = arg
-            for i, y in ends.items():
-                self.give(op.body.terminator.operands[i], y)
-            self.region(op.body)
-            following = self.replay.all_plain(op.body.terminator.operands[i] for i in rest)
-            table = self._adjoints.pop()
-            for value, before in zip(outer, body.args[1 + len(rest) :], strict=True):
-                y = table.get(value)
-                following.append(
-                    before if y is None else self.emit.add(before, self.emit.guarded(y))
-                )
-            self.builder.insert(Yield(following))
-        made = For(
-            start, stop, step, [*inits, *totals],
-            num_stages=op.num_stages, unroll=0, hints=(), body=body,
-        )  # fmt: skip
-        results = self.builder.insert(made).results
-        for value, y in zip(outer, results[len(rest) :], strict=True):
-            self.give(value, self.emit.zero_with_itself(y))
-        for i, y in ends.items():
-            self.give(op.inits[i], y)
+        if states_of(op, self.active, gauge):
+            TapedLoop(self, ForSteps(self, op, carried_by(op, self.active))).run()
+        else:
+            reverse_sums(self, op, gauge)
+
+    def tape(self, loop: For | While, types: Sequence[Type], needed: Sequence[int]) -> TapeMemory:
+        if self.tapes is None:
+            raise unknown_loop(loop, "this loop")
+        made = TapeMemory(loop, types, needed, self.tapes, self.emit, self.new_arg)
+        self.recorded.append(made)
+        return made
 
     def _save(self, cut: CutBuffers, op: For, gauge: Gauge | None) -> None:
         """Save what iterations of a loop need in another kernel."""

@@ -214,6 +214,11 @@ def _laid_out(
 ) -> GradientKernel:
     """Say where the arguments of a derived kernel are in the custom call."""
     (step,) = plan.steps
+    if step.tapes:
+        raise NotImplementedError(
+            f"the gradient of {site.inner.__name__} records what a loop carries, and JAX has no "
+            "memory for it: define the derivative with jax.custom_vjp"
+        )
     buffers = Buffers(plan, into)
     results = tuple(
         _result(plan, buffers, name, array, active[i])

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from tilewright.runtime.derived_launch import NarrowSumError
+from tilewright.runtime.derived_launch import MOST_TAPE_BYTES, NarrowSumError
 from tilewright.runtime.gradients import Gradient
 from tilewright.runtime.jit import JITFunction
 
@@ -49,6 +49,7 @@ def autograd_function(
     outputs: Mapping[str, Callable[[Named], Any]],
     name: str | None = None,
     deterministic: bool = False,
+    tape_bytes: int = MOST_TAPE_BYTES,
 ) -> AutogradFunction:
     """A kernel as a function of torch tensors with a gradient, derived from the kernel.
 
@@ -62,12 +63,16 @@ def autograd_function(
             arguments by name. It is called with fake tensors, too.
         name: of the operator, such as "my_library::gelu"; by default from the kernel's name.
         deterministic: raise an error where gradients would be added atomically, in any order.
+        tape_bytes: the most memory that a launch takes to record what loops carry.
 
     Raises:
         ValueError: the kernel has no such parameter, or an operator of this name exists.
         TypeError: `kernel` is not a kernel.
     """
-    return AutogradFunction(kernel, grid, outputs, name, deterministic)
+    gradient = Gradient(
+        kernel, outputs=tuple(outputs), deterministic=deterministic, tape_bytes=tape_bytes
+    )
+    return AutogradFunction(gradient, grid, outputs, name)
 
 
 class AutogradFunction:
@@ -80,13 +85,13 @@ class AutogradFunction:
 
     def __init__(
         self,
-        kernel: JITFunction,
+        gradient: Gradient,
         grid: Callable[[Named], tuple[int, ...]] | tuple[int, ...],
         outputs: Mapping[str, Callable[[Named], Any]],
         name: str | None,
-        deterministic: bool,
     ) -> None:
-        self.gradient = Gradient(kernel, outputs=tuple(outputs), deterministic=deterministic)
+        kernel = gradient.kernel
+        self.gradient = gradient
         self.kernel = kernel
         self._grid = grid
         self._outputs = dict(outputs)

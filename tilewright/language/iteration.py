@@ -22,6 +22,9 @@ class range:
         num_stages: number of pipeline stages, the iterations whose loads are in flight.
         loop_unroll_factor: the unroll factor.
         disallow_acc_multi_buffer, flatten, warp_specialize, disable_licm: hints for GPU targets.
+        ad_checkpoint: how often a gradient kernel stores what the loop carries, if it needs that:
+            every so many iterations, between which it computes it again. 1 stores each iteration.
+            By default, memory decides.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class range:
         flatten: Any = False,
         warp_specialize: Any = False,
         disable_licm: Any = False,
+        ad_checkpoint: Any = None,
         **others: Any,
     ) -> None:
         others.pop("_semantic", None)
@@ -56,6 +60,14 @@ class range:
             "disable_licm": disable_licm,
         }
         self.hints = builtins.tuple(n for n, on in flags.items() if unwrap(on))
+        every = unwrap(ad_checkpoint)
+        if every is not None:
+            if not isinstance(every, int) or every < 1:
+                raise coded(
+                    "arguments",
+                    ValueError(f"range() takes a positive integer as ad_checkpoint, not {every!r}"),
+                )
+            self.hints = (*self.hints, f"ad_checkpoint={every}")
 
     def __repr__(self) -> str:
         bounds = (self.start, self.stop, self.step)

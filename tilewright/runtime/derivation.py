@@ -6,6 +6,7 @@ Imported by the first derivation of a process.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 from tilewright.analysis.blocks import BlockFinder
@@ -19,6 +20,8 @@ from tilewright.autodiff.refusals import not_deterministic, stored_twice
 from tilewright.autodiff.regrid import Regrid, regrids
 from tilewright.autodiff.regridded import Regridded, regridded_kernels
 from tilewright.autodiff.reverse import reverse_mode
+from tilewright.autodiff.tapes import TapePlan
+from tilewright.autodiff.tapes import explained as explained_tapes
 from tilewright.base.located import line_of
 from tilewright.compiler.build import context_for
 from tilewright.compiler.driver import compile_source
@@ -39,7 +42,7 @@ from tilewright.runtime.derived_launch import (
     Step,
 )
 from tilewright.runtime.jit import JITFunction, is_tensor_type
-from tilewright.runtime.partial_sums import MOST_ELEMENTS, can_hold, elements_of
+from tilewright.runtime.partial_sums import MOST_ELEMENTS, MOST_WORKERS, can_hold, elements_of
 from tilewright.runtime.slots import at_path
 from tilewright.runtime.specialize import Key
 from tilewright.runtime.tensors import read
@@ -79,6 +82,7 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         for schedule, derived in zip(others.schedules, others.kernels, strict=True)
     ]
     more = _positions(request)
+    numbers = _numbers(others, launch)
     steps: list[Step] = []
     for derived, grid, axes in kernels:
         arguments = _arguments(derived, paths, more)
@@ -86,11 +90,12 @@ def derive(request: Request, launch: Launch, integers: tuple[ArgPath, ...]) -> P
         text = IRSource.of_text(print_module(derived.module), derived.module.entry.arg_names)
         compiled = compile_source(text, cache.target, options)
         compiled.device = device
-        steps.append(Step(compiled, arguments, grid, axes))
+        steps.append(Step(compiled, arguments, grid, axes, derived.tapes))
+        numbers |= derived.numbers
     return Plan(
         launch.grid, integers, tuple(steps), coarse.arrays if coarse else (),
         proofs.covered(first), tuple(a.name for a in proofs.arrays if a.writes),
-        bool(key.aliases), proofs.text(), _numbers(others, launch),
+        bool(key.aliases), _text(proofs, steps), numbers,
         first.saved if first is not None else (),
     )  # fmt: skip
 
@@ -107,6 +112,12 @@ def _arguments(
         else (role.kind, role.name)
         for i, role in enumerate(derived.roles)
     )
+
+
+def _text(proofs: _Proofs, steps: Sequence[Step]) -> str:
+    """See `Plan.text`."""
+    recorded = explained_tapes([tape for step in steps for tape in step.tapes])
+    return "\n".join(filter(None, (proofs.text(), recorded)))
 
 
 def _numbers(others: Regridded, launch: Launch) -> dict[Made, int]:
@@ -174,6 +185,7 @@ def _derived(
         module, wrt, request.outputs, request.aux,
         atomic=proofs.atomic, private=proofs.private, accumulate=request.accumulate, types=types,
         coarse=proofs.coarse, cut=others.cut, sources=others.arrays, skip=proofs.left_out,
+        tapes=proofs.tapes,
     )  # fmt: skip
     proofs.require(derived.reached, types)
     return derived
@@ -186,8 +198,9 @@ def _of_rest(
     names = tuple(proofs.rest)
     known = [op for a in proofs.arrays for op in a.loads if op not in proofs.rest.get(a.name, ())]
     return reverse_mode(
-        module, names, request.outputs, request.aux, atomic=names, types=types, skip=known
-    )
+        module, names, request.outputs, request.aux, atomic=names, types=types, skip=known,
+        tapes=proofs.tapes,
+    )  # fmt: skip
 
 
 class _Proofs:
@@ -199,6 +212,7 @@ class _Proofs:
         coarse: the inputs that programs share and whose gradients workers add up.
         private: the inputs of which elements are loaded several times, by one program each.
         atomic: the other inputs of which elements may be loaded more than once.
+        tapes: how loops are recorded.
         rest: of inputs whose other loads are private, the loads of which nothing is known, as that
             of a label's element of a row.
     """
@@ -219,12 +233,17 @@ class _Proofs:
             for arg, path in zip(fn.args, paths, strict=True)
             if is_int(arg.type)
         }
+        self.points: Points | None = None
         self.coarse: Coarsening | None = None
         if request.mode == "reverse":
             self.coarse = self._prove(module, scalars, launch, types)
         kept = {*(self.coarse.arrays if self.coarse else ()), *self.others.arrays}
         self.atomic = [n for n, v in self.loads.items() if not v.private and n not in kept]
         self.private = [n for n, v in self.loads.items() if v.private and not v.distinct]
+        axes = self.coarse.axes if self.coarse else ()
+        workers = min(MOST_WORKERS, prod(launch.grid[axis] for axis in axes))
+        programs = workers * prod(n for axis, n in enumerate(launch.grid) if axis not in axes)
+        self.tapes = TapePlan(fn, self.points, programs, request.tape_bytes)
 
     def _prove(
         self, module: Module, scalars: Mapping[Value, int], launch: Launch,
@@ -232,7 +251,7 @@ class _Proofs:
     ) -> Coarsening | None:  # fmt: skip
         fn, request = module.entry, self.request
         try:
-            points = Points(scalars, launch.grid)
+            points = self.points = Points(scalars, launch.grid)
         except UnknownNumber as error:
             for array in self.arrays:
                 unknown = Verdict(False, False, str(error), next(iter(array.loads), None))
@@ -374,7 +393,7 @@ def _declare_facts(module: Module, arguments: Sequence[Any], key: Key, first: in
     fn = module.entry
     for i, argument in enumerate(arguments):
         facts = fn.arg_attrs[i]
-        is_own = argument[0] in ("partial", "saved")  # a buffer that nothing else refers to
+        is_own = argument[0] in ("partial", "saved", "tape")  # a buffer that nothing else refers to
         if is_own or argument[0] in range(first, len(key.specs)):
             if is_own or not key.aliases:
                 facts["alias"] = len(key.specs) + i

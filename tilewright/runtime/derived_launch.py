@@ -25,9 +25,11 @@ from tilewright.runtime.tensors import find_reader
 
 if TYPE_CHECKING:
     from tilewright.autodiff.derived import Saved
+    from tilewright.autodiff.tapes import Tape
     from tilewright.compiler.artifact import CompiledKernel
     from tilewright.runtime.jit import JITFunction
 
+MOST_TAPE_BYTES = 1 << 30
 Arrays = Mapping[str, Any]
 Path = tuple[int, ...]
 Made = tuple[str, str]
@@ -64,6 +66,7 @@ class Request(NamedTuple):
         in_place: arrays of `wrt` that are results, too.
         accumulate: whether gradients are added to what is in memory.
         deterministic: whether atomic additions are an error.
+        tape_bytes: the largest size of what loops record.
     """
 
     mode: str
@@ -74,6 +77,7 @@ class Request(NamedTuple):
     in_place: tuple[str, ...]
     accumulate: bool
     deterministic: bool
+    tape_bytes: int
 
 
 class How(NamedTuple):
@@ -120,12 +124,14 @@ class Step(NamedTuple):
         grid: the extents of its grid.
         axes: those of the grid over which workers add up gradients: along the first of them there
             is a program for each worker, and one along the others.
+        tapes: the buffers in which it records what loops carry.
     """
 
     kernel: CompiledKernel
     arguments: tuple[Path | Made, ...]
     grid: Grid
     axes: tuple[int, ...] = ()
+    tapes: tuple[Tape, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -141,7 +147,7 @@ class Plan(NamedTuple):
         stored: the arrays that the kernel itself stores.
         overlapping: whether arrays may share memory, so that each launch compares their extents.
         text: what was decided and why, for `explain`.
-        numbers: arguments that are numbers, of kernels on grids of their own.
+        numbers: arguments that are numbers, of kernels on grids of their own and of tapes.
         saved: the buffers that the first kernel writes for these.
     """
 
@@ -194,6 +200,11 @@ class Buffers:
             count = prod(plan.grid) * saved.lanes
             is_wide = saved.element.primitive_bitwidth == 64
             self.made["saved", saved.name] = floats_like(like, count, is_wide)
+        for step in plan.steps:
+            for tape in step.tapes:
+                size = prod(self.grid_of(step)) * tape.bytes
+                like = next(iter(of_wrt.values()))
+                self.made["tape", tape.name] = floats_like(like, -(-size // 4), is_wide=False)
         for name in plan.summed:
             filled = plan.covered[name] == size_of(of_wrt[name])
             sums = self._sums[name] = partial_sums(of_wrt[name], self.workers, filled)

@@ -22,6 +22,7 @@ from tilewright.base.lazy_import import lazy_import
 from tilewright.base.locks import Lock
 from tilewright.frontend.source import KernelParam
 from tilewright.runtime.derived_launch import (
+    MOST_TAPE_BYTES,
     NEW,
     Arrays,
     Checked,
@@ -71,6 +72,7 @@ class _Derivative:
         aux: Sequence[str] = (),
         *,
         deterministic: bool = False,
+        tape_bytes: int = MOST_TAPE_BYTES,
     ) -> None:
         if not isinstance(kernel, JITFunction):
             raise TypeError(
@@ -82,6 +84,7 @@ class _Derivative:
         self.outputs = None if outputs is None else tuple(outputs)
         self.aux = tuple(aux)
         self.deterministic = deterministic
+        self.tape_bytes = tape_bytes
         self._binders: dict[tuple[tuple[str, ...], tuple[str, ...]], Binder] = {}
         self._plans: dict[Any, Plan] = {}
         self._integers: dict[Any, tuple[Path, ...]] = {}  # by key: where integers are
@@ -198,7 +201,7 @@ class _Derivative:
         if plan is None:
             request = Request(
                 self.mode, self.kernel, wrt, outputs, self.aux, how.in_place, how.accumulate,
-                self.deterministic,
+                self.deterministic, self.tape_bytes,
             )  # fmt: skip
             with self._lock:
                 plan = self._plans.get(variant)
@@ -319,6 +322,7 @@ def grad(
     aux: Sequence[str] = (),
     *,
     deterministic: bool = False,
+    tape_bytes: int = MOST_TAPE_BYTES,
 ) -> Gradient:
     """The gradient kernel of a kernel, derived from it.
 
@@ -335,12 +339,13 @@ def grad(
         outputs: the results that may be named in `grads`.
         aux: arrays that the kernel stores and whose gradients count as zero.
         deterministic: raise an error where gradients would be added atomically, in any order.
+        tape_bytes: the most memory that a launch takes to record what loops carry.
 
     Raises:
         TypeError: `kernel` is not a kernel.
         ValueError: it has no such parameter.
     """
-    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic)
+    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic, tape_bytes=tape_bytes)
 
 
 def vjp(
@@ -350,9 +355,10 @@ def vjp(
     aux: Sequence[str] = (),
     *,
     deterministic: bool = False,
+    tape_bytes: int = MOST_TAPE_BYTES,
 ) -> Gradient:
     """`grad` under the name of its result: a vector-Jacobian product."""
-    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic)
+    return Gradient(kernel, wrt, outputs, aux, deterministic=deterministic, tape_bytes=tape_bytes)
 
 
 def jvp(
