@@ -59,7 +59,7 @@ def _product(name: str, rng: np.random.Generator) -> Case:
     if "persistent" in name:
         args = {"a_ptr": rows(rng, m, k), "b_ptr": rows(rng, k, n), "c_ptr": np.zeros((m, n))}
         args |= {"m": m, "n": n, "k": k}
-        constexprs = {"M": 4, "N": 8, "K": 4}
+        constexprs = {"GELU": int("gelu" in name), "M": 4, "N": 8, "K": 4}
         return kernels.PERSISTENT_MATMUL, 5, args, ("a_ptr", "b_ptr"), ("c_ptr",), constexprs
     args = {"a_ptr": rows(rng, m, k), "b_ptr": rows(rng, k, n), "bias_ptr": rows(rng, 1, n)}
     args |= {"c_ptr": np.zeros((m, n)), "m": m, "n": n, "k": k}
@@ -115,16 +115,20 @@ def _with_maximum(name: str, rng: np.random.Generator) -> Case:
             args = {"x_ptr": x, "y_ptr": np.zeros(3), "n": 13, "stride": 13}
             return kernels.LOG_SUM_EXP, 3, args, ("x_ptr",), ("y_ptr",), {"BLOCK": 4}
         case _:
-            args = {k: rng.standard_normal((2, 22, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
-            args |= {"o_ptr": np.zeros((2, 22, 8)), "lse_ptr": np.zeros((2, 22)), "n": 22}
+            heads = 8 if name == "grouped heads" else 2
+            args = {k: rng.standard_normal((heads, 22, 8)) for k in ("q_ptr", "k_ptr", "v_ptr")}
+            args |= {"o_ptr": np.zeros((heads, 22, 8)), "lse_ptr": np.zeros((heads, 22)), "n": 22}
             text = {
                 "full attention": kernels.FULL_ATTENTION,
                 "causal attention": kernels.CAUSAL_ATTENTION,
                 "windowed attention": kernels.WINDOWED_ATTENTION,
                 "grouped queries": kernels.GROUPED_QUERIES,
+                "grouped heads": kernels.GROUPED_HEADS,
+                "attention in a branch": kernels.ATTENTION_IN_A_BRANCH,
             }[name]
             wrt = ("q_ptr", "k_ptr", "v_ptr")
-            return text, (3, 2), args, wrt, ("o_ptr", "lse_ptr"), {"M": 8, "N": 4, "D": 8}
+            tiles = 5 if "branch" in name else 3
+            return text, (tiles, heads), args, wrt, ("o_ptr", "lse_ptr"), {"M": 8, "N": 4, "D": 8}
 
 
 OVERLAPPING = "convolution"
@@ -133,7 +137,8 @@ NORMS = ("layer norm", "rms norm", "group norm")
 NAMES = (
     "gelu", "swiglu", "softmax", "dropout", "rope", "boxes", "row sums", "early return", *NORMS,
     "looped layer norm", "online softmax", "log of a sum", "full attention", "causal attention",
-    "windowed attention", "cumsum", "persistent product", "grouped queries",
+    "windowed attention", "cumsum", "persistent product", "persistent product with gelu",
+    "grouped queries", "grouped heads", "attention in a branch",
     "product", "product with gelu", "grouped product", "grouped product with gelu",
 )  # fmt: skip
 SHARED = {
@@ -148,7 +153,10 @@ SHARED = {
     "full attention": {"k_ptr", "v_ptr"},
     "windowed attention": {"k_ptr", "v_ptr"},
     "grouped queries": {"k_ptr", "v_ptr"},
+    "grouped heads": {"k_ptr", "v_ptr"},
+    "attention in a branch": {"k_ptr", "v_ptr"},
     "persistent product": {"a_ptr", "b_ptr"},
+    "persistent product with gelu": {"a_ptr", "b_ptr"},
     "causal attention": {"k_ptr", "v_ptr"},
 }
 """The inputs that programs share."""

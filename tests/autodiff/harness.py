@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -258,7 +259,7 @@ def regrid_vjp(
     if cut is not None:
         first = reverse_mode(module, (), tuple(cotangents), cut=cut, sources=tuple(found))
         more["saved"] = {
-            s.name: np.full(points.count * s.lanes, np.nan, numpy_of(s.element))
+            s.name: np.full(prod(coordinates.extents) * s.lanes, np.nan, numpy_of(s.element))
             for s in first.saved
         }
         run_derived(first, points.grid, copied(args), more)

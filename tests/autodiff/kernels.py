@@ -273,7 +273,8 @@ def kernel(x_ptr, w_ptr, y_ptr, n, channels, taps, BLOCK: tl.constexpr, C: tl.co
     tl.store(y_ptr + out[:, None] * n + at[None, :], acc, mask=(at < n)[None, :])
 """
 PERSISTENT_MATMUL = """
-def kernel(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+def kernel(a_ptr, b_ptr, c_ptr, m, n, k, GELU: tl.constexpr, M: tl.constexpr, N: tl.constexpr,
+           K: tl.constexpr):
     columns = tl.cdiv(n, N)
     for tile in range(tl.program_id(0), tl.cdiv(m, M) * columns, tl.num_programs(0)):
         i, j = tile // columns * M + tl.arange(0, M), tile % columns * N + tl.arange(0, N)
@@ -285,6 +286,8 @@ def kernel(a_ptr, b_ptr, c_ptr, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl
             b = tl.load(b_ptr + at[:, None] * n + j[None, :],
                         mask=(at[:, None] < k) & (j[None, :] < n), other=0.0)
             acc = tl.dot(a, b, acc)
+        if GELU:
+            acc = 0.5 * acc * (1 + tl.erf(acc * 0.7071067811865476))
         tl.store(c_ptr + i[:, None] * n + j[None, :], acc,
                  mask=(i[:, None] < m) & (j[None, :] < n))
 """
@@ -296,4 +299,12 @@ WINDOWED_ATTENTION = (
 )
 GROUPED_QUERIES = FULL_ATTENTION.replace(
     "= attend(q, k_ptr, v_ptr, base", "= attend(q, k_ptr, v_ptr, tl.program_id(1) // 2 * n * D"
+)
+# Two images of four heads, of which two share keys and values; the first image is shared, too.
+GROUPED_HEADS = FULL_ATTENTION.replace(
+    "= attend(q, k_ptr, v_ptr, base",
+    "= attend(q, k_ptr, v_ptr, tl.program_id(1).to(tl.int64) % 4 // 2 * n * D",
+)
+ATTENTION_IN_A_BRANCH = GROUPED_QUERIES.replace(
+    "    rows = first", "    if first >= n:\n        return\n    rows = first"
 )

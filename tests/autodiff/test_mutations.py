@@ -302,7 +302,7 @@ def tiles_on_a_grid_of_their_own() -> None:
 
 
 def programs_with_the_same_coordinates() -> None:
-    agrees(product("p % 2", "p * 3 % 2"))
+    agrees(product("p * 3 % 2", "p * 5 % 2"))
 
 
 def tiles_that_are_shared_in_part() -> None:
@@ -337,6 +337,46 @@ def kernel(x_ptr, z_ptr, y_ptr, n):
         ),
         grid=(2, 2),
     )
+
+
+def programs_outside_of_a_branch() -> None:
+    text = nested("p = tl.program_id(0)\n    if p % 4 < 2:").replace(
+        "c = p // 2, p % 2", "c = p // 4, p % 4"
+    )
+    agrees(text.replace("y_ptr + r * 16", "y_ptr + r * 32"), grid=8, is_regridded=True)
+
+
+def a_branch_that_depends_on_memory() -> None:
+    """No program enters it, and there is nothing at the address of x."""
+    args: Any = {"x_ptr": np.ones(8), "z_ptr": np.ones(64), "y_ptr": np.zeros(64), "n": 10}
+    text = nested("p = tl.program_id(0)\n    if tl.load(z_ptr + p) > 4.0:")
+    check_gradients(text.replace("x_ptr +", "x_ptr + 8 +"), 4, args, ("x_ptr",), ("y_ptr",))
+
+
+def tiles_of_a_persistent_kernel() -> None:
+    """The batch is another axis of the grid, and the tile alone is no coordinate of a program."""
+    text = nested("for p in range(tl.program_id(0), 4, tl.num_programs(0)):")
+    agrees(text.replace("p // 2", "p // 2 + tl.program_id(1) * 2"), 64, (2, 2), is_regridded=True)
+
+
+def digits_of_several_moduli() -> None:
+    """p // n is 0 for each program, and p // 2 is not."""
+    agrees(product("p // n + p % 2", "p // 2"))
+
+
+def nested(around: str) -> str:
+    """Sums of products in a loop in a branch, or in another loop."""
+    return f"""
+def kernel(x_ptr, z_ptr, y_ptr, n):
+    i = tl.arange(0, 8)
+    {around}
+        r, c = p // 2, p % 2
+        acc = tl.zeros([8], tl.float64)
+        for k in range(2):
+            x = tl.load(x_ptr + r * 16 + k * 8 + i)
+            acc += x * tl.load(z_ptr + c * 16 + k * 8 + i)
+        tl.store(y_ptr + r * 16 + c * 8 + i, acc * acc)
+"""
 
 
 def infinities_behind_a_mask_of_results() -> None:
@@ -568,6 +608,15 @@ CONDITIONS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     "programs that lack an iteration add nothing": (
         regrid, "_have_all_iterations", sums, columns_of_several_lengths,
     ),
+    "programs outside of a branch add nothing": (
+        regrid, "_have_all_iterations", sums, programs_outside_of_a_branch,
+    ),
+    "programs that run a loop are known": (
+        regrid, "_is_known", sums, a_branch_that_depends_on_memory,
+    ),
+    "coordinates correspond to tiles and programs": (
+        coordinates, "_is_box", sums, tiles_of_a_persistent_kernel,
+    ),
     "what a loop carries in steps depends on its start": (
         regrid, "_moves", never_moves, a_pointer_that_starts_elsewhere,
     ),
@@ -592,3 +641,12 @@ def test_the_witness_of_a_condition_notices_its_loss(
     monkeypatch.setattr(place, attribute, replacement)
     with pytest.raises((AssertionError, pytest.fail.Exception, InterpreterError)):
         witness()
+
+
+def test_the_numbers_of_values_are_those_of_their_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found of divisions is compared with the numbers of the launch."""
+    monkeypatch.setattr(coordinates, "_uniform", lambda *args: 2)
+    digits_of_several_moduli()
+    monkeypatch.setattr(coordinates, "_hold", sums)
+    with pytest.raises(AssertionError):
+        digits_of_several_moduli()

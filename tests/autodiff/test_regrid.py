@@ -17,9 +17,12 @@ from tilewright.ops.dot import Dot
 from tilewright.ops.memory import Load, Store
 
 PRODUCTS = ("product", "product with gelu", "grouped product", "grouped product with gelu")
-ATTENTION = ("full attention", "causal attention")
+PERSISTENT = ("persistent product", "persistent product with gelu")
+GROUPED = ("grouped queries", "grouped heads", "attention in a branch")
+ATTENTION = ("full attention", "causal attention", "windowed attention", *GROUPED)
 SHARED = {
     **dict.fromkeys(PRODUCTS, ("a_ptr", "b_ptr")),
+    **dict.fromkeys(PERSISTENT, ("a_ptr", "b_ptr")),
     **dict.fromkeys(ATTENTION, ("k_ptr", "v_ptr")),
 }
 
@@ -51,7 +54,12 @@ KERNELS = {
     "grouped product": [(1, 1, 2, 1), (1, 1, 2, 1)],
     "product with gelu": [(1, 1, 4, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
     "grouped product with gelu": [(1, 1, 4, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
-    "full attention": [(2, 1, 5, 3), (4, 1, 6, 2)],
+    "persistent product": [(1, 1, 2, 1), (1, 1, 2, 1)],
+    "persistent product with gelu": [(1, 2, 3, 1), (1, 1, 2, 1), (1, 1, 2, 1)],
+    **{
+        name: [(2, 1, 5, 3), (4, 1, 6, 2)]
+        for name in ("full attention", "windowed attention", *GROUPED)
+    },
     "causal attention": [(4, 2, 7, 6), (4, 1, 8, 2), (4, 1, 8, 2)],
 }
 
@@ -84,7 +92,7 @@ def test_tiles_have_the_elements_that_are_loaded(name: str) -> None:
 def test_a_box_of_coordinates_is_found_behind_a_grouped_order() -> None:
     _, (one, other) = schedules("grouped product")
     assert sorted(one.coordinates.extents) == [3, 4]
-    assert one.coordinates.axes == ()
+    assert all(digits == (i,) for i, digits in enumerate(one.coordinates.digits.values()))
     assert {one.programs, other.programs} == {12, 9}
 
 

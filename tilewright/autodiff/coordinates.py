@@ -1,21 +1,28 @@
 """The coordinates of a program: the numbers from which its tiles and addresses are computed.
 
-Often these are the program's indices. A kernel may also compute them, to visit tiles in another
-order:
+Often these are the program's indices, or digits of them:
+
+    head = tl.program_id(1)                         # coordinates: head // GROUP and head % GROUP
+    keys = k_ptr + head // GROUP * stride           # heads of a group share keys
+
+A kernel may also compute them, to visit tiles in another order:
 
     group = program // (SIZE * columns)
     row = group * SIZE + program % SIZE             # coordinates: row and column
     column = program % (SIZE * columns) // SIZE
 
 No pattern of that is known. Candidates are found by dataflow, and accepted if programs and
-coordinates correspond one to one in the launch, and the coordinates fill a box.
+coordinates correspond one to one in the launch, and the coordinates fill a box. A persistent kernel
+has a loop over tiles; then each of its iterations counts as a program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +30,14 @@ from tilewright.autodiff.points import Array, Points, UnknownNumber
 from tilewright.ir.core import Function, Op, Region, Value
 from tilewright.ir.types import Tile, is_int
 from tilewright.ops import arith
-from tilewright.ops.control import ProgramId
+from tilewright.ops.control import For, ProgramId
+
+
+class Origin(NamedTuple):
+    """A coordinate as a digit of a value: the value, and the coordinates that are digits below."""
+
+    value: Value
+    below: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -31,43 +45,162 @@ class Coordinates:
     """The coordinates of a launch's programs.
 
     Attributes:
-        axes: the axes of the grid that they are; () if they are computed.
-        values: otherwise the values of the kernel that they are.
-        numbers: each coordinate of each program.
+        outer: the loop whose iterations count as programs; None for programs of the launch.
+        points: all programs.
+        origins: what each coordinate is in the kernel.
         extents: of the box.
+        digits: the values of the kernel that the coordinates determine, the origins' among them:
+            for each the coordinates that are its digits, the lowest first.
     """
 
-    axes: tuple[int, ...]
-    values: tuple[Value, ...]
-    numbers: tuple[Array, ...]
+    outer: For | None
+    points: Points
+    origins: tuple[Origin, ...]
     extents: tuple[int, ...]
+    digits: Mapping[Value, tuple[int, ...]]
 
-    def roots(self, fn: Function, chosen: Iterable[int]) -> list[Value]:
-        """The values of the kernel that some of the coordinates are."""
-        if self.values:
-            return [self.values[i] for i in chosen]
-        axes = [self.axes[i] for i in chosen]
-        return [op.result for op in fn.walk() if isinstance(op, ProgramId) and op.axis in axes]
+    def numbers(self, points: Points) -> list[Array]:
+        """Each coordinate at points, which may be iterations of inner loops."""
+        return [
+            points.value(value).astype(np.int64) // prod(self.extents[i] for i in below) % extent
+            for (value, below), extent in zip(self.origins, self.extents, strict=True)
+        ]
+
+    def dependent(self, chosen: Iterable[int]) -> list[Value]:
+        """The values that depend on some of the coordinates."""
+        some = set(chosen)
+        return [value for value, digits in self.digits.items() if some.intersection(digits)]
+
+    def independent(self, chosen: Iterable[int]) -> list[Value]:
+        """The values that other coordinates determine."""
+        some = set(chosen)
+        return [value for value, digits in self.digits.items() if not some.intersection(digits)]
 
 
-def coordinates_of(fn: Function, points: Points) -> Iterator[Coordinates]:
-    """The coordinates that programs may have: the indices of the program, then what is computed
-    from these."""
-    used = tuple(axis for axis in range(3) if points.grid[axis] > 1) or (0,)
-    number = np.arange(points.count, dtype=np.int64)
-    x, y, _ = points.grid
-    along = number % x, number // x % y, number // (x * y)
-    numbers = tuple(along[axis] for axis in used)
-    yield Coordinates(used, (), numbers, tuple(points.grid[axis] for axis in used))
-    roots, parts = _roots(fn)
+def coordinates_of(fn: Function, outer: For | None, points: Points) -> Iterator[Coordinates]:
+    """The coordinates that programs may have: digits of their indices, then what is computed from
+    these.
+
+    Args:
+        outer: the loop whose iterations count as programs.
+        points: the programs of the launch, or these iterations.
+    """
+    for sources in _sources(fn, outer, points):
+        found = _digits(fn, outer, sources, points)
+        if found is not None:
+            yield found
+    roots, parts = _roots(fn, outer)
     for values in (roots, parts) if parts != roots else (roots,):
         try:
-            numbers = tuple(points.value(value).astype(np.int64) for value in values)
+            numbers = [points.value(value).astype(np.int64) for value in values]
         except UnknownNumber:
             continue
         extents = tuple(int(n.max(initial=0)) + 1 for n in numbers)
         if values and _is_box(numbers, extents, points.count):
-            yield Coordinates((), tuple(values), numbers, extents)
+            origins = tuple(Origin(value, ()) for value in values)
+            digits = {value: (i,) for i, value in enumerate(values)}
+            yield Coordinates(outer, points, origins, extents, digits)
+
+
+def _sources(fn: Function, outer: For | None, points: Points) -> Iterator[list[list[Value]]]:
+    """Indices whose digits the coordinates may be: for each the values that are this index."""
+    used = [axis for axis in range(3) if points.grid[axis] > 1] or [0]
+    indices = {axis: [op.result for op in _ids(fn) if op.axis == axis] for axis in used}
+    if outer is None:
+        yield list(indices.values())
+    else:
+        counter = [outer.body.args[0]]
+        yield [counter]
+        yield [counter, *(indices[axis] for axis in used if axis)]
+
+
+def _ids(fn: Function) -> list[ProgramId]:
+    return [op for op in fn.walk() if isinstance(op, ProgramId)]
+
+
+def _digits(
+    fn: Function, outer: For | None, sources: Sequence[list[Value]], points: Points
+) -> Coordinates | None:
+    """The digits of indices as coordinates, if they fill a box."""
+    origins: list[Origin] = []
+    extents: list[int] = []
+    digits: dict[Value, tuple[int, ...]] = {}
+    for values in sources:
+        if not values:
+            return None  # programs that the kernel does not distinguish
+        try:
+            extent = int(points.value(values[0]).max(initial=0)) + 1
+            spans = _spans(values, extent, points)
+        except UnknownNumber:
+            return None
+        weights = _weights([end for span in spans.values() for end in span], extent)
+        first = len(origins)
+        for low, high in pairwise(weights):
+            origins.append(Origin(values[0], tuple(range(first, len(origins)))))
+            extents.append(high // low)
+        for value, (low, high) in spans.items():
+            if low in weights and high in weights:
+                places = range(weights.index(low), weights.index(high))
+                digits[value] = tuple(first + i for i in places)
+    made = Coordinates(outer, points, tuple(origins), tuple(extents), digits)
+    numbers = made.numbers(points)
+    if not _is_box(numbers, made.extents, points.count) or not _hold(made, numbers):
+        return None
+    return made
+
+
+def _spans(values: Sequence[Value], extent: int, points: Points) -> dict[Value, tuple[int, int]]:
+    """The values that are ``index % high // low`` of an index, by (low, high)."""
+    found: dict[Value, tuple[int, int]] = dict.fromkeys(values, (1, extent))
+    work = list(values)
+    while work:
+        value = work.pop()
+        low, high = found[value]
+        for user in value.users:
+            if not _is_scalar(user) or user.results[0] in found:
+                continue
+            match user:
+                case arith.Cast() | arith.Hint():
+                    span = low, high
+                case arith.IntDiv(lhs, rhs) if lhs is value:
+                    span = min(low * _uniform(rhs, points), high), high
+                case arith.Rem(lhs, rhs) if lhs is value:
+                    span = low, min(high, low * _uniform(rhs, points))
+                case _:
+                    continue
+            if 0 < span[0] <= span[1]:
+                found[user.results[0]] = span
+                work.append(user.results[0])
+    return found
+
+
+def _uniform(value: Value, points: Points) -> int:
+    """A number that is the same in all programs; 0 if it is not, or not known."""
+    try:
+        numbers = points.value(value)
+    except UnknownNumber:
+        return 0
+    return int(numbers[0]) if numbers.size and np.all(numbers == numbers[0]) else 0
+
+
+def _weights(ends: Iterable[int], extent: int) -> list[int]:
+    """The weights of digits: 1, then multiples of those before, and the extent at last."""
+    weights = [1]
+    for end in sorted({*ends, extent}):
+        if end > weights[-1] and end % weights[-1] == 0 and extent % end == 0:
+            weights.append(end)
+    return weights if len(weights) > 1 else [1, extent]
+
+
+def _hold(made: Coordinates, numbers: Sequence[Array]) -> bool:
+    """Whether all values have the numbers that their digits give."""
+    for value, digits in made.digits.items():
+        number = np.zeros(made.points.count, np.int64)
+        for i in reversed(digits):
+            number = number * made.extents[i] + numbers[i]
+        if np.any(made.points.value(value).astype(np.int64) != number):
+            return False
+    return True
 
 
 def _is_box(numbers: Sequence[Array], extents: Sequence[int], count: int) -> bool:
@@ -84,16 +217,16 @@ def linear(numbers: Sequence[Array], extents: Sequence[int]) -> Array:
     return position
 
 
-def _roots(fn: Function) -> tuple[list[Value], list[Value]]:
+def _roots(fn: Function, outer: For | None) -> tuple[list[Value], list[Value]]:
     """The scalars that tiles, addresses and loops use, without what is done to them with operands
     that are the same in all programs; and the same with sums of two taken apart."""
-    varying: set[Value] = set()
+    varying: set[Value] = {outer.body.args[0]} if outer is not None else set()
     for op in fn.walk():
         if isinstance(op, ProgramId) or any(v in varying for v in op.operands):
             varying.update(v for v in op.results if _is_index(v))
     roots: dict[Value, None] = {}
     parts: dict[Value, None] = {}
-    for op in fn.walk():
+    for op in (outer.body if outer is not None else fn).walk():
         for value in op.operands if not _is_scalar(op) else ():
             if value in varying:
                 root = _root(value, varying)

@@ -16,8 +16,8 @@ from tilewright.autodiff.emitter import Emitter, derivative_type
 from tilewright.autodiff.replay import Replay
 from tilewright.ir.core import Value
 from tilewright.ir.types import I32, I64, DType, Pointer, Type, element_of, shape_of
-from tilewright.ops.arith import Add, Cast, Mul
-from tilewright.ops.control import For, ProgramId
+from tilewright.ops.arith import Add, Cast, IntDiv, Mul, Rem
+from tilewright.ops.control import For
 from tilewright.ops.memory import AddPtr, Store
 from tilewright.ops.shape import Arange, Reshape, Splat
 
@@ -42,11 +42,16 @@ class CutBuffers:
 
     Args:
         new_arg: adds an argument of a kind, with a name and a type, to the derived kernel.
+
+    Attributes:
+        numbers: the coordinates of the present program, if these are given; otherwise they are
+            computed from its indices.
     """
 
     def __init__(self, cut: Cut, emit: Emitter, replay: Replay, new_arg: NewArg) -> None:
         self._cut, self._emit, self._replay, self._new_arg = cut, emit, replay, new_arg
         self._pointers: dict[str, Value] = {}
+        self.numbers: Sequence[Value] | None = None
         extents = range(len(cut.coordinates.extents))
         self.extents = [new_arg("box", str(i), I32) for i in extents]
         self.saved: list[Saved] = []
@@ -80,7 +85,7 @@ class CutBuffers:
         """The place of the present program."""
         value = self._emit.builder.value
         place: Value | None = None
-        coordinates = program_coordinates(self._cut.coordinates, self._emit, self._replay)
+        coordinates = self._coordinates()
         for number, extent in zip(reversed(coordinates), reversed(self.extents), strict=True):
             wide = value(Cast(number, I64, rounding="rtne"))
             if place is None:
@@ -90,6 +95,20 @@ class CutBuffers:
                 place = value(Add(value(Mul(place, size)), wide))
         assert place is not None
         return place
+
+    def _coordinates(self) -> Sequence[Value]:
+        """The coordinates of the present program."""
+        if self.numbers is not None:
+            return self.numbers
+        value, found = self._emit.builder.value, list[Value]()
+        for (origin, below), extent in zip(
+            self._cut.coordinates.origins, self.extents, strict=True
+        ):
+            number = value(Cast(self._replay.plain(origin), I32, rounding="rtne"))
+            for i in below:
+                number = value(IntDiv(number, self.extents[i]))
+            found.append(value(Rem(number, extent)))
+        return found
 
     def save(self, loop: For, what: int | str, saved: Value) -> None:
         """Save a value of the present program. Derivatives are zero where they are known to be."""
@@ -107,13 +126,3 @@ class CutBuffers:
         """Load the adjoint of a result of a loop."""
         type = derivative_type(loop.results[index].type)
         return self._emit.zero_with_itself(self.load(loop, index, type))
-
-
-def program_coordinates(coordinates: Coordinates, emit: Emitter, replay: Replay) -> Sequence[Value]:
-    """The coordinates of the present program."""
-    if coordinates.values:
-        return replay.all_plain(coordinates.values)
-    return [
-        replay.programs[axis] if axis in replay.programs else emit.builder.value(ProgramId(axis))
-        for axis in coordinates.axes
-    ]

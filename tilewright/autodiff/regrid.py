@@ -63,6 +63,11 @@ class Regrid:
     verdicts: dict[str, Verdict]
 
     @property
+    def nest(self) -> tuple[Region, ...]:
+        """The regions around the loop, outermost first, without the function's body."""
+        return nest_of(self.loop)
+
+    @property
     def reduced(self) -> tuple[int, ...]:
         return tuple(i for i in range(len(self.coordinates.extents)) if i not in self.kept)
 
@@ -84,20 +89,34 @@ def regrids(
     fn: Function, shared: Sequence[Array], points: Points, finder: BlockFinder
 ) -> list[Regrid]:
     """Schedules for all loads of some of the arrays that programs share."""
-    for coordinates in coordinates_of(fn, points):
-        found: dict[tuple[For, tuple[int, ...]], Regrid] = {}
-        for array in shared:
-            made = _of_array(fn, array, coordinates, points, finder)
-            for regrid in made or ():
-                key = regrid.loop, regrid.kept
-                if key in found:
-                    found[key].loads.update(regrid.loads)
-                    found[key].verdicts.update(regrid.verdicts)
-                else:
-                    found[key] = regrid
-        if found:
-            return list(found.values())
+    loops = [_loop_around(op) for array in shared for op in array.loads]
+    for outer in dict.fromkeys(_outer_loop(loop) for loop in loops if loop is not None):
+        try:
+            here = points.inside(outer.body.terminator)[0] if outer is not None else points
+        except UnknownNumber:
+            continue
+        for coordinates in coordinates_of(fn, outer, here) if here.count else ():
+            found = _in_coordinates(fn, shared, coordinates, points, finder)
+            if found:
+                return found
     return []
+
+
+def _in_coordinates(
+    fn: Function, shared: Sequence[Array], coordinates: Coordinates, points: Points,
+    finder: BlockFinder,
+) -> list[Regrid]:  # fmt: skip
+    found: dict[tuple[For, tuple[int, ...]], Regrid] = {}
+    for array in shared:
+        made = _of_array(fn, array, coordinates, points, finder)
+        for regrid in made or ():
+            key = regrid.loop, regrid.kept
+            if key in found:
+                found[key].loads.update(regrid.loads)
+                found[key].verdicts.update(regrid.verdicts)
+            else:
+                found[key] = regrid
+    return list(found.values())
 
 
 def _of_array(
@@ -106,8 +125,10 @@ def _of_array(
     """A schedule for each load of an array; None if one has none."""
     found: list[Regrid] = []
     for op in array.loads:
-        loop = _loop_around(fn, op)
+        loop = _loop_around(op)
         if loop is None or any(r.loop is loop for r in found):
+            return None
+        if _outer_loop(loop) is not coordinates.outer:
             return None
         regrid = _of_load(fn, array.name, op, loop, coordinates, points, finder)
         if regrid is None:
@@ -116,13 +137,34 @@ def _of_array(
     return found
 
 
-def _loop_around(fn: Function, op: Load) -> For | None:
-    """The only loop around an op, if it is not in a branch itself."""
+def _loop_around(op: Load) -> For | None:
+    """The innermost loop around an op, if there are branches and one loop around it at most."""
     region = op.parent
     while region is not None and isinstance(region.parent, If):
         region = region.parent.parent
     loop = region.parent if region is not None else None
-    return loop if isinstance(loop, For) and loop.parent is fn.body else None
+    if not isinstance(loop, For):
+        return None
+    around = [region.parent for region in nest_of(loop)]
+    loops = sum(isinstance(outer, For) for outer in around)
+    known = all(isinstance(outer, For | If) for outer in around)
+    return loop if known and loops <= 1 else None
+
+
+def nest_of(loop: For) -> tuple[Region, ...]:
+    """The regions around a loop, outermost first, without the function's body."""
+    found: list[Region] = []
+    region = loop.parent
+    while region is not None and region.parent is not None:
+        found.insert(0, region)
+        region = region.parent.parent
+    return tuple(found)
+
+
+def _outer_loop(loop: For) -> For | None:
+    """The loop around a loop."""
+    outer = [region.parent for region in nest_of(loop)]
+    return next((op for op in outer if isinstance(op, For)), None)
 
 
 def _of_load(
@@ -130,14 +172,14 @@ def _of_load(
     finder: BlockFinder,
 ) -> Regrid | None:  # fmt: skip
     every = range(len(coordinates.extents))
-    kept = tuple(i for i in every if op.ptr in varying_in(fn, loop, coordinates.roots(fn, (i,))))
+    kept = tuple(i for i in every if op.ptr in varying_in(loop, coordinates, (i,)))
     reduced = [i for i in every if i not in kept]
-    varying = varying_in(fn, loop, coordinates.roots(fn, reduced))
+    varying = varying_in(loop, coordinates, reduced)
     if not reduced or op.ptr in varying or op.mask in varying or loop.step in varying:
         return None
     try:
-        here, _ = points.inside(loop.body.terminator)
-        if here.count == 0:
+        here, surely = points.inside(loop.body.terminator)
+        if here.count == 0 or not _is_known(surely):
             return None
         counter = here.value(loop.body.args[0]).astype(np.int64)
         steps = here.value(loop.step)
@@ -148,7 +190,8 @@ def _of_load(
         return None
     turn = (counter - first) // step
     trips = int(turn.max()) + 1
-    numbers = [coordinates.numbers[i][here.program] for i in kept]
+    every_number = coordinates.numbers(here)
+    numbers = [every_number[i] for i in kept]
     extents = [coordinates.extents[i] for i in kept]
     place = linear([*numbers, turn], [*extents, trips])
     _, chosen, inverse = np.unique(place, return_index=True, return_inverse=True)
@@ -157,8 +200,14 @@ def _of_load(
     verdict = distinct_after_projection(op, here, chosen, inverse, finder)
     if not verdict.distinct:
         return None
-    uniform = _have_all_iterations(here, points, trips)
+    uniform = _have_all_iterations(here, coordinates.points, trips)
     return Regrid(loop, coordinates, kept, first, step, trips, uniform, {name: op}, {name: verdict})
+
+
+def _is_known(surely: bool) -> bool:
+    """Whether the programs that run the loop are known: what these have in common is computed once,
+    and would otherwise be computed where no program runs it."""
+    return surely
 
 
 def _fills_grid(places: int, programs: int) -> bool:
@@ -174,14 +223,15 @@ def _have_all_iterations(here: Points, points: Points, trips: int) -> bool:
 # -- dataflow -------------------------------------------------------------------------------------
 
 
-def varying_in(fn: Function, loop: For, roots: Sequence[Value]) -> set[Value]:
-    """The values that may change with the roots. The counter of the loop is given, and so are
-    values that the loop carries in steps (`increment_of`), as far as their start is."""
+def varying_in(loop: For, coordinates: Coordinates, chosen: Collection[int]) -> set[Value]:
+    """The values that may change with some of the coordinates. The counter of the loop is given,
+    and so are values that the loop carries in steps (`increment_of`), as far as their start is."""
     found: set[Value] = set()
-    work = list(roots)
+    given = set(coordinates.independent(chosen))
+    work = coordinates.dependent(chosen)
     while work:
         value = work.pop()
-        if value in found:
+        if value in found or value in given:
             continue
         found.add(value)
         for user in value.users:

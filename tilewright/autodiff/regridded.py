@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from tilewright.analysis.pointers import base_of
@@ -15,7 +15,7 @@ from tilewright.autodiff.regrid import Regrid, increment_of, varying_in
 from tilewright.autodiff.reverse import ReverseWalk
 from tilewright.base.diagnostics import CompilationError
 from tilewright.ir.core import Function, Module, Region, Value
-from tilewright.ir.types import I32, DType, element_of
+from tilewright.ir.types import I1, I32, DType, element_of
 from tilewright.ops.arith import Add, And, Cast, IntDiv, Mul, Rem, Sub
 from tilewright.ops.control import For, If, ProgramId, Return, Yield
 from tilewright.ops.memory import Load, pointee_of
@@ -117,19 +117,20 @@ class _RegriddedWalk(ReverseWalk):
         self.replay.extents = {i: self.new_arg("grid", str(i), I32) for i in range(3)}
         self.first = self.new_arg("first", ",".join(regrid.loads), regrid.loop.start.type)
         self.replay.has_programs = False
-        if regrid.coordinates.axes:
-            zero = self.emit.integer(0, I32)
-            axes = [axis for axis in range(3) if axis not in regrid.coordinates.axes]
-            self.replay.programs = dict.fromkeys(axes, zero)  # of extent 1
-        roots = regrid.coordinates.roots(fn, regrid.reduced)
-        self.varying = varying_in(fn, regrid.loop, roots)
+        single = [axis for axis in range(3) if regrid.coordinates.points.grid[axis] == 1]
+        self.replay.programs = dict.fromkeys(single, self.emit.integer(0, I32))
+        self.varying = varying_in(regrid.loop, regrid.coordinates, regrid.reduced)
+        self.numbers: dict[int, Value] = {}
 
     def run(self) -> Derived:
         """Emit the whole function."""
         loop, value = self.regrid.loop, self.builder.value
-        with self.replay.scope(self.fn.body, self.made.body) as scope:
+        with ExitStack() as scopes:
+            scope = scopes.enter_context(self.replay.scope(self.fn.body, self.made.body))
             scope.values.update(zip(self.fn.args, self.made.body.args, strict=False))
             position = self._bind(value(ProgramId(0)), self.regrid.kept)
+            for region in self.regrid.nest:
+                scopes.enter_context(self.replay.scope(region, self.made.body))
             counter = self._counter(position)
             with self.replay.scope(loop.body, self.made.body) as iteration:
                 iteration.values[loop.body.args[0]] = counter
@@ -146,15 +147,24 @@ class _RegriddedWalk(ReverseWalk):
     def _bind(self, position: Value, chosen: Sequence[int]) -> Value:
         """Bind coordinates, given a position in their box; returns the rest of the position."""
         value, coordinates = self.builder.value, self.regrid.coordinates
+        before = set(self.numbers)
         for i in chosen:
-            number = value(Rem(position, self.box[i]))
+            self.numbers[i] = value(Rem(position, self.box[i]))
             position = value(IntDiv(position, self.box[i]))
-            if coordinates.axes:
-                self.replay.programs[coordinates.axes[i]] = number
-            else:
-                root = coordinates.values[i]
-                self.replay.bind(root, self._integer_like(number, root))
+        for known, digits in coordinates.digits.items():
+            if self.numbers.keys() >= set(digits) and not before.issuperset(digits or (0,)):
+                self.replay.bind(known, self._integer_like(self._number(digits), known))
+        if self.buffers is not None and len(self.numbers) == len(coordinates.extents):
+            self.buffers.numbers = [self.numbers[i] for i in range(len(self.numbers))]
         return position
+
+    def _number(self, digits: Sequence[int]) -> Value:
+        """The number with these coordinates as digits, the lowest first."""
+        value = self.builder.value
+        total = self.emit.integer(0, I32)
+        for i in reversed(digits):
+            total = value(Add(value(Mul(total, self.box[i])), self.numbers[i]))
+        return total
 
     def _integer_like(self, number: Value, like: Value) -> Value:
         element = element_of(like.type)
@@ -184,7 +194,7 @@ class _RegriddedWalk(ReverseWalk):
     # -- the loop over programs -------------------------------------------------------------------
 
     def _sum_over_programs(self, counter: Value) -> list[Value]:
-        value, loop = self.builder.value, self.regrid.loop
+        value = self.builder.value
         one = self.emit.integer(1, I32)
         count = one
         for i in self.regrid.reduced:
@@ -193,26 +203,7 @@ class _RegriddedWalk(ReverseWalk):
         body = Region([I32, *types])
         with self.replay.scope(self.fn.body, body, only=self.varying):
             self._bind(body.args[0], self.regrid.reduced)
-            if self.regrid.uniform:
-                terms = self._terms(body)
-            else:
-                start, stop = self.replay.all_plain((loop.start, loop.stop))
-                has_it = value(
-                    And(
-                        self.emit.compare(counter, start, "ge"),
-                        self.emit.compare(counter, stop, "lt"),
-                    )
-                )
-                then, otherwise = Region(), Region()
-                with (
-                    self.builder.at_end(then),
-                    self.replay.scope(self.fn.body, then, only=self.varying),
-                ):
-                    self.builder.insert(Yield(self._terms(then)))
-                with self.builder.at_end(otherwise):
-                    self.builder.insert(Yield([self.emit.zeros(t) for t in types]))
-                made = If(has_it, then=then, otherwise=otherwise)
-                terms = list(self.builder.insert(made).results)
+            terms = self._in_nest(self.regrid.nest, body, counter)
             sums = [
                 self.emit.add(before, term)
                 for before, term in zip(body.args[1:], terms, strict=True)
@@ -221,6 +212,46 @@ class _RegriddedWalk(ReverseWalk):
         zeros = [self.emit.zeros(type) for type in types]
         start = self.emit.integer(0, I32)
         made = For(start, count, one, zeros, num_stages=0, unroll=0, hints=(), body=body)
+        return list(self.builder.insert(made).results)
+
+    def _in_nest(self, nest: Sequence[Region], region: Region, counter: Value) -> list[Value]:
+        """What one program adds to each gradient, if it enters these regions around the loop, and
+        has the iteration."""
+        if nest:
+            around = nest[0].parent
+            condition: Value | None = None
+            if isinstance(around, If) and not self.regrid.uniform:
+                condition = self.plain(around.condition)
+                if nest[0] is around.otherwise:
+                    condition = self.emit.compare(condition, self.emit.integer(0, I1), "eq")
+
+            def inside(then: Region) -> list[Value]:
+                with self.replay.scope(nest[0], then, only=self.varying):
+                    return self._in_nest(nest[1:], then, counter)
+
+            return self._when(condition, inside, region)
+        if self.regrid.uniform:
+            return self._terms(region)
+        loop = self.regrid.loop
+        start, stop = self.replay.all_plain((loop.start, loop.stop))
+        has_it = And(
+            self.emit.compare(counter, start, "ge"), self.emit.compare(counter, stop, "lt")
+        )
+        return self._when(self.builder.value(has_it), self._terms, region)
+
+    def _when(
+        self, condition: Value | None, make: Callable[[Region], list[Value]], region: Region
+    ) -> list[Value]:
+        """What `make` emits in a region, if a condition holds; otherwise zeros."""
+        if condition is None:
+            return make(region)
+        then, otherwise = Region(), Region()
+        with self.replay.scope(self.fn.body, then, only=self.varying):
+            terms = make(then)
+            self.builder.insert(Yield(terms))
+        with self.builder.at_end(otherwise):
+            self.builder.insert(Yield([self.emit.zeros(term.type) for term in terms]))
+        made = If(condition, then=then, otherwise=otherwise)
         return list(self.builder.insert(made).results)
 
     def _terms(self, region: Region) -> list[Value]:
@@ -241,9 +272,24 @@ class _RegriddedWalk(ReverseWalk):
             for op, type in zip(self.loads, types, strict=True)
         ]
 
+    def _if(self, op: If) -> None:
+        branch = next((region for region in self.regrid.nest if region.parent is op), None)
+        if branch is None:
+            super()._if(op)
+            return
+        ends = [self._adjoints[-1].get(r) for r in op.results]
+        for value, y in zip(branch.terminator.operands, ends, strict=True):
+            self.give(value, y)
+        self.region(branch)
+
     def _for(self, op: For) -> None:
         if op is self.regrid.loop:
             self._iteration(op)
+        elif op is self.regrid.coordinates.outer:
+            carried_kinds(op, self.active, None)  # each iteration takes the adjoints of sums
+            for i, end in enumerate(op.body.terminator.operands):
+                self.give(end, self._adjoints[-1].get(op.results[i]))
+            self.region(op.body)
         elif op.parent is not self.fn.body:
             super()._for(op)
         elif self._flows_through(op):

@@ -197,7 +197,7 @@ class Buffers:
                     self.made["extent", str(axis)] = step.grid[axis]
         for saved in plan.saved:
             like = next(iter(of_wrt.values()))
-            count = prod(plan.grid) * saved.lanes
+            count = saved.lanes * prod(n for (kind, _), n in plan.numbers.items() if kind == "box")
             is_wide = saved.element.primitive_bitwidth == 64
             self.made["saved", saved.name] = floats_like(like, count, is_wide)
         for step in plan.steps:
