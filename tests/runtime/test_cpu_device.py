@@ -27,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 # @count: nothing. @spin: args[1] turns of a loop. @fill: writing args[1] to all of its scratch of
 # args[2] words and finding it unchanged, else it does not count. @shape: args[1][0:3] = grid.
 # @meet: seeing args[2] programs arrive at args[1][0] while it runs, else it does not count.
+# @wait: all programs before it, which args[1][0] counts.
 KERNELS = """
 declare float @expf(float)
 
@@ -76,6 +77,28 @@ turn:
   br i1 %more, label %turn, label %next
 next:
   call void @mark(ptr %args, i64 %i)
+  %j = add i64 %i, 1
+  %go = icmp slt i64 %j, %last
+  br i1 %go, label %loop, label %end
+end:
+  ret void
+}
+
+define void @wait(ptr %args, ptr %s, i64 %first, i64 %last, ptr %grid) {
+entry:
+  %slot = getelementptr i64, ptr %args, i64 1
+  %place = load ptr, ptr %slot
+  br label %loop
+loop:
+  %i = phi i64 [ %first, %entry ], [ %j, %next ]
+  br label %turn
+turn:
+  %before = load atomic i64, ptr %place seq_cst, align 8
+  %all = icmp eq i64 %before, %i
+  br i1 %all, label %next, label %turn
+next:
+  call void @mark(ptr %args, i64 %i)
+  %old = atomicrmw add ptr %place, i64 1 seq_cst
   %j = add i64 %i, 1
   %go = icmp slt i64 %j, %last
   br i1 %go, label %loop, label %end
@@ -158,7 +181,7 @@ end:
   ret void
 }
 """
-NAMES = ["count", "shape", "spin", "fill", "meet"]
+NAMES = ["count", "shape", "spin", "fill", "meet", "wait"]
 
 
 @pytest.fixture(scope="module")
@@ -166,14 +189,61 @@ def code() -> cpu.LoadedCode:
     return cpu.LoadedCode(assemble(KERNELS, 1), NAMES)
 
 
-@pytest.fixture(params=["native", "python"])
+class PythonTeam:
+    """A runtime of threads with the interface of `cpu.Team`: a team of Python threads."""
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+        self._body: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+        run = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32
+        )
+        self._functions = run(self._run), ctypes.CFUNCTYPE(ctypes.c_int32)(self._number)
+        self.sizes: list[int] = []
+        """The number of threads of each region."""
+
+    @property
+    def team(self) -> cpu.Team:
+        return cpu.Team(*(ctypes.cast(f, ctypes.c_void_p).value or 0 for f in self._functions))
+
+    def _run(self, body: int, data: int, threads: int, flags: int) -> None:
+        def work(number: int) -> None:
+            self._here.number = number
+            self._body(body)(data)
+
+        self.sizes.append(threads)
+        others = [threading.Thread(target=work, args=(n,)) for n in range(1, threads)]
+        for thread in others:
+            thread.start()
+        work(0)
+        for thread in others:
+            thread.join()
+
+    def _number(self) -> int:
+        return self._here.number
+
+
+@pytest.fixture
+def python_team(monkeypatch: pytest.MonkeyPatch) -> Iterator[PythonTeam]:
+    monkeypatch.setattr(cpu, "_pool", None)  # that of other tests has workers
+    made = PythonTeam()
+    cpu.use_team(made.team)
+    yield made
+    cpu.use_team(None)
+
+
+@pytest.fixture(params=["native", "python", "team"])
 def pool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[cpu.Pool]:
-    """Both ways to run a grid; the second is for platforms without pthreads."""
+    """The ways to run a grid: on workers, on Python threads where the platform has no pthreads, and
+    on the threads of another runtime."""
     if request.param == "python":
         made = cpu.python_pool.PythonPool()
         monkeypatch.setattr(cpu, "_pool", made)
         yield made
         made.close()
+    elif request.param == "team":
+        request.getfixturevalue("python_team")
+        yield cpu._make_pool()
     else:
         yield cpu._pool or cpu._make_pool()
 
@@ -352,6 +422,47 @@ def test_short_launches_wake_no_worker_unless_they_are_many(
         assert shared.is_shared(us)
 
 
+def test_teams_run_launches_that_are_worth_it(
+    code: cpu.LoadedCode, python_team: PythonTeam
+) -> None:
+    shared = Shared(code["count"])
+    python_team.sizes.clear()
+    pool = cpu.native_pool()
+    assert pool is not None
+    end = ctypes.c_int64.from_address(pool.state + LAYOUT["REGION_END"])
+    end.value = 0  # other threads than those of a recent region are asleep
+    assert not any(shared.is_shared(us) for us in (0.5, 3, 7, 19))
+    assert python_team.sizes == []
+    assert shared.is_shared(21)
+    assert any(shared.is_shared(7) for _ in range(200))  # soon enough after the region
+    assert not any(shared.is_shared(3) for _ in range(20))
+    assert set(python_team.sizes) == {2}
+    python_team.sizes.clear()
+    cpu.use_team(None)
+    assert shared.is_shared(21)
+    assert python_team.sizes == []
+    assert pool.workers == 1
+
+
+def test_launches_of_a_team_are_continued_after_a_slice(
+    code: cpu.LoadedCode, python_team: PythonTeam, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of the second range wait for those of the first, which the first thread takes in a
+    later slice of time, or while the others have not left."""
+    monkeypatch.setattr(cpu, "SLICE_NS", 1)
+    args = Args(64, 100_000)
+    cpu.launch(code["spin"], args.address, (64, 1, 1), 8, 3)
+    assert (args.counts == 1).all()
+    assert set(python_team.sizes) == {3}
+    assert len(python_team.sizes) > 1
+    for _ in range(3):
+        turn = np.zeros(1, np.int64)
+        args = Args(40, turn.ctypes.data)
+        cpu.launch(code["wait"], args.address, (40, 1, 1), 0, 2)
+        assert (args.counts == 1).all()
+        assert turn == 40
+
+
 def test_cost_of_unloaded_code_is_forgotten() -> None:
     """Another kernel may get the address, and must not be thought as cheap."""
 
@@ -452,6 +563,7 @@ def alarm() -> Iterator[None]:
 
 @pytest.mark.usefixtures("alarm")
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("pool", ["native", "python"], indirect=True)  # the team has Python code
 def test_exception_of_a_signal_handler_cancels_the_remaining_programs(
     threads: int, code: cpu.LoadedCode, pool: cpu.Pool
 ) -> None:

@@ -7,6 +7,7 @@ and writes kernels for it. So tilewright is installed under that name, and Induc
 
 from __future__ import annotations
 
+import ctypes
 import re
 import sys
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from typing import Any
 
 from tilewright.compat import install_as_triton
 from tilewright.interop.torch_corrections import correct_inductor
+from tilewright.runtime.devices.cpu import Team, use_team
 
 OLDEST = (2, 9)
 """The first release of torch whose interface to Triton is that of `compat.names.VERSION`."""
@@ -45,6 +47,7 @@ def enable(*, cpu: bool = True) -> None:
 
     Call it before the first use of torch.compile in the process. Further calls have no effect.
     `install_as_triton` is part of it, which also reaches the processes that compile kernels.
+    Launches on the CPU run on torch's OpenMP threads from then on.
 
     Args:
         cpu: whether functions on CPU tensors use tilewright by default; if false, those do that
@@ -60,6 +63,7 @@ def enable(*, cpu: bool = True) -> None:
     install_as_triton()
     config = _settings()
     correct_inductor()
+    use_team(_openmp())
     if cpu and not _previous:
         _previous.append(config.cpu_backend)
         config.cpu_backend = BACKEND
@@ -72,8 +76,26 @@ def disable() -> None:
     `triton`, since modules that imported it refer to it. Without a preceding `enable`, it has no
     effect.
     """
+    use_team(None)
     if _previous:
         _settings().cpu_backend = _previous.pop()
+
+
+def _openmp() -> Team | None:
+    """The threads of the OpenMP runtime that torch uses; None if it uses another kind of threads,
+    or a runtime without GNU's interface (which LLVM's and Intel's have as well)."""
+    import torch
+
+    if not torch.backends.openmp.is_available():
+        return None
+    # The library is loaded: this looks the names up in it and in what it is linked with.
+    library = ctypes.CDLL(sys.modules["torch._C"].__file__)
+    try:
+        functions = [library.GOMP_parallel, library.omp_get_thread_num]
+    except AttributeError:
+        return None
+    run, number = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in functions)
+    return Team(run, number)
 
 
 def _require_torch() -> None:

@@ -32,6 +32,9 @@ its own range is exhausted. Hence all programs below one that the calling thread
 taken. A program may therefore wait for programs with lower numbers (decoupled look-back) or for
 programs that have begun (locks). A barrier over the whole grid needs `cooperative.py`.
 
+Instead of workers, the threads of another runtime can take part (`Team`): a job is then run in a
+parallel region, whose threads join it as workers do.
+
 An idle worker spins for about 40 µs and then sleeps on a condition variable. The caller returns to
 Python every 50 ms, so that Python's signal handlers run; if one raises (Ctrl-C), programs that have
 not started are dropped, and the launch waits for the others.
@@ -57,7 +60,7 @@ from tilewright.base.locks import Lock
 from tilewright.runtime.devices.code import LoadedCode as LoadedCode  # re-exported
 from tilewright.runtime.devices.code import when_unloaded
 from tilewright.runtime.devices.cooperative import report
-from tilewright.runtime.devices.cpu_pool import LAYOUT, PoolCode, has_threads
+from tilewright.runtime.devices.cpu_pool import LAYOUT, MOST_MEMBERS, PoolCode, has_threads
 from tilewright.runtime.devices.interrupts import watch
 from tilewright.runtime.devices.scratch import SCRATCH
 
@@ -84,6 +87,24 @@ class Pool(Protocol):
         scratch_bytes: int,
         threads: int,
     ) -> None: ...
+
+
+class Team(NamedTuple):
+    """Threads of another runtime, such as those of OpenMP, that run grids in place of workers.
+
+    The threads of a library that the program uses as well may spin between its operations. Workers
+    would compete with them for cores; see docs/decisions/0033-threads-of-openmp.md.
+
+    Attributes:
+        run: address of ``void run(void (*body)(void *), void *data, unsigned threads, unsigned
+            flags)``, which calls `body` on each thread of a team, of which the caller is one, and
+            returns when all calls have: ``GOMP_parallel``. The team may have fewer threads.
+        number: address of ``int number(void)``, the number of the calling thread in its team, 0 for
+            the caller of `run`: ``omp_get_thread_num``.
+    """
+
+    run: int
+    number: int
 
 
 class Job(NamedTuple):
@@ -119,13 +140,27 @@ class NativePool:
             raise MemoryError("no memory for the thread pool")
         self._tickets = itertools.count(1)
         self._workers = ctypes.c_int64(0)  # also read by native launchers, at `workers_address`
+        self._started = 0
+        self._team: Team | None = None
         self._growing = threading.Lock()
         self._counting = Lock()  # next() of itertools.count is not atomic without the GIL
 
     @property
     def workers(self) -> int:
-        """The number of worker threads, without the calling threads."""
+        """The most threads that a launch can use besides its own: workers, or those of a team."""
         return self._workers.value
+
+    def use(self, team: Team | None) -> None:
+        """Run launches on the threads of a team from now on; None: on the pool's own workers.
+
+        A launch that is running may end on the threads on which it began.
+        """
+        with self._growing:
+            if team is not None:
+                self._word("MEMBER_NUMBER").value = team.number
+            self._word("REGION").value = team.run if team is not None else 0
+            self._team = team
+            self._workers.value = self._started if team is None else MOST_MEMBERS - 1
 
     @property
     def state(self) -> int:
@@ -135,9 +170,11 @@ class NativePool:
     def running(self) -> tuple[int, int]:
         """The address of the kernel that runs in native code, 0 for none, and how many times
         launches have entered native code."""
-        words = (self._state + LAYOUT["RUNNING"], self._state + LAYOUT["ENTRIES"])
-        kernel, entries = (ctypes.c_int64.from_address(word).value for word in words)
-        return kernel, entries
+        return self._word("RUNNING").value, self._word("ENTRIES").value
+
+    def _word(self, name: str) -> ctypes.c_int64:
+        """A word of the pool's memory."""
+        return ctypes.c_int64.from_address(self._state + LAYOUT[name])
 
     @property
     def workers_address(self) -> int:
@@ -218,9 +255,13 @@ class NativePool:
         if count <= self.workers:
             return count
         with self._growing, _signals_blocked():
-            while self.workers < min(count, _MAX_WORKERS) and not self._code.grow(self._state):
-                self._workers.value += 1
+            while self._may_start(count) and not self._code.grow(self._state):
+                self._started += 1
+                self._workers.value = self._started
         return min(count, self.workers)
+
+    def _may_start(self, count: int) -> bool:
+        return self._team is None and self._started < min(count, _MAX_WORKERS)
 
 
 @contextmanager
@@ -241,6 +282,7 @@ def _signals_blocked() -> Generator[None]:
 _pool_lock = Lock()
 _pool: Pool | None = None
 _pool_code: PoolCode | None = None
+_team: Team | None = None
 
 
 def _make_pool() -> Pool:
@@ -251,6 +293,7 @@ def _make_pool() -> Pool:
             if has_threads():
                 _pool_code = _pool_code or PoolCode()
                 _pool = NativePool(_pool_code)
+                _pool.use(_team)
                 watch(_pool.running, lambda function: report(_names.get(function, "a kernel")))
             else:
                 _pool = python_pool.PythonPool()
@@ -262,6 +305,19 @@ def native_pool() -> NativePool | None:
     """The pool, for native launchers; None on platforms without pthreads."""
     pool = _pool or _make_pool()
     return pool if isinstance(pool, NativePool) else None
+
+
+def use_team(team: Team | None) -> None:
+    """Run grids on the threads of another runtime from now on; None: on the pool's own.
+
+    The threads of the runtime must be usable in this process. In a forked child, where those of
+    OpenMP are not, launches use the pool's own again.
+    """
+    global _team
+    with _pool_lock:
+        _team = team
+        if isinstance(_pool, NativePool):
+            _pool.use(team)
 
 
 _names: dict[int, str] = {}
@@ -283,8 +339,8 @@ when_unloaded(_forget)
 
 def _after_fork_in_child() -> None:
     """A forked child inherits the pool's memory but not its threads: it needs a new pool."""
-    global _pool
-    _pool = None
+    global _pool, _team
+    _pool = _team = None
 
 
 if hasattr(os, "register_at_fork"):

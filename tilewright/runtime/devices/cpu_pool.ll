@@ -256,6 +256,22 @@ define internal i64 @awake(ptr %pool) {
   ret i64 %count
 }
 
+; Whether threads are probably spinning: workers, or those of another runtime, which spin for
+; milliseconds after a region.
+define internal i1 @ready(ptr %pool, i64 %now) {
+  %regionp = getelementptr i8, ptr %pool, i64 @REGION@
+  %endp = getelementptr i8, ptr %pool, i64 @REGION_END@
+  %region = load atomic ptr, ptr %regionp monotonic, align 8
+  %end = load atomic i64, ptr %endp monotonic, align 8
+  %gap = sub i64 %now, %end
+  %recent = icmp ult i64 %gap, @REGION_SPIN_NS@
+  %count = call i64 @awake(ptr %pool)
+  %any = icmp ne i64 %count, 0
+  %workers_run = icmp eq ptr %region, null
+  %result = select i1 %workers_run, i1 %any, i1 %recent
+  ret i1 %result
+}
+
 ; Records a launch at `now` that is long enough for spinning workers. Returns whether at least SERIES
 ; such launches have followed each other closely, so that woken workers would still be spinning.
 define internal i1 @in_series(ptr %pool, i64 %now, i64 %estimate) {
@@ -407,12 +423,24 @@ ended:
 define internal i64 @take_part(ptr %pool, ptr %scratch, i64 %now, i64 %budget) {
 entry:
   %spec = alloca [2 x i64], align 8
+  %part = alloca [4 x i64], align 8
+  %regionp = getelementptr i8, ptr %pool, i64 @REGION@
+  %region = load atomic ptr, ptr %regionp monotonic, align 8
   %owner = getelementptr i8, ptr %pool, i64 @OWNER@
   %state = getelementptr i8, ptr %pool, i64 @STATE@
   %done = getelementptr i8, ptr %pool, i64 @DONE@
   %waiting = getelementptr i8, ptr %pool, i64 @WAITING@
   %deadline = add i64 %now, %budget
-  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 0, i64 %now, i64 %deadline)
+  %workers_run = icmp eq ptr %region, null
+  br i1 %workers_run, label %alone, label %together
+alone:
+  %all0 = call i64 @drain(ptr %pool, ptr %scratch, i64 0, i64 %now, i64 %deadline)
+  br label %ran
+together:
+  %all1 = call i64 @run_region(ptr %pool, ptr %region, ptr %part, ptr %scratch, i64 %now, i64 %deadline)
+  br label %ran
+ran:
+  %all = phi i64 [ %all0, %alone ], [ %all1, %together ]
   %some = icmp eq i64 %all, 0
   br i1 %some, label %later, label %close
 close:
@@ -459,6 +487,150 @@ release:
   ret i64 0
 later:
   ret i64 1
+}
+
+; Runs the job in a parallel region of another runtime's threads (`cpu.Team`). Returns as `drain`; in
+; both cases no other thread of the team is in the job any more. `part` is memory for what the region
+; is called with: the pool, the caller's scratch memory, the current time, and the result.
+define internal i64 @run_region(ptr %pool, ptr %region, ptr %part, ptr %scratch, i64 %now,
+                                i64 %deadline) {
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %teamp = getelementptr i8, ptr %pool, i64 @TEAM@
+  %endp = getelementptr i8, ptr %pool, i64 @REGION_END@
+  %scratchp = getelementptr i8, ptr %part, i64 8
+  %nowp = getelementptr i8, ptr %part, i64 16
+  %resultp = getelementptr i8, ptr %part, i64 24
+  %pausep = getelementptr i8, ptr %pool, i64 @PAUSE_AT@
+  store ptr %pool, ptr %part
+  store ptr %scratch, ptr %scratchp
+  store i64 %now, ptr %nowp
+  store i64 %deadline, ptr %pausep
+  store i64 0, ptr %resultp
+  %opened = atomicrmw or ptr %state, i64 2147483648 seq_cst
+  %team = load i64, ptr %teamp
+  %threads = trunc i64 %team to i32
+  call void %region(ptr @member, ptr %part, i32 %threads, i32 0)
+  %end = call i64 @clock(i32 @MONOTONIC@)
+  store atomic i64 %end, ptr %endp monotonic, align 8
+  %result = load i64, ptr %resultp
+  ret i64 %result
+}
+
+; What each thread of a parallel region runs. Number 0 is the launch's own thread.
+define internal void @member(ptr %part) {
+  %pool = load ptr, ptr %part
+  %numberp = getelementptr i8, ptr %pool, i64 @MEMBER_NUMBER@
+  %number_of = load ptr, ptr %numberp
+  %number = call i32 %number_of()
+  %first = icmp eq i32 %number, 0
+  br i1 %first, label %lead, label %follow
+lead:
+  call void @lead(ptr %pool, ptr %part)
+  ret void
+follow:
+  %wide = zext i32 %number to i64
+  call void @follow(ptr %pool, i64 %wide)
+  ret void
+}
+
+; The launch's own thread: works until no program is left, or until the deadline has passed and the
+; other threads have left the job. Until then one of them may wait for a program with a lower number,
+; which only this thread would run.
+define internal void @lead(ptr %pool, ptr %part) {
+entry:
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %scratchp = getelementptr i8, ptr %part, i64 8
+  %nowp = getelementptr i8, ptr %part, i64 16
+  %resultp = getelementptr i8, ptr %part, i64 24
+  %pausep = getelementptr i8, ptr %pool, i64 @PAUSE_AT@
+  %scratch = load ptr, ptr %scratchp
+  %now = load i64, ptr %nowp
+  %deadline = load i64, ptr %pausep
+  br label %work
+work:
+  %start = phi i64 [ %now, %entry ], [ %later, %again ]
+  %until = phi i64 [ %deadline, %entry ], [ 0, %again ]  ; 0: for one chunk
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 0, i64 %start, i64 %until)
+  %s = atomicrmw and ptr %state, i64 -2147483649 seq_cst
+  %done = icmp ne i64 %all, 0
+  %active = and i64 %s, 65535
+  %none = icmp eq i64 %active, 0
+  %leave = or i1 %done, %none
+  br i1 %leave, label %end, label %again
+again:
+  %later = call i64 @clock(i32 @MONOTONIC@)
+  br label %work
+end:
+  store i64 %all, ptr %resultp
+  ret void
+}
+
+; Another thread of the team: joins the job if it is open and below its limit, works until no program
+; is left or the deadline has passed, leaves. Its scratch memory is kept by its number: there is one
+; job at a time.
+define internal void @follow(ptr %pool, i64 %number) {
+entry:
+  %state = getelementptr i8, ptr %pool, i64 @STATE@
+  %memories = getelementptr i8, ptr %pool, i64 @MEMBERS@
+  %neededp = getelementptr i8, ptr %pool, i64 @SCRATCH@
+  %countp = getelementptr i8, ptr %pool, i64 @RANGE_COUNT@
+  %known = icmp ult i64 %number, @MOST_MEMBERS@
+  br i1 %known, label %join, label %end
+join:
+  %s = load atomic i64, ptr %state acquire, align 8
+  %openbit = and i64 %s, 2147483648
+  %open = icmp ne i64 %openbit, 0
+  %active = and i64 %s, 65535
+  %shifted = lshr i64 %s, 16
+  %limit = and i64 %shifted, 32767
+  %room = icmp ult i64 %active, %limit
+  %may = and i1 %open, %room
+  br i1 %may, label %try, label %end
+try:
+  %s1 = add i64 %s, 1
+  %swap = cmpxchg ptr %state, i64 %s, i64 %s1 acq_rel monotonic
+  %joined = extractvalue { i64, i1 } %swap, 1
+  br i1 %joined, label %prepare, label %join
+prepare:
+  %offset = shl i64 %number, 4
+  %own = getelementptr i8, ptr %memories, i64 %offset
+  %sizep = getelementptr i8, ptr %own, i64 8
+  %size = load i64, ptr %sizep
+  %needed = load i64, ptr %neededp
+  %fits = icmp ule i64 %needed, %size
+  br i1 %fits, label %runs, label %enlarge
+enlarge:
+  %before = load ptr, ptr %own
+  call void @free(ptr %before)
+  store ptr null, ptr %own
+  store i64 0, ptr %sizep
+  %rc = call i32 @posix_memalign(ptr %own, i64 64, i64 %needed)
+  %got = icmp eq i32 %rc, 0
+  br i1 %got, label %enlarged, label %without
+enlarged:
+  store i64 %needed, ptr %sizep
+  br label %runs
+without:
+  ; Out of memory for scratch: leave the work to the other threads.
+  store ptr null, ptr %own
+  br label %leave
+runs:
+  %scratch = load ptr, ptr %own
+  %now = call i64 @clock(i32 @MONOTONIC@)
+  %pausep = getelementptr i8, ptr %pool, i64 @PAUSE_AT@
+  %deadline = load i64, ptr %pausep
+  %ranges = load i64, ptr %countp
+  %behind = sub i64 %ranges, 1
+  %others = sub i64 %number, 1
+  %turn = urem i64 %others, %behind
+  %home = add i64 %turn, 1
+  %all = call i64 @drain(ptr %pool, ptr %scratch, i64 %home, i64 %now, i64 %deadline)
+  br label %leave
+leave:
+  %left = atomicrmw sub ptr %state, i64 1 seq_cst
+  br label %end
+end:
+  ret void
 }
 
 ; Drops the programs that no thread has taken, if `ticket` owns the job: sets each range to its end.
@@ -536,8 +708,7 @@ weigh:
   %tiny = icmp ult i64 %estimate, @AWAKE_NS@
   br i1 %tiny, label %inline, label %consider
 consider:
-  %ready = call i64 @awake(ptr %pool)
-  %any_awake = icmp ne i64 %ready, 0
+  %any_awake = call i1 @ready(ptr %pool, i64 %start)
   %series = call i1 @in_series(ptr %pool, i64 %start, i64 %estimate)
   %join_in = or i1 %any_awake, %series
   br i1 %join_in, label %share, label %inline
@@ -611,6 +782,9 @@ publish:
   store i32 %z32, ptr %gridz
   store i64 %bytes, ptr %bytesp
   %threads = add i64 %useful, 1
+  %teamp = getelementptr i8, ptr %pool, i64 @TEAM@
+  %team = add i64 %workers, 1
+  store i64 %team, ptr %teamp
   call void @partition(ptr %pool, i64 %at, i64 %left, i64 %threads)
   %s = load atomic i64, ptr %statep monotonic, align 8
   %e = lshr i64 %s, 32
@@ -668,9 +842,15 @@ define internal i64 @time_of(i64 %cost, i64 %n) {
   ret i64 %time
 }
 
-; Wakes as many sleeping workers as the job can use in addition to those that are awake.
+; Wakes as many sleeping workers as the job can use in addition to those that are awake. None, if the
+; job will run in a parallel region.
 define internal void @wake(ptr %pool, i64 %useful) {
 entry:
+  %regionp = getelementptr i8, ptr %pool, i64 @REGION@
+  %region = load atomic ptr, ptr %regionp monotonic, align 8
+  %workers_run = icmp eq ptr %region, null
+  br i1 %workers_run, label %count, label %end
+count:
   %sleepersp = getelementptr i8, ptr %pool, i64 @SLEEPERS@
   %work = getelementptr i8, ptr %pool, i64 @WORK@
   %asleep = load atomic i32, ptr %sleepersp seq_cst, align 4

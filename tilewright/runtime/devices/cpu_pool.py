@@ -46,6 +46,9 @@ _PTHREAD_SYMBOLS = (
 _MOST_RANGES = 64
 """The most ranges that a launch is divided into; with more threads, several share a range."""
 
+MOST_MEMBERS = 1024
+"""The most threads of a parallel region (`cpu.Team`) that run programs."""
+
 # Offsets into the pool's memory, in bytes. Fields that different threads write are 128 bytes apart
 # against false sharing: two cache lines, as some processors prefetch lines in pairs. The space for
 # pthread objects is larger than on any known platform.
@@ -70,9 +73,15 @@ LAYOUT = {
     "STREAK": 1160,
     "RUNNING": 1168,
     "ENTRIES": 1176,
-    "RANGES": 1280,
-    "COSTS": 1280 + _MOST_RANGES * 128,
-    "SIZE": 1280 + _MOST_RANGES * 128 + 512 * 16,
+    "REGION_END": 1184,
+    "REGION": 1280,
+    "MEMBER_NUMBER": 1288,
+    "TEAM": 1296,
+    "PAUSE_AT": 1304,
+    "RANGES": 1408,
+    "COSTS": 1408 + _MOST_RANGES * 128,
+    "MEMBERS": 1408 + _MOST_RANGES * 128 + 512 * 16,
+    "SIZE": 1408 + _MOST_RANGES * 128 + 512 * 16 + MOST_MEMBERS * 16,
 }
 
 
@@ -99,6 +108,7 @@ _SHARING = {
     "SHARE_NS": 2000,  # the least work per worker, which limits their number
     "BRIEF_NS": 50_000,  # up to here each thread takes its whole range at once
     "CHUNK": 25_000 << 10,  # the size of a chunk otherwise, in the unit of costs: ns/1024
+    "REGION_SPIN_NS": 1_000_000,  # threads of another runtime spin this long after a region
 }
 
 
@@ -113,6 +123,7 @@ def _pool_ir() -> str:
         "SPINS": _SPINS,
         **_SHARING,
         "MOST_RANGES": _MOST_RANGES,
+        "MOST_MEMBERS": MOST_MEMBERS,
         "STACK": _WORKER_STACK_BYTES,
         # PTHREAD_CREATE_DETACHED and the clock ids differ on Darwin.
         "DETACHED": 2 if sys.platform == "darwin" else 1,
